@@ -7,7 +7,7 @@ Example:
             print(event.event_type, event.status, event.resources)
 """
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from forewarn.agent.sdk.aio import AsyncClient
     from forewarn.agent.sdk.client import Client

@@ -12,7 +12,7 @@ from _thread import allocate_lock  # `threading` would cost the agent memory for
 
 from forewarn.errors import ClockSpeedInvalid, ClockWentBack
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from collections.abc import Callable
 

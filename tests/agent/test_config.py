@@ -258,7 +258,7 @@ token_file = "{hooks}/none"
         "Step a, recover: there is no program no-such-program-at-all in PATH.",
         f"Step a, cancel: {hooks}/data is not executable.",
         f"Step c, token_file: {hooks}/none cannot be read.",
-        f"{hooks}/prepare.d/10-drain is ignored: it is not executable.",
+        f"{hooks}/prepare.d/10-drain is not executable and is ignored.",
         f"[notify], webhook_secret_file: {hooks}/none cannot be read.",
         "[notify] apprise: Apprise is not installed (there is no program apprise in PATH).",
     ]

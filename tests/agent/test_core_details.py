@@ -239,7 +239,7 @@ def test_late_event_is_not_prepared_further() -> None:
     assert brief(agent.step(TimePassed(), NOW + NOTICE_MS)) == ["Stop drain"]
     intents = agent.step(HookEnded("drain", -15), NOW + NOTICE_MS)
     assert brief(intents) == []
-    why = "the event started before every step had begun"
+    why = "the event started before all steps had begun"
     assert said(intents)[-1] == f"Reboot E1 is not approved by this VM: {why}."
     assert agent.events[0].stage == "held"
 

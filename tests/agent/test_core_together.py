@@ -83,7 +83,7 @@ def test_leader_that_holds_is_not_overruled() -> None:
         assert brief(agent.step(TimePassed(), now_ms)) == ["AskPeers E1"]
         seen = PeersSeen("E1", ("vm_1",), deciding=("vm_1",))
         assert brief(agent.step(seen, now_ms)) == []
-        assert agent.events[0].why == "vm_1 answers and has not approved: it decides"
+        assert agent.events[0].why == "vm_1 decides and has not approved yet"
         assert agent.next_deadline() == now_ms + LEADER_ASK_S * 1000
         now_ms += LEADER_ASK_S * 1000
     assert brief(agent.step(TimePassed(), now_ms)) == ["AskPeers E1"]

@@ -111,7 +111,7 @@ def test_person_takes_over_what_is_not_undone() -> None:
     intents = agent.step(PersonAsked("forget", "E1"), now_ms)
     assert (brief(intents), told(intents)) == ([], ["forgotten", "finished"])
     assert said(intents) == [
-        "Reboot E1: recover drain is given up at an operator's request and NOT undone.",
+        "Reboot E1: recover drain was dropped at an operator's request and is NOT undone.",
         "Reboot E1 is over; an operator has taken over the steps that are not undone.",
     ]
     assert (agent.events, agent.steps, agent.unrecovered) == ((), (), {})

@@ -56,7 +56,7 @@ def test_log_nobody_reads_is_not_waited_for(
     log.say("three", "But this.")
     lines = os.read(reader, LINE_BYTES_MAX).decode().splitlines()
     assert lines == [
-        "Lines that could not be written and are lost: 2. action=log-lost",
+        "Lines lost because standard error was blocked: 2. action=log-lost",
         "But this. action=three",
     ]
 

@@ -61,7 +61,7 @@ def test_second_operator_confirms_by_command(
     waiting = run("--json", "confirmation", "list").json["confirmations"][0]["id"]
     assert f"forewarn confirmation confirm {waiting}" in asked.err
     assert "hardware-failure" in run("show", waiting).out
-    assert "waits: another operator" in run("operation", "why", waiting).out
+    assert "waits for confirmation by an operator other" in run("operation", "why", waiting).out
     assert f"{waiting} of " in run("status").out
     assert "[own-confirmation]" in run("confirmation", "confirm", waiting).err
     monkeypatch.setenv("FOREWARN_TOKEN", live.add_token("ben", Role.OPERATOR))

@@ -25,7 +25,7 @@ def test_hosts_are_named_by_selector_or_file(run: Run, live: Live, tmp_path: Pat
     (tmp_path / "hosts").write_text("h8\n")
     assert "op-2" in run("host", "update", "--file", str(tmp_path / "hosts")).out
     for wrong in ([], ["h8", "--selector", "zone=2"]):
-        assert "Select hosts in exactly one way" in run("host", "reboot", *wrong).err
+        assert "Select hosts with exactly one of" in run("host", "reboot", *wrong).err
     assert live.get("/v1/hosts/h8")["labels"] == {"rack": "r7"}
 
 
@@ -203,7 +203,7 @@ def test_work_says_that_nobody_is_asked(run: Run, live: Live) -> None:
     live.call("PUT", "/v1/groups/quiet", {})
     live.call("PUT", "/v1/vms/quiet-0", {"host": "h2", "group": "quiet"})
     said = run("vm", "reboot", "quiet-0").err
-    assert said.startswith("op-1 is running already: no affected group listens\n")
+    assert said.startswith("op-1 is running already, because no VM of an affected group polls\n")
     assert "op-2" not in run("vm", "reboot", "web-0").err
     assert run("host", "fail", "h2").err == ""
 

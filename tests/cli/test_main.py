@@ -74,7 +74,7 @@ def test_wrong_command_line_is_2(words: tuple[str, ...]) -> None:
         ("vm reboot v --wait --timeout=-3", "argument --timeout: '-3' must be a positive number"),
         ("vm reboot v --wait --timeout=nan", "argument --timeout: 'nan' must be a positive number"),
         ("host list -z", "There is no option -z."),
-        ("host list h", "Nothing is expected where 'h' stands."),
+        ("host list h", "Unexpected argument 'h'."),
         ("operation retry", "The following arguments are required: ID."),
         ("vm reboot v --source user", "argument --source: there is no source 'user'; did you mean"),
     ],

@@ -122,7 +122,7 @@ def test_groups_that_do_not_listen_are_named_before_work(run: Run, live: Live) -
     """`plan`, `create` and work on a host say first whom nobody will ask."""
     live.fleet(groups={"deaf": {}}, vms={"deaf-0": {"host": "h1", "group": "deaf"}})
     for words in (("maintenance", "plan"), ("maintenance", "create"), ("host", "reboot")):
-        assert "none of their VMs asks for events: deaf" in run(*words, "h1").err
+        assert "none of their VMs polls for events: deaf" in run(*words, "h1").err
     assert "deaf" in run("group", "list", "--silent").out
 
 

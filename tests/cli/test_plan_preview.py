@@ -56,7 +56,7 @@ def test_groups_are_told_the_worst_first() -> None:
     assert len(lines) == GROUPS_MAX + 2
     assert "100%" in lines[1]
     assert " 85%" in lines[1]
-    assert lines[-1] == "and 2 groups more; each keeps at least 85%"
+    assert lines[-1] == "and 2 more groups, each at least 85% available"
     assert all(len(line) <= WIDTH for line in lines)
 
 

@@ -32,8 +32,8 @@ NEW = ControlProcess("http://b", "0.2.0", behind=0, age_s=1, active=False)
         ((), (OLD, FOLLOWER), True, "one at a time: http://b"),
         ((), (OLD, NEW), True, "Run `forewarn leader step-down`"),
         ((), (replace(NEW, active=True),), True, "Every control plane has this version"),
-        ((), (NEW,), True, "the active one last"),
-        ((), (), True, "the active one last"),
+        ((), (NEW,), True, "the active process last"),
+        ((), (), True, "the active process last"),
     ],
 )
 def test_next_act_follows_from_steps_and_processes(

@@ -1,1 +1,1 @@
-"""The agent: watches scheduled events inside a VM and prepares for them; standard library only."""
+"""The agent inside a VM, which prepares the VM for scheduled events; standard library only."""

@@ -1,4 +1,4 @@
-"""`python -m forewarn.agent`: the agent's commands; `run` imports only what it needs."""
+"""Entry point of `python -m forewarn.agent`."""
 
 import sys
 

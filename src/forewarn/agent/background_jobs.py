@@ -1,7 +1,7 @@
-"""Background jobs: send notifications and ask the other VMs, each in a process of its own.
+"""Background jobs: separate processes that send notifications and ask other VMs.
 
-Jobs never delay a hook, a poll or an approval. The processes load TLS and HTTP, so the agent need
-not.
+Jobs never delay a hook, a poll or an approval. The processes load TLS and HTTP, which saves memory
+in the agent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from forewarn.agent.core.records import event_form
 from forewarn.agent.core.values import PEER_WORDS, AnnounceIntent, PeersSeen
 from forewarn.agent.json_fields import FieldInvalid, words
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from forewarn.agent.child import Child
     from forewarn.agent.core.identity import Identity
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from forewarn.agent.log import Log
     from forewarn.agent.settings import AgentSettings
 
-JOBS_MAX = 500  # beyond it the oldest waiting job is dropped, and the agent logs that
-JOB_MS = 60_000  # a job that takes longer is killed
+JOBS_MAX = 500  # most waiting jobs; for a further job, the oldest is dropped and logged
+JOB_MS = 60_000  # time after which a job is killed
 LOOK_MS = 50
 
 
 class BackgroundJobs:
-    """Jobs that run one after another for each purpose, so that they stay in order."""
+    """Jobs in one queue per purpose; the jobs of a queue run one after another."""
 
     def __init__(self, settings: AgentSettings, room: HookRoom, *, log: Log) -> None:
-        """Prepare the jobs without starting any."""
+        """Create empty queues."""
         self._settings = settings
         self._room = room
         self._log = log
@@ -53,7 +53,7 @@ class BackgroundJobs:
             self._add("notify", form)
 
     def coordinate(self, intent: AnnounceIntent | AskPeersIntent, identity: Identity) -> None:
-        """Announce to the other VMs, or ask them, if coordination is configured."""
+        """Send an announcement or a question to the other VMs, if coordination is configured."""
         if self._settings.coordination is None:
             return
         form: dict[str, object] = {
@@ -89,7 +89,7 @@ class BackgroundJobs:
 
     @property
     def waiting(self) -> int:
-        """Number of jobs that have not begun."""
+        """Number of jobs in the queues."""
         return sum(map(len, self._lanes.values()))
 
     @property
@@ -102,7 +102,7 @@ class BackgroundJobs:
         return tuple(child.pidfd for child, _, _ in self._running.values() if child.pidfd >= 0)
 
     def next_ms(self, now_ms: int) -> int | None:
-        """Return the time of the next check even if no descriptor is ready, or None."""
+        """Return when to check jobs even if no descriptor is ready; None: never."""
         times = [until_ms for _, _, until_ms in self._running.values()]
         if any(child.pidfd < 0 for child, _, _ in self._running.values()):
             times.append(now_ms + LOOK_MS)
@@ -112,7 +112,7 @@ class BackgroundJobs:
 
     def _add(self, lane: str, form: dict[str, object]) -> None:
         jobs = self._lanes[lane]
-        if lane == "peers":  # waiting jobs are outdated, and must not pile up behind a slow peer
+        if lane == "peers":  # drop waiting jobs, because the new job makes them outdated
             same = [one for one in jobs if _subject(one) == _subject(form)]
             for one in same:
                 jobs.remove(one)
@@ -142,7 +142,7 @@ def _subject(form: dict[str, object]) -> tuple[object, object]:
 
 
 def _peer_states(event_id: str, output: str) -> PeersSeen:
-    """Return the answers that a job printed: the names of VMs by their state."""
+    """Parse a job's output: the answers of the other VMs, as names by state."""
     try:
         form = json.loads(output)
         prepared, unprepared, deciding = (tuple(words(form, word)) for word in PEER_WORDS)

@@ -1,24 +1,24 @@
-"""Child: a hook that runs or has ended; polls its status, and stops it."""
+"""Child: a running or ended hook process; checks its status, and stops it."""
 
 from __future__ import annotations
 
 import os
 import signal
 
-OUTPUT_BYTES_MAX = 256 * 1024  # a hook's output beyond this is dropped
-OUTPUT_SHOWN_BYTES = 2048  # length of the output's end that goes into the log
+OUTPUT_BYTES_MAX = 256 * 1024  # limit of a hook's output; the rest is dropped
+OUTPUT_SHOWN_BYTES = 2048  # length of the part of the output that is logged, its end
 
 
 class Child:
-    """A hook that runs or has ended."""
+    """The process of a running or ended hook."""
 
     def __init__(self, pid: int, mark: str, *, own: bool = True) -> None:
-        """Follow a process; a process of an earlier agent (not `own`) can only be watched."""
+        """Watch a process; without `own`, the process belongs to an earlier agent."""
         self.pid = pid
         self.mark = mark
         self._own = own
         self.pidfd = -1
-        """Descriptor that is readable once the process has ended; -1 without support for pidfds."""
+        """Descriptor that becomes readable when the process ends; -1 without support for pidfds."""
         if hasattr(os, "pidfd_open"):
             try:
                 self.pidfd = os.pidfd_open(pid)
@@ -45,7 +45,7 @@ class Child:
         self._signal(getattr(signal, "SIGKILL", signal.SIGTERM))
 
     def close(self) -> None:
-        """Stop watching."""
+        """Close the files of the process."""
         if self.pidfd >= 0:
             os.close(self.pidfd)
             self.pidfd = -1
@@ -61,7 +61,7 @@ class Child:
             return ""
 
     def trim(self) -> bool:
-        """Drop the output if it is too long; return whether it was. The hook may append more."""
+        """Truncate an output that is too long; return whether the output was too long."""
         try:
             if os.stat(f"{self.mark}.out").st_size <= OUTPUT_BYTES_MAX:  # noqa: PTH116  the same
                 return False
@@ -78,7 +78,7 @@ class Child:
 
 
 def read_mark(path: str) -> str:
-    """Return the line in a mark file; empty if the file is missing or incomplete."""
+    """Return the line of a mark file; empty if the file is missing or incomplete."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123  the same
             line = file.read(64).decode("ascii", "replace")
@@ -88,13 +88,13 @@ def read_mark(path: str) -> str:
 
 
 def write_mark(path: str, number: int) -> None:
-    """Write a mark file, which survives this process but not a power cut."""
+    """Write a mark file without synchronising the disk."""
     with open(path, "wb") as file:  # noqa: PTH123  the same
         file.write(b"%d\n" % number)
 
 
 def is_running(pid: int, mark: str) -> bool:
-    """Return whether a process is the hook of a mark file, and not a later one with the same id."""
+    """Return whether a process is the hook of a mark file, because process ids are reused."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123  the same
             return mark.encode() in file.read(65536).split(b"\0")
@@ -103,7 +103,7 @@ def is_running(pid: int, mark: str) -> bool:
 
 
 def _reap(pid: int) -> None:
-    """Reap a process if it is a child that this process started before it re-executed itself."""
+    """Reap a child that this process started before re-executing itself; ignore other processes."""
     try:
         os.waitpid(pid, os.WNOHANG)
     except OSError:

@@ -1,4 +1,4 @@
-"""Child processes: start, watch and stop the hooks and background jobs, without waiting."""
+"""Child processes: start, watch and stop hooks and background jobs, without blocking."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from forewarn.agent.core.values import HookEnded
 from forewarn.agent.hooks import NEVER_STARTED, HookRoom, hook_environment, hook_input
 from forewarn.errors import reason_of
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from forewarn.agent.core.values import HookIntent
     from forewarn.agent.settings import AgentSettings
 
-LOOK_MS = 50  # interval of polling a child where no descriptor reports its end
-TRIM_MS = 250  # interval of output checks, so that a hook cannot fill the journal's disk
+LOOK_MS = 50  # interval of polling a child without a descriptor for its end
+TRIM_MS = 250  # interval of output checks, which protect the journal's disk
 FLOOD_MS = 20  # interval of output checks while a hook prints too much
 
 
@@ -29,24 +29,24 @@ class Running:
     __slots__ = ("child", "killed_ms", "reason", "run")
 
     def __init__(self, child: Child, run: str) -> None:
-        """Watch a child."""
+        """Store a child process and its run."""
         self.child = child
         self.run = run
         self.reason = ""
         self.killed_ms: int | None = None
-        """When the child is killed, ms since the epoch; None unless it was asked to stop."""
+        """Time to kill the child, ms since the epoch; None before a request to stop."""
 
 
 class ChildProcesses:
     """The running hooks, by key."""
 
     def __init__(self, room: HookRoom, identity: Identity, settings: AgentSettings) -> None:
-        """Prepare without starting a hook.
+        """Create an empty set of hooks.
 
         Args:
-            room: Directory of the hooks' mark files.
+            room: Directory for the mark files of hooks.
             identity: This VM.
-            settings: The grace between SIGTERM and SIGKILL; whether hooks get outcomes.
+            settings: Settings for the time between SIGTERM and SIGKILL, and for outcomes.
         """
         self._room = room
         self._identity = identity
@@ -58,7 +58,7 @@ class ChildProcesses:
         self._over: list[str] = []
 
     def start(self, intent: HookIntent) -> None:
-        """Start a hook; a hook that cannot be started counts as ended."""
+        """Start a hook; record a failure to start as the hook's end."""
         name = self._identity.name
         state = f"{self._room.directory}/../steps/{intent.step.name}"
         state = os.path.normpath(state)
@@ -79,7 +79,7 @@ class ChildProcesses:
             self._running[intent.key] = Running(child, str(intent.run))
 
     def adopt(self, running: Mapping[str, int]) -> dict[str, str]:
-        """Return the fate of an earlier agent's hooks; continue to watch those that still run."""
+        """Return the states of an earlier agent's hooks; watch the hooks that still run."""
         processes = {}
         for key, run in running.items():
             processes[key], child = self._room.fate(str(run))
@@ -89,7 +89,7 @@ class ChildProcesses:
         return processes
 
     def stop(self, key: str, reason: str, *, now_ms: int) -> None:
-        """Ask a hook to stop; it is killed when its grace has passed."""
+        """Send SIGTERM to a hook; `ended` kills the hook after `stop_grace_s`."""
         running = self._running.get(key)
         if running is None:
             return
@@ -98,7 +98,7 @@ class ChildProcesses:
         running.child.terminate()
 
     def ended(self, now_ms: int) -> tuple[tuple[HookEnded, str], ...]:
-        """Return the hooks that ended since the last call, each with its output."""
+        """Return the hooks that ended since the last call, with the output of each."""
         results = [(ended, "") for ended in self._failed]
         self._failed.clear()
         for key, running in tuple(self._running.items()):
@@ -116,7 +116,7 @@ class ChildProcesses:
         return tuple(results)
 
     def tidy(self) -> None:
-        """Delete the files of ended hooks, whose results are in the journal now."""
+        """Delete the files of ended hooks; call this once their results are in the journal."""
         for run in self._over:
             self._room.forget(run)
         self._over.clear()
@@ -127,7 +127,7 @@ class ChildProcesses:
         return tuple(fd for fd in fds if fd >= 0)
 
     def next_ms(self, now_ms: int) -> int | None:
-        """Return the time of the next check even if no descriptor is ready, or None."""
+        """Return when to check hooks even if no descriptor is ready; None: never."""
         if self._failed:
             return now_ms
         times = [one.killed_ms for one in self._running.values() if one.killed_ms is not None]

@@ -1,6 +1,6 @@
-"""The commands after `forewarn agent`: run, check, init, status, undo and forget, on this machine.
+"""The commands of `forewarn agent`: run, check, init, status, undo and forget.
 
-The running agent does not import this module.
+The running agent does not import this module, to save memory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NOTICE_S = {"Freeze": 900, "Reboot": 900, "Redeploy": 600, "Preempt": 30, "Termi
 
 
 class AgentUnreachable(PeerError):
-    """An agent's status endpoint that does not answer."""
+    """The agent's status endpoint does not answer."""
 
     code = "agent-unreachable"
     message = "No agent answers at {address}: {reason}."
@@ -43,7 +43,7 @@ class AgentUnreachable(PeerError):
 
 
 class StarterUnwritable(CallerError):
-    """A starter configuration that cannot be written to its file."""
+    """An unwritable file for the starter configuration."""
 
     code = "starter-unwritable"
     message = "{path} cannot be written: {reason}."
@@ -51,7 +51,7 @@ class StarterUnwritable(CallerError):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command of the agent, typed as `forewarn agent` or `python -m forewarn.agent`."""
+    """Run a command of `forewarn agent` or `python -m forewarn.agent`."""
     parser = argparse.ArgumentParser(prog=own_name(), description="Follow this machine's events.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Version(argparse.Action):
-    """Option that prints the version, which is read from files only when needed."""
+    """Option that prints the version; reads the version from files only when used."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         """Print the version and exit."""
@@ -90,11 +90,16 @@ def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
             help=f"status endpoint of the agent (default: {DEFAULT_STATUS})",
         )
         place.add_argument(
-            "--config", default="", metavar="FILE", help="configuration that names the endpoint"
+            "--config",
+            default="",
+            metavar="FILE",
+            help="configuration with the address of the status endpoint",
         )
         return
     if name in ("undo", "forget"):
-        parser.add_argument("name", metavar="NAME", help="a step or an event, as `status` shows it")
+        parser.add_argument(
+            "name", metavar="NAME", help="step or event from the output of `status`"
+        )
     parser.add_argument(
         "--config",
         default=DEFAULT_CONFIG,
@@ -127,8 +132,8 @@ def _check(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"config": options.config, "events": explained, "warnings": odd}))
         return exit_codes.OK
-    print(f"{options.config} is usable. The service is {settings.endpoint or FIXED_ENDPOINT}.")
-    print("Actions for events that name this VM and have the least notice of their type:")
+    print(f"{options.config} is valid. The service is {settings.endpoint or FIXED_ENDPOINT}.")
+    print("Actions for events of this VM with the shortest notice of their type:")
     for one in explained:
         kind = f"{one['type']}, {SHORT_S} s" if one["duration_s"] == SHORT_S else one["type"]
         print(f"  {kind:<12} {one['source']:<9} {one['does']}")
@@ -166,7 +171,7 @@ def _explanation(
 
 
 def _sentence(rule: Rule) -> str:
-    """Return what a rule does, as a phrase."""
+    """Return the action of a rule as a phrase."""
     if rule.action == "approve":
         when = {"first": "at once as leader", "all": "when all are prepared", "self": "at once"}
         return f"approves {when[rule.coordination]}"
@@ -183,14 +188,14 @@ def _sentence(rule: Rule) -> str:
 
 
 def _init(options: argparse.Namespace) -> int:
-    """Write a commented starter file, but never over an existing file."""
+    """Write a commented starter file; leave an existing file unchanged."""
     path = Path(options.config)
     if os.path.lexists(path):
-        print(f"{path} exists and was not changed.", file=sys.stderr)
+        print(f"{path} exists and remains unchanged.", file=sys.stderr)
         return exit_codes.REFUSED
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # no links; 0600: for secrets
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # follow no links
         with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
             file.write(STARTER.format(uses=", ".join(sorted(PREPARATIONS))))
     except OSError as error:
@@ -198,12 +203,12 @@ def _init(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"config": str(path)}))
         return exit_codes.OK
-    print(f"{path} is written; edit it, then run: {own_name()} check --config {path}")
+    print(f"{path} is written; edit the file, then run: {own_name()} check --config {path}")
     return exit_codes.OK
 
 
 def _status(options: argparse.Namespace) -> int:
-    """Show the events that the running agent follows, and its actions."""
+    """Show the running agent's events and actions."""
     form = ask_status(options.address or _status_address(options.config))
     if options.json:
         print(json.dumps(form))
@@ -223,7 +228,7 @@ def _status(options: argparse.Namespace) -> int:
     if not form["events"]:
         print("Nothing is scheduled.")
     for step, why in form["unrecovered"].items():
-        print(f"NOT UNDONE, the agent tries again: {step}: {why}")
+        print(f"NOT UNDONE, the agent will retry: {step}: {why}")
         print(f"  to retry now: {own_name()} undo {step}; to give up: {own_name()} forget {step}")
     return exit_codes.REFUSED if form["unrecovered"] else exit_codes.OK
 
@@ -248,11 +253,11 @@ def _forget(options: argparse.Namespace) -> int:
 
 
 def ask_status(address: str) -> dict[str, Any]:
-    """Return the status that the endpoint at `ADDRESS:PORT` reports.
+    """Return the status from the status endpoint at `ADDRESS:PORT`.
 
     Raises:
         EndpointInvalid: the address is malformed.
-        AgentUnreachable: no agent answers there.
+        AgentUnreachable: no agent answers at the address.
     """
     from forewarn.agent.sdk.client import connect  # noqa: PLC0415  not needed to run
 
@@ -265,7 +270,7 @@ def ask_status(address: str) -> dict[str, Any]:
                 pass
         assert reader.answer is not None
         form: dict[str, Any] = json.loads(reader.answer.body)
-        _ = form["seconds_since_poll"]  # other services have no such member
+        _ = form["seconds_since_poll"]  # the status of other services lacks this member
     except OSError as error:
         raise AgentUnreachable(address=address, reason=error.strerror or error) from error
     except (ValueError, LookupError, TypeError, PeerError) as error:
@@ -277,9 +282,9 @@ ACTIONS = {
     "run": ("follow the events until stopped", _run),
     "check": ("check a configuration and explain its effect", _check),
     "init": ("write a commented starter configuration", _init),
-    "status": ("show the events that the running agent follows", _status),
-    "undo": ("undo a step, or the steps of an event, now instead of at the next attempt", _undo),
-    "forget": ("give up undoing a step or an event; you undo it yourself", _forget),
+    "status": ("show the running agent's events and actions", _status),
+    "undo": ("retry now to undo a step, or the steps of an event", _undo),
+    "forget": ("stop retrying to undo a step or an event; an operator undoes the step", _forget),
 }
 
 STARTER = """\

@@ -1,4 +1,4 @@
-"""Commands that start a hook, a ready-made preparation or another part of the agent."""
+"""Commands for hooks, ready-made preparations and other parts of the agent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 
 def own_command(*words: str) -> tuple[str, ...]:
-    """Return the command that starts this program with some arguments."""
+    """Return the command that starts this program with the arguments `words`."""
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     archive = os.path.dirname(main)  # noqa: PTH120  `pathlib` is too heavy
     flags = tuple(_flags())
@@ -19,9 +19,9 @@ def own_command(*words: str) -> tuple[str, ...]:
 
 
 def hook_command(spec: str, phase: str) -> tuple[str, ...]:
-    """Return the command that a step's spec sets for a phase; empty if there is none.
+    """Return the command for a phase from a step's spec; empty if the spec has none.
 
-    Without a command for cancellation, the command for recovery is used.
+    The command for recovery is the default for cancellation.
     """
     form = json.loads(spec)
     if form.get("use"):
@@ -33,13 +33,13 @@ def hook_command(spec: str, phase: str) -> tuple[str, ...]:
 
 
 def hook_settings(spec: str) -> str:
-    """Return the settings of a ready-made preparation, as JSON for its environment."""
+    """Return the settings of a ready-made preparation as JSON, for an environment variable."""
     form = json.loads(spec)
     return json.dumps(form.get("settings", {}))
 
 
 def _flags() -> list[str]:
-    flags = ["-P"]  # the process may run as root: import nothing from the current directory
+    flags = ["-P"]  # import nothing from the current directory, because the process may run as root
     if sys.flags.no_site:
         flags.append("-S")
     if sys.flags.isolated:

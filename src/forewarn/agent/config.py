@@ -1,6 +1,6 @@
-"""Configuration: reads TOML, drop-ins and hook directories, and checks them.
+"""Configuration: reads and checks the TOML file, drop-ins and hook directories.
 
-A short-lived process does this (see `load`), because `tomllib` and the checks would cost the
+A short-lived process (see `load`) runs this module, because `tomllib` and the checks would cost the
 running agent 2 MiB of memory.
 """
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PHASES = ("prepare", "approve", "recover", "cancel")
-PROGRAM_SUFFIXES = (".exe", ".bat", ".cmd")  # files that Windows can start directly
-STEPS_MAX = 200  # steps, checks and rules; usual configurations have a few
+PROGRAM_SUFFIXES = (".exe", ".bat", ".cmd")  # extensions of files that Windows can start directly
+STEPS_MAX = 200  # limit for steps and checks, and for rules
 TABLES = {
     "agent": "",
     "status": "status_",
@@ -58,7 +58,7 @@ SUBTABLES: dict[str, dict[str, object]] = {
         "ca_file": str,
     },
 }
-"""Settings of the tables that background jobs read -> their type, or the permitted words."""
+"""Table for background jobs -> its settings, each with a type or the permitted words."""
 STEP_KEYS = {"prepare", "recover", "cancel", "use", "timeout_s", "on_failure", "repeatable"}
 MATCH_KEYS = {
     "type": "types",
@@ -72,15 +72,15 @@ RULE_KEYS = {"name", "action", "then", "steps", "coordination", "stand_in_s", *M
 
 
 class ConfigInvalid(CallerError):
-    """An invalid configuration; nothing was started."""
+    """An invalid configuration; the agent has not started."""
 
     code = "agent-config-invalid"
     message = "{where}: {reason}."
-    advice = "Correct it and run `forewarn agent check`."
+    advice = "Correct the file and run `forewarn agent check`."
 
 
 class ConfigMissing(ConfigInvalid):
-    """A configuration file that does not exist; nothing was started."""
+    """The configuration file does not exist; the agent has not started."""
 
     code = "agent-config-missing"
     message = "{where} does not exist."
@@ -88,10 +88,10 @@ class ConfigMissing(ConfigInvalid):
 
 
 def read_config(path: str, *, must_exist: bool = True) -> dict[str, object]:
-    """Return the checked form of a configuration file and its drop-ins, for `AgentSettings`.
+    """Read and check a configuration file and its drop-ins; return a form for `AgentSettings`.
 
-    Drop-ins are the files `PATH.d/*.toml`, in the order of their names. Each overrides single
-    settings of earlier files, and its rules come before theirs.
+    Drop-ins are the files `PATH.d/*.toml`, in the order of their names. A drop-in overrides
+    settings of earlier files, and its rules precede the rules of earlier files.
 
     Raises:
         ConfigInvalid: the configuration is invalid; the error names the first problem.
@@ -125,7 +125,7 @@ def _parsed(file: Path) -> dict[str, object]:
         raise ConfigMissing(where=file) from error
     except OSError as error:
         raise ConfigInvalid(where=file, reason=f"cannot be read: {error.strerror}") from error
-    except ValueError as error:  # tomllib and the decoder raise subclasses
+    except ValueError as error:  # tomllib and the decoder raise subclasses of ValueError
         raise ConfigInvalid(where=file, reason=f"is not TOML: {error}") from error
 
 
@@ -167,7 +167,7 @@ def _flat(merged: dict[str, object], path: str) -> dict[str, object]:
 def _checked(
     table: dict[str, object], known: Mapping[str, object], *, where: str
 ) -> dict[str, object]:
-    """Return a table after checking its keys and the types of its settings."""
+    """Check the keys and types of a table; return the table."""
     for key, setting in table.items():
         if key not in known:
             raise ConfigInvalid(where=where, reason=f"{key} is unknown")
@@ -215,14 +215,14 @@ def _check_settings(form: dict[str, object], path: str) -> None:
 
 
 def is_program(file: Path) -> bool:
-    """Return whether a file is executable: on Windows by its name, otherwise by its mode."""
+    """Return whether a file is executable, by its name on Windows and by its mode elsewhere."""
     if sys.platform == "win32":
         return file.suffix.lower() in PROGRAM_SUFFIXES
     return os.access(file, os.X_OK)
 
 
 def hook_files(directory: str | Path, phase: str) -> list[Path]:
-    """Return the files in a phase's hook directory, except hidden ones, ordered by name."""
+    """Return the files of a phase's hook directory by name, without hidden files."""
     return [
         file
         for file in sorted(Path(directory, f"{phase}.d").glob("*"))

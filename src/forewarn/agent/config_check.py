@@ -1,6 +1,6 @@
-"""Warnings about a valid configuration: missing programs and files, secrets over plain HTTP.
+"""Warnings about a valid configuration, such as missing programs or secrets over plain HTTP.
 
-Only `forewarn agent check` uses this module. It runs no hooks.
+Only `forewarn agent check` uses this module. The checks run no hooks.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def oddities(form: Mapping[str, object]) -> list[str]:
-    """Return a sentence for each setting that will not work as intended.
+    """Return a warning for each setting that will probably fail.
 
     Args:
-        form: the form that `read_config` returned.
+        form: the result of `read_config`.
     """
     return [
         *_of_steps(form),
@@ -51,7 +51,7 @@ def _of_steps(form: Mapping[str, object]) -> Iterator[str]:
 
 
 def _program_oddity(program: str) -> str:
-    """Return why a hook's program cannot run; empty if it can, or if this is unknown."""
+    """Return why a hook's program cannot run; empty without a known reason."""
     if os.path.isabs(program):  # noqa: PTH117 - it is text until it is looked at
         if not os.path.isfile(program):  # noqa: PTH113 - the same
             return f"{program} does not exist"
@@ -65,7 +65,7 @@ def _of_hooks(directory: str) -> Iterator[str]:
     for phase in PHASES:
         for file in hook_files(directory, phase):
             if not is_program(file):
-                yield f"{file} is ignored: it is not executable."
+                yield f"{file} is not executable and is ignored."
 
 
 def _of_files(where: str, settings: object) -> Iterator[str]:
@@ -76,7 +76,7 @@ def _of_files(where: str, settings: object) -> Iterator[str]:
 
 
 def _of_plain_http(form: Mapping[str, object]) -> Iterator[str]:
-    """Name settings that send signed requests or tokens over unencrypted connections."""
+    """Yield a warning for each setting that sends signed requests or tokens over plain HTTP."""
     steps = form["steps"]
     assert isinstance(steps, list)
     notify = form["notify"]

@@ -1,6 +1,6 @@
-"""Check of write permissions: only root and the agent's user may change what the agent runs.
+"""Check of write permissions: only root and the agent's user may change the agent's commands.
 
-This module does not read the content of the files.
+This module checks only owners and modes of files.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ if TYPE_CHECKING:
 
 
 class ConfigWritable(CallerError):
-    """A file that other users can write and whose commands the agent would run."""
+    """A file with commands for the agent that other users can write."""
 
     code = "agent-config-writable"
-    message = "{path} can be written by other users than {user} and root."
-    advice = "chown it to {user} or root and chmod go-w, or set [agent] check_permissions = false."
+    message = "Users other than {user} and root can write {path}."
+    advice = (
+        "Make {user} or root its owner, run chmod go-w, or set [agent] check_permissions = false."
+    )
 
 
 def refuse_writable(paths: Iterable[Path]) -> None:
-    """Refuse files and directories that other users can write; ignore missing ones.
+    """Refuse files and directories that other users can write; ignore missing files.
 
     Raises:
-        ConfigWritable: the group, everybody, or another user can write one of them.
+        ConfigWritable: the group, everybody, or another user can write one of the paths.
     """
     if not hasattr(os, "geteuid"):
         return
@@ -37,6 +39,6 @@ def refuse_writable(paths: Iterable[Path]) -> None:
         try:
             status = path.stat()
         except OSError:
-            continue  # reading the file reports the reason
+            continue  # the later reading of the file reports this error
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or status.st_uid not in (0, user):
             raise ConfigWritable(path=path, user=f"user {user}")

@@ -1,4 +1,4 @@
-"""Waiting for descriptors with `poll`, or with `select` where `poll` is missing.
+"""Wait for descriptors with `poll`, or with `select` where `poll` is missing.
 
 `selectors` would cost the agent more memory.
 """
@@ -9,15 +9,15 @@ import select
 
 
 class DescriptorPoll:
-    """A set of descriptors to wait for, once."""
+    """A set of descriptors for a single wait."""
 
     def __init__(self) -> None:
-        """Prepare an empty set."""
+        """Create an empty set."""
         self._read: list[int] = []
         self._write: list[int] = []
 
     def watch(self, fd: int, *, write: bool = False) -> None:
-        """Wait until the descriptor is readable, or writable."""
+        """Add a descriptor that must become readable, or with `write` writable."""
         (self._write if write else self._read).append(fd)
 
     def wait(self, timeout_s: float) -> set[int]:

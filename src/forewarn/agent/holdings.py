@@ -1,7 +1,7 @@
-"""Holdings: the system resources of the agent, which can outlive a change of configuration.
+"""Holdings: the system resources of the agent, some of which survive a change of configuration.
 
-A change of configuration opens all new resources before it closes an old one. If a resource cannot
-be opened, everything stays unchanged.
+A change of configuration opens all new resources before closing old resources. If a resource cannot
+be opened, all resources remain unchanged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from forewarn.agent.journal import Journal
 from forewarn.agent.sd_notify import SdNotify
 from forewarn.agent.signals import Signals, StopRequest
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from forewarn.agent.core.identity import Identity
     from forewarn.agent.settings import AgentSettings
@@ -25,11 +25,12 @@ class Holdings:
     """The journal, the hooks' directory, the status endpoint, signals and the service manager."""
 
     def __init__(self, settings: AgentSettings, *, embedded: bool = False) -> None:
-        """Open the resources that the settings name.
+        """Open the resources named in the settings.
 
         Args:
             settings: The agent's settings.
-            embedded: Whether the application handles signals and the service manager itself.
+            embedded: Whether the application, instead of the agent, handles signals and the service
+                manager.
 
         Raises:
             CallerError: another agent uses the state directory, or other users can write to it.
@@ -44,14 +45,15 @@ class Holdings:
         self.status = self._status(settings)
 
     def calls(self, identity: Identity, settings: AgentSettings) -> ChildProcesses:
-        """Return the runner of this VM's steps."""
+        """Return the child processes that run this VM's steps."""
         return ChildProcesses(self.room, identity, settings)
 
     def change(self, settings: AgentSettings) -> None:
-        """Replace the resources by those of other settings.
+        """Replace the resources by the resources of other settings.
 
         Raises:
-            CallerError, JournalLost, OSError: a resource cannot be opened; nothing has changed.
+            CallerError, JournalLost, OSError: a resource cannot be opened; the holdings are
+            unchanged.
         """
         before = self.journal
         other = settings.state_dir != before.directory
@@ -70,7 +72,7 @@ class Holdings:
         self.journal, self.room, self.status = journal, room, status
 
     def close(self) -> None:
-        """Release everything."""
+        """Release all resources."""
         if self.status is not None:
             self.status.close()
         self.signals.close()

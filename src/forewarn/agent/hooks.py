@@ -1,8 +1,8 @@
-"""Hooks: start them, detect when and how they ended, also after a restart of the agent.
+"""Hooks: start hooks, and detect their ends, also after a restart of the agent.
 
-A hook writes mark files when it begins and ends, so that a restarted agent can distinguish a hook
-that never began from one that was interrupted (see `fate`). A hook's output goes to a file: unlike
-a pipe, a file cannot block the hook, and it outlives the agent.
+A hook writes mark files at its start and end, from which a restarted agent learns the hook's state
+(see `fate`). A hook writes its output to a file, because a pipe could block the hook, and would
+close with the agent.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from forewarn.agent.child import Child, is_running, read_mark
 from forewarn.agent.core.records import event_form
 from forewarn.protocol.documents import format_not_before
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from forewarn.agent.core.values import HookIntent
 
-VARIABLE_CHARACTERS_MAX = 32 * 1024 - 64  # 4 bytes each: Linux allows 128 KiB with the name
-NEVER_STARTED = -127  # exit status of a hook that could not be started
+VARIABLE_CHARACTERS_MAX = 32 * 1024 - 64  # Linux allows 128 KiB; a character has up to 4 bytes
+NEVER_STARTED = -127  # exit status of a hook after a failed start
 
 WRAPPER = (
     'trap : TERM; mark=$1; shift; echo $$ >"$mark.begun" || exit 71; "$@"; code=$?; '
     'echo $code >"$mark.ended"; exit $code'
 )
-"""Shell script around each hook, which records that the hook began and how it ended.
+"""Shell script around each hook, which records the hook's start and exit status.
 
-The script ignores SIGTERM, so it waits for a hook that was asked to stop; SIGKILL ends both.
+The script ignores SIGTERM and continues to wait for its hook. SIGKILL ends both.
 
-A mark file is one short line and counts only if the line is complete. Writing it under another name
-and renaming it would cost a process, for which the approval would have to wait.
+A mark file is one short line, and is valid only if the line is complete. An atomic rename would
+cost another process, and delay the approval.
 """
 
 
 class HookRoom:
-    """The directory with the mark files, inputs and outputs of hooks, by run."""
+    """The directory with the mark files, inputs and outputs of hooks, named by run."""
 
     def __init__(self, directory: str) -> None:
         """Use a directory; create it if it is missing."""
@@ -47,7 +47,7 @@ class HookRoom:
         os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103  the same
 
     def start(self, command: tuple[str, ...], run: str, *, stdin: bytes, env: Env) -> Child:
-        """Start a command with an input, in its own process group.
+        """Start a hook in its own process group.
 
         Raises:
             OSError: the command cannot be started.
@@ -77,7 +77,7 @@ class HookRoom:
         return Child(pid, mark)
 
     def fate(self, run: str) -> tuple[str, Child | None]:
-        """Return the fate of an earlier agent's hook, in the form that `Resumed` takes."""
+        """Return the state of an earlier agent's hook, as a state of `Resumed`."""
         mark = f"{self.directory}/{run}"
         ended = read_mark(f"{mark}.ended")
         if ended.isdigit():
@@ -98,7 +98,7 @@ class HookRoom:
                 continue
 
     def sweep(self, keep: tuple[str, ...]) -> None:
-        """Delete the files of all runs except those to keep."""
+        """Delete the files of all runs except the runs in `keep`."""
         for name in os.listdir(self.directory):  # noqa: PTH208  the same
             run = name.partition(".")[0]
             if run not in keep:
@@ -106,7 +106,7 @@ class HookRoom:
 
 
 def hook_input(intent: HookIntent, *, name: str, others: tuple[str, ...]) -> bytes:
-    """Return the standard input of a hook: event, phase and names as one JSON object."""
+    """Return the standard input of a hook: a JSON object with the event, phase and names."""
     form = {
         "phase": intent.phase,
         "step": intent.step.name,
@@ -120,7 +120,7 @@ def hook_input(intent: HookIntent, *, name: str, others: tuple[str, ...]) -> byt
 
 
 def hook_environment(intent: HookIntent, *, name: str, state: str) -> dict[str, str]:
-    """Return the environment variables that a hook gets besides the agent's own."""
+    """Return the additional environment variables of a hook."""
     event = intent.event
     fields = {
         "FOREWARN_PHASE": intent.phase,
@@ -142,10 +142,10 @@ def hook_environment(intent: HookIntent, *, name: str, state: str) -> dict[str, 
 
 
 def _as_variable(text: str) -> str:
-    """Return a text that fits into an environment variable; standard input has the whole text.
+    """Shorten and encode a text for an environment variable.
 
-    JSON can contain characters that the system's encoding lacks, and Linux starts no process with a
-    longer variable.
+    JSON can contain characters outside the system's encoding, and Linux limits the length of
+    variables.
     """
     encoding = sys.getfilesystemencoding()
     known = text.replace("\0", "")[:VARIABLE_CHARACTERS_MAX]

@@ -1,4 +1,4 @@
-"""One HTTP request and its answer over a non-blocking socket, for the runner's loop."""
+"""HTTP exchanges over a non-blocking socket, for the runner's loop."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import socket
 from forewarn.agent.sdk.client import CHUNK_BYTES, keep_alive
 from forewarn.agent.sdk.http import HttpResponse, ResponseInvalid, ResponseReader
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from forewarn.agent.sdk.http import Endpoint
 
-UNDER_WAY = (0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EAGAIN, 10035)  # 10035: Windows
+UNDER_WAY = (0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EAGAIN, 10035)  # the last: Windows
 NOT_YET = (BlockingIOError, InterruptedError)
 
 
 class Line:
-    """A connection for one exchange after another, which reopens when necessary."""
+    """A connection for successive exchanges, which reopens when necessary."""
 
     def __init__(self) -> None:
-        """Prepare a line without connecting."""
+        """Create a line without a connection."""
         self._socket: socket.socket | None = None
         self._target: Endpoint | None = None
         self._request = b""
@@ -31,20 +31,20 @@ class Line:
         self._fresh = True
         self._open = False
         self.busy = False
-        """Whether a request waits for its answer."""
+        """Whether a request is waiting for its answer."""
 
     @property
     def fd(self) -> int:
-        """The descriptor to watch; -1 without a connection."""
+        """The descriptor of the connection; -1 without a connection."""
         return -1 if self._socket is None else self._socket.fileno()
 
     @property
     def wants_write(self) -> bool:
-        """Whether to wait until the descriptor is writable, rather than readable."""
+        """Whether to wait for a writable descriptor, instead of a readable descriptor."""
         return bool(self._unsent)
 
     def begin(self, target: Endpoint, method: str, *, request: bytes) -> None:
-        """Send a request; afterwards call `advance` until it returns the answer.
+        """Send a request; the caller then calls `advance` until the answer is complete.
 
         Raises:
             OSError: the connection could not be started.
@@ -56,7 +56,7 @@ class Line:
         self._method = method
         self._request = request
         self._start()
-        if not self._fresh:  # an open connection can usually send the request at once
+        if not self._fresh:  # an open connection can usually send a request at once
             self.advance()
 
     def advance(self) -> HttpResponse | None:
@@ -74,7 +74,7 @@ class Line:
             self.close()
             if not again:
                 raise
-            self._start()  # the peer had closed an idle connection; requests are repeatable
+            self._start()  # retry: the peer had closed the idle connection
             return None
         if answer is not None:
             self.busy = False
@@ -132,7 +132,7 @@ def _opened(target: Endpoint) -> socket.socket:
             local.close()
             raise OSError(failure, os.strerror(failure))
         return local
-    host = target.host.encode()  # text would load the IDNA codec, 1 MiB of tables
+    host = target.host.encode()  # text would load the IDNA codec and use 1 MiB
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, target.port, type=socket.SOCK_STREAM
     )[0]

@@ -1,7 +1,7 @@
-"""The inhibitor: makes logind delay a shutdown while hooks run.
+"""The inhibitor, which makes logind delay a shutdown while hooks run.
 
-`systemd-inhibit`, a child process, holds the lock as long as a pipe of the agent is open. When the
-agent ends for any reason, the kernel closes the pipe and the lock is released.
+The child process `systemd-inhibit` holds the lock while a pipe to the agent is open. At the end of
+the agent, the kernel closes the pipe, which releases the lock.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from forewarn.agent.child import Child
 from forewarn.errors import reason_of
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from forewarn.agent.log import Log
 
@@ -27,23 +27,23 @@ COMMAND = (
 
 
 class Inhibitor:
-    """A delay lock of logind; without the lock, no child process runs."""
+    """A delay lock of logind; the child process runs only while the lock is held."""
 
     __slots__ = ("_child", "_ending", "_log", "_pipe", "_wanted")
 
     def __init__(self, log: Log) -> None:
-        """Prepare without taking the lock."""
+        """Create the inhibitor without a lock."""
         self._log = log
         self._wanted = False
         self._pipe = -1
-        """The agent's end of the pipe; the lock is held as long as it is open."""
+        """The agent's end of the pipe; closing this end releases the lock."""
         self._child: Child | None = None
         self._ending: list[Child] = []
 
     def hold(self, *, wanted: bool) -> None:
-        """Take or release the lock; do nothing if that is already done.
+        """Acquire or release the lock as needed.
 
-        A failure to take the lock is logged once, and not retried until hooks run again.
+        A failure is logged once; the next attempt follows when hooks run again.
         """
         if self._child is not None and self._child.poll() is not None:
             self._release()
@@ -61,12 +61,12 @@ class Inhibitor:
         self._wanted = wanted
 
     def descriptors(self) -> tuple[int, ...]:
-        """Return the descriptors that become readable when the child process ends."""
+        """Return the descriptors that become readable at the end of the child process."""
         children = self._ending if self._child is None else [*self._ending, self._child]
         return tuple(child.pidfd for child in children if child.pidfd >= 0)
 
     def close(self) -> None:
-        """Release the lock for good."""
+        """Release the lock permanently."""
         self._release()
 
     def _take(self) -> None:
@@ -89,7 +89,7 @@ class Inhibitor:
             self._child = None
 
     def _complain(self, reason: str) -> None:
-        text = f"A shutdown is not delayed while hooks run: {reason}."
+        text = f"The agent cannot delay a shutdown while hooks run: {reason}."
         self._log.once("inhibit-failed", text, level="warning")
 
 
@@ -100,7 +100,7 @@ def _spawn(stdin: int) -> int:
         OSError: the process cannot be started.
     """
     if sys.platform == "win32":
-        raise FileNotFoundError("there is no logind")
+        raise FileNotFoundError("logind is not running")
     return os.posix_spawnp(
         COMMAND[0], COMMAND, os.environ, file_actions=((os.POSIX_SPAWN_DUP2, stdin, 0),)
     )

@@ -1,4 +1,4 @@
-"""The journal: records each action on disk before it begins; complete at any moment.
+"""The journal: records each action on disk before the action begins.
 
 Source: C-9.
 """
@@ -13,18 +13,18 @@ import zlib
 
 from forewarn.errors import CallerError, OurError, reason_of
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SLOT_BYTES = 65536
-BYTES_MAX = 16 * 1024 * 1024  # 256 events with long plans are a few hundred KiB
-HEAD_BYTES_MAX = 64  # checksum, turn and length before the state
+BYTES_MAX = 16 * 1024 * 1024  # limit of a state; 256 events with long plans need a few hundred KiB
+HEAD_BYTES_MAX = 64  # header of a state: checksum, turn and length
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class JournalLocked(CallerError):
-    """A state directory that another agent uses."""
+    """Another agent uses the state directory."""
 
     code = "journal-locked"
     message = "Another agent already uses {directory}."
@@ -32,33 +32,32 @@ class JournalLocked(CallerError):
 
 
 class JournalOpen(CallerError):
-    """A state directory that other users can write, although it contains commands to run."""
+    """Other users can write the state directory, which contains commands for the agent."""
 
     code = "journal-open"
     message = "Other users can write to {directory}."
-    advice = (
-        "The agent runs commands that are stored there: chown it to the agent's user, chmod go-w."
-    )
+    advice = "The directory contains commands: make the agent's user its owner and run chmod go-w."
 
 
 class JournalLost(OurError):
-    """A journal that cannot be written or read, so that the agent must not begin anything."""
+    """An unusable journal, without which the agent must not begin actions."""
 
     code = "journal-lost"
     message = "The journal {path} cannot be used: {reason}."
-    advice = "Free space on the file system, or make it writable; the agent then continues."
+    advice = (
+        "Free space on the file system, or make the file system writable; the agent then continues."
+    )
 
 
 class Journal:
-    """Two files written in turn; the newest complete one is the state, even after a crash.
+    """Two files written alternately; the newest complete file contains the state.
 
-    The agent writes a state over the older file and synchronises it once. Writing a new
-    file, renaming it and synchronising the directory would take more than twice as long, and every
-    hook would wait for it.
+    The agent overwrites the older file with a state and synchronises the file once. A new file with
+    a rename would take more than twice as long, and delay every hook.
     """
 
     def __init__(self, directory: str) -> None:
-        """Open a directory, readable only by its owner; create it if it is missing.
+        """Open a state directory; create a missing directory, readable only by its owner.
 
         Raises:
             JournalLocked: another agent uses the directory.
@@ -75,15 +74,15 @@ class Journal:
         self._turn = 0
         self._boot_id = boot_id()
         self.corrupt = ""
-        """Path to which `read` renamed an unreadable file; otherwise empty."""
+        """New path of an unreadable file that `read` renamed; otherwise empty."""
         self.boot_id = ""
-        """Boot ID of the system when the state that was read was written."""
+        """Boot ID of the system at the time when the read state was written."""
 
     def read(self) -> dict[str, object] | None:
-        """Return the last written state, or None if there is none.
+        """Return the last written state, or None without a state.
 
         Raises:
-            JournalLost: the journal exists and cannot be read.
+            JournalLost: the journal exists, but cannot be read.
         """
         self.corrupt = ""
         try:
@@ -98,7 +97,7 @@ class Journal:
         return form
 
     def put_aside(self) -> None:
-        """Rename the state that `read` returned, and start over.
+        """Rename the files of the journal, and start with an empty state.
 
         Raises:
             JournalLost: the file cannot be renamed.
@@ -117,10 +116,10 @@ class Journal:
                 os.replace(path, self.corrupt)  # noqa: PTH105  the same
 
     def make_room(self) -> None:
-        """Create missing files in their usual size.
+        """Create missing files of the journal in their usual size.
 
-        Otherwise the first event would wait for it, several times as long as for a write. If this
-        fails, `write` tries again, or reports the reason.
+        This saves time at the first event. After a failure, `write` tries again, or reports the
+        reason.
         """
         for slot in (0, 1):
             path = slot_path(self.directory, slot)
@@ -131,15 +130,15 @@ class Journal:
                     return
 
     def write(self, form: Mapping[str, object]) -> None:
-        """Write a state; after the return it survives a power cut.
+        """Write a state that, after the return, survives a power cut.
 
         Raises:
-            JournalLost: the state is not on disk; the previous state still is.
+            JournalLost: the state was not written; the previous state remains on disk.
         """
         body = json.dumps({**form, "boot_id": self._boot_id}, separators=(",", ":")).encode()
         turn = self._turn + 1
         path = slot_path(self.directory, turn % 2)
-        if len(body) > BYTES_MAX - HEAD_BYTES_MAX:  # `read` would refuse it
+        if len(body) > BYTES_MAX - HEAD_BYTES_MAX:  # `read` would refuse a longer state
             raise JournalLost(path=path, reason=f"it would be {len(body)} bytes long")
         try:
             self._write_slot(path, _framed(body, turn))
@@ -152,7 +151,7 @@ class Journal:
         file = os.open(path, flags, 0o600)
         try:
             grows = os.fstat(file).st_size < len(content)
-            if grows:  # to a round size, so that later states need not change it
+            if grows:  # pad to a round size, so that later states fit without a change of size
                 content += b"\0" * (-len(content) % SLOT_BYTES)
             _write_all(file, content)
             if grows or not hasattr(os, "fdatasync"):
@@ -164,7 +163,7 @@ class Journal:
             os.close(file)
 
     def close(self) -> None:
-        """Release the directory, so that another agent can use it."""
+        """Release the directory for another agent."""
         os.close(self._lock)
 
     def _locked(self) -> int:
@@ -186,7 +185,7 @@ class Journal:
 
 
 def boot_id() -> str:
-    """Return the id of this boot; empty if the system has none."""
+    """Return the boot ID of the system; empty if unavailable."""
     try:
         with open(BOOT_ID, "rb") as file:  # noqa: PTH123  the same
             return file.read(64).decode().strip()
@@ -195,7 +194,7 @@ def boot_id() -> str:
 
 
 def sync_directory(directory: str) -> None:
-    """Make the names in a directory survive a power cut, if the system supports that."""
+    """Synchronise the names in a directory with the disk, if the system supports this."""
     if sys.platform == "win32":
         return
     handle = os.open(directory, os.O_RDONLY)
@@ -206,12 +205,12 @@ def sync_directory(directory: str) -> None:
 
 
 def slot_path(directory: str, slot: int) -> str:
-    """Return the path of one of the two files."""
+    """Return the path of a journal file."""
     return os.path.join(directory, f"journal.{slot}")  # noqa: PTH118  the same
 
 
 def newest(directory: str) -> tuple[int, dict[str, object] | None]:
-    """Return the number and the content of the newest complete state, or 0 and None."""
+    """Return the turn and the content of the newest complete state, or 0 and None."""
     record: tuple[int, dict[str, object] | None] = (0, None)
     for slot in (0, 1):
         try:
@@ -225,13 +224,13 @@ def newest(directory: str) -> tuple[int, dict[str, object] | None]:
 
 
 def _framed(body: bytes, turn: int) -> bytes:
-    """Return a state with its head; the checksum covers everything except itself."""
+    """Return a state with its header; the checksum covers all other bytes."""
     checked = b"%d %d\n" % (turn, len(body)) + body
     return b"%08x " % zlib.crc32(checked) + checked
 
 
 def _refuse_open(directory: str) -> None:
-    """Refuse a directory in which other users could place commands for this agent to run."""
+    """Refuse a directory that other users can write, because the journal contains commands."""
     if not hasattr(os, "geteuid"):
         return
     status = os.stat(directory)  # noqa: PTH116  the same
@@ -261,5 +260,5 @@ def _checked(text: bytes) -> tuple[int, dict[str, object] | None]:
 
 
 def _write_all(file: int, data: bytes) -> None:
-    while data:  # ends: each write takes at least a byte, or raises
+    while data:  # bounded: each write writes at least a byte, or raises
         data = data[os.write(file, data) :]

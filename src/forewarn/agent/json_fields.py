@@ -1,14 +1,14 @@
 """Typed access to members of a JSON object or of settings; pure.
 
-A journal of another release, or a configuration, may contain members of the wrong type, so each
-member is checked before its use.
+A journal of another release, or a configuration, may contain members of the wrong type. These
+functions check each member.
 """
 
 from __future__ import annotations
 
 from forewarn.errors import CallerError
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TypeVar
@@ -18,15 +18,17 @@ if TYPE_CHECKING:
 
 
 class FieldInvalid(CallerError):
-    """A member of a journal or a configuration that has the wrong type."""
+    """A member of the wrong type in a journal or a configuration."""
 
     code = "agent-field-invalid"
     message = "{name} cannot be {found!r}."
-    advice = "Correct the setting; for a journal, check which release of the agent wrote it."
+    advice = (
+        "Correct the setting. For a journal, use the release of the agent that wrote the journal."
+    )
 
 
 def member(form: Form, name: str, default: T) -> T:
-    """Return a member, which must have the type of the default; the default if it is missing.
+    """Return a member with the type of the default, or the default if the member is missing.
 
     Raises:
         FieldInvalid: the member has another type.
@@ -59,7 +61,7 @@ def number(form: Form, name: str, default: float) -> float:
 
 
 def inner(form: Form, name: str) -> Form:
-    """Return a member of a form that is an object.
+    """Return an object member of a form.
 
     Raises:
         FieldInvalid: the member is not an object.
@@ -71,7 +73,7 @@ def inner(form: Form, name: str) -> Form:
 
 
 def several(form: Form, name: str) -> list[Form]:
-    """Return a member of a form that is a list of objects; empty if it is missing.
+    """Return a member with a list of objects; empty if the member is missing.
 
     Raises:
         FieldInvalid: the member is not a list of objects.
@@ -83,10 +85,10 @@ def several(form: Form, name: str) -> list[Form]:
 
 
 def words(form: Form, name: str) -> list[str]:
-    """Return a member of a form that is a word or a list of words; empty if it is missing.
+    """Return a member with a word or a list of words; empty if the member is missing.
 
     Raises:
-        FieldInvalid: the member is neither.
+        FieldInvalid: the member is neither a word nor a list of words.
     """
     items = form.get(name) or []
     if isinstance(items, str):
@@ -97,7 +99,7 @@ def words(form: Form, name: str) -> list[str]:
 
 
 def texts(form: Form, name: str) -> dict[str, str]:
-    """Return a member of a form that is an object of texts.
+    """Return a member with an object of texts.
 
     Raises:
         FieldInvalid: the member is not an object of texts.

@@ -1,6 +1,6 @@
-"""The agent's log: one line per change, with a sentence, a stable action and ids.
+"""The agent's log, with a sentence, a stable action and ids in each line.
 
-`logging` would cost the agent 0.8 MiB.
+The standard `logging` would cost the agent 0.8 MiB of memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from forewarn.errors import escaped_text
 from forewarn.protocol.timestamps import iso8601
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 LEVELS = {"error": 3, "warning": 4, "info": 6, "debug": 7}
 """Level -> priority in the journal of systemd."""
 
-LINE_BYTES_MAX = 4096  # POSIX lets a pipe accept this much in one write (PIPE_BUF)
-CUTS = (LINE_BYTES_MAX, 512, 64)  # characters kept of each part, until the line is short enough
+LINE_BYTES_MAX = 4096  # bytes that a pipe accepts atomically (PIPE_BUF of POSIX)
+CUTS = (LINE_BYTES_MAX, 512, 64)  # characters per part in successive attempts to shorten a line
 
 
 class Log:
-    """Writes lines to standard error, where every supervisor collects them; never blocks."""
+    """Writes lines to standard error without blocking."""
 
     def __init__(self, form: str = "text", *, clock: Clock | None = None) -> None:
-        """Write `text` or `json` lines, with the priority first under systemd's journal.
+        """Set the format; lines for systemd's journal begin with their priority.
 
         Args:
             form: `text` or `json`.
-            clock: Source of the time of each line, UTC; None for lines without a time. systemd's
-                journal adds its own.
+            clock: Source of the time (UTC) of each line; None: lines without a time. systemd's
+                journal adds a time.
         """
         self._json = form == "json"
         self._clock = clock
@@ -44,32 +44,32 @@ class Log:
         self._lost = 0
 
     def say(self, action: str, sentence: str, *, level: str = "info", **ids: object) -> None:
-        """Write a line; a line that cannot be written is counted and reported later.
+        """Write a line; count lost lines, and report their number later.
 
         Args:
-            action: Stable name of the change, for searching.
-            sentence: Text for people.
+            action: Stable name of the change, for searches.
+            sentence: Text that people read.
             level: One of `LEVELS`.
-            ids: Objects that the line is about.
+            ids: Ids of the objects of the line.
         """
-        lost = f"Lines that could not be written and are lost: {self._lost}."
+        lost = f"Lines lost because standard error was blocked: {self._lost}."
         if self._lost and self._put("log-lost", lost, level="warning"):
             self._lost = 0
         if not self._put(action, sentence, level=level, **ids):
             self._lost += 1
 
     def once(self, action: str, sentence: str, *, level: str = "info") -> None:
-        """Write a line unless the last line with this action had the same sentence."""
+        """Write a line unless the last line of this action had the same sentence."""
         if self._said.get(action) != sentence:
             self._said[action] = sentence
             self.say(action, sentence, level=level)
 
     def clear(self, action: str) -> bool:
-        """Allow an action to be logged again; return whether it had been logged."""
+        """Allow `once` to log an action again; return whether the action was logged before."""
         return self._said.pop(action, None) is not None
 
     def _put(self, action: str, sentence: str, *, level: str, **ids: object) -> bool:
-        """Write a line if that does not block; return whether it was written."""
+        """Write a line without blocking; return whether the line was written."""
         prefix = f"<{LEVELS[level]}>" if self._journal else ""
         time = {} if self._clock is None else {"time": iso8601(self._clock.now_ms())}
         if time and not self._json and not self._journal:
@@ -94,12 +94,12 @@ class Log:
 
 
 def _cut(value: object, most: int) -> object:
-    """Return a number unchanged, and the end of anything else as text; the end says most."""
+    """Return a number unchanged; return other values as text, shortened to the end of the text."""
     return value if isinstance(value, int) else str(value)[-most:]
 
 
 def _plain(action: str, sentence: str, ids: Mapping[str, object]) -> str:
-    """Return a line for people; control characters in foreign text are escaped."""
+    """Return a line as text, with escaped control characters."""
     tail = "".join(f" {name}={_quoted(str(value))}" for name, value in ids.items())
     return escaped_text(f"{sentence} action={action}{tail}")
 
@@ -109,7 +109,7 @@ def _quoted(text: str) -> str:
 
 
 def _is_free(file: int) -> bool:
-    """Return whether a line can be written now without blocking."""
+    """Return whether the file accepts a line now without blocking."""
     if not hasattr(select, "poll"):
         return True
     poll = select.poll()

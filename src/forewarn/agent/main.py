@@ -1,6 +1,6 @@
-"""Main: selects the part of the agent for a command line; `run` and `do` import nothing else.
+"""Main: selects the part of the agent for a command line; `run` and `do` import few modules.
 
-Define no commands here: the commands for people are in `cli.py`, which takes more memory.
+The other commands are in `cli.py`, whose imports need more memory.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from forewarn.agent.startup import DEFAULT_CONFIG, cannot_go_on, run, sentence_of
 from forewarn.errors import ForewarnError
 
-USAGE_STATUS = 2  # as argparse
+USAGE_STATUS = 2  # the exit status of argparse for usage errors
 
 
 def main(words: list[str]) -> int:
@@ -35,7 +35,7 @@ def main(words: list[str]) -> int:
 
 
 def _config_of(words: list[str]) -> tuple[str] | None:
-    """Return the file of `run [--config FILE]`, or None for any other command line."""
+    """Return the file of `run [--config FILE]`, or None for other command lines."""
     rest = words[1:] if words[:1] == ["run"] else words
     if not rest and words[:1] == ["run"]:
         return (DEFAULT_CONFIG,)

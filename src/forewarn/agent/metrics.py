@@ -1,31 +1,33 @@
-"""The agent's counters, and their text for Prometheus; the number of time series is bounded.
+"""The agent's counters, and their text for Prometheus.
 
-No event id, name or reason may become a label.
+Labels contain only values of fixed sets, so that the number of time series is bounded.
 """
 
 from __future__ import annotations
 
 from forewarn.agent.core.rules import HOLD_STATUS
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from forewarn.agent.core.engine import AgentEngine
     from forewarn.agent.core.values import HookEnded, HookIntent, NotifyIntent
     from forewarn.agent.poller import Poller
 
 HELP = {
-    "forewarn_agent_polls_total": "Polls that were answered with a document.",
-    "forewarn_agent_seconds_since_poll": "Seconds since the last good poll; -1 before the first.",
+    "forewarn_agent_polls_total": "Successful polls.",
+    "forewarn_agent_seconds_since_poll": "Seconds since the last successful poll; -1 before the "
+    "first.",
     "forewarn_agent_events": "Events of the last document, by stage for this VM.",
-    "forewarn_agent_notice_seconds": "Seconds until the next NotBefore; -1 if there is none.",
+    "forewarn_agent_notice_seconds": "Seconds until the next NotBefore; -1 without a NotBefore.",
     "forewarn_agent_prepare_seconds_sum": "Total seconds in which events were prepared.",
     "forewarn_agent_prepare_seconds_count": "Events that were prepared.",
-    "forewarn_agent_approvals_total": "Approvals that were answered 200.",
-    "forewarn_agent_hooks_total": "Hooks that ended, by phase and result.",
+    "forewarn_agent_approvals_total": "Approvals with the answer 200.",
+    "forewarn_agent_hooks_total": "Ended hooks, by phase and result.",
     "forewarn_agent_failures_total": "Failures, by kind.",
-    "forewarn_agent_unrecovered_steps": "Steps that repeatedly could not be undone: check them.",
+    "forewarn_agent_unrecovered_steps": "Steps that repeatedly could not be undone and need an "
+    "operator.",
 }
-"""Name of each metric -> its meaning."""
+"""Help text of each metric."""
 
 KINDS = ("hook", "approval", "undo", "unrecovered", "journal")
 FAILURE_ACTIONS = {
@@ -37,7 +39,7 @@ FAILURE_ACTIONS = {
 
 
 class Metrics:
-    """Counts since the start."""
+    """Counters since the start of the agent."""
 
     def __init__(self) -> None:
         """Start with all counters at zero."""

@@ -1,6 +1,6 @@
-"""Notifications: webhooks, CloudEvents and Apprise; a background job, in its own process.
+"""Notifications to webhooks, CloudEvents receivers and Apprise, sent by a background job.
 
-The core decides what to send; this module only sends it.
+The core decides about notifications; this module sends a notification.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TRIES = 3
 
 
 def main(form: dict[str, object]) -> int:
-    """Send one notification to all configured receivers; return 0 if all accepted it."""
+    """Send a notification to all configured receivers; return 0 if all accepted."""
     settings = form.pop("settings")
     assert isinstance(settings, dict)
     if LEVELS.index(str(form["level"])) < LEVELS.index(str(settings.get("level", "info"))):
@@ -65,7 +65,7 @@ def cloud_event(form: dict[str, object]) -> dict[str, object]:
 
 
 def _apprise(urls: list[str], form: dict[str, object]) -> int:
-    """Pass a notification to the program Apprise, if it is installed."""
+    """Pass a notification to the program Apprise, if installed."""
     program = shutil.which("apprise")
     if not urls:
         return 0
@@ -75,7 +75,7 @@ def _apprise(urls: list[str], form: dict[str, object]) -> int:
     title = f"{form['name']}: {form['action']}"
     kind = APPRISE_TYPES[str(form["level"])]
     with tempfile.TemporaryDirectory() as directory:
-        places = Path(directory, "urls")  # not in the command line, which every user can read
+        places = Path(directory, "urls")  # a file, because every user can read command lines
         places.write_text("\n".join(urls), "utf-8")
         command = [program, "-n", kind, "-t", title, "-b", str(form["text"]), "-c", str(places)]
         done = subprocess.run(

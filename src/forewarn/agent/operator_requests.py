@@ -1,8 +1,7 @@
-"""Operators' requests to the running agent: files in its state directory, `undo` and `forget`.
+"""Operators' requests to the running agent: `undo` and `forget`, as files in the state directory.
 
-Only its owner and root can write to the state directory, so this authenticates the request, and the
-status endpoint stays read-only. The agent deletes a request only after it has acted on it; to act
-twice does no harm.
+The permissions of the state directory authenticate requests: only its owner and root can write. The
+agent deletes a request after processing; processing a request twice is harmless.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from forewarn.agent.core.values import PersonAsked
 
 VERBS = ("undo", "forget")
 PREFIX, SUFFIX = "request-", ".json"
-REQUESTS_MAX = 16  # requests read at a time; the others wait
+REQUESTS_MAX = 16  # most requests read at a time
 REQUEST_BYTES_MAX = 4096
 
 
@@ -22,26 +21,26 @@ class OperatorRequests:
     """The requests in one state directory."""
 
     def __init__(self, directory: str) -> None:
-        """Use an existing directory."""
+        """Set the directory, which must exist."""
         self._directory = directory
         self._paths: dict[PersonAsked, str] = {}
 
     def post(self, asked: PersonAsked, token: str) -> str:
-        """Write a request under an unguessable name; return its path, deleted when done.
+        """Write a request to a file with an unguessable name; return the file's path.
 
         Raises:
             OSError: the directory is not writable.
         """
         path = f"{self._directory}/{PREFIX}{token}{SUFFIX}"
         fresh = f"{path}.new"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # follows no link
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # follows no symbolic link
         with os.fdopen(os.open(fresh, flags, 0o600), "w", encoding="utf-8") as file:
             json.dump({"verb": asked.verb, "name": asked.name}, file)
         os.replace(fresh, path)  # noqa: PTH105  `pathlib` is too heavy
         return path
 
     def pending(self) -> tuple[PersonAsked, ...]:
-        """Return the pending requests; remove other files."""
+        """Return the pending requests; delete invalid files."""
         self._paths.clear()
         names = sorted(os.listdir(self._directory))  # noqa: PTH208  the same
         known = [name for name in names if name.startswith(PREFIX) and name.endswith(SUFFIX)]
@@ -55,7 +54,7 @@ class OperatorRequests:
         return tuple(self._paths)
 
     def done(self, asked: PersonAsked) -> None:
-        """Delete a request after the agent has acted on it."""
+        """Delete a processed request."""
         _remove(self._paths[asked])
 
 

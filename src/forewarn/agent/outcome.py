@@ -1,6 +1,6 @@
-"""Requests the outcome of an event, then runs the recovery hook with it. Source: X-1.
+"""Process that requests the outcome of an event, then runs the recovery hook. Source: X-1.
 
-This is its own process, so that the agent does not wait. The hook also runs without an outcome.
+The separate process avoids a wait in the agent. The hook runs even if the outcome is unknown.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Peers: announces to an event's other VMs that this VM is prepared, and asks which others are.
+"""Peers: sends this VM's state to the other VMs of an event, and asks for their states.
 
-This is a background job, in its own process; the core decides what follows from the answers. The
-job asks the other VMs at their status endpoints, or reads a shared file, Consul, etcd or
-Kubernetes.
-Source: C-5.
+This module runs in a background job; the core processes the answers. The job asks the other VMs at
+their status endpoints, or reads a shared file, Consul, etcd or Kubernetes. Source: C-5.
 """
 
 from __future__ import annotations
@@ -22,14 +20,14 @@ from forewarn.agent.preparations import kubernetes
 from forewarn.agent.preparations.http_call import Called, CallFailed, call, expect, secret
 from forewarn.errors import PeerError
 
-AT_ONCE_MAX = 128  # VMs that are asked in parallel; an unresponsive one takes 15 s
-ASK_S_MAX = 50.0  # less than the minute after which the agent kills this job
+AT_ONCE_MAX = 128  # VMs asked in parallel; an unresponsive VM takes 15 s
+ASK_S_MAX = 50.0  # must end before the agent kills this job after a minute
 NAMESPACE = "default"
-HOLDS = ".holds"  # suffix of a VM's name: the VM has decided not to approve
+HOLDS = ".holds"  # suffix of the name of a VM that has decided not to approve
 
 
 def main(form: dict[str, object]) -> int:
-    """Announce, or ask and print the answers of the VMs, as the form requests."""
+    """Execute the request in a form: announce, or ask the VMs and print their answers."""
     settings = form["settings"]
     assert isinstance(settings, dict)
     place = PLACES[str(settings.get("via", "status"))](settings, str(form["event_id"]).upper())
@@ -47,7 +45,7 @@ def main(form: dict[str, object]) -> int:
 
 
 def _ask(place: Place, others: list[str]) -> dict[str, tuple[str, ...]]:
-    """Ask all VMs in parallel; a VM that does not answer in time is left out.
+    """Ask all VMs in parallel; omit VMs without an answer in time.
 
     Raises:
         PeerError: the shared place cannot be reached.
@@ -65,7 +63,7 @@ def _ask(place: Place, others: list[str]) -> dict[str, tuple[str, ...]]:
                 other = waiting.popleft()
                 answers[other] = place.states(other)
         except IndexError:
-            pass  # another thread has taken the last name
+            pass  # another thread has removed the last name
         except (PeerError, OSError) as error:
             failed.append(error)
         finally:
@@ -78,41 +76,41 @@ def _ask(place: Place, others: list[str]) -> dict[str, tuple[str, ...]]:
     done.wait(ASK_S_MAX if others else 0)
     if failed:
         raise failed[0]
-    answered = dict(answers)  # a late thread may still add to `answers`
+    answered = dict(answers)  # copy, because a late thread may still add to `answers`
     return {other: answered.get(other, ()) for other in others}
 
 
 class Place:
-    """The place where VMs publish that they are prepared for one event."""
+    """The place where the VMs of an event publish their states."""
 
     def __init__(self, settings: dict[str, object], event_id: str) -> None:
-        """Prepare access for one event."""
+        """Set the settings and the event."""
         self.settings = settings
         self.event_id = event_id
 
     def put(self, name: str, *, prepared: bool) -> None:
-        """Publish whether a VM is prepared."""
+        """Publish or withdraw a VM's state."""
 
     def has(self, name: str) -> bool:
-        """Return whether a VM has published that it is prepared."""
+        """Return whether a VM's state is published."""
         raise NotImplementedError
 
     def states(self, name: str) -> tuple[str, ...]:
-        """Return the states that a VM has published, of `PEER_WORDS`."""
+        """Return the published states of a VM, from `PEER_WORDS`."""
         holds = ("deciding",) if self.has(f"{name}{HOLDS}") else ()
         return (*holds, "prepared" if self.has(name) else "unprepared")
 
     def key(self, name: str) -> str:
-        """Return the key of a VM and the event."""
+        """Return the key of a VM's state for the event."""
         prefix = str(self.settings.get("prefix", "forewarn/prepared"))
         return f"{prefix}/{_quoted(self.event_id)}/{_quoted(name.lower())}"
 
 
 class StatusEndpoints(Place):
-    """The agents' own status endpoints, where nothing needs to be published."""
+    """The status endpoints of the agents, which need no separate publication."""
 
     def states(self, name: str) -> tuple[str, ...]:
-        """Ask the other VM's agent; without an answer, return no states."""
+        """Return the states that a VM's agent reports; empty without an answer."""
         known = self.settings.get("peers", {})
         assert isinstance(known, dict)
         by_name = {str(peer).lower(): str(url) for peer, url in known.items()}
@@ -126,20 +124,20 @@ class StatusEndpoints(Place):
         form = answer.form()
         prepared, deciding = form.get("prepared"), form.get("deciding")
         if not isinstance(prepared, list) or not isinstance(deciding, list):
-            return ()  # another program answers there
+            return ()  # another program answers at the address
         holds = ("deciding",) if self.event_id in deciding else ()
         return (*holds, "prepared" if self.event_id in prepared else "unprepared")
 
 
 class SharedFiles(Place):
-    """A directory that all VMs share."""
+    """A directory shared by all VMs."""
 
     def _path(self, name: str) -> Path:
         directory = Path(str(self.settings["directory"]))
         return directory / _quoted(self.event_id) / _quoted(name.lower())
 
     def put(self, name: str, *, prepared: bool) -> None:
-        """Create or delete a file, without following links that another VM placed there."""
+        """Create or delete a file, without following symbolic links of other VMs."""
         path = self._path(name)
         if path.parent.is_symlink():
             raise NotADirectoryError(f"{path.parent} is a link")
@@ -176,7 +174,7 @@ class ConsulKeys(Place):
 
 
 class EtcdKeys(Place):
-    """Keys of etcd, through the JSON gateway of its version 3."""
+    """Keys of etcd, through the JSON gateway of version 3."""
 
     def _call(self, what: str, form: dict[str, object]) -> dict[str, object]:
         address = str(self.settings.get("address", "http://127.0.0.1:2379")).rstrip("/")
@@ -242,7 +240,7 @@ PLACES: dict[str, type[Place]] = {
 
 
 def _quoted(text: str) -> str:
-    """Return a name escaped for use as one part of a URL, a key or a path."""
+    """Escape a name for use as a part of a URL, a key or a path."""
     return quote(text, safe="") if text.strip(".") else "%2E" * len(text)
 
 

@@ -1,7 +1,7 @@
-"""Polls the service and sends approvals; handles failures and never blocks.
+"""Poller: polls the service and sends approvals, without blocking.
 
-One line polls, and the service may delay its answer. Another line approves, so that an approval
-never waits behind a poll.
+The poller uses a separate connection for approvals, so that an approval never waits for a delayed
+answer to a poll.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from forewarn.agent.sdk.http import ResponseInvalid
 from forewarn.errors import PeerError, reason_of
 from forewarn.protocol.documents import DocumentUnreadable
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from forewarn.agent.core.values import Stimulus
     from forewarn.agent.sdk.dialogue import Dialogue
     from forewarn.agent.sdk.http import HttpResponse
     from forewarn.ids import Ids
 
-FIRST_ANSWER_MS = 130_000  # the service may delay the first answer by two minutes. Source: B-1
-ANSWER_MS = 10_000  # later answers take milliseconds
-APPROVAL_MS = 40_000  # an approval is answered within 30 s, once it is durable. Source: A-6
-SPACING_MS = 200  # the service allows five requests a second. Source: E-6
-BURST = 5  # requests without spacing, for changes in quick succession
+FIRST_ANSWER_MS = 130_000  # timeout of the first answer, which may take two minutes. Source: B-1
+ANSWER_MS = 10_000  # timeout of later answers, which take milliseconds
+APPROVAL_MS = 40_000  # timeout of approvals, which the service answers within 30 s. Source: A-6
+SPACING_MS = 200  # interval of requests; the service allows five per second. Source: E-6
+BURST = 5  # most requests in succession without an interval
 APPROVALS_MAX = 256
-UNNAMED_STATUSES = (400, 403, 404, 405)  # not 410: the cloud is updating its service
-UNNAMED_TRIES_MAX = 5  # then the hostname is used: other services may not know names
-NAME_TRIES_MAX = 20  # two minutes, as for a first answer
-NAME_AGAIN_MS = (1000, 600_000)  # first and longest interval of asking again for a guessed name
-NAME_AGAIN_ANSWER_MS = 2000  # the agent does not follow events meanwhile
+UNNAMED_STATUSES = (400, 403, 404, 405)  # 410 is temporary: the cloud updates its service
+UNNAMED_TRIES_MAX = 5  # refusals before the agent uses the hostname as the name
+NAME_TRIES_MAX = 20  # failures before the agent uses the hostname: two minutes
+NAME_AGAIN_MS = (1000, 600_000)  # first and longest interval of requests for the name after a guess
+NAME_AGAIN_ANSWER_MS = 2000  # timeout of such a request, which delays polls
 
 
 class Poller:
-    """Polls and approves through two lines; given the time, it returns stimuli for the core."""
+    """Polls and approves over two connections, and returns stimuli for the core."""
 
     def __init__(self, dialogue: Dialogue, ids: Ids, *, interval_s: float) -> None:
-        """Prepare a poller whose first request is due immediately.
+        """Create a poller whose first request is due immediately.
 
         Args:
             dialogue: Builds requests and interprets answers.
             ids: Source of jitter.
-            interval_s: Seconds between two polls that are not held.
+            interval_s: Seconds between two polls with immediate answers.
         """
         self._dialogue = dialogue
         self._ids = ids
@@ -69,15 +69,15 @@ class Poller:
         self.name = ""
         """This VM's name from the instance metadata; empty while it is unknown."""
         self.asks_name = False
-        """Whether to ask for the name before the next poll."""
+        """Whether to request the name before the next poll."""
         self._name_due_ms: int | None = None
         self._name_pause_ms = 0
         self.failures = 0
         """Failed polls since the last successful one."""
         self.trouble = ""
-        """Why the last poll failed; empty if it succeeded."""
+        """Reason why the last poll failed; empty after success."""
         self.advice = ""
-        """Remedy for the trouble, as a sentence."""
+        """Remedy for `trouble`, as a sentence."""
         self.good_ms: int | None = None
         """Time of the last successful poll, ms since the epoch; None before the first."""
         self.polls = 0
@@ -107,18 +107,18 @@ class Poller:
         return min(times)
 
     def lines(self) -> tuple[Line, ...]:
-        """Return the lines whose descriptors to watch."""
+        """Return the connections whose descriptors the caller must watch."""
         return tuple(line for line in (self.poll_line, self.approve_line) if line.busy)
 
     def approve(self, event_id: str) -> None:
-        """Send an approval as soon as its line is free."""
+        """Send an approval as soon as the approval connection is free."""
         if len(self._approvals) < APPROVALS_MAX:
             self._approvals[event_id] = None
 
     def poll_soon(self) -> None:
-        """Poll again as soon as the rate limit allows, because a document needs confirmation.
+        """Poll again as soon as the rate limit allows, to confirm a document.
 
-        The service must not delay the answer, which it would do until that document changes.
+        The request asks for an immediate answer.
         """
         self._hurried += 1
         pause_ms = SPACING_MS if self._hurried <= BURST else self._interval_ms
@@ -128,7 +128,7 @@ class Poller:
     # ---- the poll ------------------------------------------------------------------------------
 
     def begin(self, now_ms: int) -> tuple[Stimulus, ...]:
-        """Send due requests; return those failures that are known at once."""
+        """Send due requests; return the failures known at once."""
         if not self.poll_line.busy and now_ms >= self._due_ms:
             self._begin_poll(now_ms)
         if self._approvals and not self.approve_line.busy:
@@ -157,7 +157,7 @@ class Poller:
             self._failed(unreachable(str(dialogue.target), error), now_ms)
 
     def poll_ready(self, now_ms: int) -> tuple[Stimulus, ...]:
-        """Read from the poll line; return the document once it is complete."""
+        """Read from the poll connection; return the document once complete."""
         try:
             answer = self.poll_line.advance()
             if answer is None:
@@ -191,11 +191,11 @@ class Poller:
 
     @property
     def _asks_name_again(self) -> bool:
-        """Whether to ask again for a name that had to be guessed."""
+        """Return whether to request the name again after a guess."""
         return self.asks_name and self._name_due_ms is not None
 
     def _leave_name(self, now_ms: int) -> None:
-        """Poll for events; ask later again for an unknown name."""
+        """Continue with polls; schedule another request for an unknown name."""
         self.asks_name = False
         self._due_ms = now_ms
         least_ms, most_ms = NAME_AGAIN_MS
@@ -244,7 +244,7 @@ class Poller:
         return ()
 
     def approval_ready(self) -> tuple[Stimulus, ...]:
-        """Read from the approval line; return the result of the approval once it is known."""
+        """Read from the approval connection; return the approval's result once known."""
         try:
             answer = self.approve_line.advance()
             if answer is None:
@@ -261,7 +261,7 @@ class Poller:
         return (ApprovalEnded(self._approving, accepted=True),)
 
     def expire(self, now_ms: int) -> tuple[Stimulus, ...]:
-        """Abandon requests that take too long."""
+        """Abandon requests that have timed out."""
         if self.poll_line.busy and now_ms >= self._until_ms:
             self._failed(TemporarilyUnavailable(reason="no answer in time"), now_ms)
         if self.approve_line.busy and now_ms >= self._approve_until_ms:
@@ -271,10 +271,10 @@ class Poller:
 
 
 def _checked_name(text: str) -> str:
-    """Return a name if it is valid; a server of another kind answers with a page instead.
+    """Return a valid name; other servers may answer with a page instead.
 
     Raises:
-        TemporarilyUnavailable: the text is not a name; a later answer may be better.
+        TemporarilyUnavailable: the text is not a name; a later answer may be a name.
     """
     if not is_name(text):
         raise TemporarilyUnavailable(reason=f"{text[:40]!r} is not a VM name")

@@ -1,4 +1,4 @@
-"""The ready-made preparations: their names, settings and modules."""
+"""The ready-made preparations, with their names, settings and modules."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Preparation:
         """Describe a preparation.
 
         Args:
-            module: Its module below `forewarn.agent.preparations`.
-            does: Its effect, in one line.
-            needed: Its required settings.
-            optional: Its optional settings.
-            repeatable: Whether a preparation that was interrupted can be started again.
-            words: The permitted words of each setting that is not free text.
+            module: Name of the module in `forewarn.agent.preparations`.
+            does: Description of the effect, in one line.
+            needed: Names of the required settings.
+            optional: Names of the optional settings.
+            repeatable: Whether an interrupted preparation can be repeated.
+            words: Permitted words of the settings without free text.
         """
         self.module = module
         self.does = does
@@ -39,7 +39,7 @@ class Preparation:
 PREPARATIONS = {
     "systemd": Preparation(
         module="systemd",
-        does="stops or starts units, and waits until that is done",
+        does="stops or starts units, and waits for completion",
         needed=("units",),
         optional=("action", "user"),
         words={"action": ("stop", "start")},
@@ -63,7 +63,7 @@ PREPARATIONS = {
     ),
     "haproxy": Preparation(
         module="haproxy",
-        does="drains servers at the runtime API and waits until their sessions are gone",
+        does="drains servers over the runtime API and waits until their sessions have ended",
         needed=("socket", "servers"),
         optional=("wait_s", "sessions_max", "state"),
         words={"state": ("drain", "maint")},
@@ -85,7 +85,7 @@ PREPARATIONS = {
     ),
     "webhook": Preparation(
         module="webhook",
-        does="posts the event to a URL, signed, and tries again until it is accepted",
+        does="posts the signed event to a URL, and retries until acceptance",
         needed=("url",),
         optional=("secret_file", "tries", "headers", "ca_file", "cloudevents"),
     ),

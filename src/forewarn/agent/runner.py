@@ -1,7 +1,7 @@
-"""The runner: the loop that connects the core with the service, the disk and the hooks.
+"""The runner: the agent's loop between the core, the service, the disk and the hooks.
 
-Only the loop itself waits, so polling continues while hooks run. It writes the journal first, and
-then begins the actions that the journal records.
+Only the loop waits, so polls continue while hooks run. The loop writes the journal before beginning
+the recorded actions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from forewarn.agent.poller import Poller
 from forewarn.agent.sdk.dialogue import Dialogue
 from forewarn.agent.sdk.discovery import endpoints
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from forewarn.agent.child_processes import ChildProcesses
     from forewarn.agent.core.values import HookEnded, Intent, Stimulus
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from forewarn.clock import Clock
     from forewarn.ids import Ids
 
-CLOCK_OFF_MS_MAX = 1000  # a larger difference is a changed clock or a paused VM, not drift
-HEED_MS = 1000  # interval of looking for operators' requests, while there can be any
+CLOCK_OFF_MS_MAX = 1000  # differences above this are changes of the clock or pauses of the VM
+HEED_MS = 1000  # interval of checks for operators' requests
 AWAITED = "waiting for the service's first answer"
-WRITE_RETRY_MS = 1000  # interval of attempts to write a journal that cannot be written
+WRITE_RETRY_MS = 1000  # interval of attempts to write an unwritable journal
 
 
 class Runner:
-    """An agent that runs until it is stopped."""
+    """A running agent."""
 
     def __init__(
         self,
@@ -60,14 +60,14 @@ class Runner:
         log: Log,
         holdings: Holdings | None = None,
     ) -> None:
-        """Prepare the runner without sending requests or starting hooks.
+        """Create the runner, and open resources; send no requests yet.
 
         Args:
             settings: The agent's settings.
-            clock: Clock that is read at every turn.
+            clock: Clock, read at every turn of the loop.
             ids: Source of jitter.
             log: The agent's log.
-            holdings: System resources; opened now if they are not given.
+            holdings: System resources; None: open the resources named in the settings.
 
         Raises:
             CallerError: another agent uses the state directory, or other users can write to it.
@@ -102,30 +102,30 @@ class Runner:
         self._heed_ms = 0
         self._requests = OperatorRequests(settings.state_dir)
         self.again = False
-        """Whether to start over, with the current configuration and clock."""
+        """Whether to start again, with the current configuration and clock."""
 
     def run(self) -> bool:
-        """Follow the events until SIGTERM or SIGINT; return True if the agent must start over."""
+        """Follow the events until SIGTERM or SIGINT; return whether the agent must start again."""
         signals = self._signals
         signals.listen()
         if self.settings.inhibit_shutdown:
             from forewarn.agent.inhibitor import Inhibitor  # noqa: PLC0415  only where it is wanted
 
             self._inhibitor = Inhibitor(self.log)
-        self.log.say("agent-started", f"The agent starts; it asks {self.contact.endpoint}.")
+        self.log.say("agent-started", f"The agent starts and polls {self.contact.endpoint}.")
         while not (signals.stopping or signals.renewing or self.again):
             self.turn()
-        if not signals.stopping:  # the next runner handles a stop from here on
+        if not signals.stopping:  # from now on, the next runner handles stop requests
             self._release()
             return True
         self._readiness.stopping()
-        sentence = "The agent stops; the next one takes over the running hooks."
+        sentence = "The agent stops. The next start takes over the running hooks."
         self.log.say("agent-stopped", sentence)
         self.close()
         return False
 
     def turn(self) -> None:
-        """Carry out due intents, and wait for the next stimulus."""
+        """Execute due intents, and wait for the next stimulus."""
         now_ms = self.clock.now_ms()
         self._step_core(self.contact.begin(now_ms))
         if not self._awaits:
@@ -147,12 +147,12 @@ class Runner:
         self._report(now_ms)
 
     def close(self) -> None:
-        """Release everything except the hooks."""
+        """Release all resources; leave the hooks running."""
         self._release()
         self._holdings.close()
 
     def _release(self) -> None:
-        """Release everything that the next runner does not reuse."""
+        """Release the resources that the next runner does not reuse."""
         for line in (self.contact.poll_line, self.contact.approve_line):
             line.close()
         if self._inhibitor is not None:
@@ -161,14 +161,14 @@ class Runner:
     # ---- begin ---------------------------------------------------------------------------------
 
     def _await(self) -> None:
-        """Read the journal and report that the agent runs; the first answer may take minutes."""
+        """Read the journal, and report readiness without waiting for the service's first answer."""
         self._awaits = True
         self._state = self._journal.read()
         self._readiness.status(AWAITED)
         self._readiness.ready()
 
     def _identify(self) -> None:
-        """Create the core, once this VM's name is known from settings or instance metadata."""
+        """Create the core once the settings or the instance metadata give this VM's name."""
         settings = self.settings
         host = socket.gethostname()
         name = settings.name or self.contact.name
@@ -176,14 +176,16 @@ class Runner:
             if self.contact.asks_name:
                 return
             name = host.split(".", 1)[0]
-            text = f"The service names no VMs; this VM uses its host name, {name}."
+            text = (
+                f"The service returned no name for this VM; the agent uses the host name, {name}."
+            )
             self.log.say("name-guessed", text)
         aliases = list(settings.aliases)
         if settings.scale_set:
             try:
                 aliases.append(resource_name(host, settings.scale_set))
             except ValueError as error:
-                text = f"This VM has no name in {settings.scale_set}: {error}."
+                text = f"This VM has no resource name in scale set {settings.scale_set}: {error}."
                 self.log.say("name-unfit", text, level="warning")
         self.identity = Identity(name, tuple(aliases))
         state, self._state = self._state, None
@@ -191,13 +193,15 @@ class Runner:
         reason = "unreadable"
         try:
             self.core = AgentEngine(self.identity, settings.rules, journal=state)
-        except FieldInvalid as error:  # complete, but of a release that this one cannot read
-            reason = f"of another release ({error})"
+        except (
+            FieldInvalid
+        ) as error:  # the journal is complete, but has the format of another release
+            reason = f"written by another release ({error})"
             state = None
             self._journal.put_aside()
             self.core = AgentEngine(self.identity, settings.rules)
         if self._journal.corrupt:
-            text = f"The journal was {reason}; it was renamed to {self._journal.corrupt}."
+            text = f"The journal was {reason} and is renamed to {self._journal.corrupt}."
             self.log.say("journal-corrupt", text, level="error")
         self._journal.make_room()
         processes = self._children.adopt(self.core.running())
@@ -212,7 +216,7 @@ class Runner:
     def _step_core(self, stimuli: tuple[Stimulus, ...]) -> None:
         for stimulus in stimuli:
             if self.core is None:
-                self.contact.poll_soon()  # a document arrived before the name
+                self.contact.poll_soon()  # the document arrived before the name
                 continue
             now_ms = self.clock.now_ms()
             self._intents += self.core.step(stimulus, now_ms)
@@ -221,7 +225,7 @@ class Runner:
             self._flush(now_ms)
 
     def _flush(self, now_ms: int) -> None:
-        """Write changes to the journal, then carry out the intents; never without the journal."""
+        """Write changes to the journal, then execute the intents; without the journal, wait."""
         if self.core is None or now_ms < self._write_ms:
             return
         if self.core.generation != self._written:
@@ -285,7 +289,7 @@ class Runner:
             self._status.serve(self, ready, now_ms)
 
     def _descriptors(self) -> tuple[int, ...]:
-        """Return the descriptors that become readable when a child ends or a signal arrives."""
+        """Return the descriptors that become readable at the end of a child or at a signal."""
         fds = self._side.descriptors() + self._signals.descriptors()
         if self._children is not None:
             fds += self._children.descriptors()
@@ -315,7 +319,7 @@ class Runner:
             self._step_core((ended,))
 
     def _attend(self, now_ms: int) -> None:
-        """Do work that must not delay hooks, polls or approvals: cleanup, background jobs."""
+        """Do less urgent work: cleanup and background jobs."""
         if self.core is None or self._children is None:
             return
         if self.core.generation == self._written:
@@ -357,22 +361,22 @@ class Runner:
             self._readiness.alive()
         if self.core is not None and self.contact.name not in ("", self.identity.name):
             self.again = not self.settings.name
-            text = f"The service now names this VM {self.contact.name}; the agent starts over."
+            text = f"The service now calls this VM {self.contact.name}. The agent starts again."
             self.log.say("name-learned", text)
         off_ms = self.clock.off_ms()
         if abs(off_ms) > CLOCK_OFF_MS_MAX and self._idles():
             self.again = True
-            text = f"The system's clock is {off_ms / 1000:.1f} s ahead; the agent starts over."
+            text = f"The system's clock is {off_ms / 1000:.1f} s ahead. The agent starts again."
             self.log.say("clock-set", text)
 
     def _idles(self) -> bool:
-        """Return whether there is nothing to follow, undo or report."""
+        """Return whether the agent has no events, no steps to undo and no reports to send."""
         core = self.core
         return core is not None and not core.events and not core.steps and not self._side.busy
 
 
 def run_embedded(settings: AgentSettings, holdings: Holdings, log: Log) -> None:
-    """Follow the events in a thread of another program until `holdings.signals.stop()`."""
+    """Follow the events in an application's thread until `holdings.signals.stop()`."""
     from forewarn.clock import SystemClock  # noqa: PLC0415  the agent's own program brings them
     from forewarn.ids import Ids  # noqa: PLC0415  the same
 

@@ -1,6 +1,6 @@
-"""Notifications to the service manager, in systemd's sd_notify protocol.
+"""Notifications to the service manager, by systemd's sd_notify protocol.
 
-Without a listening manager, nothing is sent.
+Without a service manager, the functions do nothing.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
@@ -16,14 +16,14 @@ STATUS_CHARACTERS_MAX = 200
 
 
 class SdNotify:
-    """Notifies the service manager of readiness, status and life."""
+    """Sends readiness, status and keep-alives to the service manager."""
 
     def __init__(self, environment: MutableMapping[str, str] = os.environ) -> None:
-        """Read the manager's address from the environment."""
-        self._address = environment.pop("NOTIFY_SOCKET", "")  # hooks must not inherit it
+        """Read the service manager's address from the environment."""
+        self._address = environment.pop("NOTIFY_SOCKET", "")  # hooks must not inherit the address
         watchdog_us = environment.pop("WATCHDOG_USEC", "")
         self.watchdog_ms = int(watchdog_us) // 2000 if watchdog_us.isdigit() else 0
-        """Interval of keep-alives that the manager expects, in milliseconds; 0 for none."""
+        """Interval of keep-alives in milliseconds; 0: no keep-alives."""
         self._status = ""
 
     def ready(self) -> None:
@@ -31,7 +31,7 @@ class SdNotify:
         self._send("READY=1")
 
     def status(self, text: str) -> None:
-        """Send the agent's status as a sentence; do not repeat it."""
+        """Send the agent's status as a sentence, once per change."""
         if text != self._status:
             self._status = text
             self._send(f"STATUS={text[:STATUS_CHARACTERS_MAX]}")
@@ -52,4 +52,4 @@ class SdNotify:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
                 out.sendto(text.replace("\n", " ").encode("utf-8", "replace"), address)
         except OSError:
-            return  # the loss of the manager must not stop the agent
+            return  # the agent continues without a service manager

@@ -1,4 +1,4 @@
-"""The settings of the running agent, built from the form that `config.py` has checked."""
+"""The settings of the running agent, built from the checked form of `config.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forewarn.agent.core.rules import (
 )
 from forewarn.agent.json_fields import flag, inner, member, number, several, words
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from forewarn.agent.json_fields import Form
 
@@ -40,7 +40,7 @@ DEFAULTS: dict[str, object] = {
     "notify": {},
     "coordination": {},
 }
-"""Every setting of `[agent]`, `[status]`, `[notify]` and `[coordination]` with its default."""
+"""The settings of `[agent]`, `[status]`, `[notify]` and `[coordination]` with their defaults."""
 
 
 class AgentSettings:
@@ -49,29 +49,29 @@ class AgentSettings:
     endpoint: str
     """Address of the service; empty to discover it. Source: C-8."""
     api_version: str
-    """The only api-version to use; empty to negotiate."""
+    """The only api-version to use; empty: negotiate with the service."""
     interval_s: float
     """Seconds between two polls. Source: C-1."""
     wait_s: float
-    """Seconds for which the service may delay an answer, if it can; 0: no delay. Source: E-9."""
+    """Longest permitted delay of an answer, in seconds; 0: no delay. Source: E-9."""
     name: str
     """This VM's name in Resources; empty to read it from the instance metadata. Source: I-2."""
     aliases: tuple[str, ...]
     """Further names of this VM in Resources."""
     scale_set: str
-    """Name of the scale set, for turning the computer name into `NAME_NUMBER`."""
+    """Name of the scale set, for the conversion of the computer name to `NAME_NUMBER`."""
     state_dir: str
     """Directory of the journal and the hooks' files."""
     hooks_dir: str
     """Directory that contains `prepare.d`, `approve.d`, `recover.d` and `cancel.d`."""
     freeze_tolerated_s: int
-    """Freezes shorter than this are approved at once by the default rules. Source: C-4."""
+    """Limit below which the default rules approve freezes at once, in seconds. Source: C-4."""
     stop_grace_s: float
-    """Seconds between asking a hook to stop and killing it."""
+    """Seconds between SIGTERM and SIGKILL to a hook."""
     inhibit_shutdown: bool
     """Whether logind must delay a shutdown while hooks run."""
     outcomes: bool
-    """Whether recovery hooks get the outcome; the service must support it. Source: X-1."""
+    """Whether recovery hooks receive the outcome, which the service must support. Source: X-1."""
     log: str
     """`text` or `json`."""
     status_listen: str
@@ -83,7 +83,7 @@ class AgentSettings:
     notify: dict[str, object]
     """Receivers of notifications; see `notify.py`."""
     coordination: dict[str, object] | None
-    """How to ask the other VMs, None for never; see `peers.py`."""
+    """Method of asking the other VMs; None: never; see `peers.py`."""
     rules: tuple[Rule, ...]
     """The rules; the first match decides."""
 
@@ -106,7 +106,7 @@ def _rules(form: Form, freeze_tolerated_s: int) -> tuple[Rule, ...]:
 
 
 def _step(form: Form) -> PreparationStep:
-    """Return a step; `commands.py` turns its spec into a command for each phase."""
+    """Return a step; `commands.py` converts its spec to a command for each phase."""
     spec = inner(form, "spec")
     own = bool(spec.get("use"))
     return PreparationStep(

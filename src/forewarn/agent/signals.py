@@ -1,7 +1,7 @@
 """Signals and stop requests, stored until the agent's loop reads them.
 
-They outlive a reload, so that no signal is lost between two configurations. A handler only records
-its signal.
+Requests survive a reload, so that no signal is lost between two configurations. A signal handler
+only records its signal.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import socket
 
 
 class StopRequest:
-    """A request to stop from another thread, which wakes the loop."""
+    """A stop request from another thread, which wakes the loop."""
 
     def __init__(self) -> None:
-        """Prepare without a request."""
+        """Start without a request."""
         self.stopping = False
         self.renewing = False
-        """Whether to start over; the runner resets it before it does."""
+        """Whether the agent must start again; the runner resets this before doing so."""
         self._wake: tuple[socket.socket, socket.socket] | None = None
 
     def listen(self) -> None:
-        """Open the socket pair that wakes the loop, unless it is open."""
+        """Open the socket pair that wakes the loop, unless already open."""
         if self._wake is None:
             self._wake = socket.socketpair()
             for end in self._wake:
@@ -29,7 +29,7 @@ class StopRequest:
             self._catch(self._wake[1].fileno())
 
     def stop(self) -> None:
-        """Ask the loop to end; callable from any thread."""
+        """Request the end of the loop; callable from any thread."""
         self.stopping = True
         if self._wake is not None:
             self._wake[1].send(b"\0")
@@ -51,11 +51,11 @@ class StopRequest:
             self._wake = None
 
     def _catch(self, fd: int) -> None:
-        """Catch no signals: they belong to the application."""
+        """Catch no signals, because the application handles signals."""
 
 
 class Signals(StopRequest):
-    """SIGTERM and SIGINT, which stop the agent, and SIGHUP, which makes it start over."""
+    """SIGTERM and SIGINT, which stop the agent, and SIGHUP, which starts the agent again."""
 
     def close(self) -> None:
         """Stop handling the signals."""

@@ -1,7 +1,7 @@
-"""Startup: from a configuration file to a running agent, with few imports.
+"""Startup: runs the agent with a configuration file, and imports few modules.
 
-Parse no command line here (see `main.py`). A short-lived process reads the configuration, so that
-the agent does not keep the memory that the checks need.
+A short-lived process reads the configuration, so that the agent saves the memory for the checks.
+`main.py` parses the command line.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 
 from forewarn.errors import CallerError, ForewarnError, reason_of
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from forewarn.agent.settings import AgentSettings
 
@@ -22,7 +22,7 @@ FORM_BYTES_MAX = 4 * 1024 * 1024
 
 
 def own_name() -> str:
-    """Return the command line before the agent's command."""
+    """Return the part of the command line before the agent's command."""
     program = sys.argv[0]
     if program.endswith(".pyz"):
         return f"python3 {program}"
@@ -30,7 +30,7 @@ def own_name() -> str:
 
 
 def sentence_of(error: ForewarnError) -> str:
-    """Return an error and its remedy, with commands that can be typed here."""
+    """Return an error and its remedy, with commands as typed on this machine."""
     return f"{error} {error.advice_text()}".rstrip().replace("`forewarn agent ", f"`{own_name()} ")
 
 
@@ -43,8 +43,9 @@ def cannot_go_on(error: OSError) -> int:
 def run(path: str, *, must_exist: bool = True) -> None:
     """Run the agent with a configuration file until it is stopped.
 
-    On SIGHUP the agent starts over with the current configuration, or continues unchanged if that
-    is invalid. It also starts over after a change of the system's clock while nothing is scheduled.
+    On SIGHUP, the agent starts again with the current configuration, or continues unchanged if the
+    configuration is invalid. The agent also starts again after a change of the system's clock,
+    unless an event is scheduled.
     """
     settings = load(path, must_exist=must_exist)
     from forewarn.agent.holdings import Holdings  # noqa: PLC0415  after what checks has ended
@@ -54,7 +55,7 @@ def run(path: str, *, must_exist: bool = True) -> None:
     from forewarn.ids import Ids  # noqa: PLC0415  the same
 
     holdings = Holdings(settings)
-    while True:  # until the agent is stopped
+    while True:  # ends when the agent is stopped
         clock = SystemClock()
         log = Log(settings.log, clock=clock)
         runner = Runner(settings, clock=clock, ids=Ids(), log=log, holdings=holdings)
@@ -67,11 +68,15 @@ def run(path: str, *, must_exist: bool = True) -> None:
             settings = wanted
         except (ForewarnError, OSError) as error:
             reason = reason_of(error).rstrip(".")
-            log.say("config-refused", f"{reason}. The agent continues as before.", level="error")
+            log.say(
+                "config-refused",
+                f"{reason}. The agent continues with its earlier configuration.",
+                level="error",
+            )
 
 
 def load(path: str, *, must_exist: bool = True) -> AgentSettings:
-    """Return the settings of a configuration file, which a short-lived process reads.
+    """Return the settings of a configuration file; read the file in a short-lived process.
 
     Raises:
         ForewarnError: the configuration is invalid.
@@ -88,7 +93,7 @@ def load(path: str, *, must_exist: bool = True) -> AgentSettings:
         os.close(source)
         try:
             os._exit(_read_into(sink, path, must_exist=must_exist))
-        finally:  # there must be only one agent, even after an error in the child
+        finally:  # the child must always end, so that only one agent runs
             os._exit(1)
     os.close(sink)
     with os.fdopen(source, "rb") as pipe:
@@ -100,7 +105,7 @@ def load(path: str, *, must_exist: bool = True) -> AgentSettings:
 
 
 class NotUsable(CallerError):
-    """A configuration that another process found invalid; its message is complete."""
+    """An invalid configuration, with the complete message of the process that checked the file."""
 
     code = "agent-config-unusable"
     status = 400
@@ -108,7 +113,7 @@ class NotUsable(CallerError):
 
 
 def _read_into(sink: int, path: str, *, must_exist: bool) -> int:
-    """Write the checked form, or the reason for a failure, and return the exit status."""
+    """Write the checked form, or the reason for a failure, to `sink`; return the exit status."""
     from forewarn.agent.config import read_config  # noqa: PLC0415  this process ends at once
 
     try:

@@ -1,7 +1,7 @@
-"""The status endpoint: the agent's state for people, probes and Prometheus.
+"""The status endpoint, which shows the agent's state to operators, probes and Prometheus.
 
-The endpoint is read-only. It answers one request per connection, from the agent's own loop, and
-imports `ssl` only if a certificate is configured.
+The endpoint is read-only. The agent's loop answers one request per connection, and imports `ssl`
+only if a certificate is configured.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from forewarn.agent.core.records import event_form
 from forewarn.errors import reason_of
 from forewarn.host_port import host_and_port
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from typing import Protocol
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from forewarn.agent.settings import AgentSettings
 
     class Shown(Protocol):
-        """The parts of an agent that the endpoint shows."""
+        """The attributes of an agent that the endpoint reads."""
 
         settings: AgentSettings
         identity: Identity
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
         core: AgentEngine | None
 
     class Watches(Protocol):
-        """A set of descriptors to wait for."""
+        """A set of descriptors for a wait."""
 
         def watch(self, fd: int, *, write: bool = False) -> None:
             """Add a descriptor."""
 
 
-MAX_CONNECTIONS = 32  # for probes, a scraper and the other VMs; beyond it the oldest is closed
+MAX_CONNECTIONS = 32  # most connections; for a further connection, the oldest is closed
 REQUEST_BYTES_MAX = 8192
-SECONDS_MAX_MS = 5000  # a client that takes longer is disconnected
-STALE_POLL_MS = 60_000  # an agent whose last successful poll is older is not ready
+SECONDS_MAX_MS = 5000  # time after which a client is disconnected
+STALE_POLL_MS = 60_000  # age of the last successful poll above which `/readyz` fails
 
 
 class StatusServer:
@@ -53,7 +53,7 @@ class StatusServer:
 
         Args:
             settings: The agent's settings.
-            before: The server to replace; it continues if this one cannot listen.
+            before: The server to replace, which continues if the new server cannot listen.
 
         Raises:
             OSError: the address or the certificate is unusable.
@@ -74,7 +74,7 @@ class StatusServer:
         self._open: dict[int, _Connection] = {}
 
     def listener_for(self, address: str) -> socket.socket:
-        """Return a listener for the next server; on failure, this server continues.
+        """Return a listener for the next server; after a failure, this server continues.
 
         Raises:
             OSError: the address cannot be used.
@@ -86,7 +86,7 @@ class StatusServer:
         except OSError:
             if host_and_port(address)[1] != host_and_port(self._address)[1]:
                 raise
-        self._listener.close()  # the new address has the same port
+        self._listener.close()  # the new address may have the same port
         try:
             return _listen(address)
         except OSError:
@@ -106,7 +106,7 @@ class StatusServer:
             poller.watch(fd, write=connection.wants_write)
 
     def next_ms(self) -> int | None:
-        """Return when to disconnect a slow client, or None."""
+        """Return when to disconnect a slow client, ms since the epoch, or None."""
         return min((one.until_ms for one in self._open.values()), default=None)
 
     def serve(self, agent: Shown, ready: set[int], now_ms: int) -> None:
@@ -194,7 +194,7 @@ class _Connection:
 
 
 DECIDING = ("preparing", "ready", "checking", "approving", "held", "aborting", "aborted")
-"""Stages in which this VM must approve, or has decided not to. Source: C-5."""
+"""Stages in which this VM decides about the approval, or has decided. Source: C-5."""
 
 REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
@@ -216,7 +216,11 @@ def _answer(agent: Shown, path: str, now_ms: int) -> tuple[int, str, str]:
         good_ms = agent.contact.good_ms
         held_ms = int(agent.settings.wait_s * 1000)
         stale = good_ms is None or now_ms - good_ms > STALE_POLL_MS + held_ms
-        return (503, "text/plain", "no good poll\n") if stale else (200, "text/plain", "ok\n")
+        return (
+            (503, "text/plain", "no recent successful poll\n")
+            if stale
+            else (200, "text/plain", "ok\n")
+        )
     if route == "/drainz":
         draining = any(
             held.phase != "approve" for held in (agent.core.steps if agent.core is not None else ())

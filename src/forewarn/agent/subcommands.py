@@ -1,7 +1,7 @@
-"""Entry point of the processes that the agent starts for its own purposes.
+"""Entry point of the agent's helper processes.
 
-Define no preparation, notification or coordination here; each has its own module, which only the
-process that needs it imports.
+Preparations, notifications and coordination have separate modules, so that a process imports only
+its own module.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ USAGE_STATUS = 2
 
 
 def do(words: list[str]) -> int:
-    """Run the part that the words name, with JSON on standard input; return the exit status.
+    """Run the named part with JSON on standard input; return the exit status.
 
-    `notify` and `peers` take no further arguments. After a preparation comes its phase; after
-    `outcome` come endpoint, event and a hook's command.
+    The words are `notify`, `peers`, PREPARATION PHASE, or `outcome` ENDPOINT EVENT COMMAND.
     """
     name, phase = (*words, "", "")[:2]
     try:

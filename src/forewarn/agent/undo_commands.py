@@ -1,6 +1,6 @@
-"""`forewarn agent undo` and `forget`: requests about steps that the agent could not undo.
+"""`forewarn agent undo` and `forget`: send requests about steps that the agent could not undo.
 
-These commands undo nothing. They ask the running agent, by a file in its state directory.
+The commands write a request file into the state directory, which the running agent processes.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from forewarn.ids import Ids
 if TYPE_CHECKING:
     import argparse
 
-TAKEN_S = 5.0  # the agent reads requests once a second
+TAKEN_S = 5.0  # longest wait for the agent, which reads requests once a second
 LOOK_S = 0.1
 
 
 class NothingToUndo(CallerError):
-    """A name that matches no step that waits to be undone."""
+    """The name matches no step that must be undone."""
 
     code = "nothing-to-undo"
-    message = "Nothing waits to be undone under the name {name!r}; known names: {known}."
-    advice = "Name a step or an event as `forewarn agent status` shows it."
+    message = "No step to undo has the name {name!r}; known names: {known}."
+    advice = "Use a step or an event from the output of `forewarn agent status`."
 
 
 class StateUnusable(CallerError):
-    """A state directory that the caller cannot read or write."""
+    """The caller cannot read or write the state directory."""
 
     code = "agent-state-unusable"
     message = "The agent's state in {directory} cannot be used: {reason}."
@@ -46,10 +46,10 @@ class StateUnusable(CallerError):
 
 
 def ask(verb: str, options: argparse.Namespace) -> int:
-    """Send a request to the agent, and print whether it was accepted.
+    """Send a request to the agent, and print whether the agent received the request.
 
     Raises:
-        NothingToUndo: no step of that name, or of that event, waits to be undone.
+        NothingToUndo: the name matches no step that must be undone.
         StateUnusable: the state directory cannot be read or written.
     """
     directory = AgentSettings(read_config(options.config, must_exist=False)).state_dir
@@ -68,12 +68,12 @@ def ask(verb: str, options: argparse.Namespace) -> int:
             print(f"The agent was asked to {verb} {name}.")
             return exit_codes.OK
         pause(LOOK_S)
-    print(f"The agent is not running; it will {verb} {name} when it starts.")
+    print(f"The agent is not running. At its next start, the agent will {verb} {name}.")
     return exit_codes.OK
 
 
 def _become_owner(directory: str) -> None:
-    """Drop root's rights for those of the directory's owner, who may have placed links there."""
+    """Switch from root to the directory's owner, who may have placed links in the directory."""
     owner = Path(directory).stat()
     if sys.platform != "win32" and os.geteuid() == 0 != owner.st_uid:
         os.setgroups([])
@@ -82,7 +82,7 @@ def _become_owner(directory: str) -> None:
 
 
 def _undone(directory: str) -> dict[str, list[str]]:
-    """Return the steps in the agent's journal that wait to be undone, each with its events."""
+    """Return the steps in the agent's journal that must be undone, each with its events."""
     _, form = newest(directory)
     steps = [read_step_record(step) for step in several(form or {}, "steps")]
     return {held.key: held.holders for held in steps if held.is_undone}

@@ -1,21 +1,21 @@
 """`Value`: the base class of the agent's and the SDK's values.
 
-`dataclasses` would cost the running agent 1.7 MiB. Values are therefore written by hand: slotted,
-compared by field, and frozen only by the type checker, because a check at run time would cost a
-call for each field.
+`dataclasses` would cost the running agent 1.7 MiB. This class compares values by field. Only the
+type checker enforces that fields are final, because a check at run time would cost a call per
+field.
 """
 
 from __future__ import annotations
 
 
 class Value:
-    """A value with final fields, equal to another value with equal fields."""
+    """A value with final fields; values with equal fields are equal."""
 
     __slots__: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
 
     def __init_subclass__(cls) -> None:
-        """Collect the fields, those of the parent class first."""
+        """Collect the fields, inherited fields first."""
         cls.fields = tuple(dict.fromkeys((*cls.fields, *cls.__slots__)))
 
     def __eq__(self, other: object) -> bool:

@@ -1,6 +1,6 @@
-"""Hooks on Windows, where there is no /bin/sh, no process group and no pidfd.
+"""Hooks on Windows, which lacks /bin/sh, process groups and pidfds.
 
-The agent itself writes the mark file when a hook begins. It learns of the end only while it runs.
+The agent writes the mark file at a hook's start, and detects the end only while running.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class WindowsChild(Child):
         return status
 
     def terminate(self) -> None:
-        """Send Ctrl-Break to the hook; in a service this fails, because it has no console."""
+        """Send Ctrl-Break to the hook; this fails in services, which have no console."""
         with contextlib.suppress(OSError):
             self._process.send_signal(getattr(signal, "CTRL_BREAK_EVENT", signal.SIGTERM))
 

@@ -1,4 +1,4 @@
-"""`forewarn access`, `confirmation` and `whoami`: manage access, and show your own."""
+"""`forewarn access`, `confirmation` and `whoami`: manage roles, tokens and confirmations."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def add_commands(commands: CommandGroup) -> None:
     token = access.group("token", "bearer tokens: create, list, revoke")
     create = token.command("create", "create a token, and print it once", run=_create)
     create.add_argument(
-        "principal", metavar="NAME", help="principal that uses the token; history names it"
+        "principal", metavar="NAME", help="principal that uses the token and appears in history"
     )
     create.add_argument("--role", required=True, choices=ROLES, help=", ".join(ROLES))
     _add_owner(create)
     create.add_argument("--expires", metavar="TIME", help="expiry time: +90d (default: never)")
     token.command("list", "list tokens, without their secrets", run=_tokens)
     revoke = token.command("revoke", "revoke a token", run=_revoke)
-    revoke.add_argument("id", metavar="ID", help="the middle part of fw_ID_SECRET")
+    revoke.add_argument("id", metavar="ID", help="id of the token: the middle part of fw_ID_SECRET")
     commands.command("whoami", run=_whoami)
     confirmation = commands.group("confirmation")
     confirmation.command("list", "list calls that wait for a second operator", run=_waiting)
@@ -53,8 +53,8 @@ def add_commands(commands: CommandGroup) -> None:
     )
     confirm.add_argument("id", metavar="ID", help="such as c-12")
     for name, line in (
-        ("withdraw", "withdraw your own call; it is not done"),
-        ("refuse", "refuse another operator's call; it is not done"),
+        ("withdraw", "withdraw your own call before its execution"),
+        ("refuse", "refuse another operator's call before its execution"),
     ):
         drop = confirmation.command(name, line, run=_drop)
         drop.add_argument("id", metavar="ID", help="such as c-12")
@@ -105,7 +105,7 @@ def _confirm(arguments: argparse.Namespace) -> int:
     answer = client_of(arguments).post(f"/v1/confirmations/{part(arguments.id)}/confirm", {})
     if arguments.json:
         return print_json(answer)
-    print(f"{arguments.id} is confirmed and done")
+    print(f"call {arguments.id} is confirmed and executed")
     return OK
 
 
@@ -113,7 +113,7 @@ def _drop(arguments: argparse.Namespace) -> int:
     from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
 
     client_of(arguments).delete(f"/v1/confirmations/{part(arguments.id)}")
-    note(f"{arguments.id} no longer waits; nothing was done")
+    note(f"call {arguments.id} was removed without being executed")
     return OK
 
 

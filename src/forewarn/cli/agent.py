@@ -1,6 +1,6 @@
 """`forewarn agent`: the agent's commands.
 
-`agent/cli.py` implements them, so that they also work where only the agent is installed.
+`agent/cli.py` implements the commands, which also work where only the agent is installed.
 """
 
 from __future__ import annotations

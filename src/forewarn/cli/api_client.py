@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     #: Parsed JSON of the schemas at /v1/docs.
     Answer: TypeAlias = Any
 
-#: Longest wait for an answer, in seconds; the server's own limit is shorter.
+#: Longest wait for an answer, in seconds; longer than the server's limit.
 ANSWER_TIMEOUT_S = 60.0
 #: Longest silence of a stream, in seconds; the server sends a keep-alive every 15 s.
 SILENCE_S_MAX = 60.0
@@ -48,9 +48,9 @@ ANSWER_BYTES_MAX = 256 * 1024 * 1024
 LINE_BYTES_MAX = 16 * 1024 * 1024
 #: Attempts for a changing request whose connection breaks.
 ATTEMPTS_MAX = 3
-#: Failures after which a request may have been carried out.
+#: Failures after which the server may have executed the request.
 _BROKEN_OFF = (ConnectionResetError, BrokenPipeError, RemoteDisconnected, IncompleteRead)
-#: Headers with the time of the server's clock, and with the last commit that an answer has.
+#: Response headers with the server's time, and with the last commit that the response includes.
 TIME_HEADER, GENERATION_HEADER = "Forewarn-Time", "Forewarn-Generation"
 
 
@@ -71,7 +71,7 @@ class TokenUnreadable(CallerError):
 
 
 class CertificateUnreadable(CallerError):
-    """A certificate or key for TLS that cannot be used."""
+    """An unusable TLS certificate or key."""
 
     code = "certificate-unreadable"
     message = (
@@ -100,7 +100,7 @@ class ServerForeign(PeerError):
 
 
 class ApiRefused(CallerError):
-    """An error that the server returned, with the server's code, message and advice."""
+    """An error response of the server, with its code, message and advice."""
 
     code = "server-refused"
     message = "{message}"
@@ -118,7 +118,7 @@ class NameEmpty(CallerError):
 
     code = "name-empty"
     message = "A name or id is empty."
-    advice = "Name the object; possibly a shell variable is not set."
+    advice = "Name the object, and check that your shell variables are set."
 
 
 class _UnixConnection(HTTPConnection):
@@ -142,19 +142,19 @@ class ApiClient:
     """A client of one operator API that opens a new connection for each request."""
 
     def __init__(self, server: str = DEFAULT_SERVER, token: str = "") -> None:
-        """Prepare a client without connecting.
+        """Create a client that has no connection yet.
 
         Args:
             server: `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`.
             token: bearer token; empty: none.
 
         Raises:
-            ServerAddressInvalid: the address has another form.
+            ServerAddressInvalid: the address of the server is malformed.
         """
         self.server = server
-        #: The server's time at its last answer, ms since the epoch UTC.
+        #: Time of the server's last answer by the server's clock, ms since the epoch UTC.
         self.now_ms = 0
-        #: The newest commit it has seen; later reads are answered from this one on. Source: H-4.
+        #: Newest commit in any answer; later reads return this commit or a newer one. Source: H-4.
         self._generation = 0
         self._token = token
         unix = server.startswith("unix:") and sys.platform != "win32"
@@ -163,7 +163,7 @@ class ApiClient:
         self._split = urlsplit(server)
 
     def get(self, path: str, **query: object) -> Answer:
-        """Return the answer to a GET; query values that are None or empty are omitted."""
+        """Send a GET and return the answer; omit query values that are None or empty."""
         return self._answer("GET", path + _query(query))
 
     def health(self) -> Answer:
@@ -176,7 +176,7 @@ class ApiClient:
         status, content = self._read("GET", "/v1/health", body=b"", kind="", key="")
         try:
             health = json.loads(content)
-            health["ready"], health["state"]  # another program has neither
+            health["ready"], health["state"]  # another program returns neither member
         except (ValueError, LookupError, TypeError) as error:
             reason = f"it answered {status}"
             raise ServerForeign(server=self.server, reason=reason) from error
@@ -188,19 +188,19 @@ class ApiClient:
         return int(entries[0]["sequence"]) if entries else 0
 
     def post(self, path: str, form: Mapping[str, object] | None = None) -> Answer:
-        """Return the answer to a POST of a form, without the members that are None."""
+        """POST a form and return the answer; omit members that are None."""
         return self._answer("POST", path, _body(form or {}))
 
     def put(self, path: str, form: Mapping[str, object]) -> Answer:
-        """Return the answer to a PUT of a form, without the members that are None."""
+        """PUT a form and return the answer; omit members that are None."""
         return self._answer("PUT", path, _body(form))
 
     def delete(self, path: str) -> Answer:
-        """Return the answer to a DELETE."""
+        """Send a DELETE and return the answer."""
         return self._answer("DELETE", path)
 
     def send(self, method: str, path: str, *, body: bytes = b"", kind: str = "") -> bytes:
-        """Return the body of the answer to a request.
+        """Send a request and return the body of the answer.
 
         Args:
             method: the HTTP method.
@@ -221,7 +221,7 @@ class ApiClient:
                 status, content = self._read(method, path, body=body, kind=kind, key=key)
             except ServerUnreachable as error:
                 if not (left and isinstance(error.__cause__, _BROKEN_OFF)):
-                    raise  # else it is sent again; its key ensures that it is executed once
+                    raise  # retry: an idempotency key ensures a single execution
                 continue
             if status >= 300:
                 self._refuse(status, content)
@@ -243,7 +243,7 @@ class ApiClient:
     ) -> Iterator[dict[str, Any] | None]:
         """Yield the lines of a stream as they arrive, and None for each keep-alive.
 
-        The last line of a stream gives the reason for its end.
+        The last line gives the reason why the stream ended.
 
         Args:
             path: the path of the stream.
@@ -254,7 +254,7 @@ class ApiClient:
         try:
             if answer.status >= 300:
                 self._refuse(answer.status, answer.read(ANSWER_BYTES_MAX))
-            while not answer.isclosed():  # Python 3.14 closes the response with its last byte
+            while not answer.isclosed():  # Python 3.14 closes the response after the last byte
                 left_s = (until_ms - local_now_ms()) / 1000 if until_ms else SILENCE_S_MAX
                 if left_s <= 0:
                     return
@@ -344,7 +344,7 @@ class ApiClient:
 
 
 def client_of(arguments: argparse.Namespace) -> ApiClient:
-    """Return the client that a command's options and the environment describe.
+    """Return a client from a command's options and the environment.
 
     Raises:
         ServerAddressInvalid: the address is malformed.
@@ -367,7 +367,7 @@ def client_of(arguments: argparse.Namespace) -> ApiClient:
 
 
 def part(name: str) -> str:
-    """Return a name, encoded as one segment of a URL path.
+    """Encode a name as one segment of a URL path.
 
     Raises:
         NameEmpty: the name is empty.
@@ -378,15 +378,15 @@ def part(name: str) -> str:
 
 
 def local_now_ms() -> int:
-    """Return this machine's time, used when another program answers instead of the service."""
+    """Return this machine's time, for answers of programs other than the service."""
     return SystemClock().now_ms()
 
 
 def _tls() -> ssl.SSLContext:
-    """Return the TLS context, with the trusted authorities and the client's certificate.
+    """Return a TLS context with the trusted CA certificates and the client's certificate.
 
     Raises:
-        CertificateUnreadable: a file that the environment names cannot be used.
+        CertificateUnreadable: a file named in the environment is unusable.
     """
     import ssl  # noqa: PLC0415 - http.client has it loaded
 

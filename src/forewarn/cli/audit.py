@@ -1,6 +1,6 @@
 """`forewarn audit`: list, export and verify the audit records.
 
-The client checks the hash chain itself, so that a compromised service cannot hide a manipulation.
+The client checks the hash chain, so that a compromised service cannot hide a manipulation.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from forewarn.cli.api_client import Answer
     from forewarn.cli.parsing import CommandGroup
 
-#: Records in one request.
+#: Audit records per request.
 PAGE = 10_000
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class AuditUnreadable(CallerError):
-    """An audit export, a head or a key that cannot be read."""
+    """An unreadable audit export, head or key."""
 
     code = "audit-unreadable"
     message = "{what} cannot be read: {reason}."
-    advice = "Use a file of `forewarn audit export`, and a head as SEQUENCE:DIGEST."
+    advice = "Use a file from `forewarn audit export`, and write the head as SEQUENCE:DIGEST."
 
 
 def add_commands(commands: CommandGroup) -> None:
@@ -57,9 +57,11 @@ def add_commands(commands: CommandGroup) -> None:
         metavar="SEQUENCE:DIGEST",
         action="append",
         default=[],
-        help="SEQUENCE:DIGEST of a record, stored outside the service; repeatable",
+        help="SEQUENCE:DIGEST of a record, from a copy outside the service; repeatable",
     )
-    verify.add_argument("--key-file", metavar="FILE", help="key of [audit], to check signatures")
+    verify.add_argument(
+        "--key-file", metavar="FILE", help="file with the key of [audit], to check signatures"
+    )
 
 
 def _list(arguments: argparse.Namespace) -> int:

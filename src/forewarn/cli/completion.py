@@ -1,6 +1,6 @@
 """`forewarn completion`: print a shell's completion script.
 
-The package shtab generates the scripts. Only the server-side installation includes it.
+The package shtab, part of the server-side installation, generates the scripts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from forewarn.cli.parsing import CommandGroup
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
-#: Metavars of arguments that name a file.
+#: Placeholders of file arguments in help texts.
 _FILES = frozenset({"FILE", "NAME|FILE", "PATH"})
 
 
@@ -35,10 +35,10 @@ def _completion(arguments: argparse.Namespace) -> int:
 
     parser = arguments.every_command()
     parsers = [parser]
-    for each in parsers:  # grows during the loop
+    for each in parsers:  # the list grows during the loop
         for argument in each.arguments:
             if argument.metavar in _FILES:
-                vars(argument)["complete"] = shtab.FILE  # read by shtab
+                vars(argument)["complete"] = shtab.FILE  # shtab reads this attribute
             if isinstance(argument.choices, dict):
                 parsers += argument.choices.values()
     print(shtab.complete(parser, shell=arguments.shell))

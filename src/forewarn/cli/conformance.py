@@ -23,7 +23,7 @@ _MARKS = {"passed": "ok  ", "failed": "FAIL", "skipped": "skip"}
 
 
 class ReportUnwritable(CallerError):
-    """A report file that cannot be written."""
+    """An unwritable report file."""
 
     code = "conformance-report-unwritable"
     message = "{path} cannot be written: {reason}."
@@ -31,12 +31,13 @@ class ReportUnwritable(CallerError):
 
 
 class ActFailed(PeerError):
-    """A command of --schedule, --cancel or --fail that failed."""
+    """A failed command of --schedule, --cancel or --fail."""
 
     code = "conformance-act-failed"
     message = "The command `{command}` failed: {reason}."
     advice = (
-        "Run it by hand; it must exit with status 0 once it has scheduled or cancelled the event."
+        "Run the command by hand; it must exit with status 0 after the event is scheduled or "
+        "cancelled."
     )
 
 
@@ -48,7 +49,7 @@ def add_commands(commands: CommandGroup) -> None:
     )
     server.add_argument("url", metavar="URL", help="the service, as http://HOST[:PORT]")
     for option, text in {
-        "--schedule": "command that schedules an event for this VM, which the suite then follows",
+        "--schedule": "command that schedules an event for this VM; the suite follows the event",
         "--cancel": "command that cancels the last scheduled event",
         "--fail": "command that schedules an event that starts at once",
     }.items():
@@ -58,8 +59,8 @@ def add_commands(commands: CommandGroup) -> None:
     )
     server.add_argument("--approve", action="store_true", help="approve the events of --schedule")
     server.add_argument(
-        "--agent", action="store_true", help="also run Forewarn's agent to approve one; it gets"
-        " only host and port of the address",
+        "--agent", action="store_true", help="also run Forewarn's agent, which approves an event; "
+        "the agent uses only host and port of the address",
     )  # fmt: skip
     server.add_argument(
         "--peer", metavar="URL", help="address of the service for another VM of the group"
@@ -91,11 +92,13 @@ def _add_client(group: CommandGroup) -> None:
     )
     client.add_argument("--list", action="store_true", help="list the stories")
     client.add_argument(
-        "--without-marks", action="store_true", help="the client does not report its preparation"
+        "--without-marks",
+        action="store_true",
+        help="do not expect reports of preparation from the client",
     )
     client.add_argument(
         "--patience", metavar="SECONDS", type=float, default=20.0,
-        help="longest wait for the client's actions (default: 20)",
+        help="longest wait for each action of the client, in seconds (default: 20)",
     )  # fmt: skip
     client.add_argument(
         "--parallel", metavar="N", type=int, default=8, help="parallel scenarios (default: 8)"
@@ -183,7 +186,7 @@ def _act(command: str) -> None:
 
 
 def _shown(results: Iterable[Result], *, as_json: bool) -> list[Result]:
-    """Print each result as it arrives, unless the output is JSON."""
+    """Print results as they arrive, unless the output is JSON; return all."""
     kept = []
     for result in results:
         kept.append(result)

@@ -1,7 +1,6 @@
-"""`forewarn doctor`: find the faults of an installation, and name each.
+"""`forewarn doctor`: find faults of an installation.
 
-The command reads the service's settings, opens its store, and queries the running service. It
-changes nothing. Source: U-4.
+The command only reads: the service's settings, its store, and the running service. Source: U-4.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from forewarn.settings import Settings
     from forewarn.store.engine import DatabaseFacts, Engine
 
-#: Longest time in which the active process must renew its lease, in seconds: just over one term.
+#: Longest wait for the active process to renew its lease, in seconds: just over one term.
 LEASE_S_MAX = 6.0
 #: Interval between reads of the lease, in seconds.
 LEASE_EVERY_S = 0.25
@@ -35,15 +34,15 @@ LEASE_EVERY_S = 0.25
 SKEW_MS_MAX = 1000
 #: Free space below which a disk is nearly full, in bytes.
 FREE_BYTES_MIN = 256 * 1024 * 1024
-#: Certificates that expire within this time should be renewed: 14 days.
+#: Remaining validity below which a certificate is reported: 14 days.
 CERTIFICATE_MS_MIN = 14 * 86_400_000
 #: Age above which the last backup is reported: two days.
 BACKUP_MS_MAX = 2 * 86_400_000
-#: Longest permitted delay of an outbox destination, in seconds.
+#: Delay above which an outbox destination is reported, in seconds.
 OUTBOX_BEHIND_S_MAX = 300
-#: Most commits that a follower may lack.
+#: Number of missing commits above which a follower is reported.
 BEHIND_MAX = 1000
-#: Permission bits for other users, which a file with secrets must not have.
+#: Permission bits of other users; a file with secrets must have none of these.
 _OTHERS = 0o007
 
 
@@ -52,7 +51,7 @@ class StoreUnsafe(OurError):
 
     code = "store-unsafe"
     message = "The store {place} may lose changes that it has acknowledged: {reason}."
-    advice = "Enable it, or move the store to a disk of this machine or to PostgreSQL."
+    advice = "Enable the named protection, or move the store to a local disk or to PostgreSQL."
 
 
 class StoreReplica(PeerError):
@@ -72,7 +71,7 @@ class DiskNearlyFull(PeerError):
 
 
 class CertificateExpires(CallerError):
-    """A certificate that has expired, or soon will."""
+    """A certificate that has expired or expires soon."""
 
     code = "certificate-expires"
     message = "The certificate of [{section}] is valid until {until}."
@@ -83,15 +82,15 @@ class BackupOld(CallerError):
     """A store whose last backup was made long ago."""
 
     code = "backup-old"
-    message = "The last backup was begun at {at}."
-    advice = "Run `forewarn store backup`, and look at the timer that should run it."
+    message = "The last backup started at {at}."
+    advice = "Run `forewarn store backup`, and check the timer that runs backups."
 
 
 class ClockSkewed(PeerError):
     """A clock that differs from the database's."""
 
     code = "clock-skewed"
-    message = "This machine's clock is {skew_s:+.1f} s from the database's."
+    message = "This machine's clock differs by {skew_s:+.1f} s from the database's clock."
     advice = "Synchronise both clocks, for instance with chrony."
 
 
@@ -112,11 +111,11 @@ class ServiceNotReady(PeerError):
 
 
 class NodesBehind(PeerError):
-    """Metadata nodes that do not show the newest documents."""
+    """Metadata nodes that are disconnected or behind."""
 
     code = "nodes-behind"
     message = "Metadata nodes are behind or disconnected ({count}): {names}."
-    advice = "Start `forewarn node run` on those hosts, and read its log there."
+    advice = "Start `forewarn node run` on those hosts, and read the log there."
 
 
 class NodesRefused(CallerError):
@@ -128,7 +127,7 @@ class NodesRefused(CallerError):
 
 
 class DestinationBehind(PeerError):
-    """A destination of the outbox that does not keep up."""
+    """An outbox destination with many undelivered entries."""
 
     code = "destination-behind"
     message = "The destination {name} is {count} entries behind: {reason}."
@@ -136,31 +135,33 @@ class DestinationBehind(PeerError):
 
 
 class FollowerBehind(PeerError):
-    """A follower that is away, or lacks many commits."""
+    """A follower that has stopped, or lacks many commits."""
 
     code = "follower-behind"
     message = "The follower {text}."
-    advice = "See its log, or restart it; one that was removed is forgotten within an hour."
+    advice = (
+        "Read the follower's log, or restart it. A removed follower is forgotten within an hour."
+    )
 
 
 class StoresDiffer(CallerError):
-    """Settings of another store than the one of the service that answers."""
+    """The settings and the running service have different stores."""
 
     code = "stores-differ"
-    message = "The service that answers uses another store than these settings."
-    advice = "Give the settings of that service (--config), or its address (--server)."
+    message = "The running service and these settings use different stores."
+    advice = "Name the service's settings (--config), or another service (--server)."
 
 
 class SettingsExposed(CallerError):
-    """A settings file with secrets that every user of the machine can read."""
+    """A settings file with secrets, readable by every user of the machine."""
 
     code = "settings-exposed"
     message = "Every user of this machine can read {path}, which contains secrets."
-    advice = "Run `chmod o-rwx` on it."
+    advice = "Run `chmod o-rwx` on the file."
 
 
 class VersionsDiffer(CallerError):
-    """This command and the service have different versions."""
+    """Different versions of this command and the service."""
 
     code = "versions-differ"
     message = "The service has version {service}, this command {own}."
@@ -206,7 +207,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _client(arguments: argparse.Namespace, settings: Settings) -> ApiClient:
-    """Return a client of the service that the arguments or these settings name."""
+    """Return a client of the service named in the arguments, or else in the settings."""
     from forewarn.cli.api_client import client_of  # noqa: PLC0415
 
     if not (arguments.server or os.environ.get("FOREWARN_SERVER")):
@@ -227,7 +228,7 @@ class Doctor:
         *,
         lease_s_max: float = LEASE_S_MAX,
     ) -> None:
-        """Prepare the checks of one installation.
+        """Store the inputs of the checks.
 
         Args:
             files: the settings files.
@@ -239,9 +240,9 @@ class Doctor:
         self._clock = clock
         self._client = client
         self._lease_s_max = lease_s_max
-        #: Names the store in the settings; empty: it was not read.
+        #: Id of the store in the settings; empty while unread.
         self._epoch = ""
-        #: Whether a service answered.
+        #: Whether the service has answered.
         self._served = False
 
     def checks(self) -> Iterator[Examined]:
@@ -316,16 +317,16 @@ class Doctor:
             engine.close()
 
     def _backup(self, engine: Engine) -> Examined:
-        """Judge the age of the last backup; other programs may make backups unseen."""
+        """Check the age of the last backup; backups of other programs are unknown."""
         from forewarn.protocol.timestamps import iso8601  # noqa: PLC0415
 
         with engine.reading() as transaction:
             times = [int(at_ms) for (at_ms,) in transaction.rows("backup_last")]
         if not times:
-            return Examined("backup", "skipped", "no `forewarn store backup` is known")
+            return Examined("backup", "skipped", "no backup by `forewarn store backup` is recorded")
         if self._clock.now_ms() - times[0] > BACKUP_MS_MAX:
             return _problem("backup", BackupOld(at=iso8601(times[0])))
-        return Examined("backup", "ok", f"begun at {iso8601(times[0])}")
+        return Examined("backup", "ok", f"started at {iso8601(times[0])}")
 
     def _lease(self, engine: Engine) -> Iterator[ForewarnError]:
         """Wait for the lease to be renewed."""
@@ -355,7 +356,7 @@ class Doctor:
             health = client.health()
             self._served = True
         except ForewarnError as error:
-            self._served = isinstance(error, ApiRefused)  # it answers, so its ports are in use
+            self._served = isinstance(error, ApiRefused)  # the running service occupies the ports
             yield _problem("service", error)
             return
         yield from _judged("service", lambda: _version(version), f"answers at {client.server}")
@@ -374,7 +375,7 @@ class Doctor:
 
 
 def _start(settings: Settings, *, held: bool) -> Iterator[ForewarnError]:
-    """Yield what a start would end with; the store has checks of its own."""
+    """Yield the error with which a start of the service would fail, store errors excepted."""
     import asyncio  # noqa: PLC0415
     import logging  # noqa: PLC0415
 
@@ -388,16 +389,18 @@ def _start(settings: Settings, *, held: bool) -> Iterator[ForewarnError]:
 
 
 def _processes(engine: Engine) -> Iterator[Examined]:
-    """Yield a check of each follower: whether it runs, and how far behind it is."""
+    """Yield a result for each follower: whether the follower runs, and its missing commits."""
     from forewarn.store.errors import StoreContradiction  # noqa: PLC0415
     from forewarn.store.processes import processes  # noqa: PLC0415
 
     try:
         followers = [each for each in processes(engine) if not each.active]
-    except StoreContradiction:  # the check of the schema says so
+    except StoreContradiction:  # the check of the schema reports this error
         return
     if not followers:
-        yield Examined("followers", "skipped", "none: no process could take over")
+        yield Examined(
+            "followers", "skipped", "no follower could take over from the active process"
+        )
     for each in followers:
         name, lag = each.url or "without a URL", f"{each.behind} {noun(each.behind, 'commit')}"
         age = "" if each.runs else f"; not seen for {each.age_s:.0f} s"
@@ -410,7 +413,7 @@ def _processes(engine: Engine) -> Iterator[Examined]:
 
 
 def _epoch(engine: Engine) -> str:
-    """Return what names the store's sequence of commits; empty: it has none yet."""
+    """Return the id of the store's sequence of commits; empty before the first use."""
     with engine.reading() as transaction:
         return str(transaction.rows("service")[0][5])
 
@@ -421,7 +424,7 @@ def _same_store(own: str, service: str) -> Iterator[ForewarnError]:
 
 
 def _nats(settings: Settings) -> Iterator[ForewarnError]:
-    """Yield why a NATS server of the feed cannot be used."""
+    """Yield an error for each unusable NATS server of the feed."""
     import asyncio  # noqa: PLC0415
 
     from forewarn.service.credentials import connect_feed  # noqa: PLC0415

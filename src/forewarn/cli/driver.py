@@ -1,4 +1,4 @@
-"""`forewarn driver`: list and check the drivers in the settings, and discover their machines.
+"""`forewarn driver`: list and check drivers of the settings, and discover machines.
 
 The commands call the driver directly, without the service.
 """
@@ -25,12 +25,12 @@ EFFECTS_TIMEOUT_S = 30
 
 
 class DriverNotSet(CallerError):
-    """A driver that is not in the settings."""
+    """The named driver is missing in the settings."""
 
     code = "driver-not-set"
     status = 404
     message = "The settings have no driver {name}."
-    advice = "Use one of: {known}. Or name the settings file with --config."
+    advice = "Use a driver of the settings ({known}), or name another settings file with --config."
 
 
 class EffectsUncounted(PeerError):
@@ -47,7 +47,7 @@ def add_commands(commands: CommandGroup) -> None:
     listing = group.command("list", "list the drivers of the settings", run=_list, remote=False)
     _add_config(listing)
     check = group.command(
-        "check", "check that a driver keeps its guarantees; this does real work", run=_check
+        "check", "check a driver's guarantees; this executes real work on the host", run=_check
     )
     check.add_argument("--host", metavar="NAME", required=True, help="host to work on")
     check.add_argument(
@@ -64,9 +64,11 @@ def add_commands(commands: CommandGroup) -> None:
     check.add_argument(
         "--as-is",
         action="store_true",
-        help="use the driver's own name, which no running service may use at the same time",
+        help="use the driver's own name; requires that no running service uses the driver",
     )
-    discover = group.command("discover", "print the topology that a driver finds", run=_discover)
+    discover = group.command(
+        "discover", "print the topology that a driver discovers", run=_discover
+    )
     for parser in (check, discover):
         parser.add_argument("name", metavar="NAME", help="as in [drivers.NAME]")
         _add_config(parser)
@@ -101,7 +103,7 @@ def _check(arguments: argparse.Namespace) -> int:
     if arguments.effects:
         effects = lambda task: _count(arguments.effects, task)  # noqa: E731 - one of two
     results = []
-    # A program that was started by the check may still write into this directory.
+    # Programs of the check may still write into this directory.
     with tempfile.TemporaryDirectory("", "forewarn-check-", ignore_cleanup_errors=True) as scratch:
         store = str(Path(scratch) / "store.db")
         open_store(store).close()
@@ -123,10 +125,10 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def separate_driver(name: str, table: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
-    """Return a separate driver name and table, so that a check does not disturb a service.
+    """Return a driver name and settings for a check, separate from those of a service.
 
-    A driver stores, under its name, the highest writer generation that has called it, and refuses
-    lower ones. A check uses a higher generation than any service.
+    A driver stores the highest writer generation of its callers under its name, and refuses calls
+    with a lower generation. The generation of a check exceeds that of any service.
     """
     from forewarn.drivers.registry import KIND  # noqa: PLC0415 - `--help` needs none of it
 
@@ -142,7 +144,7 @@ def _discover(arguments: argparse.Namespace) -> int:
 
 
 def driver_table(arguments: argparse.Namespace) -> tuple[Mapping[str, object], float]:
-    """Return the driver's settings, and the timeout of driver calls in seconds.
+    """Return the settings of the named driver, and the timeout of driver calls in seconds.
 
     Raises:
         DriverNotSet: the driver is not in the settings.
@@ -154,7 +156,7 @@ def driver_table(arguments: argparse.Namespace) -> tuple[Mapping[str, object], f
 
 
 def _driver_tables(arguments: argparse.Namespace) -> tuple[dict[str, Mapping[str, object]], float]:
-    """Return the drivers of the settings by name, and the timeout of calls in seconds."""
+    """Return the settings of each driver by name, and the timeout of driver calls in seconds."""
     from forewarn.cli.serve import DEFAULT_CONFIG  # noqa: PLC0415 - `--help` needs none of it
     from forewarn.settings_loader import load_settings  # noqa: PLC0415 - the same
 

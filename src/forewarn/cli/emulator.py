@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class EmulatorMissing(CallerError):
-    """An emulator command sent to a service."""
+    """An emulator command was sent to a service."""
 
     code = "emulator-missing"
     status = 409
@@ -32,7 +32,8 @@ class EmulatorMissing(CallerError):
         "The server at this address is a Forewarn service (`forewarn serve`), not an emulator."
     )
     advice = (
-        "Start one with `forewarn emulate`, or name its address with --server or FOREWARN_SERVER."
+        "Start an emulator with `forewarn emulate`, or set its address with --server or "
+        "FOREWARN_SERVER."
     )
 
 
@@ -163,7 +164,7 @@ def _show_scenario(arguments: argparse.Namespace) -> int:
         return print_json(answer)
     print(answer["text"] or f"{answer['title']}\n\n{answer['about']}")
     if answer["run"] is not None:
-        print(_run_line(answer), file=sys.stderr)  # the output can be saved and run as a file
+        print(_run_line(answer), file=sys.stderr)  # users can save the output and run the file
     return OK
 
 

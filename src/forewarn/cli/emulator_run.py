@@ -1,4 +1,4 @@
-"""`forewarn emulator run`, or `forewarn emulate`: an emulator in the foreground until Ctrl-C.
+"""`forewarn emulator run`, or `forewarn emulate`: run an emulator in the foreground.
 
 `emulator/emulator.py` assembles the emulator.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Settings that the emulator shares with the service.
 ENVIRONMENT = ("FOREWARN_METADATA_", "FOREWARN_OPERATOR_TOKENS")
-#: Burst of `--rate-limit`, in seconds of its rate; the service's default is the same.
+#: Burst of `--rate-limit`, in seconds of requests at that rate; equals the service's default.
 BURST_S = 2.0
 BURST_MAX = 1_000_000
 
@@ -43,10 +43,10 @@ class OptionInvalid(CallerError):
     advice = "See `forewarn emulate --help`."
 
 
-#: The faults, for `--help`.
+#: Help text for the faults.
 FAULT_HELP = (
-    "KIND is slow-first, empty-200, 410, 429, 500, reset, truncate or incarnation; ARG sets how"
-    " often, how long or for which VM: see 'Test how a client handles faults' in the documentation"
+    "KIND is slow-first, empty-200, 410, 429, 500, reset, truncate or incarnation; ARG sets the "
+    "number, the duration or the VM; see 'Test how a client handles faults' in the documentation"
 )
 
 
@@ -56,7 +56,7 @@ def add_commands(commands: CommandGroup) -> None:
 
 
 def add_run(commands: CommandGroup, name: str, line: str) -> None:
-    """Add the command that runs an emulator."""
+    """Add a command that runs an emulator."""
     emulate = commands.command(name, line, run=_emulate, remote=False)
     add = emulate.add_argument
     add(
@@ -105,7 +105,7 @@ def add_run(commands: CommandGroup, name: str, line: str) -> None:
 
 
 def _add_azure(emulate: argparse.ArgumentParser) -> None:
-    """Add Azure Resource Manager."""
+    """Add the option `--azure`."""
     emulate.add_argument(
         "--azure",
         metavar="ADDRESS",
@@ -148,8 +148,7 @@ def _add_manners(emulate: argparse.ArgumentParser) -> None:
         "--gone-vm",
         choices=("404", "hang", "refuse"),
         default="404",
-        help="response to an evicted or deleted VM: 404 (default), no answer, or a reset"
-        " connection",
+        help="response to an evicted or deleted VM (default: 404); `reset` resets the connection",
     )
     add(
         "--proxy-secret",
@@ -161,7 +160,7 @@ def _add_manners(emulate: argparse.ArgumentParser) -> None:
 def _add_versions(emulate: argparse.ArgumentParser) -> None:
     """Add the options for preview, old and unknown api-versions."""
     add = emulate.add_argument
-    add("--preview", action="store_true", help="also serve the preview api-version 2024-07-09")
+    add("--preview", action="store_true", help="serve the preview api-version 2024-07-09, too")
     add(
         "--post-without-header",
         action="store_true",
@@ -280,7 +279,7 @@ def _vms_of(given: list[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...
 
 
 def _read(kind: ValueType, text: str, where: str) -> object:
-    """Parse the value of an option; an error names the option."""
+    """Parse the value of an option; errors name the option."""
     from forewarn.validation.fields import ValidationFailed  # noqa: PLC0415 - seldom wanted
 
     try:
@@ -307,19 +306,19 @@ def _surrounding() -> Settings:
 
 
 def _log_troubles(*, to_console: bool) -> None:
-    """Log errors to standard error, and alerts only if no console prints them."""
+    """Log errors to standard error, and also alerts unless the console prints alerts."""
     import logging  # noqa: PLC0415
 
     from forewarn.log_format import configure_logs  # noqa: PLC0415
 
     configure_logs("warning", "text")
     if to_console:
-        for name in ("forewarn.control", "forewarn.store"):  # they warn about a new store
+        for name in ("forewarn.control", "forewarn.store"):  # these loggers warn about a new store
             logging.getLogger(name).setLevel(logging.ERROR)
 
 
 async def _serve(options: Options, arguments: argparse.Namespace) -> int:
-    with uncollected():  # the modules' objects live until the process ends
+    with uncollected():  # objects of modules stay alive until the process ends
         from forewarn.emulator.launch import new_emulator  # noqa: PLC0415
         from forewarn.emulator.line_writer import LineWriter  # noqa: PLC0415
         from forewarn.service.process import run_until_stopped  # noqa: PLC0415
@@ -356,7 +355,7 @@ def _scenario(name: str) -> Scenario:
 
 
 def _attach_console(emulator: Emulator, write: Callable[[str], None], *, as_json: bool) -> None:
-    """Print the banner, then each change."""
+    """Print the banner, then each change of the fleet."""
     from forewarn.emulator import console  # noqa: PLC0415
     from forewarn.protocol import timestamps  # noqa: PLC0415
 

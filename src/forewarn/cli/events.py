@@ -1,4 +1,4 @@
-"""`forewarn event` and `forewarn document`: show events, and documents as VMs read them."""
+"""`forewarn event` and `forewarn document`: show events, and the documents of VMs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class MonthInvalid(CallerError):
-    """A month of `--month` that is malformed."""
+    """A malformed month for `--month`."""
 
     code = "month-invalid"
     message = "{text} is not a month."
@@ -31,11 +31,11 @@ class MonthInvalid(CallerError):
 
 
 class VmUnnamed(CallerError):
-    """A document request that names no VM, although the fleet does not have exactly one."""
+    """No VM is named, and the fleet has either none or several."""
 
     code = "vm-unnamed"
     message = "No VM is named, and the fleet has {count} VM."
-    advice = "Name one: forewarn document VM. Or name a metadata service with --url."
+    advice = "Name a VM (`forewarn document VM`), or name a metadata service with --url."
 
 
 def add_commands(commands: CommandGroup) -> None:
@@ -48,7 +48,7 @@ def add_commands(commands: CommandGroup) -> None:
     show.add_argument("id", metavar="ID", help="an event's id, or its beginning")
     outcome = event.command("outcome", "show how an event ended", run=_outcome)
     outcome.add_argument("id", metavar="ID", help="an event's id")
-    report = event.command("report", "report how events ended, for an owner", run=_report)
+    report = event.command("report", "report how the events of an owner ended", run=_report)
     report.add_argument("--owner", metavar="NAME", help="only of groups of this owner")
     report.add_argument("--group", metavar="NAME", help="only of this group")
     report.add_argument("--month", metavar="YYYY-MM", help="only of this month, in UTC")

@@ -23,7 +23,7 @@ class CodeUnknown(CallerError):
     code = "code-unknown"
     status = 404
     message = "This release has no error or blocker with the code {code_asked}."
-    advice = "Copy the code from the brackets after an error, or after a reason of `operation why`."
+    advice = "Copy the code in brackets from an error message, or from `operation why`."
 
 
 def add_commands(commands: CommandGroup) -> None:
@@ -57,7 +57,7 @@ def _error(code: str) -> dict[str, object]:
             try:
                 importlib.import_module(module.name)
             except ImportError:
-                continue  # a module of the server side, which is not installed
+                continue  # the module belongs to the server side, which is not installed
     kind = next((each for each in every_error() if each.code == code), None)
     if kind is None:
         raise CodeUnknown(code_asked=code)

@@ -51,7 +51,7 @@ def _add_record_actions(commands: CommandGroup, kind: str) -> argparse.ArgumentP
     add.add_argument(
         "--replace",
         action="store_true",
-        help="change an existing record; members that you omit stay unchanged",
+        help="change an existing record, except omitted members",
     )
     listing = commands.command("list", f"list {word}s", run=_list)
     states = [each.value for each in Health] if kind == "host" else []
@@ -66,13 +66,15 @@ def _add_record_actions(commands: CommandGroup, kind: str) -> argparse.ArgumentP
             action="store_const",
             const="false",
             dest="enabled",
-            help="only groups that do not poll and therefore get no notice",
+            help="only groups without notice, because none of their VMs polls",
         )
     for column in {"host": ("zone",), "vm": ("host", "group")}.get(kind, ()):
         listing.add_argument(f"--{column}", metavar="NAME", help=f"only of this {column}")
     show = commands.command("show", f"show one {word}", run=_show)
     show.add_argument("name", metavar="NAME")
-    remove = commands.command("remove", f"remove {word}s from the fleet, all or none", run=_remove)
+    remove = commands.command(
+        "remove", f"remove {word}s from the fleet; an error leaves all unchanged", run=_remove
+    )
     remove.add_argument("names", metavar="NAME", nargs="+")
     for parser in (add, listing, show, remove):
         parser.set_defaults(kind=kind)
@@ -156,13 +158,17 @@ def _add_vm_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--interface", metavar="NAME", help="interface on which the VM's addresses are valid"
     )
-    parser.add_argument("--instance-id", metavar="ID", help="id that a metadata proxy sends")
+    parser.add_argument(
+        "--instance-id", metavar="ID", help="VM id in the requests of a metadata proxy"
+    )
     parser.add_argument("--vm-id", metavar="GUID")
     parser.add_argument("--os-type", metavar="NAME", help="Linux or Windows")
     for name in ("location", "resource-group", "subscription"):
         parser.add_argument(f"--{name}", metavar="NAME")
     parser.add_argument("--gpu", action="store_const", const=True, help="has a GPU")
-    parser.add_argument("--spot", action="store_const", const=True, help="can be evicted")
+    parser.add_argument(
+        "--spot", action="store_const", const=True, help="Spot VM, which can be evicted"
+    )
     parser.add_argument("--tag", metavar=_TAG_HINT, action="append", dest="tags", type=_tag)
     parser.add_argument(
         "--instance",
@@ -272,7 +278,7 @@ def _remove(arguments: argparse.Namespace) -> int:
 
 
 def _fact(value: object) -> object:
-    if value == "PT0S":  # a notice of zero means no notice
+    if value == "PT0S":  # zero disables the notice
         return ""
     if isinstance(value, dict):
         return ", ".join(f"{name}={text}" for name, text in value.items())

@@ -1,6 +1,6 @@
-"""`forewarn history export`: history as JSON lines, with the changed records.
+"""`forewarn history export`: write history as JSON lines, with the changed records.
 
-The export deletes nothing. The settings in `[history]` limit the size of history.
+The export leaves history unchanged. The settings in `[history]` limit its size.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class ExportUnwritable(CallerError):
-    """An export file that cannot be written."""
+    """An unwritable export file."""
 
     code = "export-unwritable"
     message = "The export cannot be written to {path}: {reason}."
     advice = "Name a writable file with --output."
 
 
-#: Entries per request of an export; with records, a page is about 300 KB.
+#: Entries per request of an export; an answer with the changed records has about 300 KB.
 EXPORT_PAGE = 1000
 
 

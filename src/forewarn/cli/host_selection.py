@@ -1,6 +1,6 @@
-"""Options that select hosts: by names, a file, or a selector.
+"""Options that select hosts by name, from a file, or by selector.
 
-The service evaluates selectors.
+The service evaluates the selector.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ if TYPE_CHECKING:
 
 
 class HostsUnnamed(CallerError):
-    """A command that selects no hosts, or selects them in two ways."""
+    """No selection of hosts, or several."""
 
     code = "hosts-unnamed"
     message = (
-        "Select hosts in exactly one way: NAME..., --selector, --file, or --all for a maintenance."
+        "Select hosts with exactly one of NAME..., --selector, --file and, for a maintenance, "
+        "--all."
     )
     advice = "`forewarn host list` shows the names."
 
 
 class HostsFileEmpty(CallerError):
-    """An empty file of host names; most likely the program that wrote it has failed."""
+    """An empty file of host names, probably because the program that writes the file failed."""
 
     code = "hosts-file-empty"
     message = "{path} names no host."
@@ -47,7 +48,7 @@ def named_hosts(arguments: argparse.Namespace) -> list[str]:
     """Return the names of the selected hosts; empty if a selector is given.
 
     Raises:
-        HostsUnnamed: no hosts are selected, or they are selected in two ways.
+        HostsUnnamed: no selection of hosts, or several.
     """
     ways = (arguments.names, arguments.selector, arguments.file)
     if sum(map(bool, ways)) != 1:

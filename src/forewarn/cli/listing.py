@@ -1,4 +1,4 @@
-"""Paged reading of lists from the operator API, with `--state`, `--since` and `--limit`."""
+"""Read lists from the operator API page by page, with `--state`, `--since` and `--limit`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from forewarn.cli.api_client import Answer, ApiClient
 
-#: Most records per request.
+#: Most records in one request of a list.
 PAGE_MAX = 500
 _DIGITS = re.compile(r"([0-9]+)")
 
@@ -31,7 +31,7 @@ class SinceInvalid(CallerError):
 def records(
     client: ApiClient, path: str, name: str, *, cursor: str = "after", **query: object
 ) -> Iterator[Answer]:
-    """Yield the records of a list, reading pages as needed."""
+    """Yield the records of a list; request each page when needed."""
     place: object = None
     while True:
         page = client.get(path, **query, **({cursor: place} if place else {}))

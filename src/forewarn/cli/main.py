@@ -1,4 +1,4 @@
-"""The command `forewarn`: import the module of a noun, and run the action.
+"""The command `forewarn`: import the module of the typed noun, and run the action.
 
 Modules are imported on demand, so that `forewarn --help` and short commands start fast.
 """
@@ -20,7 +20,7 @@ from forewarn.errors import CallerError, ForewarnError, PeerError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    # `parser_for` loads these by name; the imports here let tools find the users of a module.
+    # `parser_for` imports these modules by name; the imports here help tools that search for uses.
     from forewarn.cli import (  # noqa: F401
         access,
         agent,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 NOUNS: dict[str, tuple[str, str]] = {
     "emulate": ("emulator_run", "run a metadata service on this machine, for trials and tests"),
     "status": ("status", "show the service and waiting work"),
-    "show": ("status", "show any record by its id or name"),
+    "show": ("status", "show a record by its id or name"),
     "host": ("fleet", "physical machines: add, list, and work on them"),
     "group": ("fleet", "groups of VMs that share a document"),
     "vm": ("fleet", "virtual machines: add, list, and work on them"),
@@ -65,7 +65,7 @@ NOUNS: dict[str, tuple[str, str]] = {
     "serve": ("serve", "run the service"),
     "node": ("node", "run a metadata node, one on every hypervisor"),
     "agent": ("agent", "the agent in a VM: prepare the VM's workload for events"),
-    "document": ("events", "show the document that a VM reads"),
+    "document": ("events", "show a VM's document"),
     "emulator": ("emulator", "the emulator: run it, move its clock, play scenarios, set faults"),
     "conformance": ("conformance", "check a server or a client of Scheduled Events"),
     "access": ("access", "roles and tokens of principals"),
@@ -92,16 +92,16 @@ RARE = {
 }
 RARE_NAMES = frozenset(name for names in RARE.values() for name in names)
 
-#: Options before the command that take a value; the word after them is not a command.
+#: Options before the command whose next word is a value.
 _WITH_VALUE = frozenset({"--server", "--token-file"})
 
 
-#: HTTP statuses of invalid input; other statuses concern existing records.
+#: HTTP statuses of answers to invalid input.
 _MISTAKES = frozenset({400, 404, 422})
 
 
 class PackagesMissing(CallerError):
-    """A server-side command in an installation without the server side."""
+    """A server-side command without the server-side packages."""
 
     code = "packages-missing"
     status = 501
@@ -113,7 +113,7 @@ class PackagesMissing(CallerError):
 
 
 class _ShowVersion(argparse.Action):
-    """Option that prints the version, which is read from files only when needed."""
+    """Option that prints the version; reads the version from files only when used."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         """Print the version and exit."""
@@ -134,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = parser_for(_command_in(words)).parse_args(words)
         status: int = arguments.run(arguments)
         sys.stdout.flush()
-    except SystemExit as end:  # argparse has printed the help
+    except SystemExit as end:  # argparse has already printed the help or error
         return end.code if isinstance(end.code, int) else exit_codes.USAGE
     except ForewarnError as error:
         return _refuse(error, as_json=as_json)
@@ -147,14 +147,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(file=sys.stderr)
         return exit_codes.INTERRUPTED
     except BrokenPipeError:
-        # The reader of the output has closed the pipe; Python must not write the rest at exit.
+        # The pipe is closed. Discard the buffered output, which Python flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exit_codes.PIPE_CLOSED
     return status
 
 
 def parser_for(command: str = "") -> Parser:
-    """Return a parser with one complete command and stubs for the others; `*` completes all."""
+    """Return a parser with one complete command and stubs of the others; `*`: all complete."""
     parser = Parser(
         prog="forewarn",
         description="Scheduled Events for any cloud.",
@@ -184,9 +184,11 @@ def parser_for(command: str = "") -> Parser:
 
 
 def _epilog() -> str:
-    """Return the end of `forewarn --help`: the rare commands, and where to get more help."""
+    """Return the end of `forewarn --help`: the rarely used commands, and a pointer to more help."""
     rare = [f"  {topic + ':':<18}{', '.join(names)}" for topic, names in RARE.items()]
-    shows = "`forewarn COMMAND --help` shows a command's actions; without an action it lists."
+    shows = (
+        "`forewarn COMMAND --help` shows the actions of a command; the default is mostly `list`."
+    )
     return "\n".join(["more commands:", *rare, "", shows])
 
 
@@ -219,7 +221,7 @@ def _refuse(error: ForewarnError, *, as_json: bool) -> int:
 
 
 def status_of(error: ForewarnError) -> int:
-    """Return the exit status of an error, which depends on who can fix the cause."""
+    """Return the exit status for the kind of an error."""
     from forewarn.cli.api_client import ApiRefused  # noqa: PLC0415 - only where something is wrong
 
     if isinstance(error, PeerError):

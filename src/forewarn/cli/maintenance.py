@@ -1,6 +1,6 @@
 """`forewarn maintenance`: plan, run and report work on many hosts.
 
-`maintenance_output.py` formats the answers.
+`maintenance_output.py` prints the answers of the service.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _WORDS = {
     "start": "start a draft",
-    "pause": "stop announcing work, and withdraw announced work",
+    "pause": "pause a maintenance and withdraw announced work",
     "resume": "resume a paused or stopped maintenance",
     "cancel": "cancel a maintenance; running work finishes",
 }
@@ -49,25 +49,29 @@ def add_commands(commands: CommandGroup) -> None:
                 "--keep-announced",
                 action="store_const",
                 const=True,
-                help="do not withdraw announced work",
+                help="keep announced work",
             )
     postpone = group.command("postpone", "postpone the work on some hosts", run=_postpone)
     _add_id(postpone)
     postpone.add_argument("hosts", metavar="HOST", nargs="+", help="names of hosts")
     postpone.add_argument("--until", metavar="TIME", required=True, help="earliest start: +4h")
     postpone.add_argument("--reason", metavar="TEXT", help="the reason, shown to operators")
-    postpone.add_argument("--by", metavar="NAME", help="person who asked for it (default: you)")
+    postpone.add_argument(
+        "--by", metavar="NAME", help="person who requested the delay (default: you)"
+    )
     show = group.command("show", "show waves, progress and blockers", run=_show)
     _add_id(show)
-    show.add_argument("--watch", action="store_true", help="follow progress until it ends")
+    show.add_argument(
+        "--watch", action="store_true", help="follow progress until the maintenance ends"
+    )
     lists = group.command("list", "list maintenances that have not ended", run=_list)
     lists.add_argument("--all", action="store_true", help="include maintenances that have ended")
     add_list_options(lists, states=[each.value for each in MaintenanceState])
     diff = group.command("diff", "compare a plan with an earlier one", run=_diff)
     _add_id(diff)
-    diff.add_argument("--plan", metavar="ID", help="the plan (default: the one in force)")
+    diff.add_argument("--plan", metavar="ID", help="number of the plan (default: the current plan)")
     diff.add_argument(
-        "--against", metavar="ID", help="the plan to compare with (default: the previous plan)"
+        "--against", metavar="ID", help="number of the earlier plan (default: the previous plan)"
     )
     report = group.command("report", "show the outcome of each event", run=_report)
     _add_id(report)
@@ -99,27 +103,29 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--move-vms",
         metavar="DURATION",
-        help="first move the VMs off each host, within this time",
+        help="before the work, move the VMs off each host, within this time",
     )
     parser.add_argument(
         "--return-vms",
         action="store_const",
         const=True,
-        help="VMs that left a host return to it after its work (default: they stay where they go)",
+        help="move VMs back to their host after its work (default: VMs stay on their new host)",
     )
     parser.add_argument("--reason", metavar="TEXT", help="the reason, shown to operators")
     parser.add_argument("--description", metavar="TEXT", help="description shown to VMs")
     parser.add_argument("--earliest-start", metavar="TIME", help="no work starts before this time")
     parser.add_argument("--deadline", metavar="TIME", help="time by which the last host is done")
     parser.add_argument(
-        "--priority", metavar="N", type=int, help="maintenances with a higher number come first"
+        "--priority", metavar="N", type=int, help="priority: higher numbers are planned first"
     )
-    parser.add_argument("--max-at-once", metavar="N", type=whole_number, help="hosts at a time")
+    parser.add_argument(
+        "--max-at-once", metavar="N", type=whole_number, help="maximum number of hosts at a time"
+    )
     parser.add_argument(
         "--max-failures",
         metavar="N",
         type=int,
-        help="failed hosts that do not stop the maintenance (default: the policy's number)",
+        help="most failed hosts before the maintenance stops (default: from the policy)",
     )
     parser.add_argument(
         "--gate", metavar="NAME", help="gate from the settings, checked after each wave"
@@ -129,7 +135,7 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
         metavar="HOST",
         action="append",
         dest="canary_hosts",
-        help="a host of the first wave; may be repeated",
+        help="a host of the first wave; repeatable",
     )
 
 
@@ -196,14 +202,14 @@ def _create(arguments: argparse.Namespace) -> int:
         return print_json({"maintenance": maintenance})
     print_maintenances([maintenance], client.now_ms)
     if waits and waits["code"] != "operator":
-        note(f"created as a draft, which cannot start: {waits['text']}")
+        note(f"created as a draft that cannot start yet: {waits['text']}")
     elif not arguments.start:
         note(f"created as a draft; start it with: forewarn maintenance start {maintenance['id']}")
     return OK
 
 
 def _planned(client: ApiClient, path: str, after: int) -> Answer:
-    """Wait until a draft has a plan; return the draft."""
+    """Wait until a draft has a plan, and return the draft."""
     answer = client.get(path)
     for entry in client.lines("/v1/watch", after=after):
         if not answer["maintenance"]["planning"] or (entry and "end" in entry):

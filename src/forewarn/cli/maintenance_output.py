@@ -1,6 +1,6 @@
 """Terminal output of maintenances: progress, waves, plans and blockers.
 
-Only `watch` makes requests.
+Among these functions, only `watch` sends requests.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from forewarn.cli.api_client import Answer, ApiClient
 
-#: Most hosts of a wave shown by name; the output counts the others.
+#: Most hosts of a wave listed by name; the output gives the number of the others.
 NAMED_MAX = 6
-#: Most blocked hosts listed one by one; the output counts the others by blocker.
+#: Most blocked hosts listed individually; the output gives the number of the others per blocker.
 BLOCKED_MAX = 10
 #: Most hosts whose VM moves are listed.
 MOVES_MAX = 40
@@ -43,7 +43,7 @@ _BAR = 30
 def print_maintenances(
     maintenances: Iterable[Answer], now_ms: int, *, empty: str = "No maintenances."
 ) -> None:
-    """Print maintenances as a table, or a sentence if there are none."""
+    """Print maintenances as a table, or the sentence `empty` for an empty list."""
     print_table(
         (
             *("maintenance", "what", "state", "announced", "running", "done", "failed"),
@@ -108,7 +108,7 @@ def print_full(answer: Answer, now_ms: int) -> None:
 def _moves(maintenance: Answer) -> str:
     if not maintenance["move_s"]:
         return ""
-    text = f"VMs leave first, within {iso_duration(maintenance['move_s'])}"
+    text = f"VMs move away first, within {iso_duration(maintenance['move_s'])}"
     if not maintenance["return_s"]:
         return f"{text}, and stay away"
     within = iso_duration(maintenance["return_s"])
@@ -116,7 +116,7 @@ def _moves(maintenance: Answer) -> str:
 
 
 def failed_hosts(maintenance: Answer) -> str:
-    """Return how many hosts have failed, and whether they are planned again."""
+    """Return the number of failed hosts, and whether a new plan includes these hosts."""
     count = maintenance["failed"]
     if not count:
         return ""
@@ -134,7 +134,7 @@ def _waits_for(blocker: Answer | None, now_ms: int) -> Iterator[tuple[str, objec
 
 
 def _print_approvals(answers: Iterable[Answer], now_ms: int) -> None:
-    """Print each group's answer to its event, and the VMs that have not approved."""
+    """Print each group's answer to its event, and the VMs whose approval is missing."""
     print_table(
         ("group", "owner", "event", "answer", "missing", "last poll", "starts at the latest"),
         [
@@ -154,7 +154,7 @@ def _postponed(each: Answer) -> str:
 
 
 def progress(maintenance: Answer) -> str:
-    """Return a bar and counts: `####++..  4 of 9 done, 1 announced, 2 running`."""
+    """Return a progress bar with counts: `####++..  4 of 9 done, 1 announced, 2 running`."""
     hosts = maintenance["hosts"] or 1
     full = _BAR * maintenance["done"] // hosts
     part = _BAR * (maintenance["announced"] + maintenance["running"]) // hosts
@@ -188,7 +188,7 @@ def print_waves(waves: Iterable[Answer], now_ms: int) -> None:
 
 
 def _hosts_of(wave: Answer) -> str:
-    """Return the number of hosts of a wave and their states: `4 (1 announced, 3 done)`."""
+    """Return the hosts of a wave, counted by state: `4 (1 announced, 3 done)`."""
     counts = ", ".join(f"{count} {state}" for state, count in wave["counts"].items() if count)
     hosts = len(wave["hosts"])
     return f"{hosts} ({counts})" if counts else str(hosts)
@@ -208,7 +208,7 @@ def print_blocked(blocked: list[Answer]) -> None:
 
 
 def print_preview(answer: Answer, now_ms: int, *, returning: bool) -> None:
-    """Print a plan: bound, waves, calendar, availability of groups, blocked hosts."""
+    """Print a plan, with its bound, waves, calendar, groups and blocked hosts."""
     plan = answer["plan"]
     hosts = sum(len(each["hosts"]) for each in plan["waves"])
     waves = len(plan["waves"])
@@ -224,7 +224,7 @@ def print_preview(answer: Answer, now_ms: int, *, returning: bool) -> None:
 
 
 def print_moves(answer: Answer, *, returning: bool) -> None:
-    """Print the planned destinations of each host's VMs, and the fullest host."""
+    """Print the planned destinations of each host's VMs, and the fullest host's memory use."""
     to_hosts: dict[tuple[int, str], Counter[str]] = {}
     for each in answer["plan"]["moves"]:
         place = each["wave"], each["from"]
@@ -239,7 +239,7 @@ def print_moves(answer: Answer, *, returning: bool) -> None:
     after = "return" if returning else "stay"
     print_table(("wave", "host", "vms", f"they go to, and {after}"), rows[:MOVES_MAX])
     if len(rows) > MOVES_MAX:
-        print(f"and {len(rows) - MOVES_MAX} hosts more; --json has all")
+        print(f"and {len(rows) - MOVES_MAX} more hosts; --json prints all")
     known = [each for each in answer["room"] if each["memory_mib"]]
     if known:
         full = max(known, key=lambda each: each["during_mib"] / each["memory_mib"])
@@ -261,7 +261,7 @@ def print_difference(answer: Answer) -> None:
         for each in answer["changed"]
     ]
     rows += [(each, "!", "blocked") for each in answer["blocked"]]
-    print_table(("host", "", "change"), rows, empty="the plans are equal")
+    print_table(("host", "", "change"), rows, empty="The plans are equal.")
 
 
 def print_hosts(answer: Answer, hosts: Iterable[Answer], now_ms: int) -> None:
@@ -281,7 +281,7 @@ def print_hosts(answer: Answer, hosts: Iterable[Answer], now_ms: int) -> None:
 
 
 def watch(client: ApiClient, path: str, *, as_json: bool) -> int:
-    """Follow a maintenance until it has ended or stopped; return the exit status."""
+    """Follow a maintenance until it ends or stops; return the exit status."""
     maintenance: Answer = {}
     try:
         for maintenance in _changes(client, path, client.history_end(), as_json=as_json):

@@ -1,6 +1,6 @@
-"""Reader of the document from a metadata service, as a client in a VM reads it.
+"""Client of a metadata service that reads the document of a VM.
 
-The agent has its own client, which also approves events.
+The agent has its own client, because the agent also approves events.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from forewarn.protocol.documents import DOCUMENT_BYTES_MAX
 from forewarn.protocol.versions import EVENTS_PATH, HOLD_S_MAX
 from forewarn.urls import shown_url
 
-#: Longest wait for the first answer, in seconds: up to two minutes. Source: B-1, C-1.
+#: Longest wait for the first answer, in seconds. Source: B-1, C-1.
 ANSWER_TIMEOUT_S = HOLD_S_MAX + 5.0
 
 
@@ -29,11 +29,11 @@ class MetadataAddressInvalid(CallerError):
 
 
 class MetadataRefused(PeerError):
-    """A metadata service that refused to return its document."""
+    """A metadata service that refused the request for its document."""
 
     code = "metadata-refused"
     message = "The metadata service at {url} answered {status}: {text}"
-    advice = "Check the address and --api-version; the service answers only VMs that it knows."
+    advice = "Check the address and --api-version. A service answers only VMs of its fleet."
 
 
 class MetadataUnreachable(PeerError):
@@ -48,7 +48,7 @@ def get_document(url: str, api_version: str) -> tuple[bytes, int]:
     """Return this machine's document from a metadata service, never through a proxy.
 
     Returns:
-        The document, and the service's time, ms since the epoch UTC.
+        The document, and the time by the service's clock, ms since the epoch UTC.
 
     Raises:
         MetadataAddressInvalid: the address is malformed.

@@ -1,6 +1,6 @@
 """`forewarn node run`: a metadata node, one on every hypervisor.
 
-`service/metadata_node.py` implements the node; this module builds its settings from options.
+`service/metadata_node.py` implements the node. This module converts options to its settings.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from forewarn.cli.parsing import CommandGroup
     from forewarn.settings import Settings
 
-#: Options that are settings of `[node]`: name, placeholder, help.
+#: Options for settings of `[node]`: name, placeholder, help.
 _OPTIONS = (
     (
         "follow",
         "HOST:PORT",
-        "address of the control plane's feed, unix:PATH, or nats://HOST:PORT; several with commas",
+        "comma-separated addresses of the control plane's feed, unix:PATH, or nats://HOST:PORT",
     ),
     ("store", "DIR", "directory for the node's copy of the documents"),
     ("name", "NAME", "name of this node (default: the machine's name)"),
@@ -42,7 +42,7 @@ def add_commands(commands: CommandGroup) -> None:
     node = commands.group("node", default="")
     parser = node.command(
         "run",
-        "serve the VMs of some hosts until Ctrl-C, even while the control plane is unreachable",
+        "serve the VMs of some hosts, even while the control plane is unreachable",
         run=_run,
         remote=False,
         answers=False,
@@ -61,7 +61,7 @@ def add_commands(commands: CommandGroup) -> None:
     parser.add_argument(
         "--hosts",
         metavar="HOST,HOST",
-        help="hosts whose VMs the node serves (default: all permitted)",
+        help="hosts whose VMs the node serves (default: all permitted hosts)",
     )
     parser.add_argument(
         "--listen",
@@ -92,7 +92,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _with_options(settings: Settings, arguments: argparse.Namespace) -> Settings:
-    """Return the settings with the command line's values."""
+    """Return the settings, overridden by values from the command line."""
     typed: dict[str, str | tuple[str, ...]] = {
         name: getattr(arguments, name) for name, _, _ in _OPTIONS if getattr(arguments, name)
     }

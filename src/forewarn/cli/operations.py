@@ -1,6 +1,6 @@
 """`forewarn operation`: list, explain and control operations.
 
-An operation is named by `op-12`, by the id of one of its events, or by the beginning of that id.
+Commands accept an operation's id, such as `op-12`, or the beginning of an event's id.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from forewarn.cli.parsing import CommandGroup
 
 
-#: The id of a call that waits for a second operator.
+#: Pattern of the id of a call that waits for a second operator.
 CONFIRMATION = re.compile(r"(?i:c-)[0-9]{1,15}")
 _ACTIONS = {
     "approve": "approve an event, or all events of an operation, for its VMs",
     "cancel": "cancel work that has not started",
     "complete": "record that running work has ended",
-    "retry": "call the driver of an operation again",
+    "retry": "retry an operation: call its driver again",
 }
 
 
@@ -51,7 +51,7 @@ def add_commands(commands: CommandGroup) -> None:
     why.add_argument(
         "id",
         metavar="ID",
-        help="op-12, an event's id or its beginning, m-12, m-12/3 (a wave), a host or a VM",
+        help="op-12, event's id or its beginning, m-12, m-12/3 (a wave), host or VM",
     )
     parsers = {name: operation.command(name, line, run=_act) for name, line in _ACTIONS.items()}
     for name, parser in parsers.items():
@@ -116,7 +116,9 @@ def show_why(arguments: argparse.Namespace) -> int:
         if arguments.json:
             return print_json({"kind": "confirmation", **each})
         until = when(each["expires"], client.now_ms)
-        print(f"waits: another operator than {each['principal']} confirms it until {until}")
+        print(
+            f"waits for confirmation by an operator other than {each['principal']}, until {until}"
+        )
         print(f"  forewarn confirmation confirm {each['id']}")
         return OK
     answer = client.get("/v1/why", id=arguments.id)
@@ -134,7 +136,7 @@ def show_why(arguments: argparse.Namespace) -> int:
 
 
 def _print_state(operation: Answer, now_ms: int) -> None:
-    notices = operation["state"] == "announced"  # only an announced operation has a NotBefore
+    notices = operation["state"] == "announced"  # only announced operations have a NotBefore
     not_before = when(operation["not_before"], now_ms) if notices else ""
     print_facts(
         (

@@ -1,4 +1,4 @@
-"""`forewarn outbox`: list destinations and their progress, retry, and skip entries.
+"""`forewarn outbox`: list, retry and unblock the destinations of the outbox.
 
 The service's settings define the destinations.
 """
@@ -21,7 +21,7 @@ def add_commands(commands: CommandGroup) -> None:
     """Add `outbox`."""
     outbox = commands.group("outbox")
     outbox.command("list", "list the destinations and their progress", run=_list)
-    retry = outbox.command("retry", "try a failing destination now", run=_retry)
+    retry = outbox.command("retry", "retry a failing destination now", run=_retry)
     retry.add_argument("name", metavar="NAME", help="destination, as in [outbox.NAME]")
     skip = outbox.command("skip", "skip entries that a destination refuses", run=_skip)
     skip.add_argument("name", metavar="NAME", help="destination, as in [outbox.NAME]")
@@ -65,5 +65,5 @@ def _skip(arguments: argparse.Namespace) -> int:
     from forewarn.cli.api_client import client_of  # noqa: PLC0415
 
     client_of(arguments).post(f"/v1/outbox/{arguments.name}/skip", {"sequence": arguments.to})
-    note(f"{arguments.name}: skipped undelivered entries up to {arguments.to}")
+    note(f"{arguments.name}: undelivered entries up to {arguments.to} are skipped")
     return OK

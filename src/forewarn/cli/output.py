@@ -1,6 +1,6 @@
-"""Output of commands: tables that fit the terminal, times relative to now, JSON.
+"""Functions that print tables, times and JSON for all commands.
 
-Output has colours only on a terminal, and never with NO_COLOR.
+Output to a terminal has colours unless NO_COLOR is set.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Narrowest width of a shortened column, in characters.
 COLUMN_WIDTH_MIN = 8
 GAP = "  "
-#: Most groups named in a warning; the warning counts the others.
+#: Most groups listed in a warning; the warning gives the number of the others.
 UNASKED_NAMED_MAX = 10
 CUT = "…"
 
@@ -48,7 +48,7 @@ def print_json(answer: object) -> int:
 
 
 def print_json_line(answer: object) -> None:
-    """Print one of many answers as a JSON line, and flush."""
+    """Print an answer as one JSON line, and flush."""
     text = json.dumps(answer, separators=(",", ":"), ensure_ascii=not _takes_any_character())
     print(text, flush=True)
 
@@ -64,7 +64,7 @@ def warn_unasked(groups: Sequence[str]) -> None:
         names = ", ".join(groups[:UNASKED_NAMED_MAX])
         more = len(groups) - UNASKED_NAMED_MAX
         note(
-            f"these groups get no notice, because none of their VMs asks for events: {names}"
+            f"these groups get no notice, because none of their VMs polls for events: {names}"
             + (f" and {more} more" if more > 0 else "")
         )
 
@@ -72,7 +72,7 @@ def warn_unasked(groups: Sequence[str]) -> None:
 def print_table(
     headings: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = ""
 ) -> None:
-    """Print a table, shortened to the width of a terminal, complete in a pipe.
+    """Print a table; shorten the cells to the width of a terminal, but not in a pipe.
 
     Args:
         headings: the headings of the columns.
@@ -100,7 +100,7 @@ def print_table(
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Print facts, one name and value per line; skip empty values."""
+    """Print facts, each with its name on a separate line; skip empty values."""
     given = [(name, _plain(value)) for name, value in facts if _plain(value)]
     width = max((len(name) for name, _ in given), default=0)
     for name, value in given:
@@ -123,22 +123,22 @@ def fitted(widths: Sequence[int], width_max: int) -> list[int]:
 
 
 class Time(str):
-    """A time as text, with a short form for narrow tables."""
+    """A time as text, with a shorter text for narrow tables."""
 
     __slots__ = ("short",)
     short: str
 
     def __new__(cls, text: str, short: str) -> Self:
-        """Store both forms."""
+        """Store the text and the shorter text."""
         time = super().__new__(cls, text)
         time.short = short
         return time
 
 
 def when(text: str | None, now_ms: int) -> str:
-    """Return a time with its distance from now: `2026-11-21T03:15:00Z (in 14m 30s)`.
+    """Return a time, also relative to now: `2026-11-21T03:15:00Z (in 14m 30s)`.
 
-    In a table that is too wide for the terminal, the time shrinks to `in 14m 30s`.
+    Tables wider than the terminal show only `in 14m 30s`.
     """
     if not text:
         return ""
@@ -153,7 +153,7 @@ def to_the_second(text: str) -> str:
 
 
 def offset(by_ms: int) -> str:
-    """Return the distance of a time in two units: `in 14m 30s`, `2d 3h ago`, `now`."""
+    """Return a time relative to now, in two units: `in 14m 30s`, `2d 3h ago`, `now`."""
     left_s = abs(by_ms) // 1000
     if left_s == 0:
         return "now"
@@ -169,12 +169,12 @@ def offset(by_ms: int) -> str:
 
 
 def _takes_any_character() -> bool:
-    """Return whether standard output can encode all characters; a Windows pipe often cannot."""
+    """Return whether standard output can encode all characters, unlike many Windows pipes."""
     return sys.stdout.encoding.lower().startswith("utf")
 
 
 def _widths(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> list[int]:
-    """Return the widest text of each column."""
+    """Return the width of each column's widest text."""
     return [
         max(len(heading), *(len(row[column]) for row in texts))
         for column, heading in enumerate(headings)
@@ -203,5 +203,5 @@ def _row(cells: Sequence[str], widths: Sequence[int], *, style: str) -> str:
 
 
 def noun(number: int, thing: str) -> str:
-    """Return a noun in the form that fits a number: `world` for 1, otherwise `worlds`."""
+    """Return a noun in singular or plural: `world` for 1, otherwise `worlds`."""
     return thing if number == 1 else f"{thing}s"

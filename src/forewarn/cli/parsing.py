@@ -1,4 +1,4 @@
-"""Argument parsers for the modules of the commands."""
+"""Argument parsers and common options of the commands."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 DEFAULT_SERVER = "http://127.0.0.1:8470"
-#: Names of types in errors; argparse would print Python's names.
+#: Names of argument types in errors, instead of Python's type names.
 _NUMBERS: dict[object, str] = {float: "a number", int: "an integer"}
-#: Most suggestions in an error; `--help` shows longer lists.
+#: Most suggestions in an error message.
 NAMED_MAX = 12
-#: Most nouns suggested for an action typed without a noun.
+#: Most nouns suggested after an action without a noun.
 NOUNS_MAX = 3
-#: Minimum similarity of a suggested option to the unknown one.
+#: Minimum similarity between an unknown option and a suggested option.
 OPTION_LIKENESS = 0.7
 _NEGATIVE = re.compile(r"-[0-9]+[a-z]+")
 #: Filters of history.
@@ -32,14 +32,14 @@ LIST_MAX = 100
 
 
 def add_json_option(parser: argparse.ArgumentParser, *, default: object) -> None:
-    """Add `--json`, for every command that prints an answer."""
+    """Add the option `--json`."""
     parser.add_argument(
         "--json", action="store_true", default=default, help="print JSON, errors included"
     )
 
 
 def add_server_options(parser: argparse.ArgumentParser, *, default: object) -> None:
-    """Add the options of every command that calls a server."""
+    """Add the options `--server` and `--token-file`."""
     parser.add_argument(
         "--server",
         metavar="URL",
@@ -99,9 +99,9 @@ def add_list_options(
 
     Args:
         parser: the parser of the list.
-        states: the states of its records; empty: no states.
-        since: participle for the time that `--since` compares, such as `created`; empty if the
-            records have no time.
+        states: the states that `--state` accepts; empty: no `--state`.
+        since: participle for the compared time in the help of `--since`, such as `created`; empty:
+            no `--since`.
         limit: the default of `--limit`.
     """
     if states:
@@ -138,10 +138,10 @@ class CommandLineInvalid(CallerError):
 class Parser(argparse.ArgumentParser):
     """A parser that reports unknown arguments with its own usage and suggestions.
 
-    argparse leaves unknown arguments to the parent parser, whose usage does not help the user.
+    argparse alone would report unknown arguments with the usage of the parent parser.
     """
 
-    #: The default action of a noun, such as `list`; empty: an action is required.
+    #: Default action of a noun, such as `list`; empty: the user must name an action.
     default_action = ""
 
     def parse_known_args(
@@ -162,12 +162,12 @@ class Parser(argparse.ArgumentParser):
         for word in left:
             if word.startswith("-"):
                 self._check_option(word)
-            self.error(f"nothing is expected where {word!r} stands")
+            self.error(f"unexpected argument {word!r}")
         return parsed, left
 
     @property
     def arguments(self) -> Sequence[argparse.Action]:
-        """The parser's arguments; a subcommand argument has the parsers as its choices."""
+        """The parser's arguments; the choices of a subcommand argument are parsers."""
         return self._actions
 
     def error(self, message: str) -> NoReturn:
@@ -178,7 +178,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def _check_complete(self) -> None:
-        """Report a missing action, and list the choices."""
+        """Report a missing action, with the possible actions."""
         for action in self._actions:
             if action.required and action.choices:
                 near = _near("", action.choices)
@@ -190,10 +190,9 @@ class Parser(argparse.ArgumentParser):
             self.error(f"there is no option {name}{_near(name, self._option_string_actions)}")
 
     def _own(self, words: Iterable[str]) -> Iterable[str]:
-        """Return the options among arguments, except after a command that passes on its arguments.
+        """Return the options among arguments, up to a command that passes on its arguments.
 
-        Negative durations such as -5m are included, because argparse treats them as unknown
-        options.
+        Also return negative durations such as -5m, which argparse treats as unknown options.
         """
         for word in words:
             if word == "--" or (self._subparsers and not word.startswith("-")):
@@ -202,7 +201,7 @@ class Parser(argparse.ArgumentParser):
                 yield word
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:  # noqa: ANN401 - the same
-        """Convert an argument; an error uses our own words."""
+        """Convert an argument; report errors in Forewarn's words."""
         try:
             return super()._get_value(action, arg_string)
         except argparse.ArgumentError as error:
@@ -220,7 +219,7 @@ class Parser(argparse.ArgumentParser):
         raise argparse.ArgumentError(named, f"there is no {action.dest} {value!r}{near}")
 
     def _with_noun(self, word: object) -> str:
-        """Return a suggestion of commands with this action, as the end of a sentence."""
+        """Return the nouns with this action as a suggestion, the end of a sentence."""
         every_command = self.get_default("every_command")
         commands = [
             f"`{noun} {word}`"
@@ -232,7 +231,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _near(word: str, known: Iterable[str]) -> str:
-    """Return suggestions as the end of a sentence; if there are few choices, all of them."""
+    """Return suggestions for a word as the end of a sentence; suggest all of few choices."""
     from difflib import get_close_matches  # noqa: PLC0415 - only where something is wrong
 
     names = list(known)
@@ -246,7 +245,7 @@ def _near(word: str, known: Iterable[str]) -> str:
 
 
 class CommandGroup:
-    """A set of commands: the top level, or the actions of one noun."""
+    """The top-level commands, or the actions of one noun."""
 
     def __init__(
         self,
@@ -256,12 +255,12 @@ class CommandGroup:
         *,
         unlisted: frozenset[str] = frozenset(),
     ) -> None:
-        """Create the commands of a parser.
+        """Prepare a parser for commands.
 
         Args:
             parser: the parser.
             helps: the help of each top-level command; empty below the top level.
-            metavar: name of the expected word in the usage line.
+            metavar: placeholder of the command word in the usage line.
             unlisted: commands without a line in the parser's own help.
         """
         self._unlisted = unlisted
@@ -279,7 +278,7 @@ class CommandGroup:
         remote: bool = True,
         answers: bool = True,
     ) -> argparse.ArgumentParser:
-        """Add a command, and return its parser, to which the caller adds arguments.
+        """Add a command; return its parser, so that the caller can add arguments.
 
         Args:
             name: the command word.
@@ -303,7 +302,7 @@ class CommandGroup:
         *,
         default: str = "list",
     ) -> CommandGroup:
-        """Add a noun, and return the group of its actions.
+        """Add a noun, and return the group for its actions.
 
         Args:
             name: the command word.
@@ -328,5 +327,5 @@ class CommandGroup:
         return parser
 
     def stub(self, name: str) -> None:
-        """Add a command for `--help` only, without arguments."""
-        self._add(name, "", add_help=False)  # it never parses
+        """Add a command without arguments, for `--help` only."""
+        self._add(name, "", add_help=False)  # this parser is never used for parsing

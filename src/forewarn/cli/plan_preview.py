@@ -1,4 +1,4 @@
-"""A plan as text: calendar of waves, notice times, availability of groups.
+"""Text of a plan: calendar of waves, notice times, availability of groups.
 
 The functions yield lines of at most `WIDTH` characters.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from forewarn.cli.api_client import Answer
 
 WIDTH = 80
-#: Characters per day in the chart, one for each half hour.
+#: Characters per day in the calendar, one for each half hour.
 SLOTS = 48
 SLOT_MS = 1_800_000
 DAY_MS = SLOTS * SLOT_MS
@@ -28,9 +28,9 @@ _NONE, _SEVERAL = ".", "*"
 
 
 def calendar_lines(waves: Iterable[Answer]) -> Iterator[str]:
-    """Yield a chart of the days (UTC): in each half hour, the last digit of its wave's number.
+    """Yield a calendar of waves (UTC) that shows the last digit of a wave's number per half hour.
 
-    The chart runs from the earliest start of a wave to the latest end; `*` marks a half hour with
+    The calendar extends from the first start of a wave to the last end. `*` marks a half hour with
     several waves.
     """
     days: dict[int, list[str]] = {}
@@ -76,7 +76,7 @@ def group_lines(groups: list[Answer]) -> Iterator[str]:
     if len(groups) > GROUPS_MAX:
         rest = groups[GROUPS_MAX:]
         least = min(each["up_least"] / each["vms"] for each in rest)
-        yield f"and {len(rest)} groups more; each keeps at least {int(least * 100)}%"
+        yield f"and {len(rest)} more groups, each at least {int(least * 100)}% available"
 
 
 def _share(part: int, whole: int) -> str:

@@ -1,6 +1,6 @@
 """`forewarn policy`: apply, check and show the maintenance policy and its open times.
 
-The server parses the file, with its own time zone data.
+The server parses the policy file and uses its own time zone data.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class PolicyUnreadable(CallerError):
-    """A policy file that cannot be read."""
+    """An unreadable policy file."""
 
     code = "policy-unreadable"
     message = "The policy {path} cannot be read: {reason}."
@@ -44,9 +44,9 @@ def add_commands(commands: CommandGroup) -> None:
     show.add_argument(
         "--format", choices=("toml", "yaml", "json"), help="format of the file (default: toml)"
     )
-    spans = policy.command("windows", "list the times when maintenance may run", run=_windows)
+    spans = policy.command("windows", "list the times open for maintenance", run=_windows)
     spans.add_argument("--days", metavar="N", type=whole_number, help="days ahead (default: 7)")
-    spans.add_argument("--host", metavar="NAME", help="only times that are open for this host")
+    spans.add_argument("--host", metavar="NAME", help="only times open for this host")
 
 
 def _apply(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""The name of this program as users type it, for commands in messages."""
+"""The typed name of this program, for commands in messages."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ NAME = "forewarn"
 
 
 def typed_name() -> str:
-    """Return `forewarn` if the shell finds this program by that name, else its path."""
+    """Return `forewarn` if the program is on the search path, else the program's path."""
     from pathlib import Path  # noqa: PLC0415 - only where a command is shown
     from shlex import quote  # noqa: PLC0415 - the same
     from shutil import which  # noqa: PLC0415 - the same
 
     here = Path.cwd()
     started = here / sys.argv[0]
-    if started.stem != NAME:  # a module or a test started this process
+    if started.stem != NAME:  # the process was started by a Python module or a test
         return NAME
     path = which(NAME)
     if path and Path(path).resolve() == started.resolve():

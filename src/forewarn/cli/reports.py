@@ -34,7 +34,7 @@ COLUMNS = {
     "interruption_ms": "interruption (ms)",
     "reason": "reason",
 }
-#: Columns of a report in a terminal; files have all columns.
+#: Columns of a report as text; other formats have all columns.
 _SHORT = ("group", "host", "type", "result", "start", "notice_given_s", "approved_by", "ended")
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
@@ -56,7 +56,7 @@ def add_format(parser: argparse.ArgumentParser) -> None:
 
 
 def all_outcomes(client: ApiClient, path: str, **query: object) -> list[Answer]:
-    """Return all pages of a route of outcomes."""
+    """Return all outcomes of a route, from all pages."""
     outcomes: list[Answer] = []
     before = None
     while True:
@@ -86,7 +86,7 @@ def print_outcome(outcome: Answer) -> None:
 
 
 def summary(outcomes: Sequence[Answer]) -> str:
-    """Return a summary of results, starts and notices of events."""
+    """Return a summary of the results, starts and notices of events."""
     if not outcomes:
         return "No events have ended."
     results = Counter(each["result"] for each in outcomes)
@@ -138,5 +138,5 @@ def _shown(value: object) -> str:
 
 
 def _safe(text: str) -> str:
-    """Escape text that a spreadsheet would interpret as a formula."""
+    """Escape text that looks like a spreadsheet formula."""
     return f"'{text}" if text[:1] in {"=", "+", "-", "@"} else text

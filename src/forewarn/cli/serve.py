@@ -1,6 +1,6 @@
 """`forewarn serve`, `reload` and `leader`: run and control the service.
 
-`daemon.py` assembles the service; this module reads the settings and sets exit codes.
+`daemon.py` assembles the service. This module reads settings and returns exit statuses.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def add_commands(commands: CommandGroup) -> None:
         help="number of metadata worker processes (default: [listen] workers)",
     )
     parser.add_argument(
-        "--check", action="store_true", help="check everything that a start needs, then exit"
+        "--check", action="store_true", help="check all requirements of a start, then exit"
     )
     commands.command("reload", run=_reload)
     leader = commands.group("leader", default="show")
     leader.command("show", "show which process is active", run=_leader)
-    leader.command("step-down", "make the active process hand over to another", run=_step_down)
+    leader.command("step-down", "make the active process hand over to a follower", run=_step_down)
 
 
 def _reload(arguments: argparse.Namespace) -> int:
@@ -73,7 +73,7 @@ def _leader(arguments: argparse.Namespace) -> int:
 
 
 def _step_down(arguments: argparse.Namespace) -> int:
-    """Make the active process hand over to another one."""
+    """Make the active process hand over to a follower."""
     from forewarn.cli.api_client import client_of  # noqa: PLC0415
     from forewarn.cli.output import note, print_json  # noqa: PLC0415
 
@@ -169,7 +169,7 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
             )
 
     def show_standby(address: str) -> None:
-        notify("READY=1\nSTATUS=standby")  # otherwise the service manager's start would time out
+        notify("READY=1\nSTATUS=standby")  # the service manager limits the time of a start
         if address:
             log.info("serving operators at %s as a follower", address, extra={"action": "standby"})
 

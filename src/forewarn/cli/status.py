@@ -1,4 +1,4 @@
-"""`forewarn status` and `forewarn show`: show the service's state, or any record by its id."""
+"""`forewarn status` and `forewarn show`: show the service's state, or one record."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class IdUnknown(CallerError):
     code = "id-unknown"
     status = 404
     message = "No operation, event, maintenance, confirmation, host, VM or group is called {name}."
-    advice = "List them, for example with `forewarn operation` or `forewarn host`."
+    advice = "List the names, for example with `forewarn operation` or `forewarn host`."
 
 
 def add_commands(commands: CommandGroup) -> None:
@@ -58,7 +58,8 @@ def _status(arguments: argparse.Namespace) -> int:
         if refusal.code != "not-permitted":
             raise
         empty = (
-            "Your role covers one owner: `forewarn operation` and `forewarn event` list its work."
+            "Your role covers one owner. List the owner's work with `forewarn operation` or "
+            "`forewarn event`."
         )
     if arguments.json:
         about = {"version": version["version"], "last_backup": backup or None}

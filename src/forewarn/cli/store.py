@@ -1,7 +1,7 @@
 """`forewarn store`: back up, verify and restore the store of a service, and upgrade its schema.
 
-The commands open the store that the settings name. A backup can run beside the service; a restore
-needs the service to be stopped.
+The commands open the store named in the settings. A backup can run beside the service. A restore
+requires a stopped service.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def add_commands(commands: CommandGroup) -> None:
     which.add_argument(
         "--in-place",
         action="store_true",
-        help="finish a restore that the database's own tools have done",
+        help="finish a restore by the database's own tools",
     )
     upgrade = group.command("upgrade", "upgrade the schema to this version", run=_upgrade)
     for parser in (backup, restore, upgrade):
@@ -50,13 +50,13 @@ def _back(arguments: argparse.Namespace) -> int:
     from forewarn.clock import SystemClock  # noqa: PLC0415 - `--help` needs none of it
     from forewarn.store.backup import back_up, note_backup  # noqa: PLC0415 - the same
 
-    logging.getLogger("forewarn.store").setLevel(logging.ERROR)  # it reports a new store
+    logging.getLogger("forewarn.store").setLevel(logging.ERROR)  # this logger reports a new store
     address, began_ms = store_address(arguments), SystemClock().now_ms()
     facts = back_up(address, arguments.file)
     try:
         note_backup(address, began_ms)
     except ForewarnError as error:
-        note(f"the backup is sound, but its time could not be recorded in the store: {error}")
+        note(f"the backup is valid, but its time could not be recorded in the store: {error}")
     return _show(arguments, facts)
 
 
@@ -80,11 +80,11 @@ def _restore(arguments: argparse.Namespace) -> int:
     for numbers, text in (
         (
             facts.withdrawn,
-            "cancelled, not requested again: check whether it was done since the backup",
+            "cancelled; check whether the work was done since the backup",
         ),
         (
             facts.unknown,
-            "unknown result: its driver decides, or `forewarn operation complete` or `retry`",
+            "unknown result: the driver reports, or use `forewarn operation complete` or `retry`",
         ),
         (facts.paused, "paused, until `forewarn maintenance resume`"),
     ):
@@ -128,7 +128,7 @@ def _show(arguments: argparse.Namespace, facts: BackupFacts) -> int:
 
 
 def store_address(arguments: argparse.Namespace) -> str:
-    """Return the address of the store that `--store` or the settings name."""
+    """Return the address of the store from `--store`, or else from the settings."""
     from forewarn.cli.serve import DEFAULT_CONFIG  # noqa: PLC0415 - the same
     from forewarn.settings_loader import load_settings  # noqa: PLC0415 - the same
 

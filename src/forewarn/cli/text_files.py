@@ -1,4 +1,4 @@
-"""Reader of text files that the command line names."""
+"""Reader of text files named on the command line."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`forewarn topology`: apply, show and import the whole fleet.
 
-The server parses the file. This module sends it, in parts if it is very large.
+The server parses the file. This module sends the file, in parts if the file is very large.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ _MEDIA = {
     ".yml": "application/yaml",
     ".json": "application/json",
 }
-#: Most changed records that `--json` prints indented; indenting more takes as long as the rest of
-#: the command.
+#: Most changed records that `--json` prints indented, because indenting large answers is slow.
 INDENTED_MAX = 10_000
 _SIGNS = {"added": "+", "changed": "~", "removed": "-"}
 
 
 class TopologyUnreadable(CallerError):
-    """A topology file that cannot be read."""
+    """An unreadable topology file."""
 
     code = "topology-unreadable"
     message = "The topology {path} cannot be read: {reason}."
@@ -42,7 +41,7 @@ class TopologyUnreadable(CallerError):
 
 
 class FileMalformed(CallerError):
-    """A file that the server cannot parse."""
+    """A malformed file that the server refused."""
 
     code = "file-malformed"
     message = "The {what} {path} cannot be read: {reason}."
@@ -80,7 +79,7 @@ def described(arguments: argparse.Namespace, unreadable: type[CallerError]) -> t
     """Return the content of the file in the arguments, and its media type.
 
     Raises:
-        CallerError: the class `unreadable`, if the file cannot be read or its format is unknown.
+        CallerError: the file is unreadable or its format unknown; the class is `unreadable`.
     """
     ending = f".{arguments.format}" if arguments.format else Path(arguments.file).suffix.lower()
     media = _MEDIA.get(ending)
@@ -105,7 +104,7 @@ def _apply(arguments: argparse.Namespace) -> int:
 
     body, media = described(arguments, TopologyUnreadable)
     try:
-        with uncollected():  # a large file creates a million objects, none of them garbage
+        with uncollected():  # a large file creates a million objects that all stay in use
             portions = portions_of(body, media)
             asked = {"prune": arguments.prune, "dry_run": arguments.dry_run}
             answer = apply_portions(client_of(arguments), portions, asked)

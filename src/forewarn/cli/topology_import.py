@@ -1,7 +1,7 @@
 """Import of the topology from a platform, once or continuously.
 
-The drivers discover the machines. This module sends them to the operator API, and reports hosts
-that are silent for too long.
+The drivers discover the machines. This module sends the machines to the operator API, and reports
+hosts that do not answer for too long.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 
 class HypervisorsUnnamed(CallerError):
-    """A command that names neither URIs nor a configuration, or both."""
+    """Neither URIs nor a configuration are named, or both."""
 
     code = "hypervisors-unnamed"
-    message = "No hypervisor is named."
-    advice = "Name each host as NAME=URI, or use --config FILE, but not both."
+    message = "Hypervisors must be named in exactly one way."
+    advice = "Name each host as NAME=URI, or name a file with --config."
 
 
 class FleetSource(Protocol):
     """A platform that runs the hosts and VMs."""
 
-    #: Seconds of silence after which a host is reported lost; 0: never.
+    #: Seconds without an answer after which a host is reported as lost; 0: never.
     lost_after_s: int
     #: Interval of queries while following, in seconds.
     every_s: float
@@ -49,7 +49,7 @@ class FleetSource(Protocol):
         """Return the discovered hosts and VMs."""
 
     def watch(self) -> threading.Event:
-        """Return an event that the source sets when machines change between two queries."""
+        """Return an event; the source sets it when machines change between two queries."""
 
 
 def add_imports(group: CommandGroup) -> None:
@@ -81,7 +81,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="show what would change")
 
 
-# Commands import the drivers' packages when they run, because `--help` needs none of them.
+# Commands import the packages of drivers late, because `--help` works without these packages.
 
 
 def _import_kubernetes(arguments: argparse.Namespace) -> int:
@@ -147,7 +147,7 @@ def run_import(arguments: argparse.Namespace, source: FleetSource) -> int:
 
 
 class Importer:
-    """Updates the topology from a source."""
+    """Updates the topology from a platform."""
 
     def __init__(
         self,
@@ -162,20 +162,20 @@ class Importer:
         self._source = source
         self._dry_run = dry_run
         self._clock = clock or SystemClock()
-        #: Host -> start of its silence, ms since the epoch UTC.
+        #: Time since when each host does not answer, ms since the epoch UTC.
         self._silent_ms: dict[str, int] = {}
         self._reported: set[str] = set()
-        #: Hosts that the source has reported, including former ones.
+        #: Every host that the platform has ever listed.
         self._hosts: set[str] = set()
-        #: Messages of the last update and of this one, which are not repeated.
+        #: Messages of the last update and of the current update, printed once.
         self._said: set[str] = set()
         self._saying: set[str] = set()
 
     def once(self) -> Found:
-        """Query every host, and update the topology.
+        """Query every host once, and update the topology.
 
         Raises:
-            ApiRefused: the first refused record; all others were applied.
+            ApiRefused: the server refused some records; the error names the first.
         """
         fleet, refused = self._bring_in_step()
         if refused:
@@ -183,7 +183,7 @@ class Importer:
         return fleet
 
     def turn(self) -> None:
-        """Update once; print each failure once, and retry it at the next update."""
+        """Update once; print each new failure, and retry at the next update."""
         try:
             fleet, failed = self._bring_in_step()
             self._report_silence(fleet)
@@ -208,7 +208,7 @@ class Importer:
             changed.wait(self._source.every_s)
 
     def _bring_in_step(self) -> tuple[Found, list[ForewarnError]]:
-        """Apply the discovered records; return them, and the errors of refused records."""
+        """Apply the discovered records; return the records, and the errors of refused records."""
         from forewarn.cli.api_client import ApiRefused  # noqa: PLC0415 - `--help` needs it not
         from forewarn.drivers.found import difference, gone  # noqa: PLC0415
 
@@ -228,7 +228,9 @@ class Importer:
                     refused.append(error)
                     before = known.get(kind, {}).get(name, {})
                     if before.get("host", form.get("host")) != form.get("host"):
-                        with suppress(ApiRefused):  # so that at least notices go to the right host
+                        with suppress(
+                            ApiRefused
+                        ):  # record the new host, so that notices reach the VM
                             self._put(kind, name, {**before, "host": form["host"]})
                 else:
                     note(f"{sign} {kind[:-1]} {name}{where}")
@@ -251,7 +253,7 @@ class Importer:
             self._client.delete(f"/v1/vms?name={vm}")
 
     def _report_silence(self, fleet: Found) -> None:
-        """Report hosts that have been silent for too long. Source: L-4."""
+        """Report hosts that have not answered for too long. Source: L-4."""
         now_ms = self._clock.now_ms()
         for host in list(self._silent_ms):
             if host not in fleet.silent:
@@ -273,9 +275,9 @@ class Importer:
                 )
 
     def _is_worked_on(self, host: str) -> bool:
-        """Return whether a host may be silent because its driver works on it.
+        """Return whether the work of a driver explains why a host does not answer.
 
-        While work is stuck, the host is not expected to return.
+        Stuck work is no explanation, because the host may never answer again.
         """
         running = self._client.get("/v1/operations", state="running", host=host)["operations"]
         return any(

@@ -1,7 +1,7 @@
 """Upload of a large topology in several requests.
 
-Each part contains some VMs with their hosts and groups, so the server can check and apply each part
-separately and atomically.
+Each part contains some VMs with their hosts and groups. The server checks each part separately and
+applies it atomically.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 
 #: Largest file sent in one request, in bytes; also the server's default limit.
 WHOLE_BYTES_MAX = 2 * 1024 * 1024
-#: VMs, or hosts or groups without VMs, in a part: about 1.5 MB.
+#: Most VMs in a part, or hosts or groups without VMs: about 1.5 MB.
 PORTION = 5000
-#: Records removed in one request: 100 of the longest names take 13 KB of a URL.
+#: Most records removed by one request: 100 names of maximum length fill 13 KB of its URL.
 REMOVED = 100
 _KINDS = ("hosts", "groups", "vms")
 
 
 class TopologyFileUnreadable(Exception):
-    """A file that cannot be parsed, with the reason."""
+    """A malformed file, with the reason."""
 
 
 @value
 class Portions:
-    """A topology to send: the whole file, or its parsed fleet for division into parts."""
+    """A topology to send: the whole file, or the parsed fleet, which can be divided into parts."""
 
     body: bytes
     media: str
@@ -67,13 +67,13 @@ def portions_of(body: bytes, media: str) -> Portions:
         ) from error
     return Portions(
         body, media, fleet if _is_fleet(fleet) else None
-    )  # otherwise the server reports the reason
+    )  # the server reports the reason for a malformed file
 
 
 def apply_portions(
     client: ApiClient, portions: Portions, asked: Mapping[str, bool]
 ) -> dict[str, Any]:
-    """Send a topology and return the changes as one answer.
+    """Send a topology, and return the changes of all parts as one answer.
 
     Raises:
         FileUnreadable: the server cannot parse the topology.
@@ -102,7 +102,7 @@ def _answers(
 ) -> Iterator[dict[str, Any]]:
     """Send the parts one by one, and yield the changes of each.
 
-    Encodes the next part and decodes the last answer while the server is working.
+    While the server applies a part, the client encodes the next and decodes the last answer.
     """
     parts = list(divided(fleet))
     with ThreadPoolExecutor(1) as pool:
@@ -128,7 +128,7 @@ def divided(fleet: Fleet) -> Iterator[Fleet]:
         own_groups = {str(each.get("group")) for each in batch.values()}
         own_groups |= (
             batch.keys() & groups.keys()
-        )  # a VM without a group is in the group of its own name
+        )  # a VM without a group belongs to the group of the same name
         used_hosts |= own_hosts
         used_groups |= own_groups
         yield {
@@ -182,7 +182,7 @@ def put_file(client: ApiClient, path: str, body: bytes, *, media: str) -> bytes:
     """Send a topology file, and return the answer.
 
     Raises:
-        FileUnreadable: the server cannot parse it.
+        FileUnreadable: the server cannot parse the file.
     """
     try:
         return client.send("PUT", path, body=body, kind=media)
@@ -194,7 +194,7 @@ def put_file(client: ApiClient, path: str, body: bytes, *, media: str) -> bytes:
 
 
 def _unnamed(client: ApiClient, fleet: Fleet, kind: str) -> list[str]:
-    """Return the names that the server has, but the file does not."""
+    """Return the names of the server's records that are missing in the file."""
     known = set(fleet.get(kind, {}))
     if kind == "groups":
         known |= {each.get("group", name) for name, each in fleet.get("vms", {}).items()}

@@ -1,7 +1,6 @@
-"""`forewarn upgrade check`: whether this version can run beside the running one, and the next step.
+"""`forewarn upgrade check`: show whether two versions can run together, and the next step.
 
-It reads the store in the settings and asks the service for its version. Nothing is changed.
-Source: H-8.
+The command only reads the store of the settings and the version of the service. Source: H-8.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ def add_commands(commands: CommandGroup) -> None:
 
 @value
 class UpgradeState:
-    """How far an upgrade to this version is."""
+    """The progress of an upgrade to this version."""
 
-    #: This version, and that of the service; empty: it does not answer.
+    #: This version, and the service's version; empty if the service does not answer.
     version: str
     running: str
     #: Whether several processes may use the store.
     shared: bool
-    #: Steps of the schema that the store lacks.
+    #: Schema steps that the store lacks.
     steps: tuple[str, ...]
-    #: The control planes seen lately, the active one first.
+    #: Recently seen control planes, the active process first.
     processes: tuple[ControlProcess, ...]
 
     @property
@@ -56,11 +55,11 @@ class UpgradeState:
 
     @property
     def next_act(self) -> str:
-        """What an operator does next."""
+        """The operator's next step."""
         if not self.shared and self.running == self.version and not self.steps:
-            return "The service has this version. Restart the metadata nodes with it, if any."
+            return "The service has this version. Restart any metadata nodes with this version."
         if not self.shared:
-            return "Restart the service with this version; it upgrades the store as it starts."
+            return "Restart the service with this version, which upgrades the store at its start."
         if self.steps and not self.beside:
             return (
                 "Stop every control plane, run `forewarn store upgrade`, then start this version."
@@ -68,7 +67,7 @@ class UpgradeState:
         if self.steps:
             return "Run `forewarn store upgrade`; the running processes continue."
         others = [each for each in self.processes if each.version != self.version]
-        followers = [each.url or "one without a URL" for each in others if not each.active]
+        followers = [each.url or "a follower without a URL" for each in others if not each.active]
         if followers:
             return f"Restart the followers with this version, one at a time: {', '.join(followers)}"
         if others:
@@ -78,8 +77,8 @@ class UpgradeState:
             )
         unsigned = self.running and not any(each.active for each in self.processes)
         if unsigned or self.running not in {"", self.version}:
-            return "Restart the control planes with this version, the active one last."
-        return "Every control plane has this version. Restart the metadata nodes with it."
+            return "Restart the control planes with this version, the active process last."
+        return "Every control plane has this version. Restart the metadata nodes with this version."
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -139,7 +138,7 @@ def _state(arguments: argparse.Namespace) -> UpgradeState:
         steps = missing_steps(engine)
         try:
             seen = processes(engine)
-        except StoreContradiction:  # a version that does not write it yet
+        except StoreContradiction:  # an older version does not write this value
             seen = ()
     finally:
         engine.close()

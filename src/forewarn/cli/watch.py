@@ -42,7 +42,7 @@ def _watch(arguments: argparse.Namespace) -> int:
         count += 1
         if count == arguments.count:
             return OK
-    return UNREACHABLE if arguments.count else OK  # the expected entries did not arrive
+    return UNREACHABLE if arguments.count else OK  # fewer entries than `--count` arrived
 
 
 def _print(entry: Answer, *, as_json: bool) -> None:

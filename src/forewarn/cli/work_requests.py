@@ -1,4 +1,4 @@
-"""Actions that request work on hosts and VMs, and follow it until it ends."""
+"""Actions that request work on hosts and VMs, and follow the work until its end."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _VM_WORK = {
     "delete": ("deletion", "delete VMs"),
     "reimage": ("reimage", "reimage VMs"),
 }
-#: Causes of routine work, which `--queue` can append to the same work.
+#: Causes of routine work, for which `--queue` is available.
 _QUEUED = frozenset({"host-update", "host-reboot", "live-migration"})
 #: Causes of work on hosts that requires notice.
 _ANNOUNCED = frozenset({*_QUEUED, "hardware-degraded"})
 _ENDED_WELL = "succeeded"
 _ENDINGS = frozenset({"operation.succeeded", "operation.failed", "operation.cancelled"})
-#: Most operations named in one message; the message counts the others.
+#: Most operations listed in one message; the message gives the number of the others.
 NAMED_MAX = 4
-#: Most hosts of one request whose groups the command checks: the limit of a request.
+#: Most hosts whose groups the command checks; equals the limit of hosts in one request.
 HOSTS_ASKED_MAX = 100
-#: Entries of history printed before the blockers; later entries are printed after them.
+#: Most entries of history printed before the blockers.
 HISTORY_MAX = 1000
 _LIVE = frozenset({"planned", "announced", "running"})
 
@@ -58,7 +58,7 @@ def add_host_work(commands: CommandGroup) -> None:
                 "--queue",
                 action="store_true",
                 default=None,
-                help="wait if the same work is already running on a host (default: refuse)",
+                help="queue the work if the same work already runs on a host (default: refuse)",
             )
         if action == "update":
             parser.add_argument(
@@ -124,7 +124,7 @@ def add_wait_options(parser: argparse.ArgumentParser) -> None:
 
 
 def print_operations(operations: Iterable[Answer], now_ms: int) -> None:
-    """Print operations as a table, with the progress of those whose drivers report it."""
+    """Print operations as a table, with the progress from drivers that report progress."""
     shown = list(operations)
     progress = [_progress(each) for each in shown]
     reported = any(progress)
@@ -152,7 +152,7 @@ def print_operations(operations: Iterable[Answer], now_ms: int) -> None:
 
 
 def _progress(operation: Answer) -> str:
-    """Return the progress that the driver reports for running work, or an empty string."""
+    """Return the progress of running work from its driver, or an empty string."""
     if operation["state"] != "running":
         return ""
     percent = operation["progress_percent"]
@@ -161,9 +161,9 @@ def _progress(operation: Answer) -> str:
 
 
 def awaited_text(waiting: Answer, now_ms: int) -> str:
-    """Return the first blocker of waiting work, with the time at which it ends."""
+    """Return the first blocker of waiting work, with the end of the blocker."""
     until = when(waiting["clears"], now_ms)
-    # Only running work may exceed its announced end, because the duration is an estimate.
+    # Running work may exceed its announced end, because the duration is an estimate.
     word = "expected to end" if waiting["code"] == "driver" else "at the latest"
     return f"{waiting['text']}; {word} {until}" if until else str(waiting["text"])
 
@@ -207,7 +207,9 @@ def _ask(arguments: argparse.Namespace) -> int:
         "queue": arguments.queue,
     }
     silent: list[str] = []
-    if arguments.cause in _ANNOUNCED:  # before the request: its operations make groups listen
+    if (
+        arguments.cause in _ANNOUNCED
+    ):  # check before the request, whose events start the polling of groups
         silent = _silent_groups(client, names, arguments.selector)
     try:
         answer = client.post("/v1/operations", form)
@@ -227,7 +229,7 @@ def _ask(arguments: argparse.Namespace) -> int:
 
 
 def _silent_groups(client: ApiClient, names: list[str], selector: str | None) -> list[str]:
-    """Return the groups on these hosts that do not listen."""
+    """Return the groups on these hosts without a polling VM."""
     if selector:
         hosts = client.get("/v1/hosts", selector=selector, limit=HOSTS_ASKED_MAX)["hosts"]
         names = [each["name"] for each in hosts]
@@ -261,15 +263,15 @@ def _create_maintenance(client: ApiClient, form: dict[str, object], *, as_json: 
 
 
 def _note_unasked(operations: Iterable[Answer]) -> None:
-    """Note work that started without notice because no VM of its group polls."""
+    """Print a note about work that started without notice because no VM of its group polls."""
     unasked = [each for each in operations if each["announced"] and each["state"] == "running"]
     if unasked:
         names = ", ".join(each["id"] for each in unasked[:NAMED_MAX])
         more = len(unasked) - NAMED_MAX
         who = f"{names} and {more} more" if more > 0 else names
         verb = "is" if len(unasked) == 1 else "are"
-        note(f"{who} {verb} running already: no affected group listens")
-        note("  A group gets notice only after one of its VMs has read its document.")
+        note(f"{who} {verb} running already, because no VM of an affected group polls")
+        note("  A group gets notice once one of its VMs has read the group's document.")
 
 
 def _repair(arguments: argparse.Namespace) -> int:
@@ -288,7 +290,7 @@ def _repair(arguments: argparse.Namespace) -> int:
 
 
 def begin_of_wait(client: ApiClient, arguments: argparse.Namespace) -> int:
-    """Return the last sequence number of history for `--wait`; 0 without `--wait`.
+    """Return history's last sequence number, the start of `--wait`; 0 without `--wait`.
 
     Raises:
         TimeoutAlone: `--timeout` is set without `--wait`.
@@ -303,7 +305,7 @@ def begin_of_wait(client: ApiClient, arguments: argparse.Namespace) -> int:
 def wait(
     client: ApiClient, operations: list[Answer], *, after: int, arguments: argparse.Namespace
 ) -> int:
-    """Follow operations until all have ended, printing progress; return the exit status."""
+    """Print the progress of operations until all have ended; return the exit status."""
     from forewarn.cli.api_client import local_now_ms  # noqa: PLC0415
 
     current = {each["id"]: each for each in operations}
@@ -351,7 +353,7 @@ def _follow(client: ApiClient, current: dict[str, Answer], after: int, until_ms:
 def _catch_up(
     client: ApiClient, current: dict[str, Answer], after: int, awaited: dict[str, list[str]]
 ) -> int:
-    """Print past entries, then blockers; return the sequence number of the last entry."""
+    """Print past entries of history, then blockers; return the last sequence number."""
     for entry in client.get("/v1/history", after=after, limit=HISTORY_MAX)["entries"]:
         after = entry["sequence"]
         if entry["operation"] in current:
@@ -364,7 +366,7 @@ def _catch_up(
 def _print_awaited(
     client: ApiClient, current: dict[str, Answer], name: str, awaited: dict[str, list[str]]
 ) -> None:
-    """Read one operation again, and print its blocker if it has changed."""
+    """Read an operation again, and print a changed blocker."""
     current[name] = client.get(f"/v1/operations/{name}")["operation"]
     blockers = client.get("/v1/why", id=name)["blockers"]
     texts = [each["text"] for each in blockers]

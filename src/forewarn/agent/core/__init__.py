@@ -1,1 +1,1 @@
-"""The agent's core: decides what a VM does about its events; pure."""
+"""The agent's core: decides the actions of a VM for its events; pure."""

@@ -1,6 +1,7 @@
-"""Coordination: which VM approves an event that names several VMs, and when; pure.
+"""Coordination: decides which VM of an event approves, and when; pure.
 
-One approval releases every VM of the event (A-4), so it must not happen while a VM still prepares.
+One approval counts for every VM of the event (A-4), so the approval must wait until all VMs are
+prepared.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from forewarn.agent.core.identity import plain
 from forewarn.agent.value import Value
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from typing import Final
 
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
     from forewarn.agent.core.records import EventRecord
     from forewarn.agent.core.values import PeersSeen
 
-LEADER_ANSWER_S = 75  # the job that asks ends after a minute; then the leader counts as silent
-LEADER_ASK_S = 30  # interval between questions to a leader that has not decided
+LEADER_ANSWER_S = 75  # a leader counts as silent after this time; the job that asks ends after 60 s
+LEADER_ASK_S = 30  # interval between questions to an undecided leader
 
 
 class Turn(Value):
-    """Whether this VM may approve now; otherwise the reason and the time."""
+    """The decision whether this VM may approve now, with a reason and a time."""
 
     __slots__ = ("ahead", "go", "missing", "reason", "until_ms")
     ahead: Final[tuple[str, ...]]
@@ -44,10 +45,10 @@ class Turn(Value):
         Args:
             reason: The reason, as a sentence for people.
             go: Whether to approve now.
-            until_ms: When this VM's turn comes without any further event, ms since the epoch; None:
-                never.
-            missing: The VMs that have not reported that they are prepared.
-            ahead: The VMs before this one; it may approve in their place if all of them are silent.
+            until_ms: Time from which this VM may approve without further stimuli, ms since the
+                epoch; None: never.
+            missing: The VMs without a report that they are prepared.
+            ahead: The VMs before this VM; this VM may approve instead if all of these are silent.
         """
         self.ahead = ahead
         self.go = go
@@ -60,12 +61,12 @@ def turn(record: EventRecord, identity: Identity, *, now_ms: int) -> Turn:
     """Decide whether this VM approves the event now.
 
     Args:
-        record: The event, with its coordination, the time since which this VM (with `all`, every
-            other VM, too) is prepared, and the VMs that report so; this VM need not be among them.
+        record: The event, with its coordination, the time since when this VM (with `all`: every VM)
+            is prepared, and the other VMs known to be prepared.
         identity: This VM.
         now_ms: Now, ms since the epoch UTC.
 
-    Source: C-5; `self` is for groups with strict approval, A-7.
+    Source: C-5; `self` is the coordination of groups with strict approval, A-7.
     """
     event = record.event
     if record.coordination == "self":
@@ -85,37 +86,40 @@ def turn(record: EventRecord, identity: Identity, *, now_ms: int) -> Turn:
     until_ms = record.ready_ms + int(position * record.stand_in_s * 1000)
     if now_ms >= until_ms:
         ahead = event.resources[:position]
-        return Turn(f"standing in for {leader}", go=True, ahead=ahead)
-    return Turn(f"{leader} is the leader and approves; this VM stands in later", until_ms=until_ms)
+        return Turn(f"this VM approves instead of {leader}", go=True, ahead=ahead)
+    return Turn(
+        f"{leader} is the leader and approves; this VM is its substitute", until_ms=until_ms
+    )
 
 
 def is_silent(record: EventRecord, ahead: tuple[str, ...], *, now_ms: int) -> bool:
-    """Return whether the VMs before this one do not answer; one that holds must be respected.
+    """Return whether all VMs before this VM are silent; a VM that holds the event has answered.
 
-    If `asked_ms` equals `now_ms` afterwards, the caller must ask them now. With `all`, the agent
-    asks again without an answer, because a VM may no longer be prepared.
+    If `asked_ms` equals `now_ms` afterwards, the caller must ask these VMs now. With `all`, the
+    agent repeats the question, because a VM may no longer be prepared.
     """
     decides = next((name for name in record.deciding or () if name in ahead), "")
     if decides:
-        record.why = f"{decides} answers and has not approved: it decides"
+        record.why = f"{decides} decides and has not approved yet"
         record.next_ms = now_ms + LEADER_ASK_S * 1000
         record.asked_ms, record.deciding = 0, None
         return False
     waited = record.asked_ms and record.coordination != "all"
-    if record.deciding is not None or waited:  # no VM decides, or the time has passed
+    if record.deciding is not None or waited:  # no VM decides, or the time is over
         record.asked_ms, record.deciding = 0, None
         return True
     record.asked_ms = now_ms
-    record.why = f"{ahead[0]} has not approved and is asked whether it will"
+    record.why = f"{ahead[0]} has not approved; this VM asks for its decision"
     record.next_ms = now_ms + LEADER_ANSWER_S * 1000
     return False
 
 
 def heard(record: EventRecord, seen: PeersSeen, *, now_ms: int) -> bool:
-    """Record the answers of other VMs; return whether they change the set of prepared VMs.
+    """Record the answers of other VMs; return whether the set of prepared VMs changes.
 
-    Before this VM takes over, the last answer of a silent VM still counts, because the VM may be
-    gone. If a VM answers that it is not prepared, as after a restart, this VM waits for it again.
+    The last answer of a silent VM counts until this VM takes over, because the silent VM may be
+    gone. If a VM reports that it is not prepared, for example after a restart, this VM waits for
+    that VM again.
     """
     prepared = seen.prepared
     if record.asked_ms:
@@ -126,7 +130,7 @@ def heard(record: EventRecord, seen: PeersSeen, *, now_ms: int) -> bool:
     if record.peers == prepared:
         return False
     record.peers = prepared
-    record.ready_ms = now_ms  # a stand-in's wait begins when all are prepared
+    record.ready_ms = now_ms  # the wait of a substitute begins when all VMs are prepared
     record.next_ms = None
     record.asked_ms, record.deciding = 0, None
     return True

@@ -1,8 +1,8 @@
-"""Confirmation: whether a document must be read a second time before the agent acts on it; pure."""
+"""Confirmation: decides whether the agent must read a document twice before acting; pure."""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
 
 
 def doubtful(document: Document, incarnation: int, *, followed: Iterable[str]) -> bool:
-    """Return whether a document must be read twice before the agent acts on it.
+    """Return whether the agent must read a document a second time before acting.
 
-    If one wrong answer undid a preparation, the VM would be unprepared when the event starts. A
-    lower incarnation, or an event that disappears without a new incarnation, is legitimate after
-    B-2, but is also typical of a stale or confused answer.
+    If one wrong answer undid a preparation, the VM would be unprepared at the start of the event. A
+    lower incarnation, or a missing event without a new incarnation, is permitted by B-2, but is
+    also typical of a stale answer.
 
     Args:
         document: The document just read.
-        incarnation: The incarnation of the last document that was acted on.
-        followed: Upper-case ids of the events of that document.
+        incarnation: The incarnation of the last confirmed document.
+        followed: Ids of the followed events, in upper case.
 
     Source: D-1, B-2, C-7.
     """

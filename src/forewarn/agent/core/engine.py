@@ -1,6 +1,6 @@
-"""The agent's core: takes documents, hook results and time; returns intents; SANS-I/O and pure.
+"""The agent's core: receives documents, hook results and the time, and returns intents; pure.
 
-How the runner and the simulator use it::
+The runner and the simulator call the core as follows::
 
     rules = default_rules(((PreparationStep("drain"),),))
     core = AgentEngine(Identity("vm_0"), rules, journal=saved_or_None)
@@ -10,18 +10,17 @@ How the runner and the simulator use it::
     do the intents                                    # only now, in their order
 
 * **Stimuli**: `DocumentPolled`, `HookEnded`, `ApprovalEnded`, `PeersSeen`, `PersonAsked`,
-  `TimePassed`. If the core was given a journal, `Resumed(states, rebooted)` comes first: it gives
-  the fate of the hooks that were running according to the journal (`running()`: key -> the `run`
-  of its intent). A hook that it omits counts as interrupted.
+  `TimePassed`. After a start with a journal, pass `Resumed(states, rebooted)` first, with the
+  states of the hooks in `running()`. A hook without a state counts as interrupted.
 * **Intents**: `PrepareIntent`, `CheckIntent`, `RecoverIntent` and `CancelIntent` start a hook that
   must end in a `HookEnded` with the same key. `StopIntent` ends a hook early. `ApproveIntent` sends
   an approval and ends in an `ApprovalEnded`. `AnnounceIntent` and `AskPeersIntent` communicate with
-  the other VMs. `NotifyIntent` is for people.
+  the other VMs. `NotifyIntent` notifies people.
 * **Time**: pass `TimePassed()` at `next_deadline()` at the latest; `now_ms` never decreases.
 * **Crash**: load the last written journal, pass `Resumed`, and continue polling.
 
-Guarantees: a step is prepared once, for as long as any event needs it. A step that began is undone
-when no event needs it any longer, and not again once that has succeeded. Nothing else is undone.
+Guarantees: a step is prepared once for all events that need it. A step that began is undone once,
+after the last event that needs it. The core undoes only steps that began.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from forewarn.agent.core.values import (
 )
 from forewarn.agent.json_fields import FieldInvalid, member
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -54,9 +53,9 @@ if TYPE_CHECKING:
     from forewarn.agent.core.rules import Rule
 
 JOURNAL_VERSION = 1
-PASSES_MAX = 1000  # each pass makes progress; a full document needs a few passes
+PASSES_MAX = 1000  # limit of passes; a full document needs a few passes
 APPROVAL_RETRY_S_MAX = 30
-CHECK_RETRY_S = 30  # after an approve hook answered "not now"
+CHECK_RETRY_S = 30  # pause after an approve hook answered "not now"
 ASK_S = 5  # interval between questions to the other VMs
 FAR_MS = 1 << 62
 
@@ -65,7 +64,7 @@ OVER = {
     "shared": "is over; its steps still serve another event",
     "forgotten": "is over; an operator has taken over the steps that are not undone",
 }
-"""Remaining steps of an event -> the text that reports the event's end."""
+"""Reason for remaining steps of an event -> text of the notification about its end."""
 
 
 class AgentEngine:
@@ -78,10 +77,10 @@ class AgentEngine:
         *,
         journal: Mapping[str, object] | None = None,
     ) -> None:
-        """Start without events, or from an earlier core's `journal()`; then pass `Resumed` first.
+        """Start without events, or with an earlier `journal()`; then pass `Resumed` first.
 
         Raises:
-            FieldInvalid: another release wrote the journal, and this release cannot read it.
+            FieldInvalid: this release cannot read the journal of another release.
         """
         self._identity = identity
         self._out: list[Intent] = []
@@ -102,8 +101,8 @@ class AgentEngine:
         """Process a stimulus and return the intents, in order.
 
         Args:
-            stimulus: The change to process.
-            now_ms: Current time, ms since the epoch UTC; never less than before.
+            stimulus: The input to process.
+            now_ms: Now, ms since the epoch UTC; must not decrease between calls.
         """
         assert self._resumed or isinstance(stimulus, Resumed)
         self._out.clear()
@@ -137,7 +136,7 @@ class AgentEngine:
             self._resume(stimulus, now_ms)
 
     def next_deadline(self) -> int | None:
-        """Return when the next `TimePassed` is due, ms since the epoch, or None."""
+        """Return when the caller must pass `TimePassed`, ms since the epoch, or None."""
         times = self._table.deadlines()
         if self._following.sighted:
             times += self._following.deadlines()
@@ -155,7 +154,7 @@ class AgentEngine:
         }
 
     def running(self) -> dict[str, int]:
-        """Return the hooks that the core considers running: key -> run."""
+        """Return the hooks that run according to the core: key -> run."""
         return {held.key: held.run for held in self._table.records if held.runs}
 
     @property
@@ -170,17 +169,17 @@ class AgentEngine:
 
     @property
     def unrecovered(self) -> dict[str, str]:
-        """Step -> the reason why it repeatedly could not be undone and needs an operator."""
+        """Steps that repeatedly could not be undone and need an operator, each with the reason."""
         return self._table.unrecovered
 
     @property
     def generation(self) -> int:
-        """Number that grows when the result of `journal()` has changed and must be written."""
+        """Number that grows with each change of `journal()` that must be written."""
         return self._generation + self._following.generation + self._table.generation
 
     @property
     def doubts(self) -> bool:
-        """Whether the last document must be read again, at once, to be confirmed."""
+        """Whether the agent must read the document again at once, as a confirmation."""
         return self._following.doubts
 
     def _advance(self, record: EventRecord, now_ms: int) -> None:
@@ -191,7 +190,7 @@ class AgentEngine:
                 self._following.revive(record, again, now_ms=now_ms)
             elif self._release(record, now_ms):
                 self._released(record, now_ms)
-        elif self._following.sighted:  # after a restart, first read which events still exist
+        elif self._following.sighted:  # after a restart, wait for a confirmed document
             move = self._moves.get(record.stage)
             if move is not None:
                 move(record, now_ms)
@@ -202,7 +201,7 @@ class AgentEngine:
             return
         group = record.plan[record.group]
         if record.is_late(now_ms) and not self._table.holds_all(group, record.event_id):
-            self._hold(record, "the event started before every step had begun")
+            self._hold(record, "the event started before all steps had begun")
             return
         verdicts = [self._table.ensure(step, record.event, now_ms=now_ms) for step in group]
         if not all(verdicts):
@@ -231,7 +230,7 @@ class AgentEngine:
     def _take_turn(self, record: EventRecord, now_ms: int) -> None:
         if record.next_ms is not None and now_ms < record.next_ms:
             return
-        if not record.announced:  # there was nothing to prepare
+        if not record.announced:  # the event had no steps to prepare
             self._announce(record)
         mine = turn(record, self._identity, now_ms=now_ms)
         record.why = mine.reason
@@ -248,13 +247,13 @@ class AgentEngine:
                 self._table.check(step, record.event, now_ms=now_ms)
         elif mine.go:
             self._approve(record, now_ms)
-        elif record.announced:  # repeated each time, because the announcement has no answer
+        elif record.announced:  # repeat the announcement, which has no answer
             record.next_ms = min(mine.until_ms or FAR_MS, now_ms + ASK_S * 1000)
             self._out.append(AnnounceIntent(record.event, prepared=True))
             self._out.append(AskPeersIntent(record.event, others))
 
     def _announce(self, record: EventRecord) -> None:
-        """Announce to the other VMs, if they wait for it, that this VM is prepared."""
+        """Announce that this VM is prepared, if other VMs wait for this VM."""
         if record.coordination == "all" and self._identity.others_in(record.event.resources):
             record.announced = True
             self._mark()
@@ -279,7 +278,7 @@ class AgentEngine:
             record.why = "an approve hook answered: not now"
             record.next_ms = now_ms + CHECK_RETRY_S * 1000
             leads = self._identity.position_in(record.event.resources) == 0
-            record.peers = () if leads else record.peers  # a stand-in asks again anyway
+            record.peers = () if leads else record.peers  # a substitute asks again in any case
         else:
             self._abort(record, "an approve hook asked to abort")
 
@@ -287,7 +286,7 @@ class AgentEngine:
         if record.next_ms is not None and now_ms < record.next_ms:
             return
         if record.stage == rec.APPROVING and record.next_ms is None:
-            return  # the approval is being sent
+            return  # the runner is sending the approval
         record.stage = rec.APPROVING
         record.next_ms = None
         record.tries += 1
@@ -334,7 +333,7 @@ class AgentEngine:
         self._notify("aborted", record, f"is not prepared for: {why}", level="error")
 
     def _release(self, record: EventRecord, now_ms: int) -> bool:
-        """Undo, last group first, the steps that only this event needs; return whether all are."""
+        """Undo the steps of only this event, last group first; return whether all are undone."""
         self._unannounce(record)
         if not self._table.drop_checks(record.checks, record.event_id):
             return False
@@ -371,17 +370,17 @@ class AgentEngine:
         for record in self._following.records:
             if record.stage == rec.APPROVING and not record.gone:
                 record.next_ms = now_ms
-                if record.coordination == "all":  # another VM may no longer be prepared
+                if record.coordination == "all":  # another VM may be unprepared now
                     record.stage = rec.READY
                     self._mark()
             if resumed.rebooted and not record.gone:
                 record.hit = True
                 self._mark()
                 if record.plan:
-                    record.group = 0  # the other VMs must not rely on steps that may be undone
+                    record.group = 0  # withdraw the announcement, because the steps may be undone
                     self._unannounce(record)
                 if record.plan and record.stage in self._moves:
-                    self._hold(record, "this VM was restarted, which may have undone preparations")
+                    self._hold(record, "a restart of this VM may have undone its preparations")
 
     def _read(self, journal: Mapping[str, object]) -> None:
         if member(journal, "version", 0) != JOURNAL_VERSION:

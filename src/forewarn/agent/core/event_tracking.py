@@ -1,4 +1,4 @@
-"""Event tracking: applies each document to the records of the VM's events; pure."""
+"""Event tracking: updates the records of the VM's events from each document; pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forewarn.agent.core.values import NotifyIntent
 from forewarn.agent.json_fields import member, several, texts
 from forewarn.protocol.documents import NO_INCARNATION, Document, ScheduledEvent
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from forewarn.agent.core.rules import Rule
     from forewarn.agent.core.values import Intent
 
-EVENTS_MAX = 256  # far above any observed document; further events are logged, not followed
-MISSING_MS = 30_000  # a missing event is over after this time without a newer incarnation
-FINISHED_MAX = 64  # ids of ended events, remembered in case a stale document shows them again
+EVENTS_MAX = 256  # most followed events; further events are only logged
+MISSING_MS = 30_000  # an event missing this long in one incarnation is over
+FINISHED_MAX = 64  # most ids of ended events that are stored against stale documents
 
 
 def notification(
@@ -32,10 +32,10 @@ def notification(
 
 
 class TrackedEvents:
-    """The events that this VM follows, with the decision made when each first appeared."""
+    """The events that this VM follows, each with the decision made at its first appearance."""
 
     def __init__(self, identity: Identity, rules: tuple[Rule, ...], *, out: list[Intent]) -> None:
-        """Start without events; notifications are appended to `out`."""
+        """Start without events; append notifications to `out`."""
         self._identity = identity
         self._rules = rules
         self._out = out
@@ -43,14 +43,14 @@ class TrackedEvents:
         self._finished: dict[str, str] = {}
         self._incarnation = NO_INCARNATION
         self._last: Document | None = None
-        self._last_events: dict[str, ScheduledEvent] = {}  # of the last document, by upper-case id
+        self._last_events: dict[str, ScheduledEvent] = {}  # by upper-case event id
         self._doubted: Document | None = None
         self._overdue = False
         self._beyond = ""
         self.sighted = False
-        """Whether a document was confirmed since the start or restart."""
+        """Whether the agent has confirmed a document since its start."""
         self.generation = 0
-        """Number that grows with every change that must be written."""
+        """Number that grows with each change that the journal must contain."""
 
     @property
     def records(self) -> tuple[EventRecord, ...]:
@@ -59,29 +59,29 @@ class TrackedEvents:
 
     @property
     def doubts(self) -> bool:
-        """Whether the last document must be read again to be confirmed."""
+        """Whether the agent must read the document again as a confirmation."""
         return self._doubted is not None or self._overdue
 
     def deadlines(self) -> list[int]:
-        """Return the times at which to check missing events again, ms since the epoch."""
+        """Return when to check missing events again, ms since the epoch."""
         if self._overdue:
             return []
         missing = (record.missing_ms for record in self._records.values() if record.missing_ms)
         return [since_ms + MISSING_MS for since_ms in missing]
 
     def time_passed(self, now_ms: int) -> None:
-        """Request another read of the document once an event has been missing long enough."""
+        """Request another read of the document when an event has been missing for `MISSING_MS`."""
         self._overdue = False
         for record in self._records.values():
             if record.missing_ms and _is_overdue(record, now_ms):
                 self._overdue = True
 
     def get(self, event_id: str) -> EventRecord | None:
-        """Return the record of an event; case in the id is ignored."""
+        """Return the record of an event; ignore case in the id."""
         return self._records.get(event_id.upper())
 
     def polled(self, document: Document, now_ms: int) -> None:
-        """Compare a document with the followed events; update the records and report."""
+        """Update the records of events from a document, and append notifications."""
         followed = [record.event_id for record in self._records.values() if not record.gone]
         if document != self._doubted and doubtful(document, self._incarnation, followed=followed):
             self._doubted = document
@@ -106,10 +106,10 @@ class TrackedEvents:
         self._miss(now_ms, at_once=newer)
 
     def _miss(self, now_ms: int, *, at_once: bool) -> None:
-        """End events that the document does not show: at once, or after `MISSING_MS`.
+        """End the events missing in the document, at once or after `MISSING_MS`.
 
-        An event that disappears without a newer incarnation violates D-1, unless the service
-        started over (B-2). Wrong answers look the same, but pass within seconds.
+        A missing event without a newer incarnation violates D-1, unless the service started over
+        (B-2). A wrong answer looks the same, but lasts only seconds.
         """
         self._overdue = False
         for record in self._records.values():
@@ -121,12 +121,12 @@ class TrackedEvents:
                 record.missing_ms = record.missing_ms or now_ms
 
     def shown_again(self, record: EventRecord) -> ScheduledEvent | None:
-        """Return an event that had ended and is announced again, or None."""
+        """Return the event of an ended record if the event is announced again, or None."""
         event = self._shown(record.event_id) if record.gone else None
         return event if event is not None and event.status != "Started" else None
 
     def revive(self, record: EventRecord, event: ScheduledEvent, *, now_ms: int) -> None:
-        """Follow an event again that is announced again with the same id. Source: D-3."""
+        """Follow an ended event again, which is announced again with the same id. Source: D-3."""
         record.event = event
         record.gone = record.approved = False
         record.ending = record.remains = ""
@@ -145,11 +145,13 @@ class TrackedEvents:
     def _appeared(self, event: ScheduledEvent, now_ms: int) -> None:
         event_id = event.event_id.upper()
         if self._finished.get(event_id) == "recover":
-            return  # the event has ended; only a stale document can still show it
+            return  # only a stale document shows an ended event
         if len(self._records) >= EVENTS_MAX:
-            if self._beyond != event_id:  # log once for each first event beyond the limit
+            if self._beyond != event_id:  # log the first event beyond the limit once
                 self._beyond = self._beyond or event_id
-                text = f"is not followed: {EVENTS_MAX} events are followed already, the maximum"
+                text = (
+                    f"is not followed: the agent already follows the maximum of {EVENTS_MAX} events"
+                )
                 if self._beyond == event_id:
                     self._out.append(notification("not-followed", event, text, level="error"))
             return
@@ -192,7 +194,7 @@ class TrackedEvents:
         mine = self._identity.named_in(event.resources)
         if record.started and before.status != "Started":
             record.hit = record.hit or mine
-            # This VM's approval causes the start; both answers may arrive in either order.
+            # This VM's approval caused the start; its answer may arrive after the document.
             asked = ", while the approval is being sent" if record.stage == rec.APPROVING else ""
             if record.stage not in (rec.PREPARING, rec.ABORTING, rec.ABORTED):
                 record.stage = rec.UNDER_WAY
@@ -227,9 +229,9 @@ class TrackedEvents:
         )
 
     def finish(self, record: EventRecord, now_ms: int) -> None:
-        """Forget an event that is over, except its id.
+        """Delete the record of an event that is over; store its id.
 
-        If the event is announced again meanwhile, follow it again, unless it was seen to start.
+        Follow an event that is announced again, unless the event had started.
         """
         del self._records[record.event_id]
         self._finished.pop(record.event_id, None)
@@ -251,10 +253,10 @@ class TrackedEvents:
         }
 
     def read(self, form: Mapping[str, object]) -> None:
-        """Restore the state that `form` returned; a new document must confirm it.
+        """Restore the state from a result of `form`; a new document must confirm the state.
 
-        Events that were ignored under another name are judged again when they reappear: the VM may
-        have learned its name later, or guessed a wrong one. Source: C-3.
+        The rules decide again about events that were ignored under another name of the VM, because
+        the earlier name may have been a guess. Source: C-3.
         """
         events = [rec.read_event_record(event) for event in several(form, "events")]
         if form.get("names", self.form()["names"]) != self.form()["names"]:

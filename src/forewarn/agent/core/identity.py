@@ -1,28 +1,28 @@
-"""Identity: whether a resource of an event is this VM, by comparing complete names; pure."""
+"""Identity: recognises this VM among the resources of an event, by complete names; pure."""
 
 from __future__ import annotations
 
 from forewarn.agent.value import Value
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from typing import Final
 
 NAME_CHARACTERS_MAX = 255
 NOT_NAMES = frozenset(" \"'<>{}/\\")
-COMPUTER_NAME_DIGITS = 6  # scale sets name computers PREFIX + six base-36 digits
+COMPUTER_NAME_DIGITS = 6  # computer names of scale sets end in six base-36 digits
 
 
 class Identity(Value):
-    """The names under which this VM may appear in Resources; case is ignored."""
+    """The names of this VM in Resources; case is ignored."""
 
     __slots__ = ("name", "names")
     name: Final[str]
     names: Final[frozenset[str]]
-    """All names in lower case, with and without the underscore of the oldest api-version."""
+    """All names in lower case, without the underscore of the oldest api-version."""
 
     def __init__(self, name: str, aliases: tuple[str, ...] = ()) -> None:
-        """Take the name from the instance metadata, and further names of the same VM."""
+        """Store the name from the instance metadata, and further names of the same VM."""
         assert name
         names = frozenset(text.lower() for text in (name, *aliases))
         self.name = name
@@ -37,34 +37,34 @@ class Identity(Value):
         return not self.names.isdisjoint(map(str.lower, resources))
 
     def position_in(self, resources: tuple[str, ...]) -> int:
-        """Return this VM's index among the resources, from 0; their number if it is absent."""
+        """Return this VM's index among the resources; their number if this VM is absent."""
         places = (place for place, resource in enumerate(resources) if self.is_me(resource))
         return next(places, len(resources))
 
     def others_in(self, resources: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the resources other than this VM, in their order."""
+        """Return the resources other than this VM, in the same order."""
         return tuple(resource for resource in resources if not self.is_me(resource))
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text can be a VM's name, and not the page of another server.
+    """Return whether a text can be a VM's name, unlike the error page of another server.
 
-    Azure allows 64 characters, and a few more for an instance of a scale set. Letters of all
-    scripts are allowed, because names are only compared.
+    Azure allows 64 characters, and a few more for an instance of a scale set. Forewarn allows
+    letters of all scripts.
     """
     return 0 < len(text) <= NAME_CHARACTERS_MAX and text.isprintable() and not set(text) & NOT_NAMES
 
 
 def plain(resource: str) -> str:
-    """Return a resource name in comparable form: lower case, without the old underscore."""
+    """Return a resource name in lower case, without the underscore of the oldest api-version."""
     return resource.lower().removeprefix("_")
 
 
 def resource_name(computer_name: str, scale_set: str) -> str:
-    """Return the name of a scale set's computer as its events use it.
+    """Return the resource name of a scale set's computer in events.
 
-    The last six characters of the computer name are the instance's number in base 36 (`vmss00000A`
-    is `vmss_10`). The characters before them can differ from the scale set's name.
+    The last six characters of the computer name are the instance's number in base 36: `vmss00000A`
+    is `vmss_10`. The other characters can differ from the scale set's name.
 
     Raises:
         ValueError: the computer name does not end in six base-36 digits.

@@ -1,7 +1,7 @@
-"""Records: the core's state of events and steps, and its form in the journal; pure.
+"""Records: the core's state of events and steps, and the journal format of this state; pure.
 
-The journal is on disk before any action begins that it records. Fields that are not stored in the
-journal are in a separate part.
+The agent writes the journal before each recorded action. Fields outside the journal are in a
+separate part of each record.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from forewarn.agent.core.rules import FAILURES, TIMEOUT_S, PreparationStep
 from forewarn.agent.json_fields import FieldInvalid, flag, inner, member, number, several, words
 from forewarn.protocol.documents import ScheduledEvent
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from forewarn.agent.json_fields import Form
 
-WATCHING = "watching"  # nothing to do for this event
+WATCHING = "watching"  # the agent only watches the event
 PREPARING = "preparing"
-READY = "ready"  # prepared, or nothing to prepare; waiting for this VM's turn to approve
+READY = "ready"  # all steps are prepared; this VM waits for its turn to approve
 CHECKING = "checking"  # approve hooks are running
-APPROVING = "approving"  # an approval is being sent, or will be repeated
+APPROVING = "approving"  # the agent sends or repeats an approval
 APPROVED = "approved"
-HELD = "held"  # fully or partly prepared; this VM will not approve
-ABORTING = "aborting"  # steps are being undone while the event is still announced
+HELD = "held"  # this VM will not approve, but its prepared steps remain
+ABORTING = "aborting"  # the agent undoes steps while the event is still announced
 ABORTED = "aborted"
 UNDER_WAY = "under-way"  # the event has started
 
@@ -39,13 +39,13 @@ STAGES = (
     ABORTED,
     UNDER_WAY,
 )
-"""All stages of an event for this VM, in their usual order."""
+"""All stages of an event, in their usual order."""
 
 RUNNING = "running"
 STOPPING = "stopping"
 DONE = "done"
 FAILED = "failed"
-AGAIN = "again"  # the hook is to be started again, at `retry_ms` or later
+AGAIN = "again"  # the hook waits for its next start, at `retry_ms` or later
 
 STATUSES = (RUNNING, STOPPING, DONE, FAILED, AGAIN)
 PHASES = ("prepare", "approve", "recover", "cancel")
@@ -73,7 +73,7 @@ class EventRecord:
         "holds",
         "remains",
     )
-    """Fields that the journal stores unchanged, besides the event, the plan and the checks."""
+    """Fields that the journal stores unchanged; excludes the event, the plan and the checks."""
 
     __slots__ = (
         "asked_ms",
@@ -94,7 +94,7 @@ class EventRecord:
         """Create the record of a new event, without a decision."""
         self.event = event
         self.event_id = event.event_id.upper()
-        """The id of the event in upper case; case is ignored. Source: D-3."""
+        """The id of the event in upper case, because ids ignore case. Source: D-3."""
         self.seen_ms = seen_ms
         self.rule = ""
         self.action = "ignore"
@@ -105,30 +105,30 @@ class EventRecord:
         self.checks: tuple[PreparationStep, ...] = ()
         self.stage = WATCHING
         self.group = 0
-        """Index of the plan's group that is being prepared; after the last group, their number."""
+        """Index of the plan's current group; the number of groups after the last."""
         self.ready_ms = 0
         self.announced = False
         self.approved = False
         self.hit = False
-        """Whether the event has disturbed this VM, or may have."""
+        """Whether the event has possibly disturbed this VM."""
         self.gone = False
         self.ending = ""
-        """`recover` or `cancel` once the steps must be undone."""
+        """Phase that undoes the steps, `recover` or `cancel`; empty before the end."""
         self.holds = False
-        """Whether this VM announced to the others that it will not approve."""
+        """Whether this VM announced to the other VMs that it will not approve."""
         self.remains = ""
-        """Steps not undone although the event is over: `forgotten`, `shared`, or empty."""
-        # fields that are not in the journal:
+        """Why steps remain after the end of the event: `forgotten`, `shared`, or empty."""
+        # fields outside the journal:
         self.why = ""
         self.next_ms: int | None = None
         self.tries = 0
         self.peers: tuple[str, ...] = ()
         self.missing_ms = 0
-        """Since when no document shows the event, ms since the epoch; 0: the last one shows it."""
+        """Time since when documents lack the event, ms since the epoch; 0: the event is shown."""
         self.asked_ms = 0
-        """When this VM last asked the VMs before it, with `all` all others; 0: never."""
+        """Time of the last question to other VMs, ms since the epoch; 0: never."""
         self.deciding: tuple[str, ...] | None = None
-        """The VMs that answered that they decide; None before an answer."""
+        """The VMs that reported `deciding`; None before an answer."""
 
     def is_late(self, now_ms: int) -> bool:
         """Return whether the event has started, or may start at any moment."""
@@ -151,7 +151,7 @@ class EventRecord:
 
 
 class StepRecord:
-    """A step that has begun and is not yet undone, or an approve hook that is running."""
+    """A step that has begun and is not yet undone, or a running approve hook."""
 
     KEPT = (
         "status",
@@ -164,18 +164,18 @@ class StepRecord:
         "failures",
         "trouble",
     )
-    """Fields that the journal stores unchanged, besides the constructor's and the holders."""
+    """Fields that the journal stores unchanged, except constructor arguments and holders."""
 
     __slots__ = ("event", "holders", "key", "phase", "step", *KEPT)
 
     def __init__(self, key: str, step: PreparationStep, phase: str) -> None:
-        """Create the record of a step that no event needs yet."""
+        """Create the record of a step that is not yet needed by an event."""
         self.key = key
         self.step = step
         self.phase = phase
         """Phase of the last or running hook: `prepare`, `approve`, `recover` or `cancel`."""
         self.holders: list[str] = []
-        """Ids of the events that need the step; it is undone after the last one."""
+        """Ids of the events that need the step; the step is undone after the last of these."""
         self.event = ScheduledEvent()
         """The event for which the step was last begun."""
         self.status = RUNNING
@@ -226,7 +226,7 @@ def event_form(event: ScheduledEvent) -> dict[str, object]:
 
 
 def read_event(form: Form) -> ScheduledEvent:
-    """Return the event that `event_form` wrote; unknown members are ignored."""
+    """Return the event in a form of `event_form`; ignore unknown members."""
     blank = ScheduledEvent()
     ahead = form.get("not_before_ms") is not None
     return ScheduledEvent(
@@ -248,7 +248,7 @@ def step_form(step: PreparationStep) -> dict[str, object]:
 
 
 def read_step(form: Form) -> PreparationStep:
-    """Return the step that `step_form` wrote."""
+    """Return the step in a form of `step_form`."""
     return PreparationStep(
         member(form, "name", ""),
         timeout_s=number(form, "timeout_s", TIMEOUT_S),
@@ -261,7 +261,7 @@ def read_step(form: Form) -> PreparationStep:
 
 
 def read_event_record(form: Form) -> EventRecord:
-    """Return the record that `EventRecord.form` wrote.
+    """Return the record in a form of `EventRecord.form`.
 
     Raises:
         FieldInvalid: another release wrote it, with a value that is unknown here.
@@ -276,7 +276,7 @@ def read_event_record(form: Form) -> EventRecord:
 
 
 def read_step_record(form: Form) -> StepRecord:
-    """Return the record that `StepRecord.form` wrote.
+    """Return the record in a form of `StepRecord.form`.
 
     Raises:
         FieldInvalid: another release wrote it, with a value that is unknown here.

@@ -1,4 +1,4 @@
-"""Rules: the action for each kind of event, and the steps of a preparation; pure.
+"""Rules: the agent's action for each kind of event, with the steps of a preparation; pure.
 
 `agent/settings.py` builds rules from TOML.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from forewarn.agent.value import Value
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from typing import Final
 
@@ -21,14 +21,14 @@ COORDINATIONS = ("first", "all", "self")
 """Which VM approves an event that names several VMs. Source: C-5, A-7."""
 
 FAILURES = ("go-on", "hold", "abort")
-"""What the agent does after a step has failed."""
+"""Reactions of the agent to a failed step."""
 
 HOLD_STATUS = 75  # EX_TEMPFAIL of sysexits.h: "not now"
 ABORT_STATUS = 77  # EX_NOPERM of sysexits.h: "do not do it"
 
-TIMEOUT_S = 300.0  # a third of a reboot's shortest notice, enough for three steps
-FREEZE_TOLERATED_S = 9  # the longest freeze that is approved at once. Source: C-4
-STAND_IN_S = 120.0  # after this time a leader that could have approved counts as absent
+TIMEOUT_S = 300.0  # a third of a reboot's shortest notice, so that three steps fit
+FREEZE_TOLERATED_S = 9  # longest freeze that the agent approves at once. Source: C-4
+STAND_IN_S = 120.0  # time after which a silent leader counts as absent
 
 
 class PreparationStep(Value):
@@ -57,14 +57,14 @@ class PreparationStep(Value):
         """Describe a step.
 
         Args:
-            name: Unique name of the step; events that need the same step share it.
+            name: Unique name of the step.
             timeout_s: Longest time of each of its hooks, in seconds.
             on_failure: One of `FAILURES`.
-            repeatable: Whether a preparation that was interrupted can be started again.
-            does: Whether the step has a prepare hook; without one it counts as prepared at once.
+            repeatable: Whether an interrupted preparation can be repeated.
+            does: Whether the step has a prepare hook; a step without a hook is prepared at once.
             undoes: Whether the step has a hook that undoes it.
-            spec: The commands, opaque to the core; stored in the journal, so that a recovery after
-                a reboot uses the same configuration as the preparation.
+            spec: The commands, unused by the core. The journal stores the spec, so that a recovery
+                after a reboot uses the configuration of the preparation.
         """
         assert on_failure in FAILURES
         self.name = name
@@ -97,16 +97,16 @@ class Match(Value):
         description: str = "",
         about: str = "this",
     ) -> None:
-        """Describe what to match.
+        """Store the conditions.
 
         Args:
-            types: Event types; empty for all. Case is ignored, also in sources.
-            sources: `Platform`, `User`; empty for both.
+            types: Event types, case ignored; empty for all.
+            sources: `Platform`, `User`, case ignored; empty for both.
             duration_s: Least and greatest expected interruption in seconds, inclusive; an unknown
                 duration (-1) is outside every range.
             notice_s: Least and greatest seconds from now to NotBefore, inclusive; an event without
                 a NotBefore is outside every range.
-            description: A part of the description; case is ignored.
+            description: Text that the description contains, case ignored.
             about: `this` (the event names this VM), `others` (it names only other VMs) or `any`.
         """
         self.types = tuple(name.lower() for name in types)
@@ -117,11 +117,11 @@ class Match(Value):
         self.about = about
 
     def matches(self, event: ScheduledEvent, identity: Identity, now_ms: int) -> bool:
-        """Return whether an event matches all conditions, for this VM and now."""
+        """Return whether an event matches all conditions for this VM at a time."""
         return not self.misses(event, identity, now_ms)
 
     def misses(self, event: ScheduledEvent, identity: Identity, now_ms: int) -> str:
-        """Return the name of the first condition that an event fails; empty if it matches all."""
+        """Return the name of the first unmet condition for an event; empty if all match."""
         about = "this" if identity.named_in(event.resources) else "others"
         if self.about not in (about, "any"):
             return "resources"
@@ -166,15 +166,16 @@ class Rule(Value):
         """Describe a rule.
 
         Args:
-            name: Name for people, in logs, `why` and `forewarn agent check`.
+            name: Name of the rule in logs, `why` and `forewarn agent check`.
             match: Conditions of the rule.
             action: One of `ACTIONS`.
             then: After `prepare`: `approve`, or `hold` to wait for the NotBefore.
-            steps: Groups of steps; groups run one after another, the steps of a group together.
+            steps: Groups of steps; the groups run one after another, the steps of a group in
+                parallel.
             checks: Approve hooks, which run just before the approval and can refuse it.
             coordination: One of `COORDINATIONS`.
-            stand_in_s: Seconds after which the next VM in Resources approves in the leader's place;
-                0 for never.
+            stand_in_s: Seconds after which the next VM in Resources approves instead of the leader;
+                0: never.
         """
         assert action in ACTIONS
         assert then in ("approve", "hold")
@@ -193,10 +194,10 @@ KNOWN_TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
 """The impacts for which the agent prepares by default. Source: D-4."""
 
 IGNORE_OTHERS = Rule("events that do not name this VM", Match(about="any"), action="ignore")
-"""The last rule of every agent, for events that no other rule matches. Source: C-3."""
+"""The agent's last rule, for events without another matching rule. Source: C-3."""
 
 NAMELESS = Rule("events without an id", Match(about="any"), action="notify")
-"""The rule for an event without an id, which can only be reported, not approved or followed."""
+"""The rule for an event without an id, which the agent only reports."""
 
 
 def default_rules(
@@ -205,11 +206,11 @@ def default_rules(
     *,
     freeze_tolerated_s: int = FREEZE_TOLERATED_S,
 ) -> tuple[Rule, ...]:
-    """Return the rules of an agent whose configuration has none. Source: C-3, C-4.
+    """Return the rules of a configuration without rules. Source: C-3, C-4.
 
-    Approvals at once wait for no leader: no VM prepares, and several VMs may approve one event
-    (A-1). Events that users requested are approved at once only if there are no steps; otherwise
-    even a user's deletion is prepared for.
+    Immediate approvals use `self`, because no VM prepares, and several VMs may approve one event
+    (A-1). Without steps, the agent approves events requested by users at once. With steps, the
+    agent prepares for all other events.
     """
 
     def at_once(name: str, match: Match) -> Rule:

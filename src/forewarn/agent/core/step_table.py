@@ -1,6 +1,6 @@
-"""The step table: prepares each step once and undoes it once, whichever events need it; pure.
+"""The step table: prepares and undoes each step once for all events that need the step; pure.
 
-A step that several events need is prepared once, and undone when the last of them is over.
+A shared step is prepared for the first event, and undone after the last.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from forewarn.agent.core.values import (
 )
 from forewarn.agent.json_fields import member, several
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from forewarn.agent.core.values import HookIntent, Intent
     from forewarn.protocol.documents import ScheduledEvent
 
-UNDO_RETRY_S = 10  # first pause, doubled after each failure
-UNDO_RETRY_S_MAX = 900  # a shorter pause would not help: an operator must remove the cause
-UNDO_FAILURES_ALERT = 3  # failures before an operator is notified, and again at each doubling
+UNDO_RETRY_S = 10  # first pause before a retry, doubled after each failure
+UNDO_RETRY_S_MAX = 900  # longest pause before a retry; mostly an operator must remove the cause
+UNDO_FAILURES_ALERT = 3  # failures before a notification; doubles each time
 
 HOOKS: dict[str, type[HookIntent]] = {
     "prepare": PrepareIntent,
@@ -55,12 +55,12 @@ class StepTable:
     """The steps that have begun, by key, and their running hooks."""
 
     def __init__(self, out: list[Intent]) -> None:
-        """Start empty; intents are appended to `out`."""
+        """Start without steps; append intents to `out`."""
         self._out = out
         self._steps: dict[str, StepRecord] = {}
         self._run = 0
         self.generation = 0
-        """Number that grows with every change that must be written."""
+        """Number that grows with each change that the journal must contain."""
 
     @property
     def records(self) -> tuple[StepRecord, ...]:
@@ -68,7 +68,7 @@ class StepTable:
         return tuple(self._steps.values())
 
     def deadlines(self) -> list[int]:
-        """Return when running hooks must end and undo hooks are retried, ms since the epoch."""
+        """Return the deadlines of running hooks and the times of retries, ms since the epoch."""
         if not self._steps:
             return []
         times = [held.deadline_ms for held in self._steps.values() if held.status == rec.RUNNING]
@@ -76,21 +76,21 @@ class StepTable:
 
     @property
     def unrecovered(self) -> dict[str, str]:
-        """Step -> the reason why it repeatedly could not be undone."""
+        """Steps that repeatedly could not be undone, each with the reason."""
         alerting = (one for one in self._steps.values() if one.failures >= UNDO_FAILURES_ALERT)
         return {held.key: held.trouble for held in alerting}
 
     # ---- preparing -----------------------------------------------------------------------------
 
     def ensure(self, step: PreparationStep, event: ScheduledEvent, *, now_ms: int) -> str:
-        """Start a step for an event if needed; return its verdict, or `""` until it ends."""
+        """Start a step for an event if needed; return its verdict, or `""` before its end."""
         event_id = event.event_id.upper()
         held = self._steps.get(step.name)
         if held is None:
             held = self._new(step.name, step, phase="prepare")
             self._begin(held, event, now_ms=now_ms)
         elif held.phase != "prepare" and held.status != rec.AGAIN:
-            return ""  # the step is being undone; prepare it again afterwards
+            return ""  # wait until the step is undone, then prepare the step again
         elif held.phase != "prepare":
             self._take_over(held)
             self._begin(held, event, now_ms=now_ms)
@@ -104,7 +104,7 @@ class StepTable:
         return "" if held.runs else held.verdict
 
     def check(self, step: PreparationStep, event: ScheduledEvent, *, now_ms: int) -> str:
-        """Run an event's approve hook; return its verdict, or `""` until it ends."""
+        """Run an event's approve hook; return the hook's verdict, or `""` before its end."""
         key = check_key(step, event.event_id.upper())
         held = self._steps.get(key)
         if held is None:
@@ -115,7 +115,7 @@ class StepTable:
         return "" if held.runs else held.verdict
 
     def holds_all(self, steps: tuple[PreparationStep, ...], event_id: str) -> bool:
-        """Return whether all of the steps have begun for the event."""
+        """Return whether all steps have begun for the event."""
         return all(self._held(step, event_id) is not None for step in steps)
 
     def hook_ended(self, ended: HookEnded, now_ms: int) -> None:
@@ -156,7 +156,7 @@ class StepTable:
     # ---- undoing -------------------------------------------------------------------------------
 
     def release(self, step: PreparationStep, record: EventRecord, *, now_ms: int) -> bool:
-        """Undo a step unless another event needs it; return whether this event is done with it."""
+        """Undo a step unless another event needs it; return whether nothing remains to do."""
         held = self._held(step, record.event_id)
         if held is None:
             return True
@@ -200,29 +200,31 @@ class StepTable:
         return False
 
     def is_stuck(self, event_id: str) -> bool:
-        """Return whether undo hooks of an event wait for a retry, while no hook runs."""
+        """Return whether an event waits only for retries of undo hooks."""
         mine = [held for held in self._steps.values() if event_id in held.holders]
         return any(map(_waits, mine)) and not any(held.runs for held in mine)
 
     def take_back(self, event_id: str) -> None:
-        """Undo no more for an event that is announced again; prepare failed steps again."""
+        """Stop undoing steps of an event that is announced again; prepare failed steps again."""
         for held in self._steps.values():
             if event_id in held.holders and _waits(held):
                 self._take_over(held)
 
     def undo_at_once(self, name: str, now_ms: int) -> None:
-        """Retry waiting undo hooks of a step, or of an event, now."""
+        """Retry now the waiting undo hooks of a step or an event."""
         for held in self._waiting(name):
             held.retry_ms = now_ms
             self._mark()
 
     def forget(self, name: str) -> tuple[StepRecord, ...]:
-        """Give up waiting undo hooks; return the steps that an operator must undo."""
+        """Drop the waiting undo hooks of a step or an event; return the steps for an operator."""
         forgotten = self._waiting(name)
         for held in forgotten:
             del self._steps[held.key]
             self._mark()
-            self._notify("forgotten", held, "is given up at an operator's request and NOT undone")
+            self._notify(
+                "forgotten", held, "was dropped at an operator's request and is NOT undone"
+            )
         return forgotten
 
     def _waiting(self, name: str) -> tuple[StepRecord, ...]:
@@ -232,7 +234,7 @@ class StepTable:
     def _take_over(self, held: StepRecord) -> None:
         held.phase = "prepare"
         held.attempt = (
-            1  # the preparation began earlier, so even a hook that never begins is to be undone
+            1  # undo the step even if this hook never begins, because an earlier hook began
         )
         held.failures = 0
         held.trouble = ""
@@ -249,7 +251,7 @@ class StepTable:
         pause_s = min(doubled_s, UNDO_RETRY_S_MAX)
         held.retry_ms = now_ms + pause_s * 1000
         text = f"did not succeed, the next attempt is in {pause_s} s: {trouble}"
-        alerts = held.failures & (held.failures - 1) == 0  # at each doubling
+        alerts = held.failures & (held.failures - 1) == 0  # alert at 1, 2, 4, 8 ... failures
         if held.failures < UNDO_FAILURES_ALERT:
             self._notify("undo-failed", held, text)
         elif held.failures == UNDO_FAILURES_ALERT or alerts:
@@ -264,13 +266,13 @@ class StepTable:
         return {"steps": steps, "run": self._run}
 
     def read(self, form: Mapping[str, object]) -> None:
-        """Restore the table that `form` returned."""
+        """Restore the table from a result of `form`."""
         steps = [rec.read_step_record(step) for step in several(form, "steps")]
         self._steps = {held.key: held for held in steps}
         self._run = member(form, "run", 0)
 
     def resume(self, states: Mapping[str, str], now_ms: int) -> None:
-        """Apply the fate of the hooks that were running; see `Resumed`."""
+        """Update the steps with the states of earlier hooks; see `Resumed`."""
         for held in self.records:
             if held.runs:
                 self._resume(held, states.get(held.key, "interrupted"), now_ms=now_ms)
@@ -278,7 +280,7 @@ class StepTable:
     def rebooted(self, now_ms: int) -> None:
         """Treat all preparations as lost after a restart of this VM.
 
-        If their event is still announced, the steps are prepared again, or the event is held.
+        If an event is still announced, prepare its steps again, or hold the event.
         """
         for held in self.records:
             if held.phase == "prepare" and held.status == rec.DONE and held.step.does:
@@ -356,12 +358,12 @@ class StepTable:
 
 
 def _waits(held: StepRecord) -> bool:
-    """Return whether an undo hook has failed, or was interrupted, and waits for a retry."""
+    """Return whether a failed or interrupted undo hook waits for a retry."""
     return held.is_undone and held.status == rec.AGAIN
 
 
 def _deadline_ms(held: StepRecord, begun_ms: int) -> int:
-    """Return when a hook must end: after its timeout, or at its event's NotBefore if earlier."""
+    """Return a hook's deadline: its timeout, or its event's NotBefore if earlier."""
     deadline_ms = begun_ms + int(held.step.timeout_s * 1000)
     due_ms = held.event.not_before_ms
     if held.phase == "prepare" and due_ms is not None and due_ms > begun_ms:

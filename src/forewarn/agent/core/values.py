@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forewarn.agent.value import Value
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Final
@@ -17,30 +17,30 @@ if TYPE_CHECKING:
 
 
 class Stimulus(Value):
-    """An input of the core, which decides only when it gets one."""
+    """An input of the core."""
 
     __slots__ = ()
 
 
 class TimePassed(Stimulus):
-    """Time has passed; pass this at `AgentEngine.next_deadline()`."""
+    """The passage of time; the runner passes this at `AgentEngine.next_deadline()`."""
 
     __slots__ = ()
 
 
 class DocumentPolled(Stimulus):
-    """A document was read; a failed poll is not a stimulus, because it has no information."""
+    """A successful poll of the document."""
 
     __slots__ = ("document",)
     document: Final[Document]
 
     def __init__(self, document: Document) -> None:
-        """Set the document, unchanged."""
+        """Set the document."""
         self.document = document
 
 
 class HookEnded(Stimulus):
-    """A hook that the core requested (`Prepare`, `Check`, `Recover`, `Cancel`) has ended."""
+    """The end of a hook that the core requested."""
 
     __slots__ = ("exit_status", "key", "reason")
     key: Final[str]
@@ -52,7 +52,7 @@ class HookEnded(Stimulus):
 
         Args:
             key: `intent.key` of the hook's intent.
-            exit_status: 0 to 255; negative: killed by that signal, or never started.
+            exit_status: 0 to 255; negative: number of the killing signal, or a failed start.
             reason: A short reason for people, such as "timeout".
         """
         self.key = key
@@ -61,7 +61,7 @@ class HookEnded(Stimulus):
 
 
 class ApprovalEnded(Stimulus):
-    """The service answered an `Approve`, or could not be reached."""
+    """The result of an approval: an answer, or an unreachable service."""
 
     __slots__ = ("accepted", "event_id", "reason")
     event_id: Final[str]
@@ -69,14 +69,14 @@ class ApprovalEnded(Stimulus):
     reason: Final[str]
 
     def __init__(self, event_id: str, *, accepted: bool, reason: str = "") -> None:
-        """Set the event, and whether its approval was answered 200."""
+        """Set the event, and whether the answer to its approval was 200."""
         self.event_id = event_id
         self.accepted = accepted
         self.reason = reason
 
 
 PEER_WORDS = ("prepared", "unprepared", "deciding")
-"""States that a VM reports about an event; a VM that does not answer has none of them."""
+"""States that a VM reports about an event."""
 
 
 class PeersSeen(Stimulus):
@@ -96,13 +96,14 @@ class PeersSeen(Stimulus):
         unprepared: tuple[str, ...] = (),
         deciding: tuple[str, ...] = (),
     ) -> None:
-        """Set the states; the VMs are resource names, in any order.
+        """Set the VMs of each state, as resource names in any order.
 
         Args:
             event_id: The event.
             prepared: The VMs that are prepared for the event.
-            unprepared: The VMs that answer that they are not prepared; silent VMs are in neither.
-            deciding: The VMs that hold the event, or have not decided yet; the approval is theirs.
+            unprepared: The VMs that reported that they are not prepared; excludes silent VMs.
+            deciding: The VMs that hold the event, or are undecided; these VMs decide about the
+                approval.
         """
         self.event_id = event_id
         self.prepared = prepared
@@ -111,7 +112,7 @@ class PeersSeen(Stimulus):
 
 
 class PersonAsked(Stimulus):
-    """An operator's request about steps that could not be undone: `undo` at once, or `forget`."""
+    """An operator's request to `undo` at once, or `forget`, steps that could not be undone."""
 
     __slots__ = ("name", "verb")
     verb: Final[str]
@@ -124,12 +125,12 @@ class PersonAsked(Stimulus):
 
 
 class Resumed(Stimulus):
-    """The first stimulus after a restart with an earlier journal.
+    """The first stimulus after a start with an earlier journal.
 
-    `states` contains the current state of the hooks that were running according to the journal:
-    `never` (did not begin), `running` (a `HookEnded` will follow), `interrupted` (began and was
-    killed), or the exit status as decimal digits. A missing key counts as `interrupted`. The states
-    must refer to the runs in `AgentEngine.running()`, not to earlier hooks of the same key.
+    `states` contains the state of each hook in `AgentEngine.running()`: `never` (did not begin),
+    `running` (a `HookEnded` will follow), `interrupted` (began and was killed), or the exit status
+    as decimal digits. A missing key counts as `interrupted`. Each state must belong to the same run
+    of the hook.
     """
 
     __slots__ = ("found", "rebooted")
@@ -137,7 +138,7 @@ class Resumed(Stimulus):
     rebooted: Final[bool]
 
     def __init__(self, states: Mapping[str, str], *, rebooted: bool = False) -> None:
-        """Set the state of the hooks, by key, and whether the VM itself was restarted."""
+        """Set the states of hooks by key, and whether the VM was restarted."""
         self.found = states
         self.rebooted = rebooted
 
@@ -150,13 +151,13 @@ class Resumed(Stimulus):
 
 
 class Intent(Value):
-    """An action for the runner, which must first write the journal."""
+    """An action for the runner; the runner must write the journal before the action."""
 
     __slots__ = ()
 
 
 class HookIntent(Intent):
-    """Start a hook; a `HookEnded` with the same key always follows."""
+    """Start a hook; the runner always answers with a `HookEnded` of the same key."""
 
     __slots__ = ("attempt", "deadline_ms", "event", "key", "run", "step")
     key: Final[str]
@@ -180,14 +181,14 @@ class HookIntent(Intent):
         """Describe the hook to start.
 
         Args:
-            key: The hook's key in `HookEnded` and `Stop`.
+            key: The hook's key in `HookEnded` and `StopIntent`.
             step: The step of the hook.
             event: The event of the hook.
-            deadline_ms: The end of the hook's time, ms since the epoch, passed to the hook; the
-                core sends `Stop` then.
+            deadline_ms: The hook's deadline, ms since the epoch, at which the core returns a
+                `StopIntent`.
             attempt: Number of the attempt, from 1.
-            run: A unique number within the journal, so that files of an earlier hook with the same
-                key are not mistaken for this one's.
+            run: A unique number within the journal, which distinguishes the files of hooks with the
+                same key.
         """
         self.key = key
         self.step = step
@@ -226,7 +227,7 @@ class CancelIntent(HookIntent):
 
 
 class StopIntent(Intent):
-    """Stop a running hook, first with a signal that it can handle; `HookEnded` follows."""
+    """Stop a running hook, first with SIGTERM; `HookEnded` follows."""
 
     __slots__ = ("key", "reason")
     key: Final[str]
@@ -250,7 +251,7 @@ class ApproveIntent(Intent):
 
 
 class AnnounceIntent(Intent):
-    """Announce to the event's other VMs whether this VM is prepared; no answer follows."""
+    """Announce to the event's other VMs whether this VM is prepared."""
 
     __slots__ = ("event", "holds", "prepared")
     event: Final[ScheduledEvent]
@@ -258,13 +259,13 @@ class AnnounceIntent(Intent):
     holds: Final[bool]
 
     def __init__(self, event: ScheduledEvent, *, prepared: bool, holds: bool = False) -> None:
-        """Set the event and the new state; `prepared=False` withdraws an earlier True.
+        """Set the event and the announced state.
 
         Args:
             event: The event.
-            prepared: Whether this VM is prepared for it.
-            holds: Whether this VM has decided not to approve, so that no other VM approves in its
-                place.
+            prepared: Whether this VM is prepared; False withdraws an earlier announcement.
+            holds: Whether this VM has decided not to approve; other VMs then do not approve
+                instead.
         """
         self.event = event
         self.prepared = prepared
@@ -272,7 +273,7 @@ class AnnounceIntent(Intent):
 
 
 class AskPeersIntent(Intent):
-    """Ask which VMs of the event are prepared; `PeersSeen` follows, or nothing."""
+    """Ask which VMs of the event are prepared; `PeersSeen` follows if a VM answers."""
 
     __slots__ = ("event", "names")
     event: Final[ScheduledEvent]
@@ -285,7 +286,7 @@ class AskPeersIntent(Intent):
 
 
 class NotifyIntent(Intent):
-    """Notify people and logs: one sentence per change, with a stable name."""
+    """Notify people and write to the log: one sentence per change, with a stable action name."""
 
     __slots__ = ("action", "event", "level", "text")
     action: Final[str]

@@ -1,4 +1,4 @@
-"""Consul: puts the node or a service into maintenance, and ends only its own maintenance."""
+"""Consul: puts the node or a service into maintenance; leaves other maintenances unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NODE_CHECK = "_node_maintenance"
 def prepare(settings: dict[str, object], hook: dict[str, object]) -> str:
     """Put the node, or the service in the settings, into maintenance."""
     if _in_maintenance(settings):
-        return "in maintenance already, by another program or by an earlier attempt"
+        return "already in maintenance, set by another program or an earlier attempt"
     step_state.write({"entered": True})
     _maintain(settings, enable=True, reason=str(settings.get("reason", _reason(hook))))
     return f"in maintenance: {settings.get('service', 'the node')}"
@@ -24,10 +24,10 @@ def prepare(settings: dict[str, object], hook: dict[str, object]) -> str:
 def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
     """End the maintenance that `prepare` began."""
     if not step_state.read().get("entered"):
-        return "the maintenance was not begun by this step"
+        return "the maintenance belongs to another program"
     _maintain(settings, enable=False, reason="")
     step_state.clear()
-    return f"maintenance is over: {settings.get('service', 'the node')}"
+    return f"maintenance ended: {settings.get('service', 'the node')}"
 
 
 def _maintain(settings: dict[str, object], *, enable: bool, reason: str) -> None:

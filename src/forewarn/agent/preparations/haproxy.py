@@ -1,6 +1,6 @@
-"""HAProxy: drains servers at the runtime API until their sessions have ended; reverses it later.
+"""HAProxy: drains servers over the runtime API, and later enables the servers again.
 
-Only servers that were ready before become ready again, so operators' changes stay.
+Only servers that were ready before the event become ready again, so operators' changes remain.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class RuntimeRefused(PeerError):
 
     code = "haproxy-refused"
     message = "HAProxy answers {command!r} with: {reply}."
-    advice = "The socket needs `level admin`; servers are written BACKEND/SERVER."
+    advice = "Give the socket `level admin`, and write servers as BACKEND/SERVER."
 
 
 def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
-    """Set the servers to drain (or `maint`) and wait until no sessions are left."""
+    """Set the servers to drain (or `maint`), and wait until all sessions have ended."""
     servers = words(settings, "servers")
     ready = [one for one in servers if _column(settings, one, "srv_admin_state") == "0"]
     noted = step_state.read().get("servers", [])
@@ -45,7 +45,7 @@ def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
 
 
 def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
-    """Set the servers to ready that were ready before."""
+    """Set servers to ready if they were ready before the event."""
     servers = step_state.read().get("servers", [])
     assert isinstance(servers, list)
     for server in servers:

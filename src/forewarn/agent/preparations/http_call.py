@@ -1,6 +1,6 @@
 """One HTTP request to a service on this machine or in this cluster.
 
-Proxies and redirects are ignored.
+The request uses no proxy and follows no redirects.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ BODY_BYTES_MAX = 16 * 1024 * 1024
 
 
 class CallFailed(PeerError):
-    """A service that a preparation needs, and that is unreachable or refuses."""
+    """A failed request of a preparation to a service."""
 
     code = "call-failed"
     message = "{method} {url}: {reason}."
-    advice = "Check that service; the preparation has failed."
+    advice = "Check the service and its log."
 
 
 class Called:
-    """An answer: status, headers in lower case, body."""
+    """An HTTP answer: status, headers with names in lower case, body."""
 
     def __init__(self, status: int, body: bytes, *, headers: dict[str, str]) -> None:
-        """Set the three parts."""
+        """Set the status, the body and the headers."""
         self.status = status
         self.body = body
         self.headers = headers
 
     def form(self) -> dict[str, object]:
-        """Return the body as a JSON object; empty if it is something else."""
+        """Return the body as a JSON object; empty if the body is not an object."""
         try:
             form = json.loads(self.body)
         except ValueError:
@@ -53,10 +53,10 @@ def call(
     headers: dict[str, str] | None = None,
     ca_file: str = "",
 ) -> Called:
-    """Send a request, with a JSON body if a form is given, and return the answer.
+    """Send a request, with `form` as its JSON body, and return the answer.
 
     Raises:
-        CallFailed: there is no answer.
+        CallFailed: the service does not answer.
     """
     parts = urlsplit(url)
     body = None if form is None else json.dumps(form).encode()
@@ -80,7 +80,7 @@ def call(
 
 
 def expect(called: Called, method: str, *, url: str, statuses: tuple[int, ...]) -> Called:
-    """Return the answer if its status is one of those expected.
+    """Return the answer if its status is in `statuses`.
 
     Raises:
         CallFailed: the answer has another status.
@@ -106,10 +106,10 @@ def _connection(url: str, ca_file: str) -> http.client.HTTPConnection:
             parts.hostname or "", parts.port, timeout=TIMEOUT_S, context=trust
         )
     if parts.scheme != "http" or not parts.hostname:
-        raise OSError("only http and https are known")
+        raise OSError("the scheme must be http or https")
     return http.client.HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_S)
 
 
 def local_host() -> str:
-    """Return this machine's host name, which most clusters use as the node's name."""
+    """Return this machine's host name, the usual name of a cluster node."""
     return socket.gethostname()

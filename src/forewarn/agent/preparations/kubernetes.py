@@ -1,7 +1,8 @@
-"""Kubernetes: cordons and drains this node; uncordons it only if this step cordoned it.
+"""Kubernetes: cordons and drains this node, and later uncordons the node.
 
-The step evicts pods and never deletes them, so disruption budgets are respected. It waits while a
-budget forbids an eviction. Mirror pods, pods of daemon sets and finished pods stay.
+The step evicts pods, so that disruption budgets apply, and waits while a budget forbids an
+eviction. Mirror pods, pods of daemon sets and finished pods remain. A cordon of another program
+remains, too.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ PODS_MAX = 5000  # a node runs a few hundred pods at most
 EVICTION_STATUSES = (200, 201, 404, 429, 500, 503)
 """Expected answers to an eviction.
 
-2xx: done; 404: gone already; others are retried. 429: a disruption budget forbids it for now; 500:
-several budgets cover the pod.
+2xx and 404 mean success. The step retries after the others, such as 429 (a disruption budget
+forbids the eviction for now) or 500 (several budgets cover the pod).
 """
 MIRROR = "kubernetes.io/config.mirror"
 
 
 class PodInTheWay(PeerError):
-    """A pod that no controller would start elsewhere, or whose data would be lost."""
+    """A pod without a controller that starts it elsewhere, or with local data."""
 
     code = "pod-in-the-way"
     message = "Pod {pod} {why}."
@@ -63,7 +64,7 @@ def prepare(settings: dict[str, object], hook: dict[str, object]) -> str:
 
 
 def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
-    """Remove the cordon and the taint that `prepare` has set, and nothing else."""
+    """Remove only the cordon and the taint set by `prepare`."""
     noted = step_state.read()
     node = _node(settings)
     if noted.get("cordoned"):
@@ -75,7 +76,7 @@ def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
     if noted.get("taint"):
         _change_taints(settings, str(noted["taint"]), taint=None)
     step_state.clear()
-    return f"{node.rpartition('/')[2]}: {', '.join(sorted(noted)) or 'nothing'} taken back"
+    return f"{node.rpartition('/')[2]}: {', '.join(sorted(noted)) or 'nothing'} removed"
 
 
 def _taint(
@@ -95,10 +96,10 @@ def _taint(
 def _change_taints(
     settings: dict[str, object], key: str, *, taint: dict[str, object] | None
 ) -> None:
-    """Replace the taint of a key, or remove it; other taints stay, even if they change meanwhile.
+    """Replace or remove the taint of a key; concurrent changes of other taints are preserved.
 
-    The taints of a node are one list, which is replaced as a whole. The request names the version
-    that was read; after a conflict the list is read again.
+    A request replaces the complete list of taints and names the version of the node. After a
+    conflict, the step reads the list again.
     """
     node = _node(settings)
     done = None
@@ -120,10 +121,10 @@ def _change_taints(
 
 
 def _evictable(settings: dict[str, object]) -> list[tuple[str, str]]:
-    """Return namespace and name of the pods to evict.
+    """Return the namespace and name of each pod to evict.
 
     Raises:
-        PodInTheWay: a pod would be lost, and the settings do not allow that.
+        PodInTheWay: a pod or its data would be lost, and the settings forbid this.
     """
     name = _node(settings).rpartition("/")[2]
     url = f"/api/v1/pods?fieldSelector={quote(f'spec.nodeName={name}')}&limit={PODS_MAX}"
@@ -140,18 +141,18 @@ def _evictable(settings: dict[str, object]) -> list[tuple[str, str]]:
             continue
         label = f"{meta['namespace']}/{meta['name']}"
         if not owners and not settings.get("force"):
-            raise PodInTheWay(pod=label, why="has no controller that would start it elsewhere")
+            raise PodInTheWay(pod=label, why="has no controller that would start the pod elsewhere")
         volumes = spec.get("volumes") or []
         assert isinstance(volumes, list)
         local = any("emptyDir" in volume for volume in volumes)
         if local and not settings.get("delete_local", True):
-            raise PodInTheWay(pod=label, why="keeps local files that would be lost")
+            raise PodInTheWay(pod=label, why="has local files that would be lost")
         chosen.append((str(meta["namespace"]), str(meta["name"])))
     return chosen
 
 
 def _evict_all(settings: dict[str, object], pods: list[tuple[str, str]]) -> None:
-    """Evict pods, repeatedly if a budget forbids it for now, until all are gone."""
+    """Evict pods, and retry refused evictions, until all pods are gone."""
     left = set(pods)
 
     def gone() -> bool:
@@ -201,7 +202,7 @@ def ask(
     form: object = None,
     headers: dict[str, str] | None = None,
 ) -> Called:
-    """Send a request to the API server, as the service account or with the settings' token."""
+    """Send a request to the API server with the token of the settings or the service account."""
     host = os.environ.get("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     port = os.environ.get("KUBERNETES_SERVICE_PORT", "6443")
     host = f"[{host}]" if ":" in host else host

@@ -1,6 +1,6 @@
 """Pacemaker: puts the cluster node into standby until no resource runs on it.
 
-A standby that an operator has set stays.
+A standby set by an operator remains.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from forewarn.errors import PeerError
 
 
 class PacemakerFailed(PeerError):
-    """A Pacemaker tool that failed."""
+    """A Pacemaker tool failed."""
 
     code = "pacemaker-failed"
     message = "{command} failed: {reason}."
@@ -26,7 +26,7 @@ def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
     """Set the node to standby and wait until its resources have moved."""
     node = _node(settings)
     if _is_standby(node) and not step_state.read().get("standby"):
-        return f"{node} is in standby already, not by this step"
+        return f"another program has already put {node} into standby"
     step_state.write({"standby": node})
     lifetime = str(settings.get("lifetime", "forever"))
     _run("crm_standby", "-N", node, "-v", "on", "-l", lifetime)
@@ -39,10 +39,10 @@ def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
 
 
 def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
-    """End the standby of the node if this step has set it."""
+    """End a standby of the node that this step has set."""
     node = step_state.read().get("standby")
     if not node:
-        return "the standby was not set by this step"
+        return "the standby belongs to another program"
     lifetime = str(settings.get("lifetime", "forever"))
     _run("crm_standby", "-N", str(node), "-D", "-l", lifetime)
     step_state.clear()

@@ -1,6 +1,6 @@
-"""PostgreSQL with Patroni: if this member leads, switches over to another and waits for it.
+"""PostgreSQL with Patroni: switches over from this member to another member if this member leads.
 
-Nothing is switched back: afterwards this member follows the new leader.
+After the event, this member follows the new leader.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LEADING = ("leader", "master", "primary", "standby_leader")
 
 
 class NoCandidate(PeerError):
-    """A cluster without a member that can become leader."""
+    """No other member of the cluster can become leader."""
 
     code = "patroni-no-candidate"
     message = "No member of cluster {cluster} can take over from {name}."
@@ -28,7 +28,7 @@ class NoCandidate(PeerError):
 
 
 def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
-    """If this member leads, switch over to another member, and wait until that one leads."""
+    """If this member leads, switch over to another member, and wait for the new leader."""
     url = _address(settings)
     me = _ask(settings, "/patroni").form()
     patroni = me.get("patroni")
@@ -38,7 +38,7 @@ def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
     leader = _leader(members)
     name = name or _by_role(members, str(me.get("role", "")), leader)
     if str(me.get("role")) not in LEADING:
-        return f"{leader or 'another member'} leads; nothing to switch"
+        return f"{leader or 'another member'} leads; no switchover is needed"
     form = {"leader": leader}
     wanted = str(settings.get("candidate") or "")
     fit = _candidates(members, synchronous=_is_synchronous(settings, members))
@@ -60,7 +60,7 @@ def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
 
 
 def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
-    """Check that this member is back in the cluster, without changing the cluster."""
+    """Check that this member runs in the cluster, without changing the cluster."""
     until(
         lambda: _ask(settings, "/health").status == 200,
         "PostgreSQL of this member runs",
@@ -84,14 +84,14 @@ def _by_role(members: list[dict[str, object]], role: str, leader: str) -> str:
 
 
 def _is_synchronous(settings: dict[str, object], members: list[dict[str, object]]) -> bool:
-    """Return whether only a synchronous member may take over; others may lack transactions."""
+    """Return whether only a synchronous member may become leader; others may lack transactions."""
     mode = _ask(settings, "/config").form().get("synchronous_mode", False)
     seen = any(one.get("role") in SYNCHRONOUS for one in members)
     return seen or str(mode).lower() in ("true", "on", "yes", "1", "quorum")
 
 
 def _candidates(members: list[dict[str, object]], *, synchronous: bool) -> list[str]:
-    """Return the healthy followers, the one with the smallest lag first."""
+    """Return the healthy followers, ordered by lag."""
     fit = []
     for one in members:
         tags = one.get("tags")

@@ -1,6 +1,6 @@
-"""Notes: a preparation's record of its changes, stored in the step's directory until undone.
+"""Notes: a preparation's record of its changes, stored in the directory of the step.
 
-A note is on disk before the change that it describes.
+A preparation writes a note before the change.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def _path() -> Path:
 
 
 def read() -> dict[str, object]:
-    """Return the notes; empty if there are none."""
+    """Return the notes; empty without notes."""
     try:
         form = json.loads(_path().read_text("utf-8"))
     except FileNotFoundError:
@@ -26,7 +26,7 @@ def read() -> dict[str, object]:
 
 
 def write(form: dict[str, object]) -> None:
-    """Record the next action durably, so that it survives a power cut."""
+    """Write the notes, so that they survive a power cut."""
     path = _path()
     fresh = path.with_suffix(".new")
     with fresh.open("w", encoding="utf-8") as file:
@@ -37,5 +37,5 @@ def write(form: dict[str, object]) -> None:
 
 
 def clear() -> None:
-    """Delete the notes, because the changes are undone."""
+    """Delete the notes after the changes are undone."""
     _path().unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""systemd: stops or starts units for the time of an event, and reverses that afterwards.
+"""systemd: stops or starts units for the duration of an event, and reverses this afterwards.
 
-Only units that were active are started again, and only units that this step started are stopped.
+Afterwards, the step starts only units that were active, or stops only units that the step started.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from forewarn.errors import PeerError
 
 
 class SystemctlFailed(PeerError):
-    """A systemctl command that failed."""
+    """A systemctl command failed."""
 
     code = "systemctl-failed"
     message = "systemctl {words} failed: {reason}."
@@ -21,11 +21,14 @@ class SystemctlFailed(PeerError):
 
 
 def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
-    """Stop the units (or start them, with `action = "start"`), and record which ones changed."""
+    """Stop the units, or start the units with `action = "start"`; record the changed units."""
     units = words(settings, "units")
     action = settings.get("action", "stop")
-    if action not in ("stop", "start"):  # no default: starting units can do harm
-        raise SystemctlFailed(words=str(action), reason="only stop and start are known")
+    if action not in (
+        "stop",
+        "start",
+    ):  # unknown words are errors, because a wrong start of units can do harm
+        raise SystemctlFailed(words=str(action), reason="the action must be stop or start")
     stops = action == "stop"
     changed = [unit for unit in units if _is_active(unit, settings) == stops]
     noted = step_state.read().get("units", [])

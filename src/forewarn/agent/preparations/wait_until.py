@@ -1,4 +1,4 @@
-"""Waiting: repeats a check until it succeeds or the hook's time is up."""
+"""Wait: repeats a check until success or the hook's deadline."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PAUSE_S = 0.5
-SPARE_S = 2.0  # reserved before the deadline, so that a hook can report what it waited for
+SPARE_S = 2.0  # time reserved before the deadline, in which a hook can report its failure
 
 
 class TookTooLong(PeerError):
-    """A condition of a preparation that did not become true in time."""
+    """A condition of a preparation did not become true in time."""
 
     code = "took-too-long"
-    message = "After {seconds:.0f} s this is still not true: {what}."
-    advice = "Give the step more time, or find out what delays it."
+    message = "After {seconds:.0f} s, this condition is still false: {what}."
+    advice = "Increase the step's timeout_s, or find the cause of the delay."
 
 
 def until(true: Callable[[], bool], what: str, *, seconds: float = 0.0) -> None:
-    """Wait until a condition is true, for some seconds and at most until the deadline.
+    """Wait until a condition is true, for at most `seconds` and until the hook's deadline.
 
     Args:
-        true: Checks the condition.
+        true: Function that checks the condition.
         what: The condition as a sentence, for the error.
-        seconds: The longest wait; 0: until the deadline of the hook.
+        seconds: The longest wait; 0: until the hook's deadline.
 
     Raises:
         TookTooLong: the condition did not become true.

@@ -1,7 +1,7 @@
-"""Webhook: posts the event to a URL, signed, and retries until the receiver accepts it.
+"""Webhook: posts the signed event to a URL, and retries until the receiver accepts the event.
 
-The member `phase` of the body distinguishes the phases. The signature is HMAC-SHA256 over
-`TIMESTAMP.BODY`, as payment services use it.
+The body contains the `phase`. The signature is HMAC-SHA256 over `TIMESTAMP.BODY`, a common format
+of payment services.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ def prepare(settings: dict[str, object], hook: dict[str, object]) -> str:
 
 
 def recover(settings: dict[str, object], hook: dict[str, object]) -> str:
-    """Post the hook's input, whose `phase` is recover or cancel."""
+    """Post the hook's input, with the `phase` recover or cancel."""
     return post(settings, hook, kind=str(hook.get("phase", "recover")))
 
 
 def post(settings: dict[str, object], form: dict[str, object], *, kind: str) -> str:
-    """Post a form until the answer is 2xx; a permanent refusal ends it at once.
+    """Post a form until the answer is 2xx; stop at a permanent refusal.
 
     Raises:
-        CallFailed: the receiver did not accept it.
+        CallFailed: the receiver did not accept the form.
     """
     url = str(settings["url"])
     tries = int(str(settings.get("tries", TRIES)))
@@ -54,7 +54,7 @@ def post(settings: dict[str, object], form: dict[str, object], *, kind: str) -> 
                 break
         if attempt < tries:
             pause(PAUSE_S * 2 ** (attempt - 1))
-    # The path of a webhook URL is often a secret.
+    # Omit the path of a webhook URL, because the path is often a secret.
     raise CallFailed(method="POST", url=shown_url(url), reason=reason)
 
 

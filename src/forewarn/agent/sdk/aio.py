@@ -1,4 +1,4 @@
-"""The SDK's asynchronous client, over asyncio; imported only on first use."""
+"""The SDK's asynchronous client, for asyncio; imported only on first use."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class AsyncClient:
-    """A client of the metadata service of this VM, for one task at a time; any may close it.
+    """A client of this VM's metadata service, for one task at a time, except `close`.
 
     Example:
         async for document in forewarn.AsyncClient().changes():
@@ -60,7 +60,7 @@ class AsyncClient:
         patience_s: float = PATIENCE_S,
         wait_s: float = WAIT_S,
     ) -> None:
-        """Prepare a client; the arguments are the same as for `Client`."""
+        """Create a client with the same arguments as `Client`."""
         self._dialogue = Dialogue(endpoints(endpoint), api_version=api_version, wait_s=wait_s)
         self._timeout_s = seconds("timeout_s", timeout_s)
         self._patience_s = seconds("patience_s", patience_s)
@@ -76,39 +76,39 @@ class AsyncClient:
         """Return the current document. Source: C-1, C-7.
 
         Raises:
-            RequestRejected: the service refuses the request, or is not a metadata service.
+            RequestRejected: the service refused the request, or is another kind of service.
             UnsupportedApiVersion: the service and this client share no api-version.
-            PeerError: there was no document within `patience_s`.
+            PeerError: the service returned no document within `patience_s`.
         """
         return await self._persist(self._poll)
 
     def changes(self, interval_s: float = INTERVAL_S) -> AsyncGenerator[Document, None]:
-        """Yield the document, and again after each change, until the client is closed.
+        """Yield the current document, and each changed document, until the client is closed.
 
-        Transient errors, and after the first document also refusals, are retried without limit.
-        Source: C-1, C-7, E-9.
+        The client retries after transient errors without limit, and also after refusals once a
+        document was read. Source: C-1, C-7, E-9.
 
         Args:
             interval_s: Seconds between two polls if the service cannot delay its answers.
 
         Raises:
-            RequestRejected: the service refuses the first request, or is not a metadata service.
+            RequestRejected: the service refused the first request, or is not a metadata service.
             UnsupportedApiVersion: the service and this client share no api-version.
             ValueError: `interval_s` is invalid.
         """
         return self._changes(seconds("interval_s", interval_s))
 
     async def approve(self, *events: ScheduledEvent | str) -> tuple[str, ...]:
-        """Approve events, which may start at once; arguments are events or ids.
+        """Approve events, given as events or ids; approved events may start at once.
 
-        An approval counts for all VMs of the event. Without events nothing is sent; one request has
-        at most 100. Source: A-1, A-4, A-5.
+        An approval counts for all VMs of the event. One request contains at most 100 events.
+        Source: A-1, A-4, A-5.
 
         Returns:
-            The ids that were approved, without those of events that are over. Source: A-3.
+            The approved ids, without the ids of events that are over. Source: A-3.
 
         Raises:
-            RequestRejected: the service refuses approvals.
+            RequestRejected: the service refused the approval.
             PeerError: there was no answer within `patience_s`.
             ValueError: an argument is neither an event nor an id.
         """
@@ -124,13 +124,12 @@ class AsyncClient:
         return await self._persist(self._name)
 
     async def outcome(self, event: ScheduledEvent | str) -> dict[str, Any]:
-        """Return how an event of this VM ended: `result`, times, `interruption_ms`. Source: X-1.
+        """Return an event's outcome for this VM: `result`, times, `interruption_ms`. Source: X-1.
 
-        Only one request is sent.
+        The client sends one request, without retries.
 
         Raises:
-            PeerError: the service shows no outcomes, this VM has no such event, or there was no
-                answer.
+            PeerError: the service shows no outcomes, lacks this event, or did not answer.
         """
         request = self._dialogue.outcome_request(event)
         return self._dialogue.take_outcome(await self._exchange("GET", request))
@@ -148,10 +147,10 @@ class AsyncClient:
     async def close(self) -> None:
         """Close the client permanently; callable from any task.
 
-        `changes` ends at once; any other request raises `ClientClosed`.
+        `changes` ends at once; other requests raise `ClientClosed`.
         """
         self._closed.set()
-        if self._limit is not None and not self._limit.expired():  # of the running request
+        if self._limit is not None and not self._limit.expired():  # the task of the running request
             self._limit.reschedule(asyncio.get_running_loop().time())
         self._disconnect()
 
@@ -173,9 +172,9 @@ class AsyncClient:
     async def _changes(self, interval_s: float) -> AsyncGenerator[Document, None]:
         last: Document | None = None
         tries = 0
-        while True:  # until the caller stops
+        while True:  # ends when the caller stops the iteration
             try:
-                # If another call read a document in between, yield it instead of waiting.
+                # Yield a document that another call has read meanwhile.
                 hold = last is not None and last == self._dialogue.document
                 document = await self._poll(hold=hold)
             except ClientClosed:
@@ -195,7 +194,7 @@ class AsyncClient:
 
     async def _poll(self, *, hold: bool = False) -> Document:
         dialogue = self._dialogue
-        while True:  # each round lowers the version or ends
+        while True:  # bounded: each round lowers the version or ends
             held_s = dialogue.wait_s if hold else 0.0
             request = dialogue.poll_request(self._clock.now_ms(), hold=hold)
             answer = await self._exchange("GET", request, held_s=held_s)
@@ -204,7 +203,7 @@ class AsyncClient:
                 return document
 
     async def _approve(self, event_ids: tuple[str, ...]) -> tuple[str, ...]:
-        while event_ids:  # each round has fewer
+        while event_ids:  # bounded: each round has fewer events
             try:
                 request = self._dialogue.approval_request(event_ids)
                 self._dialogue.take_approval(await self._exchange("POST", request))
@@ -223,7 +222,7 @@ class AsyncClient:
     async def _persist(self, ask: Callable[[], Awaitable[T]]) -> T:
         until_ms = self._clock.now_ms() + int(self._patience_s * 1000)
         tries = 0
-        while True:  # until `patience_s` has passed
+        while True:  # ends after `patience_s`
             try:
                 return await ask()
             except TRANSIENT as error:
@@ -255,19 +254,17 @@ class AsyncClient:
                 if self._closed.is_set():
                     raise ClientClosed from error
                 if not fresh and not isinstance(error, TimeoutError):
-                    continue  # it may have been closed when idle; all requests are repeatable
+                    continue  # retry: the idle connection was closed
                 self._dialogue.move_on()
                 if isinstance(error, ResponseInvalid):
                     raise
                 raise unreachable(self.endpoint, error) from error
-            except (
-                BaseException
-            ):  # cancelled: the next request must not read this one's late answer
+            except BaseException:  # the next request must not read a late answer
                 self._disconnect()
                 raise
             finally:
                 self._limit = None
-        raise AssertionError("the second round returns or raises")  # pragma: no cover
+        raise AssertionError("the second attempt returns or raises")  # pragma: no cover
 
     def _disconnect(self) -> None:
         if self._streams is not None:

@@ -1,6 +1,6 @@
 """The SDK's synchronous client: read documents, follow changes, approve. Source: C-1 to C-9.
 
-It uses raw sockets, so it ignores proxy settings and follows no redirects.
+The client uses raw sockets, ignores proxy settings and follows no redirects.
 Source: C-7.
 """
 
@@ -27,7 +27,7 @@ from forewarn.clock import SystemClock
 from forewarn.ids import Ids
 from forewarn.protocol.documents import DocumentUnreadable
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from types import TracebackType
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 65536
 TRANSIENT = (TemporarilyUnavailable, ResponseInvalid, DocumentUnreadable)
-TIMEOUT_S = 10.0  # an answer that the service does not delay takes milliseconds
-PATIENCE_S = 130.0  # the first answer may take two minutes. Source: B-1, C-1
+TIMEOUT_S = 10.0  # timeout of an answer without a permitted delay
+PATIENCE_S = 130.0  # time for retries; the first answer may take two minutes. Source: B-1, C-1
 INTERVAL_S = 1.0  # Source: C-1
-WAIT_S = 60.0  # time for which the service may delay an answer, if it can
-#: TCP keepalive: first probe and interval of probes in seconds, and the number of probes without a
-#: reply after which the connection is lost.
+WAIT_S = 60.0  # longest time for which a service may delay an answer
+#: TCP keepalive: seconds to the first probe, seconds between probes, and number of unanswered
+#: probes.
 KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
 
 
 class Client:
-    """A client of the metadata service of this VM, for one thread at a time; any may close it.
+    """A client of this VM's metadata service, for one thread at a time, except `close`.
 
     Example:
         for document in forewarn.Client().changes():
@@ -67,16 +67,17 @@ class Client:
         patience_s: float = PATIENCE_S,
         wait_s: float = WAIT_S,
     ) -> None:
-        """Prepare a client without connecting.
+        """Create a client that has no connection yet.
 
         Args:
-            endpoint: `http://ADDRESS[:PORT]`, with or without the path and query of the document,
-                or `unix:/PATH`; empty to try `FOREWARN_ENDPOINT`, then the fixed address, then DHCP
+            endpoint: `http://ADDRESS[:PORT]`, optionally with the path and query of the document,
+                or `unix:/PATH`. Empty: `FOREWARN_ENDPOINT`, then the fixed address, then DHCP
                 option 245. Source: C-8.
-            api_version: The only version to use; empty for the newest that the service supports.
-            timeout_s: Seconds for an answer once the service has answered before.
+            api_version: The only version to use; empty: the newest version that the service
+                supports.
+            timeout_s: Seconds to wait for an answer after the first answer.
             patience_s: Seconds of retries before an error is raised. Source: C-1.
-            wait_s: Seconds for which `changes` lets the service delay an answer; 0 to poll only.
+            wait_s: Seconds for which the service may delay an answer to `changes`; 0: polls only.
 
         Raises:
             ValueError: an argument is invalid; the error names it.
@@ -97,41 +98,40 @@ class Client:
         """Return the current document. Source: C-1, C-7.
 
         Raises:
-            RequestRejected: the service refuses the request, or is not a metadata service.
+            RequestRejected: the service refused the request, or is not a metadata service.
             UnsupportedApiVersion: the service and this client share no api-version.
-            PeerError: there was no document within `patience_s`.
+            PeerError: the service returned no document within `patience_s`.
         """
         return self._persist(self._poll)
 
     def changes(self, interval_s: float = INTERVAL_S) -> Generator[Document, None, None]:
-        """Yield the document, and again after each change, until the client is closed.
+        """Yield the current document, and each changed document, until the client is closed.
 
-        If the service can delay answers, a change arrives within milliseconds; otherwise by
-        polling.
-        Transient errors, and after the first document also refusals, are retried without limit.
-        Source: C-1, C-7, E-9.
+        A change arrives within milliseconds if the service can delay answers, otherwise at the next
+        poll. The client retries after transient errors without limit, and also after refusals once
+        a document was read. Source: C-1, C-7, E-9.
 
         Args:
             interval_s: Seconds between two polls if the service cannot delay its answers.
 
         Raises:
-            RequestRejected: the service refuses the first request, or is not a metadata service.
+            RequestRejected: the service refused the first request, or is not a metadata service.
             UnsupportedApiVersion: the service and this client share no api-version.
             ValueError: `interval_s` is invalid.
         """
         return self._changes(seconds("interval_s", interval_s))
 
     def approve(self, *events: ScheduledEvent | str) -> tuple[str, ...]:
-        """Approve events, which may start at once; arguments are events or ids.
+        """Approve events, given as events or ids; approved events may start at once.
 
-        An approval counts for all VMs of the event. Without events nothing is sent; one request has
-        at most 100. Source: A-1, A-4, A-5.
+        An approval counts for all VMs of the event. One request contains at most 100 events.
+        Source: A-1, A-4, A-5.
 
         Returns:
-            The ids that were approved, without those of events that are over. Source: A-3.
+            The approved ids, without the ids of events that are over. Source: A-3.
 
         Raises:
-            RequestRejected: the service refuses approvals.
+            RequestRejected: the service refused the approval.
             PeerError: there was no answer within `patience_s`.
             ValueError: an argument is neither an event nor an id.
         """
@@ -147,13 +147,12 @@ class Client:
         return self._persist(lambda: self._text(NAME_PATH))
 
     def outcome(self, event: ScheduledEvent | str) -> dict[str, Any]:
-        """Return how an event of this VM ended: `result`, times, `interruption_ms`. Source: X-1.
+        """Return an event's outcome for this VM: `result`, times, `interruption_ms`. Source: X-1.
 
-        Only one request is sent.
+        The client sends one request, without retries.
 
         Raises:
-            PeerError: the service shows no outcomes, this VM has no such event, or there was no
-                answer.
+            PeerError: the service shows no outcomes, lacks this event, or did not answer.
         """
         request = self._dialogue.outcome_request(event)
         return self._dialogue.take_outcome(self._exchange("GET", request))
@@ -171,13 +170,13 @@ class Client:
     def close(self) -> None:
         """Close the client permanently; callable from any thread.
 
-        `changes` ends, within a second; any other request raises `ClientClosed`.
+        `changes` ends within a second; other requests raise `ClientClosed`.
         """
         self._closed.set()
         connection = self._socket
         if connection is not None:
-            with contextlib.suppress(OSError):  # not connected, or already closed
-                connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that is reading
+            with contextlib.suppress(OSError):  # the socket is unconnected or already closed
+                connection.shutdown(socket.SHUT_RDWR)  # wake a thread that reads from the socket
             connection.close()
 
     def __enter__(self) -> Self:
@@ -198,9 +197,9 @@ class Client:
     def _changes(self, interval_s: float) -> Generator[Document, None, None]:
         last: Document | None = None
         tries = 0
-        while True:  # until the caller stops
+        while True:  # ends when the caller stops the iteration
             try:
-                # If another call read a document in between, yield it instead of waiting.
+                # Yield a document that another call has read meanwhile.
                 document = self._poll(hold=last is not None and last == self._dialogue.document)
             except ClientClosed:
                 return
@@ -219,7 +218,7 @@ class Client:
 
     def _poll(self, *, hold: bool = False) -> Document:
         dialogue = self._dialogue
-        while True:  # each round lowers the version or ends
+        while True:  # bounded: each round lowers the version or ends
             held_s = dialogue.wait_s if hold else 0.0
             request = dialogue.poll_request(self._clock.now_ms(), hold=hold)
             answer = self._exchange("GET", request, held_s=held_s)
@@ -228,7 +227,7 @@ class Client:
                 return document
 
     def _approve(self, event_ids: tuple[str, ...]) -> tuple[str, ...]:
-        while event_ids:  # each round has fewer
+        while event_ids:  # bounded: each round has fewer events
             try:
                 request = self._dialogue.approval_request(event_ids)
                 self._dialogue.take_approval(self._exchange("POST", request))
@@ -246,7 +245,7 @@ class Client:
     def _persist(self, ask: Callable[[], T]) -> T:
         until_ms = self._clock.now_ms() + int(self._patience_s * 1000)
         tries = 0
-        while True:  # until `patience_s` has passed
+        while True:  # ends after `patience_s`
             try:
                 return ask()
             except TRANSIENT as error:
@@ -272,15 +271,15 @@ class Client:
                 if self._closed.is_set():
                     raise ClientClosed from error
                 if not fresh and not isinstance(error, TimeoutError):
-                    continue  # it may have been closed when idle; all requests are repeatable
+                    continue  # retry: the idle connection was closed
                 self._dialogue.move_on()
                 if isinstance(error, ResponseInvalid):
                     raise
                 raise unreachable(self.endpoint, error) from error
-            except BaseException:  # the next request must not read this one's late answer
+            except BaseException:  # close, because the next request must not read a late answer
                 self._disconnect()
                 raise
-        raise AssertionError("the second round returns or raises")  # pragma: no cover
+        raise AssertionError("the second attempt returns or raises")  # pragma: no cover
 
     def _disconnect(self) -> None:
         if self._socket is not None:
@@ -298,7 +297,7 @@ class Client:
         reader = ResponseReader(method)
         connection.settimeout(timeout_s)
         connection.sendall(request)
-        while True:  # until the answer is complete, or too long, or too late
+        while True:  # ends when the answer is complete, too long or too late
             left_ms = until_ms - self._clock.now_ms()
             if left_ms <= 0:
                 raise TimeoutError("no complete answer in time")
@@ -314,12 +313,12 @@ class Client:
 def connect(
     target: Endpoint, timeout_s: float, opened: Callable[[socket.socket], None] = lambda _: None
 ) -> socket.socket:
-    """Return a connected socket; TCP sends without delay, and detects a lost peer.
+    """Return a connected socket, for TCP with TCP_NODELAY and keepalive.
 
     Args:
-        target: Where to connect.
-        timeout_s: Seconds for each of the target's addresses.
-        opened: Called with the socket before it connects, so that another thread can close it.
+        target: Address of the service.
+        timeout_s: Timeout for each of the target's addresses, in seconds.
+        opened: Called with the unconnected socket, so that another thread can close the socket.
     """
     places: list[tuple[int, Any]]
     if target.path:
@@ -342,17 +341,17 @@ def connect(
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             keep_alive(connection)
         return connection
-    raise AssertionError("the last place returns or raises")  # pragma: no cover
+    raise AssertionError("the last attempt returns or raises")  # pragma: no cover
 
 
 def keep_alive(connection: socket.socket) -> None:
     """Enable TCP keepalive on a connection.
 
-    After a live migration the VM has another host, so the old host's answer never arrives. The new
-    host resets the connection at the first probe, and the client asks again.
+    After a live migration, the answer of the old host never arrives. The new host resets the
+    connection at the first probe, and the client repeats its request.
     """
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in KEEPALIVE.items():
-        option = getattr(socket, name, None)  # some systems lack some options
+        option = getattr(socket, name, None)  # ignore options that the system lacks
         if option is not None:
             connection.setsockopt(socket.IPPROTO_TCP, option, value)

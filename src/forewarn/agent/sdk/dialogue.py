@@ -1,7 +1,8 @@
-"""The dialogue with a metadata service: builds requests and interprets answers, without sockets.
+"""The dialogue with a metadata service: builds requests and parses answers, without I/O.
 
-The clients and the agent share it, so they behave alike: they negotiate versions downwards, drop
-`wait` if the service does not support it, and retry transient errors. Source: C-7, E-3, E-9.
+The clients and the agent share this module. The dialogue negotiates versions downwards, omits
+`wait` if the service does not support `wait`, and classifies errors as transient or permanent.
+Source: C-7, E-3, E-9.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from forewarn.protocol.approvals import render_approval
 from forewarn.protocol.documents import Document, ScheduledEvent, read_document
 from forewarn.protocol.versions import EVENTS_PATH, VERSIONS
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from typing import Any
 
@@ -31,29 +32,29 @@ HEADERS = (("Metadata", "true"), ("User-Agent", "forewarn"), ("Accept", "applica
 RETRY_STATUSES = (404, 410, 429, 500, 502, 503, 504)
 """Transient statuses. Source: C-7."""
 
-PAUSE_S_MAX = 5.0  # longest pause between two tries; the shortest notice is 30 s. Source: N-1
+PAUSE_S_MAX = 5.0  # longest pause between attempts; the shortest notice is 30 s. Source: N-1
 RETRY_AFTER_S_MAX = 5.0  # limit for `Retry-After` of a throttling service. Source: C-7
-CLIMB_FIRST_MS = 10_000  # first pause after lowering the version before trying the newest again
-CLIMB_MS_MAX = 600_000  # longest such pause: an old service gets 144 tries a day
-VERSION_REFUSED = "api-version is invalid"  # a part of the documented text. Source: E-3
-VERSION_UNKNOWN = "invalid version requested"  # the public service's text with a 404
-SECONDS_MAX = 1e9  # of an argument; sockets and threads accept this much
-EARLY_MS = 500  # a service that supports `wait` answers an unchanged document later than this
-EARLY_ANSWERS_MAX = 2  # one may be a restart; two in a row show a service without `wait`
-INCARNATION_VERSION = VERSIONS[0]  # its approvals may contain the incarnation
+CLIMB_FIRST_MS = 10_000  # first pause between attempts with the newest version
+CLIMB_MS_MAX = 600_000  # longest pause between attempts with the newest version: 144 attempts a day
+VERSION_REFUSED = "api-version is invalid"  # part of the documented error text. Source: E-3
+VERSION_UNKNOWN = "invalid version requested"  # error text of the public service, with status 404
+SECONDS_MAX = 1e9  # limit of duration arguments, which sockets and threads accept
+EARLY_MS = 500  # earlier answers with an unchanged document show a service without `wait`
+EARLY_ANSWERS_MAX = 2  # successive early answers after which `wait` is omitted
+INCARNATION_VERSION = VERSIONS[0]  # api-version whose approvals may contain the incarnation
 
 
 class TemporarilyUnavailable(PeerError):
-    """A service that cannot answer now; a later attempt may succeed."""
+    """A transient failure of the service; a later attempt may succeed."""
 
     code = "temporarily-unavailable"
-    message = "The metadata service does not answer correctly: {reason}."
+    message = "The metadata service failed temporarily: {reason}."
     advice = (
         "The client retries automatically; if this persists, check the service and the network."
     )
 
     def __init__(self, *, reason: str, retry_after_s: float = 0.0) -> None:
-        """Store the reason, and the seconds that the service asked to wait (0: none)."""
+        """Store the reason, and the pause that the service requested, in seconds (0: none)."""
         super().__init__(reason=reason)
         self.retry_after_s = retry_after_s
 
@@ -64,48 +65,48 @@ def unreachable(endpoint: str, error: Exception) -> TemporarilyUnavailable:
 
 
 class RequestRejected(PeerError):
-    """A refusal that would be repeated for the same request."""
+    """A permanent refusal of a request."""
 
     code = "request-rejected"
-    message = "The metadata service refuses with status {answered}: {reason}."
-    advice = "Check that this is a metadata service and that it knows this VM."
+    message = "The metadata service refused the request with status {answered}: {reason}."
+    advice = "Check the service's address, and that its fleet contains this VM."
 
 
 class UnsupportedApiVersion(PeerError):
-    """A service that supports no api-version of this client."""
+    """The service supports no api-version of this client."""
 
     code = "unsupported-api-version"
-    message = "The metadata service supports no api-version of this client; it named {named}."
-    advice = "Update forewarn, or set the api-version that the service accepts."
+    message = "The metadata service supports no api-version of this client, only {named}."
+    advice = "Update forewarn, or set an api-version that the service supports."
 
 
 class ClientClosed(CallerError):
-    """A request of a client that was closed, possibly during the request."""
+    """The client was closed before or during the request."""
 
     code = "client-closed"
     message = "The client is closed."
-    advice = "Make a new client."
+    advice = "Create a new client."
 
 
 class ApiVersionInvalid(CallerError, ValueError):
-    """An api-version whose form is invalid, and which could change the request."""
+    """A malformed api-version, which could alter the request."""
 
     code = "api-version-invalid"
     message = "{version!r} is not an api-version."
-    advice = "Write it as in 2020-07-01, or omit it for the newest that the service supports."
+    advice = "Write a date such as 2020-07-01, or omit the api-version to use the newest."
 
 
 class Dialogue:
-    """Builds requests and interprets answers; remembers the version and the last document."""
+    """Builds requests and parses answers; stores the version and the last document."""
 
     def __init__(
         self, endpoints: tuple[str, ...], *, api_version: str = "", wait_s: float = 0.0
     ) -> None:
-        """Use the first of some endpoints, with the newest version or the given one.
+        """Set the endpoints and the version; start with the first endpoint.
 
         Args:
             endpoints: Possible addresses of the service, in order of preference; see `move_on`.
-            api_version: The only version to use; empty to negotiate downwards.
+            api_version: The only version to use; empty: negotiate downwards from the newest.
             wait_s: Seconds for which the service may delay an answer; 0: no delay. Source: E-9.
 
         Raises:
@@ -127,7 +128,7 @@ class Dialogue:
         self._asked_ms = 0
         self._waited = False
         self._climb_ms = self._climb_pause_ms = 0
-        self._fallback = ""  # the version to return to while the newest is being tried
+        self._fallback = ""  # the previous version, during an attempt with the newest
         self.version = api_version or VERSIONS[-1]
         """The api-version in use."""
         self.document: Document | None = None
@@ -151,15 +152,15 @@ class Dialogue:
 
     def move_on(self) -> None:
         """Switch to the next endpoint, because this one is unreachable."""
-        if self.document is None:  # an endpoint that has answered is the right one
+        if self.document is None:  # stay with an endpoint that has answered
             self._place = (self._place + 1) % len(self._targets)
 
     # ---- requests ------------------------------------------------------------------------------
 
     def poll_request(self, now_ms: int, *, hold: bool = True) -> bytes:
-        """Return the request for the document; with `hold` and `waits`, its answer may be delayed.
+        """Return the request for the document; `hold` permits a delayed answer if `waits` is true.
 
-        If a lower version is in use, some requests try the newest version again.
+        While a lower version is in use, some requests use the newest version as an attempt.
         """
         self._asked_ms = now_ms
         self._try_newest(now_ms)
@@ -199,16 +200,16 @@ class Dialogue:
     # ---- answers -------------------------------------------------------------------------------
 
     def take_poll(self, answer: HttpResponse, now_ms: int) -> Document | None:
-        """Return the document, or None if the same request must be sent again at once.
+        """Return the document, or None if the caller must send `poll_request` again at once.
 
         Args:
             answer: The answer to the last `poll_request`.
             now_ms: Now, ms since the epoch UTC.
 
         Raises:
-            TemporarilyUnavailable: The answer is not a document; ask again later.
-            DocumentUnreadable: The answer is not a document; ask again later.
-            UnsupportedApiVersion: No version is left to try.
+            TemporarilyUnavailable: The service failed temporarily; ask again later.
+            DocumentUnreadable: The document is malformed; ask again later.
+            UnsupportedApiVersion: The service refused all versions.
             RequestRejected: The service refuses the request.
         """
         if answer.status == 200:
@@ -221,7 +222,7 @@ class Dialogue:
                 self._body = answer.body
             self._fallback = ""
             return self.document
-        if self._fallback:  # the newest version still fails, for whatever reason
+        if self._fallback:  # the newest version still fails; return to the previous version
             self.version, self._fallback = self._fallback, ""
             return None
         if self._waited and answer.status == 400:
@@ -232,21 +233,21 @@ class Dialogue:
         raise _trouble(answer)
 
     def take_approval(self, answer: HttpResponse) -> None:
-        """Return if the approval is accepted; an empty body is a success. Source: C-7.
+        """Check the answer to an approval; an empty body is a success. Source: C-7.
 
         Raises:
             TemporarilyUnavailable: Ask again later.
-            RequestRejected: The ids are unknown, or over, or the service refuses.
+            RequestRejected: The ids are unknown or over, or the service refused the request.
         """
         if answer.status != 200:
             raise _trouble(answer)
 
     def take_text(self, answer: HttpResponse) -> str:
-        """Return the text of another page.
+        """Return the text of another page of the metadata.
 
         Raises:
             TemporarilyUnavailable: Ask again later.
-            RequestRejected: There is no such page.
+            RequestRejected: The service lacks the page.
         """
         if answer.status != 200:
             raise _trouble(answer)
@@ -262,13 +263,13 @@ class Dialogue:
         return outcome
 
     def _named(self, document: Document) -> Document:
-        """Return the document with plain resource names; the oldest version adds underscores."""
+        """Return the document without the oldest version's underscores in resource names."""
         if self.version != INCARNATION_VERSION:
             return document
         return Document(document.incarnation, tuple(map(_plainly_named, document.events)))
 
     def _try_newest(self, now_ms: int) -> None:
-        if self._fallback:  # the last attempt got no answer
+        if self._fallback:  # the last attempt had no answer
             self.version, self._fallback = self._fallback, ""
         lowered = not self._fixed_version and self.version != VERSIONS[-1]
         if lowered and self.document is not None and now_ms >= self._climb_ms:
@@ -277,10 +278,10 @@ class Dialogue:
             self.version, self._fallback = VERSIONS[-1], self.version
 
     def _lower_version(self, answer: HttpResponse, now_ms: int) -> bool:
-        """Switch to the next older version, or to the newest that the service named.
+        """Switch to the next older version, or to the newest version listed by the service.
 
-        Return whether the answer refuses the version in the documented way. Other answers must not
-        lower it, because older versions lack Preempt and Terminate. Source: E-3, V-2.
+        Return whether the answer is the documented refusal of a version. Other answers leave the
+        version unchanged, because older versions lack Preempt and Terminate. Source: E-3, V-2.
         """
         text, named = _refusal(answer)
         documented = bool(named) or VERSION_REFUSED in text
@@ -303,7 +304,7 @@ def seconds(name: str, given: object) -> float:
     """Return a duration argument in seconds.
 
     Raises:
-        ArgumentInvalid: it is not a number, negative or too large.
+        ArgumentInvalid: the argument is no number, negative or too large.
     """
     if type(given) not in (int, float) or not 0 <= given <= SECONDS_MAX:  # type: ignore[operator]
         raise ArgumentInvalid(name=name, wanted="seconds from 0 to 1e9", found=given)
@@ -311,10 +312,10 @@ def seconds(name: str, given: object) -> float:
 
 
 def event_ids_of(events: tuple[ScheduledEvent | str, ...]) -> tuple[str, ...]:
-    """Return the ids of events; the arguments are events or ids.
+    """Return the ids from arguments that are events or ids.
 
     Raises:
-        ArgumentInvalid: an argument is neither.
+        ArgumentInvalid: an argument is neither an event nor an id.
     """
     for one in events:
         if not one or not isinstance(one, str | ScheduledEvent):
@@ -323,18 +324,18 @@ def event_ids_of(events: tuple[ScheduledEvent | str, ...]) -> tuple[str, ...]:
 
 
 def still_shown(event_ids: tuple[str, ...], document: Document) -> tuple[str, ...]:
-    """Return the ids whose events the document shows; case is ignored."""
+    """Return the ids of events in the document; ignore case."""
     shown = {event.event_id.upper() for event in document.events}
     return tuple(each for each in event_ids if each.upper() in shown)
 
 
 def pause_s(tries: int, *, asked_s: float = 0.0, jitter: float) -> float:
-    """Return the pause before the next try, in seconds.
+    """Return the pause before the next attempt, in seconds.
 
     Args:
-        tries: Failures in a row so far, from 1.
-        asked_s: The pause that the service asked for; 0: none.
-        jitter: A random number from 0 to 1, so that a fleet does not ask in lockstep. Source: C-7.
+        tries: Successive failures so far, from 1.
+        asked_s: Pause requested by the service, in seconds; 0: none.
+        jitter: A random number from 0 to 1, which spreads the requests of a fleet. Source: C-7.
     """
     if asked_s:
         return min(asked_s, RETRY_AFTER_S_MAX) * (1.0 + jitter / 10)
@@ -357,7 +358,7 @@ def _trouble(answer: HttpResponse) -> TemporarilyUnavailable | RequestRejected:
 
 
 def _refusal(answer: HttpResponse) -> tuple[str, tuple[str, ...]]:
-    """Return the error in an answer, in lower case, and the versions that it lists."""
+    """Return the error text of an answer in lower case, and the versions listed in the answer."""
     try:
         form = json.loads(answer.body)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""Discovery: finds the addresses at which the metadata service may be.
+"""Discovery of the possible addresses of the metadata service.
 
-A VM outside a virtual network gets the address by DHCP, as option 245. The module reads it from the
-lease files of DHCP clients. Source: C-8.
+A VM outside a virtual network receives the address in DHCP option 245. This module reads the option
+from the lease files of DHCP clients. Source: C-8.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ LEASES = (
     "/var/lib/NetworkManager",
     "/var/lib/waagent",
 )
-LEASE_BYTES_MAX = 1024 * 1024  # dhclient appends to its file for the life of the VM
+LEASE_BYTES_MAX = 1024 * 1024  # limit of a lease file; dhclient appends to its file without limit
 LEASE_FILES_MAX = 64
 MARKS = ("OPTION_245=", "unknown-245 ", "unknown_245 ", "private-245 ", "option-245 ")
-"""Notations of the option in the files of systemd-networkd, dhclient and NetworkManager."""
+"""Notations of option 245 in the lease files of systemd-networkd, dhclient and NetworkManager."""
 
 
 def endpoints(given: str = "", *, leases: tuple[str, ...] = LEASES) -> tuple[str, ...]:
-    """Return the endpoints to try, in order: the given one, the environment's, or the known ones.
+    """Return the possible endpoints in order: from `given`, the environment, or known addresses.
 
     Args:
-        given: The endpoint of the configuration; if set, the only one.
+        given: The endpoint from the configuration; if set, the only result.
         leases: Directories of lease files.
 
     Raises:
@@ -45,7 +45,7 @@ def endpoints(given: str = "", *, leases: tuple[str, ...] = LEASES) -> tuple[str
 
 
 def option_245(leases: tuple[str, ...] = LEASES) -> tuple[str, ...]:
-    """Return the addresses in option 245 of the lease files, the newest last."""
+    """Return the addresses from option 245 in the lease files, ordered by age, newest last."""
     addresses: dict[str, None] = {}
     for directory in leases:
         try:
@@ -69,7 +69,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _address(line: str) -> str:
-    """Return the address in a line of a lease, or empty: `a8:3f:81:10` or `a83f8110`."""
+    """Return the address in a line such as `a8:3f:81:10` or `a83f8110`, or an empty string."""
     mark = next((mark for mark in MARKS if mark in line), "")
     if not mark:
         return ""

@@ -1,10 +1,10 @@
 """Handler: calls an application's own functions for the events of its VM.
 
-Theory of operation: this is the agent's loop, in a thread. Where the agent starts a program for a
-step, the handler calls a function in a second thread, or a coroutine function on the application's
-event loop. It writes a file right before the call and another right after it, as the shell does
-around a program. After SIGKILL the next process finds out from the journal and these files which
-calls had ended, and repeats the interrupted one.
+Theory of operation: the handler runs the agent's loop in a thread. Instead of starting a program
+for a step, the handler calls a function in a second thread, or a coroutine function on the
+application's event loop. The handler writes a file right before the call, and another file right
+after the call. After SIGKILL, the next process learns from the journal and these files which calls
+had ended, and repeats an interrupted call.
 """
 
 from __future__ import annotations
@@ -47,17 +47,18 @@ if TYPE_CHECKING:
     Function = Callable[[ScheduledEvent], object]
 
 STEP = "application"
-STOP_S = 5.0  # how long `stop` waits for the end of a call
-CUT_OFF = "was asked to end early"
+STOP_S = 5.0  # longest wait of `stop` for the end of a call
+CUT_OFF = "the handler asked the call to end early"
 
 
 class Handler:
-    """Calls `prepare` before an event of this VM, approves it, and calls `recover` after it.
+    """Calls `prepare` before an event of this VM, approves the event, and then calls `recover`.
 
-    Both are functions or coroutine functions that take the `ScheduledEvent`. If `prepare` raises,
-    the event is not approved; if `recover` raises, it is called again later. A call that was
-    interrupted by the end of the process is repeated by the next process. Overlapping events are
-    prepared for once, and recovered from after the last one.
+    `prepare` and `recover` are functions or coroutine functions with the `ScheduledEvent` as their
+    argument. If `prepare` raises, the handler does not approve the event. If `recover` raises, the
+    handler calls `recover` again later. The next process repeats a call that the end of a process
+    interrupted. For overlapping events, the handler calls `prepare` once, and `recover` after the
+    last event.
 
     Example:
         with forewarn.Handler(prepare=drain, recover=resume, state_dir="/var/lib/shop/events"):
@@ -75,16 +76,17 @@ class Handler:
         timeout_s: float = TIMEOUT_S,
         freeze_tolerated_s: int = FREEZE_TOLERATED_S,
     ) -> None:
-        """Prepare a handler without sending requests or calling functions.
+        """Create a handler; `start` or `run` follows the events.
 
         Args:
-            prepare: Called when an event of this VM is announced; its return approves the event.
+            prepare: Called for an announced event of this VM; the handler approves the event when
+                the call returns.
             recover: Called when the event is over, or was cancelled.
-            state_dir: Directory of the journal, for this handler alone; created if it is missing.
+            state_dir: Directory of the journal, for this handler alone; created if missing.
             endpoint: See `Client`.
             name: This VM's name in Resources; empty to read it from the service.
-            timeout_s: Seconds before a call is asked to end.
-            freeze_tolerated_s: Shorter freezes are approved without a call; 0 for none.
+            timeout_s: Seconds after which the handler asks a call to end.
+            freeze_tolerated_s: Shorter freezes are approved without a call, in seconds; 0: none.
 
         Raises:
             ValueError: an argument is invalid; the error names it.
@@ -96,19 +98,20 @@ class Handler:
         form: dict[str, object] = {"endpoint": endpoint, "name": name}
         self._settings = AgentSettings({**form, "state_dir": os.fspath(state_dir)})
         self._settings.rules = default_rules(((step,),), freeze_tolerated_s=freeze_tolerated_s)
-        self._settings.coordination = None  # to ask the other VMs would start processes
+        self._settings.coordination = None  # other coordinations would start processes
         self._functions = {"prepare": prepare, "recover": recover, "cancel": recover}
         self._holdings: _ApplicationHoldings | None = None
         self._thread: threading.Thread | None = None
-        #: Set when the running call should end: the event is over, the time is up, or the handler
-        #: stops. A long function should check it; a coroutine is cancelled instead.
+        #: Set when the running call should end, because the event is over, the time has passed, or
+        #: the handler stops. Long functions should check this event; coroutines are cancelled
+        #: instead.
         self.cancelled = threading.Event()
 
     @property
     def prepared(self) -> tuple[str, ...]:
-        """Ids of the events that are prepared for, or being prepared for, and not recovered from.
+        """Ids of the events whose preparation has begun, and whose recovery has not ended.
 
-        After a restart, a process reads here whether it must stay drained.
+        After a restart, a process that finds ids here must stay drained.
 
         Raises:
             OSError: the journal cannot be read.
@@ -119,7 +122,7 @@ class Handler:
         return tuple(str(event_id) for step in held for event_id in step["holders"])
 
     def start(self) -> Self:
-        """Follow the events in a thread, and return at once; do nothing if it runs already.
+        """Follow the events in a thread, and return at once; ignore repeated calls.
 
         Raises:
             ValueError: a coroutine function is used without `async with`.
@@ -129,7 +132,7 @@ class Handler:
         return self._start(None)
 
     def stop(self) -> None:
-        """Stop; a running call is asked to end, and the next process repeats it."""
+        """Stop the handler; ask a running call to end, which the next process repeats."""
         thread, holdings = self._thread, self._holdings
         if thread is None or holdings is None:
             return
@@ -149,7 +152,7 @@ class Handler:
             self._thread.join()
 
     def __enter__(self) -> Self:
-        """Start."""
+        """Start the handler."""
         return self.start()
 
     def __exit__(
@@ -158,11 +161,11 @@ class Handler:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop."""
+        """Stop the handler."""
         self.stop()
 
     async def __aenter__(self) -> Self:
-        """Start; coroutine functions run on this event loop."""
+        """Start the handler; run coroutine functions on this event loop."""
         import asyncio  # noqa: PLC0415  not for those who have no event loop
 
         return self._start(asyncio.get_running_loop())
@@ -173,7 +176,7 @@ class Handler:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop, while the event loop keeps running."""
+        """Stop the handler without blocking the event loop."""
         import asyncio  # noqa: PLC0415  the same
 
         await asyncio.to_thread(self.stop)
@@ -213,7 +216,7 @@ class _ApplicationHoldings(Holdings):
         self.functions = _FunctionCalls(self.room, functions, cancelled=cancelled, loop=loop)
 
     def calls(self, identity: Identity, settings: AgentSettings) -> ChildProcesses:  # noqa: ARG002
-        """Return the function calls, which outlive a restart of the loop."""
+        """Return the function calls, which survive a restart of the agent's loop."""
         return self.functions
 
 
@@ -244,7 +247,7 @@ class _FunctionCalls(ChildProcesses):
         self._loop = loop
 
     def start(self, intent: HookIntent) -> None:
-        """Call the function of a phase in a thread."""
+        """Call the function for a phase in a thread."""
         run = str(intent.run)
         self._room.forget(run)
         self._cancelled.clear()
@@ -253,21 +256,21 @@ class _FunctionCalls(ChildProcesses):
         self._running[intent.key] = Running(call, run)
 
     def adopt(self, running: Mapping[str, int]) -> dict[str, str]:
-        """Return the results of calls that an earlier process or event loop started."""
+        """Return the states of calls that an earlier process or loop started."""
         lost = {key: run for key, run in running.items() if key not in self._running}
         fates = {key: self._room.fate(str(run))[0] for key, run in lost.items()}
         self._room.sweep(tuple(str(run) for run in running.values()))
         return fates | dict.fromkeys(self._running, "running")
 
     def close(self) -> None:
-        """Ask the running call to end, and wait for its end."""
+        """Ask the running call to end, and wait for the end."""
         for running in self._running.values():
             assert isinstance(running.child, _FunctionCall)
             running.child.give_up()
 
 
 class _FunctionCall(Child):
-    """A function call that runs or has ended, with the interface of a process."""
+    """A running or ended function call, with the interface of `Child`."""
 
     def __init__(
         self, mark: str, cancelled: threading.Event, loop: asyncio.AbstractEventLoop | None
@@ -312,7 +315,7 @@ class _FunctionCall(Child):
 
         assert self._loop is not None
         self._future = asyncio.run_coroutine_threadsafe(result, self._loop)
-        if self._cancelled.is_set():  # it was set meanwhile
+        if self._cancelled.is_set():  # another thread set the event meanwhile
             self._future.cancel()
         self._future.result()
 
@@ -331,7 +334,7 @@ class _FunctionCall(Child):
         self.terminate()
 
     def give_up(self) -> None:
-        """Ask the function to end; the next process repeats the call."""
+        """Ask the function to end, so that the next process repeats the call."""
         self._given_up = True
         self.terminate()
         assert self._thread is not None
@@ -340,7 +343,7 @@ class _FunctionCall(Child):
             self.close()
 
     def close(self) -> None:
-        """Stop watching."""
+        """Release the resources of the call."""
         for end in self._ends:
             end.close()
 

@@ -1,6 +1,6 @@
 """HTTP/1.1 for a client of a metadata service: requests and answers as bytes; pure.
 
-`http.client` would cost the agent 6 MiB. Source: C-7.
+`http.client` would cost the agent 6 MiB of memory. Source: C-7.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from forewarn.agent.value import Value
 from forewarn.errors import CallerError, PeerError
 from forewarn.protocol.versions import EVENTS_PATH
 
-TYPE_CHECKING = False  # `typing` is too heavy for the agent
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from typing import Final
 
-HEAD_BYTES_MAX = 64 * 1024  # the limit of other clients for status line and headers
-BODY_BYTES_MAX = 4 * 1024 * 1024 + 64  # the longest document, and a newline
+HEAD_BYTES_MAX = 64 * 1024  # limit of status line and headers, the same as in other clients
+BODY_BYTES_MAX = 4 * 1024 * 1024 + 64  # length of the longest document, and a newline
 PORT = 80
-OWN_PARAMETERS = ("api-version", "wait", "incarnation")  # the client sets these itself
+OWN_PARAMETERS = ("api-version", "wait", "incarnation")  # query parameters that the client sets
 QUERY_CHARACTERS = frozenset(map(chr, range(0x21, 0x7F))) - set('"<>\\^`{|}#')
 AUTHORITY_CHARACTERS = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]%"
@@ -26,19 +26,21 @@ AUTHORITY_CHARACTERS = frozenset(
 
 
 class EndpointInvalid(CallerError, ValueError):
-    """An endpoint that is neither an http URL nor a Unix socket."""
+    """A malformed endpoint."""
 
     code = "endpoint-invalid"
     message = "{endpoint!r} is not an endpoint: {reason}."
-    advice = "Write http://ADDRESS[:PORT], its /metadata/scheduledevents, or unix:/PATH."
+    advice = (
+        "Write http://ADDRESS[:PORT], optionally with /metadata/scheduledevents, or unix:/PATH."
+    )
 
 
 class ResponseInvalid(PeerError):
-    """An answer that is not HTTP, is incomplete, or is far too long."""
+    """A malformed, incomplete or far too long HTTP answer."""
 
     code = "response-invalid"
     message = "The answer of the metadata service is unusable: {reason}."
-    advice = "Ask again; interrupted connections are known to happen."
+    advice = "Repeat the request, because connections are sometimes interrupted."
 
 
 class Endpoint(Value):
@@ -51,13 +53,13 @@ class Endpoint(Value):
     query: Final[str]
 
     def __init__(self, host: str, port: int = PORT, *, path: str = "", query: str = "") -> None:
-        """Set an address and port, or with `path` a Unix socket.
+        """Set the address and port, or with `path` a Unix socket.
 
         Args:
             host: The address.
             port: The port.
             path: The path of the Unix socket; empty for TCP.
-            query: Parameters that every request has besides the client's own, such as `vm=NAME`.
+            query: Additional parameters of every request, such as `vm=NAME`.
         """
         self.host = host
         self.port = port
@@ -94,20 +96,21 @@ class HttpResponse(Value):
 
 
 def target_of(endpoint: str) -> Endpoint:
-    """Return the endpoint in a base address or a full address.
+    """Parse a base address or a full address.
 
-    The client sets some parameters of a full address
-    (`/metadata/scheduledevents?api-version=V&vm=NAME`) itself and ignores them here; the others go
-    into every request.
+    A full address ends in `/metadata/scheduledevents?api-version=V&vm=NAME`. Parameters that the
+    client sets, such as `api-version`, are ignored. The other parameters are added to every
+    request.
 
     Raises:
-        EndpointInvalid: the address is malformed; https is refused, since no such service offers
-            it.
+        EndpointInvalid: the address is malformed, or uses https, which no metadata service offers.
     """
     scheme, _, rest = endpoint.partition(":")
     if scheme == "unix" and rest.startswith("/"):
         if sys.platform == "win32":
-            raise EndpointInvalid(endpoint=endpoint, reason="Python on Windows has no Unix sockets")
+            raise EndpointInvalid(
+                endpoint=endpoint, reason="Python on Windows does not support Unix sockets"
+            )
         return Endpoint("localhost", path="/" + rest.lstrip("/"))
     if scheme != "http" or not rest.startswith("//"):
         raise EndpointInvalid(endpoint=endpoint, reason="it must begin with http:// or unix:/")
@@ -151,21 +154,21 @@ def request_bytes(
 
 
 class ResponseReader:
-    """Assembles the bytes of one answer, in whatever pieces they arrive."""
+    """Parses one answer from successive pieces of received bytes."""
 
     def __init__(self, method: str = "GET") -> None:
-        """Expect the answer to a request with this method."""
+        """Prepare to parse the answer to a request with this method."""
         self._method = method
         self._bytes = bytearray()
-        self._at = 0  # the bytes before this index were read
-        self._searched = 0  # earlier bytes do not contain the end of the current part
+        self._at = 0  # index of the first unread byte
+        self._searched = 0  # index from which to search the end of the current part
         self._head: tuple[int, dict[str, str]] | None = None
-        self._chunk = -1  # bytes of the current chunk; -1: its size comes next
+        self._chunk = -1  # bytes of the current chunk; -1: before the chunk's size
         self._chunks = bytearray()
         self.answer: HttpResponse | None = None
-        """The answer, once complete."""
+        """The answer; None until complete."""
         self.keeps = False
-        """Whether the connection can be used for another request, once the answer is complete."""
+        """Whether the connection can be used for another request after the complete answer."""
 
     @property
     def begun(self) -> bool:
@@ -173,7 +176,7 @@ class ResponseReader:
         return self._head is not None or bool(self._bytes)
 
     def feed(self, data: bytes) -> bool:
-        """Process received bytes, or none if the peer has closed; return whether all have arrived.
+        """Process received bytes (empty: end of input); return whether the answer is complete.
 
         Raises:
             ResponseInvalid: the answer is malformed.
@@ -188,7 +191,7 @@ class ResponseReader:
             )
         status, headers = self._head
         body = self._body(status, headers, closed=not data)
-        if len(self._bytes) > BODY_BYTES_MAX:  # including the framing of chunks
+        if len(self._bytes) > BODY_BYTES_MAX:  # the limit includes the framing of chunks
             raise ResponseInvalid(reason=f"it is longer than {BODY_BYTES_MAX} bytes")
         if body is None:
             if not data:
@@ -202,7 +205,7 @@ class ResponseReader:
         return True
 
     def _read_head(self) -> bool:
-        while True:  # each round removes a 1xx answer, after which the real one follows
+        while True:  # bounded: each round removes a 1xx answer, which precedes the final answer
             end = self._find(b"\r\n\r\n")
             if end < 0:
                 if len(self._bytes) > HEAD_BYTES_MAX:
@@ -216,9 +219,9 @@ class ResponseReader:
                 return True
 
     def _find(self, end: bytes) -> int:
-        """Return the index of the next end marker, or -1.
+        """Return the index of the next marker `end`, or -1.
 
-        Reads each byte once, in whatever pieces the answer arrives: O(new bytes).
+        Searches each byte once: O(new bytes).
         """
         place = self._bytes.find(end, max(self._at, self._searched - len(end) + 1))
         self._searched = place if place >= 0 else len(self._bytes)
@@ -247,7 +250,7 @@ class ResponseReader:
         return bytes(self._bytes[:length]) if len(self._bytes) >= length else None
 
     def _read_chunks(self) -> bytes | None:
-        """Process the complete chunks; return all of them joined, once the last has arrived."""
+        """Process the complete chunks; return the joined chunks after the last."""
         while self._chunk:
             if self._chunk < 0:
                 end = self._find(b"\r\n")
