@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _PRINCIPAL = Text(PRINCIPAL_LENGTH_MAX, r"[^\x00-\x20]+", "a name without spaces")
 _ROLE = Choice({role.value: role for role in Role})
-_OWNER = Field("owner", Text(), "Only for this owner's VMs (default: the whole fleet).")
+_OWNER = Field("owner", Text(), "Owner whose VMs the role covers (default: the whole fleet).")
 _BINDING_FORM = Form(
     "BindingForm",
     "A role binding: principal, role and owner.",
@@ -57,7 +57,10 @@ _TOKEN_FORM = Form(
     "A token's holder and role.",
     (
         Field(
-            "principal", NAME, "Principal that holds the token; history names it.", required=True
+            "principal",
+            NAME,
+            "Principal that uses the token; history names the principal.",
+            required=True,
         ),
         Field("role", _ROLE, "Which role.", required=True),
         _OWNER,
@@ -77,7 +80,7 @@ class _Binding:
 class _Token:
     token: AccessToken
     used_ms: int = 0
-    #: The secret that the holder sends; shown only once, on creation.
+    #: The token's secret, which the caller sends. Only the creation returns the secret.
     text: str = ""
 
 
@@ -95,7 +98,7 @@ _TOKEN_SHAPE: schemas.ObjectSchema[_Token] = schemas.ObjectSchema(
     "A bearer token.",
     (
         schemas.Member(
-            "id", schemas.TEXT, lambda t: t.token.id, "Not secret: it may appear in logs."
+            "id", schemas.TEXT, lambda t: t.token.id, "The token's id; logs may contain the id."
         ),
         schemas.Member("principal", schemas.TEXT, lambda t: t.token.principal),
         schemas.Member("role", schemas.words(Role), lambda t: t.token.role.value),
@@ -103,10 +106,16 @@ _TOKEN_SHAPE: schemas.ObjectSchema[_Token] = schemas.ObjectSchema(
         schemas.Member("created", schemas.TIME, lambda t: written(t.token.created_ms)),
         schemas.Member("expires", schemas.TIME, lambda t: written(t.token.expires_ms)),
         schemas.Member(
-            "used", schemas.TIME, lambda t: written(t.used_ms), "Accurate to ten minutes."
+            "used",
+            schemas.TIME,
+            lambda t: written(t.used_ms),
+            "Time of the token's last use, accurate to ten minutes.",
         ),
         schemas.Member(
-            "token", schemas.TEXT, lambda t: t.text, "The secret; shown only once, on creation."
+            "token",
+            schemas.TEXT,
+            lambda t: t.text,
+            "The token's secret; only the creation returns the secret.",
         ),
     ),
 )
@@ -117,7 +126,8 @@ _WHOAMI: Schema = {
         "bindings": {"type": "array", "items": _BINDING.schema()},
         "can": {
             **schemas.TEXTS,
-            "description": "The operationIds that the caller may call, for some owner or all.",
+            "description": "The operationIds of the routes that the caller may call, at least "
+            "for some owner.",
         },
     },
     "required": ["principal", "bindings", "can"],
@@ -143,7 +153,7 @@ def _bindings_of(principal: Principal) -> list[_Binding]:
 
 
 async def _can_i(call: ApiCall) -> ApiResponse:
-    """Return whether the caller may call a route for the object in its path, if it names one."""
+    """Return whether the caller may call a route for the object that the route's path names."""
     method, path = call.query["method"].upper(), call.query["target"]
     route, name = _route_of(method, path)
     permission = TABLE.get(route, Permission.ADMINISTER)
@@ -157,7 +167,7 @@ async def _can_i(call: ApiCall) -> ApiResponse:
 
 
 def _route_of(method: str, path: str) -> tuple[str, str]:
-    """Return the route template that matches a path, and the name in the path; empty: no name."""
+    """Return the route template that matches a path, and the name in the path or ""."""
     for row in TABLE:
         of, _, pattern = row.partition(" ")
         if of == method and (names := match_path(pattern, path)) is not None:
@@ -226,7 +236,7 @@ async def _revoke_token(call: ApiCall) -> ApiResponse:
 
 
 def routes(every: Callable[[], Iterable[Route]]) -> tuple[Route, ...]:
-    """Return the routes of access; `every` returns all routes of the API."""
+    """Return the access routes. The function `every` returns all routes of the API."""
     whoami = Route(
         method="GET",
         path="/v1/whoami",
@@ -248,7 +258,7 @@ _ROUTES = (
         act=_can_i,
         query=(
             Field("method", Text(8), "Its method.", required=True),
-            Field("target", Text(512), "Its path, without a query.", required=True),
+            Field("target", Text(512), "Path of the call, without a query.", required=True),
         ),
         answer=_ALLOWED,
     ),
@@ -300,7 +310,7 @@ _ROUTES = (
         method="DELETE",
         path="/v1/access/tokens/{id}",
         name="revoke_token",
-        summary="Revoke a token; every process refuses it within seconds.",
+        summary="Revoke a token. Every process refuses the token within seconds.",
         act=_revoke_token,
         answer=None,
         status=204,

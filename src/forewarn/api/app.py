@@ -1,7 +1,7 @@
 """The operator API under `/v1`: an ASGI application over the control loop and the store.
 
-This module assembles the application: routes are in the modules `*_routes`, authentication in
-`auth`, requests and responses in `dispatch`.
+This module assembles the application. The modules `*_routes` define the routes, `auth`
+authenticates callers, and `dispatch` handles requests and responses.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ def build_app(
     """Return the operator API.
 
     Args:
-        loop: the control plane, which reads the live state, and changes it if this process is
-        active.
-        store: the store that history and ended work are read from.
-        settings: who may call, and how long an answer may take.
+        loop: the control plane, which reads the live state. In the active process it also changes
+        the state.
+        store: the store with history and ended work.
+        settings: the permitted callers, and the time limit of an answer.
         extra_routes: further routes, documented like the others.
-        forwarder: forwards a follower's calls to the active process; None: no forwarding.
+        forwarder: forwards a follower's calls to the active process; None in the active process.
 
     Raises:
         RouteUnlisted: a route has no row in the table of permissions.
@@ -159,7 +159,7 @@ class _Description:
                 method="GET",
                 path="/v1/docs",
                 name="get_docs",
-                summary="Read the OpenAPI document as a page, in a browser.",
+                summary="Read the OpenAPI document as an HTML page.",
                 act=self.answer_html,
                 answer=None,
                 gives=("text/html",),
@@ -183,7 +183,7 @@ def _stop(watch: HistoryWatch, overview: FleetWatch, forwarder: Forwarder | None
 
 
 def _pattern(paths: Sequence[str]) -> re.Pattern[str]:
-    """Return a pattern that matches these paths; a name in one matches any segment."""
+    """Return a pattern that matches these paths. A `{name}` in a path matches any segment."""
     return re.compile("|".join(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(each)) for each in paths))
 
 

@@ -22,7 +22,12 @@ AUDIT: schemas.ObjectSchema[AuditEntry] = schemas.ObjectSchema(
     "AuditRecord",
     "A change or a refusal of a call.",
     (
-        schemas.Member("sequence", schemas.WHOLE, lambda e: e.seq, "From 1, without gaps."),
+        schemas.Member(
+            "sequence",
+            schemas.WHOLE,
+            lambda e: e.seq,
+            "Number of the record: from 1, without gaps.",
+        ),
         schemas.Member("at_ms", schemas.WHOLE, lambda e: e.record.at_ms, "Since 1970, UTC."),
         schemas.Member("at", schemas.TIME, lambda e: written(e.record.at_ms)),
         schemas.Member("principal", schemas.TEXT, lambda e: e.record.principal),
@@ -36,7 +41,10 @@ AUDIT: schemas.ObjectSchema[AuditEntry] = schemas.ObjectSchema(
             "digest", schemas.TEXT, lambda e: e.digest, "Hash of this record and all earlier ones."
         ),
         schemas.Member(
-            "signature", schemas.TEXT, lambda e: e.signature, "Signature; empty without a key."
+            "signature",
+            schemas.TEXT,
+            lambda e: e.signature,
+            "Signature of the record; empty if the service has no signing key.",
         ),
     ),
 )

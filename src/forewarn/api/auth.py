@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from forewarn.settings import OperatorSettings
     from forewarn.store import Store
 
-#: Number of addresses and host names cached as local or not.
+#: Maximum number of cached results of the checks for local addresses and host names.
 ADDRESSES_REMEMBERED = 256
 #: Characters of an unknown token that are recorded: the length of a token's id.
 TOKEN_SHOWN = 15
@@ -48,7 +48,7 @@ TOKEN_SHOWN = 15
 USE_WRITTEN_MS = 600_000
 #: The built-in user of local callers in an emulator.
 LOCAL = "local"
-#: Member of `scope["state"]`: a function that returns whether the caller may still call.
+#: Member of `scope["state"]`: a function that checks whether the caller is still permitted.
 STILL = "still"
 #: Cookie with the issuer's token of a browser that has signed in.
 SESSION = "forewarn"
@@ -56,9 +56,9 @@ SESSION = "forewarn"
 SECURE = "__Host-"
 #: Response header with the time of the service's clock.
 TIME_HEADER = b"forewarn-time"
-#: Headers of an answer to a known caller: the last commit that it reflects, and how long ago, in
-#: ms, that was the newest. A read that sends the first header is answered from this commit on.
-#: Source: H-4.
+#: Headers of an answer to a known caller: the last commit in the answer, and the time in ms since
+#: that commit was known to be the newest. A read with the first header requires at least that
+#: commit. Source: H-4.
 GENERATION_HEADER, AGE_HEADER = b"forewarn-generation", b"forewarn-age-ms"
 
 
@@ -69,8 +69,8 @@ class TokenMissing(CallerError):
     status = 401
     message = "The operator API requires a bearer token."
     advice = (
-        "Set FOREWARN_TOKEN, or send `Authorization: Bearer TOKEN`. On the service's machine root"
-        " needs none at its Unix socket: --server unix:/run/forewarn/operator.sock."
+        "Set FOREWARN_TOKEN, or send `Authorization: Bearer TOKEN`. On the service's machine, "
+        "root needs no token at the Unix socket: --server unix:/run/forewarn/operator.sock."
     )
 
 
@@ -84,12 +84,12 @@ class HostRefused(CallerError):
 
 
 class CrossSite(CallerError):
-    """A browser sent the call on behalf of another site's page."""
+    """A browser sent the call for a page of another site."""
 
     code = "cross-site"
     status = 403
     message = "The operator API accepts no calls from pages of {origin!r}."
-    advice = "Call it from its own pages, or from programs."
+    advice = "Call the operator API from its own pages, or from programs."
 
 
 class NotPermitted(CallerError):
@@ -102,16 +102,18 @@ class NotPermitted(CallerError):
 
 
 class ActiveAsked(CallerError):
-    """A follower cannot forward the credentials of a change."""
+    """A follower cannot forward a change, because the caller has no token."""
 
     code = "active-asked"
     status = 421
-    message = "This process follows; it cannot hand on the call of {principal}, who has no token."
-    advice = "Send it to the active process ({url}), or use a token. Nothing was changed."
+    message = (
+        "This process is a follower and cannot forward the call of {principal} without a token."
+    )
+    advice = "Send the call to the active process ({url}), or use a token. Nothing was changed."
 
 
 class Principals:
-    """Identifies callers by token, certificate, user at a Unix socket, or emulator."""
+    """Identifies callers by token, certificate or Unix user, and callers of an emulator."""
 
     def __init__(
         self,
@@ -122,14 +124,14 @@ class Principals:
         settings: OperatorSettings,
         oidc: Oidc | None = None,
     ) -> None:
-        """Use the bindings and tokens of the control plane, and logins of an issuer."""
+        """Use the control plane's role bindings and tokens, and the issuer's logins."""
         self.loop = loop
         self._store = store
         self.clock = clock
         self._oidc = oidc
         self.open_on_loopback = settings.open_on_loopback
         self._refused = RefusedTokens(settings.max_refused_tokens, clock.now_ms)
-        #: Time of the last write of a token's use, ms since the epoch UTC, by token id.
+        #: Token id -> when its last use was last stored, ms since the epoch UTC.
         self._used_ms: dict[str, int] = {}
 
     def by_token(self, given: str, address: str) -> AccessToken:
@@ -170,7 +172,7 @@ class Principals:
         return login
 
     async def by_session(self, token: str) -> Login | None:
-        """Return the login of a browser; None if it has expired, or cannot be checked now."""
+        """Return a browser's login; None if the login has expired or cannot be checked."""
         with contextlib.suppress(IssuerUnavailable):
             return await self._oidc.login(token) if self._oidc and token else None
         return None
@@ -183,12 +185,12 @@ class Principals:
         return Principal(login.name, tuple(sorted(bindings)))
 
     def is_signed_in(self, login: Login, principal: Principal) -> bool:
-        """Whether a login is still valid and has the same bindings."""
+        """Return whether a login is still valid and its principal has the same bindings."""
         current = self._oidc is not None and self._oidc.is_current(login)
         return current and self.principal_of(login) == principal
 
     def by_given_out(self, token_id: str, given: str, address: str) -> AccessToken:
-        """Return the token that the call's access token was issued for, or the call's own token.
+        """Return the sent operator token, or the one for which an access token was issued.
 
         Raises:
             TokenWrong, TooManyRefused: the token is not valid.
@@ -206,11 +208,11 @@ class Principals:
         return principal.bindings == BUILT_IN or self.loop.principal(principal.name) == principal
 
     def _write_use(self, token_id: str, now_ms: int) -> None:
-        with contextlib.suppress(ForewarnError):  # not used for access
+        with contextlib.suppress(ForewarnError):
             self._store.note_use(token_id, now_ms)
 
     def by_certificate(self, names: Sequence[str]) -> Principal:
-        """Return the principal of a certificate: its first name with bindings, else its first."""
+        """Return a certificate's principal: the first name with bindings, or the first name."""
         principals = [self.loop.principal(name) for name in names]
         return next((each for each in principals if each.bindings), principals[0])
 
@@ -230,8 +232,8 @@ class Principals:
 class Authenticator:
     """Authenticates callers and adds the service's time to every response.
 
-    `scope["state"]` holds the principal (None for callers of public routes) and the actor as
-    history names it, `operator NAME at ADDRESS`.
+    `scope["state"]` contains the principal (None for callers of public routes) and the actor for
+    history, `operator NAME at ADDRESS`.
     """
 
     def __init__(
@@ -249,7 +251,7 @@ class Authenticator:
             app: the guarded application.
             callers: identifies the caller.
             public: matches paths that need no token.
-            page: paths of the page's public files, which links open without a token.
+            page: paths of the page's files, which need no token.
             forwarder: forwards calls to the active process; None: this process is active.
         """
         self._app = app
@@ -345,8 +347,9 @@ class Authenticator:
 def session_of(scope: Scope) -> str:
     """Return the token in a browser's cookie; empty without a valid cookie.
 
-    A change counts only with the header `Origin`, which `check_site` has compared: browsers send it
-    with every change, so another site's page cannot use the cookie.
+    For a change, the cookie is valid only with the header `Origin`, which `check_site` has
+    compared. Browsers send `Origin` with every change, so another site's page cannot use the
+    cookie.
     """
     headers: dict[bytes, bytes] = dict(scope["headers"])
     if scope["method"] not in {"GET", "HEAD"} and not headers.get(b"origin"):
@@ -392,18 +395,18 @@ def _place(scope: Scope) -> str:
 
 
 def _is_loopback(scope: Scope) -> bool:
-    address = _address(scope)  # at a Unix socket the file's permissions say who may connect
+    address = _address(scope)  # file permissions restrict the callers of a Unix socket
     return not address or is_loopback_address(address)
 
 
 def names_loopback(host: str) -> bool:
-    """Whether the host in a `Host` header is local; an empty one is."""
+    """Return whether a `Host` header names a local host. An empty header counts as local."""
     return host in {"", "localhost"} or is_loopback_address(without_brackets(host))
 
 
 @lru_cache(ADDRESSES_REMEMBERED)
 def is_loopback_address(text: str) -> bool:
-    """Whether an address is this machine's own."""
+    """Return whether an address belongs to this machine."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

@@ -21,7 +21,7 @@ REQUEST_LENGTH_MAX = 256
 
 
 class CallAudit:
-    """Writes the audit record: in the transaction of a change, else after the response."""
+    """Writes the audit record of a call, in the transaction of a change or after the response."""
 
     def __init__(self, loop: ReadableControl, record: CallRecord) -> None:
         """Start without a record."""
@@ -31,7 +31,7 @@ class CallAudit:
         self.written = False
 
     def name_objects(self, form: Values) -> None:
-        """Set the object of the call, if its body names it."""
+        """Set the objects of the call from its body."""
         named = form.get("targets") or form.get("hosts") or form.get("principal")
         if named:
             text = named if isinstance(named, str) else ", ".join(map(str, named))
@@ -49,9 +49,7 @@ class CallAudit:
     ) -> None:
         """Write the record unless the change's transaction wrote it."""
         method = self.record.request.partition(" ")[0]
-        changes = (
-            method not in SAFE and self.record.principal
-        )  # driver reports are recorded in history
+        changes = method not in SAFE and self.record.principal  # history records driver reports
         if isinstance(error, ForewarnError):
             if changes or isinstance(error, NotPermitted):
                 self._loop.audit(replace(self.record, outcome=error.code))
@@ -60,7 +58,7 @@ class CallAudit:
 
 
 def call_record(now_ms: int, principal: str, address: str, *, method: str, path: str) -> CallRecord:
-    """Return the audit record of a call; its object is the one named in the path."""
+    """Return the audit record of a call; the path names the object."""
     request = f"{method} {path}"[:REQUEST_LENGTH_MAX]
     named = path.split("/")[3:4] or [""]
     return CallRecord(now_ms, principal, address, request, named[0][:REQUEST_LENGTH_MAX])

@@ -1,4 +1,4 @@
-"""Routes of two-person confirmation: calls that wait, and their confirmation. Source: P-8."""
+"""Routes of two-person confirmation: list, confirm or withdraw waiting calls. Source: P-8."""
 
 from __future__ import annotations
 
@@ -30,9 +30,12 @@ class ConfirmationAwaited(CallerError):
 
     code = "confirmation-awaited"
     status = 409
-    message = "This waits for another operator to confirm {id} until {until}; nothing is done yet."
+    message = (
+        "The call waits until {until} for another operator to confirm {id}; nothing is done yet."
+    )
     advice = (
-        "Ask another operator to confirm it: `forewarn confirmation confirm {id}`, or on the page."
+        "Ask another operator to run `forewarn confirmation confirm {id}`, or to confirm on the "
+        "page."
     )
 
 
@@ -42,7 +45,9 @@ _CONFIRMATION: schemas.ObjectSchema[Confirmation] = schemas.ObjectSchema(
     (
         schemas.Member("id", schemas.TEXT, lambda c: c.id),
         schemas.Member("principal", schemas.TEXT, lambda c: c.principal, "The caller."),
-        schemas.Member("request", schemas.TEXT, lambda c: c.request, "Its method and path."),
+        schemas.Member(
+            "request", schemas.TEXT, lambda c: c.request, "Method and path of the call."
+        ),
         schemas.Member("body", schemas.TEXT, lambda c: c.body),
         schemas.Member("asked", schemas.TIME, lambda c: written(c.asked_ms)),
         schemas.Member("expires", schemas.TIME, lambda c: written(c.expires_ms)),
@@ -51,7 +56,7 @@ _CONFIRMATION: schemas.ObjectSchema[Confirmation] = schemas.ObjectSchema(
 
 
 async def keep_for_confirmation(call: ApiCall, request: str) -> ApiResponse:
-    """Store a call until it is confirmed, and answer its caller."""
+    """Store a call until a second principal confirms it, and return the answer for its caller."""
     asked = Confirmation(
         0,
         principal=call.principal.name,
@@ -102,7 +107,7 @@ async def _drop(call: ApiCall) -> ApiResponse:
 
 
 async def _confirm(every: Callable[[], Iterable[Route]], call: ApiCall) -> ApiResponse:
-    """Execute a stored call in the same step that removes it."""
+    """Execute a stored call and remove it from the store in the same transaction."""
     kept = await _kept(call)
     route, names = _target(every(), kept.request)
     body = kept.body.encode()
@@ -135,7 +140,7 @@ def routes(every: Callable[[], Iterable[Route]]) -> tuple[Route, ...]:
             method="GET",
             path="/v1/confirmations",
             name="list_confirmations",
-            summary="List calls that wait for a second operator's confirmation.",
+            summary="List the calls that wait for confirmation by a second operator.",
             act=_list,
             answer=list_page_schema("confirmations", _CONFIRMATION.schema()),
         ),
@@ -143,7 +148,7 @@ def routes(every: Callable[[], Iterable[Route]]) -> tuple[Route, ...]:
             method="GET",
             path="/v1/confirmations/{id}",
             name="show_confirmation",
-            summary="Show a call that waits for a second operator's confirmation.",
+            summary="Show a call that waits for confirmation by a second operator.",
             act=_show,
             answer=_CONFIRMATION.schema(),
         ),
@@ -151,7 +156,7 @@ def routes(every: Callable[[], Iterable[Route]]) -> tuple[Route, ...]:
             method="DELETE",
             path="/v1/confirmations/{id}",
             name="drop_confirmation",
-            summary="Withdraw your own call that waits, or refuse another operator's.",
+            summary="Withdraw your own waiting call, or refuse another operator's waiting call.",
             act=_drop,
             answer=None,
             status=204,

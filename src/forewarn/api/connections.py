@@ -1,7 +1,8 @@
-"""Connections of the operator API, with limits on size and on the time a request may take.
+"""Connections of the operator API, with limits on the size and duration of a request.
 
-uvicorn's protocol limits neither the size of a head nor the time a request takes to arrive. When
-the table is full, connections that have not sent an authenticated request are closed first.
+uvicorn's protocol limits neither the size of a request's head nor the time until a request is
+complete. When the table of connections is full, the server first closes connections without an
+authenticated request.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
 #: Largest head of a request, in bytes: the URL, which may name 400 records, and headers.
 HEAD_BYTES_MAX = 80 * 1024
-#: Largest read from a socket, in bytes: of asyncio and of uvloop.
+#: Largest read of asyncio and of uvloop from a socket, in bytes.
 READ_BYTES_MAX = 256 * 1024
-#: Headers of one request; browsers send about twenty.
+#: Maximum number of headers of one request; browsers send about twenty.
 HEADERS_MAX = 100
-#: Requests sent ahead of their answers on one connection.
+#: Maximum number of pipelined requests on one connection.
 PIPELINE_MAX = 16
 #: Headers with a caller's credentials.
 CREDENTIALS = frozenset({b"authorization", b"cookie"})
@@ -33,14 +34,14 @@ CREDENTIALS = frozenset({b"authorization", b"cookie"})
 SAFE = frozenset({"GET", "HEAD"})
 #: Member of `scope["state"]`: a function that marks the connection as authenticated.
 ADMIT = "admit"
-#: Member with the names in the caller's certificate, `dns:NAME` and URIs.
+#: Member of `scope["state"]`: the names in the caller's certificate, `dns:NAME` and URIs.
 NAMES = "names"
-#: Member with the user id of a Unix socket's peer.
+#: Member of `scope["state"]`: the user id of a Unix socket's peer.
 USER = "user"
 
 
 class ApiHeadTooLarge(Exception):
-    """A head above its limits, which stops the parser with status 400."""
+    """The head of a request exceeds its limits; the server answers with status 400."""
 
 
 class ApiConnection(HttpProtocol):
@@ -49,12 +50,12 @@ class ApiConnection(HttpProtocol):
     def __init__(
         self, server: EmbeddedServer, tracked: TrackedConnection, request_timeout_s: float
     ) -> None:
-        """Serve one connection, which a table counts."""
+        """Serve one connection of a connection table."""
         super().__init__(server)
         self._tracked = tracked
         self._request_timeout_s = request_timeout_s
         self._head_bytes = 0
-        #: Bytes since the last complete part of a request; below 0 for the rest of a read.
+        #: Bytes since the last complete part of a request; negative until the next read.
         self._unparsed = 0
         self._in_body = False
         self._late: asyncio.TimerHandle | None = None
@@ -82,7 +83,7 @@ class ApiConnection(HttpProtocol):
             self._expect()
         super().data_received(data)
         self._unparsed += len(data)
-        if self._unparsed > HEAD_BYTES_MAX:  # a single header or trailer without an end
+        if self._unparsed > HEAD_BYTES_MAX:  # an endless header or trailer
             self.transport.abort()
 
     def on_message_begin(self) -> None:
@@ -135,7 +136,7 @@ class ApiConnection(HttpProtocol):
         self._unset_late()
 
     def answered(self) -> None:
-        """Mark the connection as idle, so that it may be closed in favour of others."""
+        """Mark the connection as idle, so that the table may close it."""
         if not self.queued_count():
             self._tracked.expose()
 
@@ -144,7 +145,7 @@ class ApiConnection(HttpProtocol):
         self._unset_late()
 
     def _progress(self) -> None:
-        """Reset the byte count after a complete part; counting resumes with the next chunk."""
+        """Reset the byte count after a complete part of a request; the next read counts again."""
         self._unparsed = -READ_BYTES_MAX
 
     def _grow(self, count: int) -> None:
@@ -163,23 +164,23 @@ class ApiConnection(HttpProtocol):
             self._late = None
 
     def _cut_late(self) -> None:
-        """Close the connection if its request is incomplete; waiting for a response is allowed."""
+        """Close the connection if its request is incomplete."""
         self._late = None
-        if self.is_reading_paused():  # the server itself has paused reading
+        if self.is_reading_paused():  # the server has paused reading
             self._expect()
             return
         self.transport.abort()
 
 
 def _names_of(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return the names in a verified certificate, as principals are named. Source: P-6."""
+    """Return the names in a verified certificate, in the form of principals' names. Source: P-6."""
     known = {"DNS": "dns:{}", "URI": "{}"}
     pairs = (certificate or {}).get("subjectAltName", ())
     return tuple(
         known[kind].format(name)
         for kind, name in pairs
         if kind == "DNS"
-        or (kind == "URI" and "://" in name)  # names like `user:root` are reserved for users
+        or (kind == "URI" and "://" in name)  # the prefix `user:` is reserved for Unix users
     )
 
 

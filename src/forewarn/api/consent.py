@@ -1,4 +1,4 @@
-"""Which groups listen for events, and how each has answered its events."""
+"""Finds the groups that listen for events, and their answers to events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 _NOT_ASKED = "not-asked"
 _STATES: Schema = {"type": "string", "enum": ["waiting", "approved", "started", _NOT_ASKED]}
-POLLED_MEANING = "Its last poll, to the minute; null: Scheduled Events is not enabled for it."
+POLLED_MEANING = (
+    "Last poll of the group, to the minute; null: Scheduled Events is not enabled for the group."
+)
 
 
 @value
@@ -31,7 +33,7 @@ class GroupAnswer:
     event: Event
     owner: str
     enrolment: Enrolment | None
-    #: VMs that have not approved it.
+    #: VMs that have not approved the event.
     missing: tuple[str, ...]
 
     @property
@@ -59,7 +61,8 @@ APPROVAL: ObjectSchema[GroupAnswer] = ObjectSchema(
             "missing",
             TEXTS,
             lambda a: list(a.missing),
-            "VMs that have not approved it; one approval is enough unless the group is strict.",
+            "VMs without an approval of the event. One approval is enough unless the group is "
+            "strict.",
         ),
         Member("not_before", TIME, lambda a: written(a.operation.notice.not_before_ms)),
         Member(
@@ -73,7 +76,7 @@ APPROVAL: ObjectSchema[GroupAnswer] = ObjectSchema(
 
 
 def approvals(view: StateView, maintenance: int, now_ms: int) -> list[GroupAnswer]:
-    """Return the answers to a maintenance's announced events; O(its working hosts)."""
+    """Return the groups' answers to a maintenance's announced events; O(working hosts)."""
     return list(_approvals(view, maintenance, now_ms))
 
 
@@ -89,7 +92,7 @@ def _approvals(view: StateView, maintenance: int, now_ms: int) -> Iterator[Group
 
 
 def unasked_groups(view: StateView, hosts: Iterable[str]) -> list[str]:
-    """Return the groups with VMs on these hosts that do not listen, sorted; O(VMs)."""
+    """Return the groups on these hosts that do not listen for events, sorted; O(VMs)."""
     topology = view.state.topology
     groups = {topology.vms[vm].group for host in hosts for vm in topology.vms_on(host)}
     return sorted(group for group in groups if group not in view.state.enrolments)

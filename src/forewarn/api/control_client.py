@@ -1,7 +1,7 @@
 """The routes' client of the running service; every call has a deadline.
 
-A hanging database blocks the control plane and the threads that read the store; the deadline
-keeps callers from waiting for it forever.
+A hanging database blocks the control plane and the threads that read the store. The deadline ends a
+caller's wait for the database.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Long computations at a time: files parsed, pages encoded, exports.
+#: Maximum number of parallel long computations, such as parsing files and encoding pages.
 COMPUTING_MAX = 2
 
 
@@ -59,16 +59,19 @@ class AnswerOverdue(OurError):
     code = "answer-overdue"
     status = 503
     message = "The service has not answered within {seconds:g} s; nothing was done."
-    advice = "Check that its database runs and answers (`/v1/health`), then try again."
+    advice = "Check that the service's database answers (`/v1/health`), then try again."
 
 
 class CallResultUnknown(OurError):
-    """The caller's wait has ended, but the change may still be executed."""
+    """The caller's wait has ended, but the service may still execute the change."""
 
     code = "outcome-unknown"
     status = 503
-    message = "The change was begun, but {reason} before it was complete; it may still complete."
-    advice = "Check whether it is complete (`forewarn history`) before you try again."
+    message = (
+        "The change was started, but {reason} before the end of the change, which may still "
+        "complete."
+    )
+    advice = "Check `forewarn history` for the change before you try again."
 
 
 class ConfirmationNeeded(CallerError):
@@ -76,8 +79,8 @@ class ConfirmationNeeded(CallerError):
 
     code = "confirmation-needed"
     status = 409
-    message = "The policy requires a second operator to confirm this."
-    advice = "Request it through the operator API, the page or `forewarn`; nothing was done."
+    message = "The policy requires a second operator to confirm this call."
+    advice = "Send the call through the operator API, the page or `forewarn`. Nothing was done."
 
 
 @value
@@ -98,13 +101,13 @@ class ControlClient:
     tail: HistoryWatch
     #: The fleet overview.
     overview: FleetWatch
-    #: Longest time to an answer, in seconds.
+    #: Time limit of an answer, in seconds.
     answer_timeout_s: float
     #: Largest topology accepted, in bytes.
     max_topology_bytes: int = 4 * 1024 * 1024
     #: Forwards calls to the active process; None: this process is active.
     forwarder: Forwarder | None = None
-    #: Sorted names, for lists.
+    #: Sorted names of hosts, groups and VMs, for lists.
     index: FleetIndex = field(default_factory=FleetIndex)
     #: Owners whose VMs are visible; None: all.
     owners: frozenset[str] | None = None
@@ -112,14 +115,14 @@ class ControlClient:
     call: CallAudit | None = None
     #: Set while a stored call is executed after its confirmation.
     confirming: Confirming | None = None
-    #: Unanswered calls with an Idempotency-Key, by principal and key.
+    #: Running calls with an Idempotency-Key, by principal and key.
     in_flight: set[tuple[str, str]] = field(default_factory=set)
     #: Threads for long computations.
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(COMPUTING_MAX))
 
     @property
     def writer(self) -> ControlEngine:
-        """The control plane of the active process; a follower forwards changes before using it."""
+        """The active process's control plane. A follower forwards changes and does not use it."""
         assert isinstance(self.loop, ControlEngine), self.loop
         return self.loop
 
@@ -128,9 +131,9 @@ class ControlClient:
         return replace(self, call=call)
 
     def within(self, owners: frozenset[str] | None) -> ControlClient:
-        """Return a client restricted to these owners; None: everything.
+        """Return a client restricted to these owners; None: no restriction.
 
-        Routes read a state from which everything else is absent. P-3.
+        Routes read a state without the other owners' records. Source: P-3.
         """
         if owners is None:
             return self
@@ -139,10 +142,10 @@ class ControlClient:
     async def read(self, query: Callable[[StateView], T]) -> T:
         """Return the result of a query on the state as of the last commit.
 
-        It reads the readers' copy, so that the writer continues meanwhile.
+        The query runs on a copy for readers, so that the writer continues meanwhile.
 
         Raises:
-            AnswerOverdue: there was no answer in time.
+            AnswerOverdue: no answer arrived in time.
             Stopping: the service ends.
         """
         owners = self.owners
@@ -153,11 +156,11 @@ class ControlClient:
         )
 
     async def see_writer(self) -> None:
-        """Wait until the control plane has processed everything queued before; raises as `read`."""
+        """Wait until the control plane has processed all queued work; raises as `read`."""
         await self._awaited(self.loop.read(lambda _: None))
 
     async def why(self, number: int) -> tuple[Blocker, ...]:
-        """Return everything a live operation waits for; raises as `read`."""
+        """Return all blockers of a live operation; raises as `read`."""
         waiting = await self._awaited(self.loop.why(number))
         if self.owners is None:
             return waiting
@@ -166,18 +169,17 @@ class ControlClient:
     async def fleet(self) -> Topology:
         """Return the fleet as of the last commit, for any thread; raises as `read`.
 
-        Costs nothing; the next change copies the fleet if a caller still holds it.
+        The call costs O(1). The next change copies the fleet if a caller still uses it.
         """
         return await self.read(StateView.fleet)
 
     async def compute(self, work: Callable[[], T]) -> T:
-        """Run a long computation off the event loop; it is abandoned when the caller leaves.
+        """Run a long computation on a thread, and abandon it when the caller disconnects.
 
-        Few run at a time, so that they neither take the processor from polls nor keep the threads
-        that read the store.
+        Few computations run at a time, so that polls get the processor and the store gets threads.
 
         Raises:
-            AnswerOverdue: it took too long.
+            AnswerOverdue: the computation took too long.
             Stopping: the service ends.
         """
         here = asyncio.get_running_loop()
@@ -188,14 +190,14 @@ class ControlClient:
             gone.set()
 
     async def submit(self, stimulus: SingleStimulus, actor: str) -> Committed:
-        """Send a stimulus to the control plane; return once it is durable and published.
+        """Send a stimulus to the control plane; return once its change is durable and published.
 
-        Waits for a metadata node that does not confirm as long as the policy says. Source: M-4.
+        The policy limits the wait for a metadata node that does not confirm. Source: M-4.
 
         Raises:
-            AnswerOverdue, Stopping: it was not started and will not be.
-            CallResultUnknown: it was started and may still complete.
-            ConfirmationNeeded: a second principal must confirm it first.
+            AnswerOverdue, Stopping: the change was not and will not be started.
+            CallResultUnknown: the change was started and may still complete.
+            ConfirmationNeeded: a second principal must first confirm the change.
         """
         confirmed: Confirmed | None = None
         if self.owners is not None:
@@ -219,7 +221,7 @@ class ControlClient:
         return replace(committed, operations=tuple(shown), changes=None, maintenance=None)
 
     async def look_up(self, question: Callable[[Store], T]) -> T:
-        """Query the store, off the event loop.
+        """Query the store on a thread.
 
         Raises:
             AnswerOverdue: the store has not answered in time.
@@ -232,11 +234,11 @@ class ControlClient:
         return await self._awaited(here.run_in_executor(None, question, store))
 
     async def _awaited(self, asked: Future[T] | asyncio.Future[T], *, changes: bool = False) -> T:
-        """Return an answer in time, else raise its known state; cancel it if it has not started."""
+        """Return an answer; after the deadline, cancel work that has not started, and raise."""
         here = asyncio.get_running_loop()
         answer: asyncio.Future[T] = here.create_future()
-        # Nothing the request refers to may refer back to it: each call would leave a cycle
-        # for the garbage collector, whose rounds took 0.2 ms of every twelfth call.
+        # The request must not be part of a reference cycle: the garbage collector's runs would take
+        # 0.2 ms of every twelfth call.
         asked.add_done_callback(partial(_tell, here, answer))
         timer = here.call_later(self.answer_timeout_s, answer.cancel)
         try:
@@ -270,7 +272,7 @@ def _tell(
 def _settle(asked: Future[T] | asyncio.Future[T], answer: asyncio.Future[T]) -> None:
     if asked.cancelled():
         return
-    error = asked.exception()  # retrieved in any case, so that asyncio does not log an unused error
+    error = asked.exception()  # read the exception, so that asyncio does not log it as unused
     if answer.done():
         return
     if error is None:

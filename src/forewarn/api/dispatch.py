@@ -1,4 +1,4 @@
-"""Request dispatch: parsing, choice of the route by method, responses and errors as JSON."""
+"""Request dispatch: selects the route by method, parses requests, and encodes responses as JSON."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _App = TypeVar("_App", bound="ASGIApp")
 READ_BYTES_MAX = 16 * 1024
 #: Longest body of a call that waits for confirmation, in bytes.
 KEPT_BYTES_MAX = 256 * 1024
-#: Interval at which a read checks for the commit it requires, in seconds; maximum digits of the
+#: Interval in seconds at which a read checks for its required commit, and maximum digits of a
 #: commit number.
 REACH_S_MAX, REACH_LOOK_S, GENERATION_LENGTH_MAX = 2.0, 0.01, 18
 #: Headers that make a change conditional. Source: RFC 9110 13.1.
@@ -74,7 +74,7 @@ class BodyTooLarge(CallerError):
     code = "body-too-large"
     status = 413
     message = "The body is larger than {limit} bytes."
-    advice = "Send less at a time."
+    advice = "Send the data in several smaller requests."
 
 
 class MediaRefused(CallerError):
@@ -87,11 +87,13 @@ class MediaRefused(CallerError):
 
 
 class PreconditionUnsupported(CallerError):
-    """The change has a condition, which this API does not support."""
+    """The request for a change is conditional, which this API does not support."""
 
     code = "precondition-unsupported"
     status = 412
-    message = "The request has the header {header}; this API has no versions to compare."
+    message = (
+        "The request has the header {header}, but this API does not support conditional requests."
+    )
     advice = "Omit the header; `new=true` refuses to replace a record. Nothing was changed."
 
 
@@ -104,39 +106,42 @@ class QueryInvalid(CallerError):
 
 
 class StateOutdated(PeerError):
-    """This process has not renewed its lease for a term, so its state may be outdated."""
+    """This process has not renewed its lease in time, so its state may be outdated."""
 
     code = "state-outdated"
     status = 503
-    message = "This process has not reached its store for a term; its state may be outdated."
+    message = (
+        "This process has not reached its store for the term of a lease; its state may be outdated."
+    )
     advice = "Ask another control plane, or wait until the store answers: see GET /ready."
 
 
 class GenerationInvalid(CallerError):
-    """The header that requires a minimum commit is malformed."""
+    """The header `Forewarn-Generation`, which requires a minimum commit, is malformed."""
 
     code = "generation-invalid"
     message = "The header Forewarn-Generation must be a whole number, not {given!r}."
-    advice = "Send the value of an earlier answer, or omit the header."
+    advice = "Send the value from an earlier answer's header, or omit the header."
 
 
 class StateBehind(PeerError):
-    """A read requires a newer state than this process has."""
+    """A read requires a newer state than the state of this process."""
 
     code = "state-behind"
     status = 503
-    message = "This process is at commit {generation}, and the read requires {wanted}."
+    message = (
+        "This process has read up to commit {generation}, but the read requires commit {wanted}."
+    )
     advice = (
-        "Repeat it, or ask another control plane. Commit numbers of another store are not "
-        "comparable."
+        "Repeat the read, or ask another control plane. Use only commit numbers of the same store."
     )
 
 
 class Dispatch:
-    """All methods of one path; an ASGI application."""
+    """ASGI application for all methods of one path."""
 
     def __init__(self, control: ControlClient, routes: Iterable[Route]) -> None:
-        """Serve these routes, which share a path."""
+        """Serve these routes of one path."""
         self._control = control
         self._routes = {route.method: route for route in routes}
         self._allowed = sorted(self._routes)
@@ -152,7 +157,7 @@ class Dispatch:
             await response(scope, receive, send)
 
     def _refused(self, scope: Scope, error: ForewarnError) -> ASGIApp:
-        """Return the error, or forward the call: the active process may know newer permissions."""
+        """Return an error response, or forward the call if the permissions may be outdated."""
         forwarder = self._control.forwarder
         if isinstance(error, NotPermitted) and forwarder and forwarder.proves(scope):
             return forwarder
@@ -182,15 +187,16 @@ class Dispatch:
             control = control.within(owners).recording(audit)
             answer = await self._act(route, request, control, audit)
         if request.method in SAFE and not route.public and control.loop.lapsed():
-            raise StateOutdated  # this process was suspended meanwhile
+            raise StateOutdated  # the process may have been suspended
         return answer
 
     async def _check_fresh(self, request: Request) -> None:
-        """Refuse a read if this process may be outdated, or wait for the commit it requires.
+        """Refuse a read if this process may be outdated; wait for the read's required commit.
 
         Raises:
-            StateOutdated: this process may be behind for longer than a term.
-            StateBehind, GenerationInvalid: the required commit is not reached or malformed.
+            StateOutdated: the state may be older than the term of a lease.
+            StateBehind: the required commit did not arrive in time. GenerationInvalid: the number
+            of the required commit is malformed.
         """
         loop, here = self._control.loop, asyncio.get_running_loop()
         if loop.lapsed():
@@ -214,7 +220,7 @@ class Dispatch:
         if route.public:
             limit = PUBLIC_BYTES_MAX
         body = await read_body(request, limit) if route.method != "GET" else b""
-        if not body and route.method == "PUT":  # the policy replaces the whole record
+        if not body and route.method == "PUT":
             raise BodyUnreadable(reason="it is empty")
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         call = ApiCall(
@@ -247,7 +253,7 @@ class Dispatch:
 
 
 async def _acted(route: Route, call: ApiCall, audit: CallAudit) -> ApiResponse:
-    """Return a route's answer; store the call if a second principal must confirm it."""
+    """Return a route's answer. Store a call that a second principal must confirm."""
     try:
         return await route.act(call)
     except ConfirmationNeeded:
@@ -260,7 +266,7 @@ async def _acted(route: Route, call: ApiCall, audit: CallAudit) -> ApiResponse:
 async def answered(
     scope: Scope, answer: Awaitable[_App], refused: Callable[[ForewarnError], _App]
 ) -> _App | None:
-    """Return the response to a request, an error if it failed; None if the caller has left."""
+    """Return the response to a request, possibly an error; None if the caller has disconnected."""
     try:
         return await answer
     except ForewarnError as error:
@@ -303,17 +309,17 @@ async def refuse_path(request: Request, error: Exception) -> Response:
 
 
 async def while_waited_for(asked: Awaitable[ApiResponse], request: Request) -> ApiResponse:
-    """Return an answer, or cancel the work once the caller has left.
+    """Return an answer, or cancel the work if the caller disconnects.
 
     Raises:
-        ClientDisconnect: the caller has left.
+        ClientDisconnect: the caller has disconnected.
     """
     working = asyncio.ensure_future(asked)
     leaving = asyncio.ensure_future(left(request.receive))
     try:
         await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
-        working.cancel()  # the caller's own error describes the outcome best
+        working.cancel()
         return await working
     finally:
         leaving.cancel()

@@ -1,6 +1,6 @@
-"""The route on which webhook drivers' services report; the signature serves as the token.
+"""The route for reports of webhook drivers' services; a signature authenticates each report.
 
-The driver interprets the report, then the core acts on it.
+The driver interprets the report, and the core acts on it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from forewarn.drivers import Driver
 
-#: Header with the name of the driver that a report is for.
+#: Header with the name of the driver that receives the report.
 HEADER = "forewarn-driver"
 
 
@@ -33,7 +33,7 @@ class ReportUnwanted(CallerError):
 
 
 def routes(drivers: Mapping[str, Driver]) -> tuple[Route, ...]:
-    """Return the route of reports; drivers are looked up on each call."""
+    """Return the route of reports; each call looks up its driver."""
     return (
         Route(
             method="POST",

@@ -1,8 +1,8 @@
-"""A fleet at a glance: one letter for each host, counts for each rack, the live operations.
+"""The fleet overview: a letter for each host, counts for each rack, and live operations.
 
 The overview is a copy of the relevant state, updated from each commit's changes, so that readers
-never wait for the writer. A commit costs the records it touches; adding, removing or moving hosts
-costs the number of hosts, once for all changes of the moment.
+never wait for the writer. A commit costs O(its changed records). Adding, removing or moving hosts
+costs O(hosts), once for several commits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from forewarn.core.state import Changes
     from forewarn.core.topology import Host, Topology
 
-#: Activity of a host or VM by letter; the first that applies counts.
+#: Activity of a host or VM by letter; the first applicable letter counts.
 STATES: dict[str, str] = {
     "s": "stuck",
     "o": "overdue",
@@ -38,18 +38,18 @@ STATES: dict[str, str] = {
     "d": "degraded",
     "h": "quiet",
 }
-#: Most racks shown; beyond it neighbouring racks are combined.
+#: Maximum number of shown racks; a larger fleet combines neighbouring racks.
 RACKS_MAX = 1000
-#: Most hosts shown one by one; beyond it only racks are shown.
+#: Largest fleet whose hosts are shown individually; a larger fleet shows only racks.
 HOSTS_SHOWN_MAX = 250_000
-#: Live operations shown at first, the most urgent ones.
+#: Maximum number of live operations shown initially, the most urgent first.
 OPERATIONS_MAX = 200
-#: Most changed hosts named one by one; beyond it clients reload everything.
+#: Maximum number of changed hosts in a message; after more changes, clients reload everything.
 CHANGED_HOSTS_MAX = 5000
 
 #: The host label that names the rack.
 RACK = "rack"
-#: Sort key of a rack: zone, label, and without one the fault domain.
+#: Sort key of a rack: zone, label or "", fault domain.
 RackKey: TypeAlias = "tuple[str, tuple[tuple[int, str], ...], int]"
 
 _RANK = {letter: rank for rank, letter in enumerate(STATES)}
@@ -69,20 +69,20 @@ class Rack:
     """
 
     zone: str
-    #: Its name, and the last rack's name if racks are combined.
+    #: Name of the rack; for combined racks, the names of the first and last rack.
     first: str
     last: str
-    #: Hosts by their letters.
+    #: Number of hosts by letter.
     hosts: Counter[str] = field(default_factory=Counter)
-    #: Affected VMs, by their letters.
+    #: Number of affected VMs by letter.
     disturbed: Counter[str] = field(default_factory=Counter)
-    #: All its VMs.
+    #: Number of all VMs on the rack.
     vms: int = 0
 
 
 @dataclass(slots=True)
 class OverviewDifference:
-    """Changes since the last call."""
+    """Changes of the overview since the last call."""
 
     #: Whether hosts were added, removed or moved: clients must reload everything.
     laid_out: bool = False
@@ -115,7 +115,7 @@ class FleetOverview:
         self.events: dict[str, Event] = dict(events)
         self._on_host: Members[str] = Members()
         self._of_vm: Members[str] = Members()
-        #: Affected VMs, each with its rack and letter.
+        #: Affected VM -> its rack and letter.
         self._disturbed: dict[str, tuple[int, str]] = {}
         self._changed_hosts: set[int] = set()
         self._changed_racks: set[int] = set()
@@ -124,9 +124,10 @@ class FleetOverview:
         self._told_layout = 0
         self._place: dict[str, int] = {}
         self._rack_of: dict[str, int] = {}
-        #: The host under which an operation is counted in `_on_host`.
+        #: Operation -> the host that counts the operation in `_on_host`.
         self._seats: dict[int, str] = {}
-        #: Grows when hosts are added, removed or moved: places are valid within one layout.
+        #: Number of the layout; grows when hosts are added, removed or moved. A host's place is
+        #: valid within one layout.
         self.layout = 0
         self.names: list[str] = []
         self.states = bytearray()
@@ -174,7 +175,7 @@ class FleetOverview:
                 self._refresh_host(name)
 
     def settle(self) -> None:
-        """Rebuild the layout if hosts were added, removed or moved; then costs their number."""
+        """Rebuild the layout if hosts were added, removed or moved; O(hosts) for a rebuild."""
         if not self._laid_out:
             return
         self.layout += 1
@@ -200,7 +201,7 @@ class FleetOverview:
         fold = max(-(-len(racks) // RACKS_MAX), 1)
         zones = len({key[0] for key, _ in racks})
         if fold > 1 and zones < RACKS_MAX // 2:
-            fold = -(-len(racks) // (RACKS_MAX - zones))  # a zone's last rack may not be full
+            fold = -(-len(racks) // (RACKS_MAX - zones))  # the last rack of a zone may be smaller
         self.racks, self._rack_of = [], {}
         folded = 0
         for key, names in racks:
@@ -220,7 +221,7 @@ class FleetOverview:
         return _rack_key(self._hosts[name])
 
     def difference(self, operations_max: int = OPERATIONS_MAX) -> OverviewDifference:
-        """Return the changes since the last call; those beyond its limit stay for the next one."""
+        """Return the changes since the last call, up to a limit; the next call returns the rest."""
         layout, self._told_layout = self._told_layout, self.layout
         numbers = list(self._changed_operations)[:operations_max]
         changes = OverviewDifference(
@@ -250,9 +251,9 @@ class FleetOverview:
                 self._listening.add(group)
 
     def approvals(self, operation: Operation) -> tuple[int, int]:
-        """Return how many events are approved or started, and how many groups are asked.
+        """Return the number of approved or started events, and the number of asked groups.
 
-        Groups that do not listen are not asked, so their events count in neither. Source: B-2.
+        Both numbers exclude groups that do not listen for events. Source: B-2.
         """
         events = [self.events[each] for each in operation.events if each in self.events]
         events = [event for event in events if event.group in self._listening]
@@ -273,7 +274,7 @@ class FleetOverview:
         """Return the place of a host; None if the host is unknown."""
         return self._place.get(host)
 
-    # --- keeping it ---------------------------------------------------------------------------
+    # --- updates ------------------------------------------------------------------------------
 
     def _adopt_vms(self, changes: Changes, hosts: set[str]) -> None:
         for name, vm in changes.vms.items():
@@ -320,7 +321,7 @@ class FleetOverview:
             self._of_vm.discard(vm, operation.number)
 
     def _seat(self, operation: Operation) -> str:
-        """Count an operation on its host, or on its VM's host; return that host."""
+        """Count an operation on its host or its VM's host, and return this host."""
         host = operation.host
         if operation.of_vm:
             host = self._host_of.get(operation.target, host)
@@ -330,7 +331,7 @@ class FleetOverview:
         return host
 
     def _refresh_vm(self, name: str) -> set[str]:
-        """Count a VM where it is now; return the host whose letter may have changed."""
+        """Count a VM on its current host; return the host whose letter may have changed."""
         rack, letter = self._disturbed.pop(name, (-1, ""))
         if letter:
             self.racks[rack].disturbed[letter] -= 1
@@ -391,7 +392,7 @@ def _first(letters: Iterable[str]) -> str:
 
 
 def _urgency(operation: Operation) -> tuple[int, int, int]:
-    """Order by state, then by when it began or may begin."""
+    """Return the sort key of an operation: state, then actual or earliest start."""
     if operation.state is OperationState.RUNNING:
         return 0, operation.execution.started_ms or 0, operation.number
     if operation.state is OperationState.ANNOUNCED:

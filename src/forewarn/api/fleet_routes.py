@@ -1,6 +1,6 @@
 """Routes of the fleet: hosts, groups, VMs, and whole topologies.
 
-`core/fleet_changes.py` decides what may change while work is under way.
+`core/fleet_changes.py` restricts changes of records that live work uses.
 """
 
 from __future__ import annotations
@@ -51,27 +51,34 @@ T = TypeVar("T")
 
 #: Records on one page of a list.
 LIST_MAX = 1000
-#: Most matches of a search for each kind.
+#: Maximum number of matches of a search for each kind of record.
 FOUND_MAX = 8
-#: Most names in one query: even the longest fit well within a URL of 64 KiB.
+#: Maximum number of names in one query; the longest names fit in a URL of 64 KiB.
 NAMES_MAX = 400
 
 _PAGE = (
-    Field("after", NAME, "Only names after this one."),
+    Field("after", NAME, "Only records whose names sort after this name."),
     Field("limit", Integer(1, LIST_MAX), f"Maximum number of entries (default: {LIST_MAX})."),
 )
 _OF_GROUPS = (
-    Field("enabled", Boolean(), "Only those with Scheduled Events (true), or without (false)."),
-    Field("host", ListOf(NAME, NAMES_MAX, 1), "Only with VMs on one of these hosts."),
+    Field(
+        "enabled",
+        Boolean(),
+        "Only groups with Scheduled Events enabled (true) or disabled (false).",
+    ),
+    Field("host", ListOf(NAME, NAMES_MAX, 1), "Only groups with VMs on one of these hosts."),
 )
-_NAMES = Field("name", ListOf(NAME, NAMES_MAX, 1), "Their names.", required=True)
+_NAMES = Field("name", ListOf(NAME, NAMES_MAX, 1), "Names of the records.", required=True)
 _NEW = Field("new", Boolean(), "Refuse to replace an existing record.")
 
 
 def routes() -> tuple[Route, ...]:
     """Return the routes of the fleet."""
-    zone = Field("zone", Text(), "Only in this zone.")
-    where = (Field("host", NAME, "Only on this host."), Field("group", NAME, "Only of this group."))
+    zone = Field("zone", Text(), "Only hosts in this zone.")
+    where = (
+        Field("host", NAME, "Only VMs on this host."),
+        Field("group", NAME, "Only VMs of this group."),
+    )
     return (
         *_routes_of("host", forms.HOST, schemas.HOST.schema(), filters=(zone, forms.SELECTOR)),
         *_routes_of("group", forms.GROUP, schemas.GROUP.schema(), filters=_OF_GROUPS),
@@ -80,7 +87,7 @@ def routes() -> tuple[Route, ...]:
     )
 
 
-#: Kinds of records as people write them.
+#: Kind of record -> the word in summaries.
 _WORDS = {"host": "host", "group": "group", "vm": "VM"}
 
 
@@ -155,7 +162,7 @@ class _Records:
         return ApiResponse(await call.control.compute(partial(self._page, call, fleet, enrolled)))
 
     def _page(self, call: ApiCall, topology: Topology, enrolled: Mapping[str, Enrolment]) -> bytes:
-        """Return one page, on a thread; O(the page and the hosts of a zone)."""
+        """Return one page of records; run on a thread. O(page + hosts of a zone)."""
         query = dict(call.query)
         hosts = query.pop("host", ()) if self.kind == "group" else ()
         for kind, names in (("host", hosts), *((each, (query.get(each),)) for each in _WHERE)):
@@ -189,7 +196,7 @@ class _Records:
     def _names(
         self, topology: Topology, wanted: Mapping[str, str], index: FleetIndex, after: str
     ) -> Iterable[str]:
-        """Return the names after a given one, in order, narrowed by an index where possible."""
+        """Return the names after `after`, in order; an index narrows the names if possible."""
         if "group" in wanted:
             return (name for name in topology.vms_in(wanted["group"]) if name > after)
         if "host" in wanted:
@@ -200,7 +207,7 @@ class _Records:
         return ApiResponse(await self._current(call))
 
     async def _current(self, call: ApiCall) -> dict[str, object]:
-        """Return one record as it is now, looked up on the writer's thread; O(1)."""
+        """Return the current record of a name; run on the writer's thread. O(1)."""
         kind, name = self.kind, call.path["name"]
         return await call.control.read(
             lambda view: _shown(
@@ -220,7 +227,10 @@ class _Records:
         return ApiResponse(await self._current(call), 201 if added else 200)
 
     async def _check_owned(self, call: ApiCall, change: ChangeTopology) -> None:
-        """Refuse an owner's change of a group beyond its approval settings. Source: P-2."""
+        """Refuse an owner's change of a group's fields other than the approval settings.
+
+        Source: P-2.
+        """
         (group,) = change.groups
         known = (await call.control.fleet()).groups.get(group.name)
         if known is None:
@@ -248,7 +258,7 @@ class _Records:
 
 
 async def _search(call: ApiCall) -> ApiResponse:
-    """Find names that begin with a text; O(number of matches)."""
+    """Return the names with a prefix; O(matches)."""
     fleet = await call.control.fleet()
     kinds = call.query.get("kind", ()) or tuple(_KINDS.values())
 
@@ -311,7 +321,7 @@ async def _export(call: ApiCall) -> ApiResponse:
 
 
 def _tried(view: StateView, change: ChangeTopology, call: ApiCall) -> Iterable[Entry]:
-    """Return the entries that a change would write, without writing; O(records touched)."""
+    """Return the history entries that a change would write; O(changed records)."""
     count = itertools.count()
     terms = Terms(view.policy, call.actor, lambda: f"DRY-RUN-{next(count)}")
     now_ms = call.control.clock.now_ms()
@@ -326,7 +336,7 @@ def _table(topology: Topology, kind: str) -> Mapping[str, object]:
 
 
 def _enrolments(view: StateView) -> dict[str, Enrolment]:
-    """Return the enrolments, as a copy for other threads; O(groups)."""
+    """Return a copy of the enrolments for other threads; O(groups)."""
     return dict(view.state.enrolments)
 
 
@@ -347,7 +357,7 @@ def _shown(
     return schemas.VM.of(schemas.Placed(vm, topology, enrolled.get(vm.group), poll_of, now_ms))
 
 
-#: Filters that name one record.
+#: Filters by the name of one record.
 _WHERE = ("host", "group")
 _NAMED = {
     "type": "array",
@@ -368,7 +378,7 @@ _TOPOLOGY = (
         act=_search,
         query=(
             Field("text", Text(), "Prefix of the name.", required=True),
-            Field("kind", ListOf(Choice(_KINDS), len(_KINDS), 1), "Only objects of these kinds."),
+            Field("kind", ListOf(Choice(_KINDS), len(_KINDS), 1), "Only records of these kinds."),
         ),
         answer={
             "type": "object",
@@ -397,11 +407,11 @@ _TOPOLOGY = (
         method="PUT",
         path="/v1/topology",
         name="apply_topology",
-        summary="Apply a topology, all of it or nothing; records not named in it stay.",
+        summary="Apply a whole topology or nothing. Records that the topology does not name stay.",
         act=_apply,
         query=(
             Field("prune", Boolean(), "Also remove records that the topology does not name."),
-            Field("dry_run", Boolean(), "Only show the changes; apply nothing."),
+            Field("dry_run", Boolean(), "Return the changes without applying them."),
         ),
         takes=tuple(READERS),
         taken=forms.TOPOLOGY.schema(),

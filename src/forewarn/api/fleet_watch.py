@@ -1,7 +1,7 @@
-"""The live fleet overview: updated by commits, streamed to its followers.
+"""The live fleet overview: commits update the overview, and streams send it to followers.
 
-The writer's thread hands over each commit and continues. Changes are encoded at most ten times a
-second, once for all followers; a follower that falls behind reloads everything.
+The writer's thread only queues each commit. The overview encodes its changes at most ten times a
+second, once for all followers. A follower that falls behind reloads everything.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Seconds between two messages; changes in between are combined.
+#: Shortest time between two messages, in seconds; each message combines all new changes.
 PAUSE_S = 0.1
-#: The same while hosts are added or removed: each such message costs the fleet.
+#: Shortest time between messages after hosts were added or removed, in seconds; each of these
+#: messages costs O(fleet).
 LAYOUT_PAUSE_S = 1.0
-#: Longest silence of a stream in seconds: the page sets its clock by the messages.
+#: Longest time between two messages, in seconds; the page sets its clock from messages.
 SILENCE_S_MAX = 2.0
-#: Messages kept for followers that reconnect, each of bounded size.
+#: Maximum number of stored messages for followers that reconnect; each message is bounded.
 MESSAGES_MAX = 256
-#: Most commits queued without a follower; beyond it the overview is rebuilt.
+#: Maximum number of queued commits without a follower; after more, the overview is rebuilt.
 COMMITS_MAX = 20_000
-#: The event that makes a follower reload everything.
+#: Message that makes a follower reload the overview.
 RELOAD = "reload"
 
 
@@ -59,7 +60,7 @@ class FleetWatch:
     """Maintains the overview and streams its changes to followers."""
 
     def __init__(self, loop: ReadableControl, clock: Clock, streams: OpenStreams) -> None:
-        """Start empty: the first reader loads the overview."""
+        """Start without an overview, which the first reader loads."""
         self._loop = loop
         self._clock = clock
         self._streams = streams
@@ -68,11 +69,11 @@ class FleetWatch:
         self._commits: deque[Committed] = deque(maxlen=COMMITS_MAX)
         self._sequence = 0
         self._subscribed = False
-        #: Distinguishes this run's versions from those of an earlier one.
+        #: Random id that distinguishes the versions of this process run from earlier runs.
         self._epoch = clock.now_ms()
         self._version = 0
         self._messages: deque[tuple[int, bytes]] = deque(maxlen=MESSAGES_MAX)
-        #: The last whole overview as JSON, and its commit.
+        #: The last complete overview as JSON, and its commit.
         self._whole: tuple[int, bytes] = (-1, b"")
         self._here: asyncio.AbstractEventLoop | None = None
         self._news = asyncio.Event()
@@ -82,7 +83,7 @@ class FleetWatch:
         self._stopped = False
 
     async def look(self, control: Reader, question: Callable[[FleetOverview], T]) -> T:
-        """Return the result of a query on the current overview, run on a thread.
+        """Return the result of a query on the current overview; the query runs on a thread.
 
         Raises:
             AnswerOverdue, Stopping: as `Reader.read`.
@@ -94,15 +95,15 @@ class FleetWatch:
                 return answer[0]
 
     async def whole(self, control: Reader) -> bytes:
-        """Return the whole overview as JSON, encoded once per commit. Raises as `look`."""
+        """Return the complete overview as JSON, encoded once per commit; raises as `look`."""
         return await self.look(control, self._everything)
 
     async def follow(
         self, control: Reader, place: str, operator: str
     ) -> AsyncGenerator[list[bytes], None]:
-        """Yield messages after a place as they arrive, and the time during silence.
+        """Yield new messages after a place, and time messages during silence.
 
-        The caller has counted the stream; this function releases it.
+        The caller has counted the stream, and this function stops counting it.
         """
         self._followers += 1
         try:
@@ -131,7 +132,7 @@ class FleetWatch:
                 self._ticking = None
 
     async def within(self, control: Reader) -> bytes:
-        """Return the overview for a caller restricted to some owners; O(their records)."""
+        """Return the overview for a caller restricted to some owners; O(the owners' records)."""
         parts, listening, sequence = await control.read(_whole_state)
         place = f"{self._epoch}-{sequence}"
         overview = await control.compute(lambda: FleetOverview(*parts, listening=listening))
@@ -140,7 +141,7 @@ class FleetWatch:
     async def follow_within(
         self, control: Reader, operator: str
     ) -> AsyncGenerator[list[bytes], None]:
-        """Send such a caller a reload after each change that concerns them."""
+        """Yield a reload message to a restricted caller after each change of its records."""
         self._followers += 1
         before = None
         try:
@@ -160,14 +161,14 @@ class FleetWatch:
         self._stopped = True
         self._wake()
 
-    # --- keeping it ---------------------------------------------------------------------------
+    # --- updates ------------------------------------------------------------------------------
 
     async def _see(self, control: Reader) -> None:
-        """Ensure that an overview exists; O(fleet) if it must be built."""
+        """Build the overview if there is none; O(fleet) for a build."""
         self._here = asyncio.get_running_loop()
         if self._overview is not None and len(self._commits) < COMMITS_MAX:
             return
-        if not self._subscribed:  # commits seen twice are recognized by their sequence
+        if not self._subscribed:  # sequence numbers identify repeated commits
             self._subscribed = True
             self._loop.on_committed.add(self._note)
         self._commits.clear()
@@ -179,14 +180,14 @@ class FleetWatch:
         self._begin_again()
 
     def _note(self, committed: Committed) -> None:
-        """Queue a commit; called on the writer's thread."""
+        """Queue a commit; runs on the writer's thread."""
         if committed.changes is not None:
             self._commits.append(committed)
             if self._followers and self._here is not None and not self._here.is_closed():
                 self._here.call_soon_threadsafe(self._news.set)
 
     def _asked(self, question: Callable[[FleetOverview], T]) -> tuple[T] | None:
-        """Query the current overview; None: it missed a commit and must be rebuilt."""
+        """Query the current overview; return None if the overview missed a commit."""
         with self._lock:
             overview = self._overview
             if overview is None:
@@ -205,17 +206,17 @@ class FleetWatch:
             return (question(overview),)
 
     async def _tick(self, control: Reader) -> None:
-        """Encode changes for as long as there are followers."""
+        """Encode changes repeatedly until the last follower leaves."""
         while True:
             await self._news.wait()
             self._news.clear()
             version = self._version
             try:
                 event, shown, more = await self.look(control, self._changed)
-            except Stopping:  # or the last follower left
+            except Stopping:
                 self._begin_again()
                 return
-            except OurError:  # the state was not read in time
+            except OurError:  # reading the state took too long
                 self._begin_again()
                 event, shown, more = "", {}, True
             made_again = version != self._version
@@ -229,7 +230,7 @@ class FleetWatch:
             await asyncio.sleep(pause_s)
 
     def _begin_again(self) -> None:
-        """Make all followers reload everything: messages for them may be lost."""
+        """Make all followers reload everything, because messages may be lost."""
         self._version += 1
         self._messages.clear()
         self._wake()
@@ -257,7 +258,7 @@ class FleetWatch:
         return b"id: %b\nevent: %b\ndata: %b\n\n" % (place, name.encode(), encoded(body))
 
     def _read_place(self, place: str) -> int:
-        """Return the version a stream resumes from; -1: later messages are no longer kept."""
+        """Return the version from which a stream resumes; -1 if later messages were dropped."""
         epoch, _, version = place.partition("-")
         if epoch != str(self._epoch) or not version.isdigit() or int(version) > self._version:
             return -1
@@ -270,7 +271,7 @@ class FleetWatch:
         return encoded(self._always())[:-1] + b"," + self._whole[1][1:]
 
     def _always(self) -> dict[str, object]:
-        """Return the members of every message that change without a commit."""
+        """Return the members that every message contains because they change without a commit."""
         refused = self._loop.refused_records.sentences()
         return {**self._now(), "refused": refused}
 
@@ -278,7 +279,7 @@ class FleetWatch:
         return {"now": timestamps.iso8601(self._clock.now_ms())}
 
     def _changed(self, overview: FleetOverview) -> tuple[str, dict[str, object], bool]:
-        """Return the event with the changes, and whether there are more."""
+        """Return the message with the next changes, and whether more changes remain."""
         difference = overview.difference()
         if difference.laid_out:
             return RELOAD, {}, False
@@ -326,7 +327,7 @@ def _operations(overview: FleetOverview, operations: Iterable[Operation]) -> lis
 def _whole_state(
     view: StateView,
 ) -> tuple[tuple[Topology, dict[int, Operation], dict[str, Event]], tuple[str, ...], int]:
-    """Return the parts of an overview, the enabled groups, and the commit's sequence number."""
+    """Return the overview's source state, the enabled groups, and the commit's sequence number."""
     state = view.state
     parts = view.fleet(), dict(state.operations), dict(state.events)
     return parts, tuple(state.enrolments), view.sequence

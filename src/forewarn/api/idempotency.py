@@ -35,25 +35,29 @@ class KeyInvalid(CallerError):
 
     code = "idempotency-key-invalid"
     message = "The Idempotency-Key must have 1 to {limit} printable characters."
-    advice = "Send a new random one with each new request."
+    advice = "Send a new random key with each new request."
 
 
 class KeyReused(CallerError):
-    """The key was used with a different request before."""
+    """The key was used earlier with a different request."""
 
     code = "idempotency-key-reused"
     status = 422
     message = "The Idempotency-Key {key} was used with a different request before."
-    advice = "Send a new random one with each new request. Nothing was changed."
+    advice = "Send a new random key with each new request. Nothing was changed."
 
 
 class AnswerUnknown(CallerError):
-    """The response to a repeated call is unknown, though its change was started."""
+    """The response to a repeated call is unknown, but the call's change was started."""
 
     code = "answer-unknown"
     status = 409
-    message = "The request with the Idempotency-Key {key} was started; its response is unknown."
-    advice = "Check its outcome (`forewarn history`). It was not started again."
+    message = (
+        "The first request with the Idempotency-Key {key} was started, but its response is unknown."
+    )
+    advice = (
+        "Check the outcome of the request (`forewarn history`). The request was not started again."
+    )
 
 
 async def answered_once(
@@ -64,9 +68,9 @@ async def answered_once(
     audit: CallAudit,
     act: Callable[[], Awaitable[tuple[Response, bool]]],
 ) -> Response:
-    """Return the first response to a call, which is executed once.
+    """Execute a call once, and return the first response to every repetition.
 
-    `act` returns a response and whether it may be kept.
+    `act` returns a response, and whether the response may be stored.
 
     Raises:
         KeyInvalid, KeyReused, AnswerUnknown: the call is not executed.

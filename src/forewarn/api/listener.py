@@ -11,9 +11,9 @@ from forewarn.errors import CallerError
 from forewarn.metadata.http.addresses import AddressInvalid, parse
 from forewarn.values import value
 
-#: Marks the path of a Unix socket.
+#: Prefix of an address that is the path of a Unix socket.
 UNIX = "unix:"
-#: Mode of the Unix socket: owner and group only, because its callers may need no token.
+#: Mode of the Unix socket: only its owner and group may connect, because callers may need no token.
 UNIX_MODE = 0o660
 
 
@@ -40,7 +40,7 @@ class OperatorAddressUnusable(CallerError):
 
 
 class OperatorAddressTaken(OperatorAddressUnusable):
-    """The system refuses to let the service listen on an address."""
+    """The operating system does not let the service listen on an address."""
 
     code = "operator-address-taken"
     status = 409
@@ -76,14 +76,14 @@ def open_listener(address: str, purpose: Purpose = OPERATOR) -> socket.socket:
     host, port = check_address(address, purpose)
     try:
         listener = _open_unix(host) if address.startswith(UNIX) else _open_tcp(host, port)
-    except (OSError, AttributeError) as error:  # the latter on systems without Unix sockets
+    except (OSError, AttributeError) as error:  # AttributeError on systems without Unix sockets
         raise taken(address, purpose, error) from error
     listener.setblocking(False)  # noqa: FBT003 - the standard library's own signature
     return listener
 
 
 def taken(address: str, purpose: Purpose, error: BaseException | None) -> OperatorAddressTaken:
-    """Return the error for an address on which the system refuses to listen."""
+    """Return the error for an address on which the operating system refuses to listen."""
     reason = getattr(error, "strerror", None) or error
     return OperatorAddressTaken(
         server=purpose.server, address=address, reason=reason, setting=purpose.setting
@@ -107,10 +107,12 @@ def name_of(listener: socket.socket) -> str:
 
 def _open_tcp(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol named, asyncio disables Nagle's algorithm on accepted connections.
+    # asyncio disables Nagle's algorithm on connections of sockets with this protocol number.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        if os.name == "posix":  # on Windows it would let another process take the port
+        if (
+            os.name == "posix"
+        ):  # on Windows this option would let another process bind the same port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
     except OSError:

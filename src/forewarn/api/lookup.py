@@ -1,4 +1,4 @@
-"""Finds the operation or event with a name: `op-12`, `12`, an event id, or its beginning."""
+"""Finds an operation or event by `op-12`, `12`, an event id, or the beginning of an event id."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Ambiguous(CallerError):
 
 
 def check_named(store: Store, filters: Mapping[str, object]) -> None:
-    """Refuse a filter by a name that never existed: a misspelt name would match nothing.
+    """Refuse a filter by a name that never existed, because a misspelt name matches nothing.
 
-    History still knows removed names.
+    Names of removed records are valid, because history contains them.
 
     Raises:
         Unknown: no such host, VM or group has existed.
@@ -53,22 +53,22 @@ def check_named(store: Store, filters: Mapping[str, object]) -> None:
 
 @value
 class LookupResult:
-    """The operation, and the event if one was named."""
+    """An operation, and the event if the name was an event's name."""
 
     operation: Operation
-    #: Its events, ended ones included.
+    #: All events of the operation, live and ended.
     events: tuple[Event, ...]
     #: The event, if the name was an event's.
     event: Event | None = None
 
     @property
     def summaries(self) -> list[schemas.OperationSummary]:
-        """Its events with the operation."""
+        """The operation's events, each with the operation."""
         return [schemas.OperationSummary(event, self.operation) for event in self.events]
 
 
 async def find(call: ApiCall, name: str) -> LookupResult:
-    """Return the operation or event of a name; live work is searched first.
+    """Return the operation or event of a name; search live work first.
 
     Raises:
         UnknownOperation: no operation or event has that name.

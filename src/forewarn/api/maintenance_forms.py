@@ -33,10 +33,10 @@ MAINTENANCE_FORM = Form(
     "MaintenanceForm",
     "A maintenance: its hosts, its cause and its options.",
     (
-        Field("cause", _CAUSES, "The work on each host.", required=True),
+        Field("cause", _CAUSES, "Cause of the work on each host.", required=True),
         Field("hosts", ListOf(NAME, HOSTS_MAX, 1), "Names of hosts."),
-        Field("selector", Text(), "Instead of names: zone=2."),
-        Field("all", Boolean(), "Instead of names: every host of the fleet."),
+        Field("selector", Text(), "Selector of hosts, such as zone=2, instead of names."),
+        Field("all", Boolean(), "Whether to select every host of the fleet, instead of names."),
         Field(
             "duration",
             Duration(1, DURATION_S_MAX),
@@ -46,39 +46,39 @@ MAINTENANCE_FORM = Form(
         Field(
             "move_vms",
             Duration(1, DURATION_S_MAX),
-            "VMs leave each host first, within this time.",
+            "Time in which VMs leave a host before its work starts.",
         ),
         Field(
             "return_vms",
             Boolean(),
             "Whether VMs that left a host return to it after its work (default: they stay away).",
         ),
-        Field("impact", forms.IMPACTS, "Impact shown to VMs, if the cause allows a choice."),
+        Field("impact", forms.IMPACTS, "Impact shown to VMs, if the cause allows several impacts."),
         Field("reason", Text(forms.REASON_LENGTH_MAX), "Reason, for operators."),
         Field("description", Text(), "Description shown to VMs instead of the default."),
         Field("earliest_start", Timestamp(), "Earliest start."),
-        Field("deadline", Timestamp(), "Time by which the last host is done."),
+        Field("deadline", Timestamp(), "Time at which the last host must be done."),
         Field("priority", Integer(0, COUNT_MAX), "Maintenances with a higher number come first."),
-        Field("max_at_once", Integer(1, COUNT_MAX), "Hosts disturbed at a time."),
+        Field("max_at_once", Integer(1, COUNT_MAX), "Maximum number of hosts disturbed at a time."),
         Field(
             "max_failures",
             Integer(0, COUNT_MAX),
             "Hosts that may fail before the maintenance stops (default: the policy's number).",
         ),
         Field("gate", NAME, "Gate from the settings, checked after each wave."),
-        Field("canary_hosts", ListOf(NAME, HOSTS_MAX), "Hosts of the first wave."),
+        Field("canary_hosts", ListOf(NAME, HOSTS_MAX), "Number of hosts in the first wave."),
     ),
 )
 PAUSE_FORM = Form(
     "PauseForm",
-    "The reason, and whether announced hosts stay announced.",
+    "Reason of the pause, and whether announced hosts stay announced.",
     (
-        Field("reason", Text(forms.REASON_LENGTH_MAX), "The reason, in words."),
+        Field("reason", Text(forms.REASON_LENGTH_MAX), "Reason of the pause, as text."),
         Field("keep_announced", Boolean(), "Whether announced hosts stay announced."),
     ),
 )
 _POSTPONING = (
-    Field("until", Timestamp(), "The earliest start.", required=True),
+    Field("until", Timestamp(), "New earliest start of the hosts.", required=True),
     Field("reason", Text(forms.REASON_LENGTH_MAX), "Reason, for operators."),
     Field("by", NAME, "The requesting principal (default: the caller)."),
 )
@@ -93,7 +93,7 @@ POSTPONE_EVENT_FORM = Form(
 
 
 def postponing_of(call: ApiCall, maintenance: int, hosts: tuple[str, ...]) -> stimuli.PostponeHosts:
-    """Return the request for a later start from a form."""
+    """Convert a form to a request for a later start."""
     form = call.form
     until_ms = read_time_ms(form["until"], call.control.clock.now_ms())
     by = form.get("by", call.actor)
@@ -117,7 +117,7 @@ def _selected(topology: Topology, call: ApiCall) -> tuple[str, ...]:
 
 
 async def asked_of(call: ApiCall) -> stimuli.CreateMaintenance:
-    """Return the requested maintenance; O(fleet) if a selector names the hosts."""
+    """Return the requested maintenance; O(fleet) for a form with a selector."""
     form, now_ms = call.form, call.control.clock.now_ms()
     hosts = await call.control.read(lambda view: _selected(view.state.topology, call))
     policy = await call.control.read(lambda view: view.maintenance_policy)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from forewarn.store.maintenances import HostWork
     from forewarn.validation.fields import Schema
 
-#: Maintenances on one page, and hosts of one of them.
+#: Maximum number of maintenances, or of a maintenance's hosts, on one page.
 PAGE_MAX, HOSTS_PAGE_MAX = 500, 1000
 _NUMBER = re.compile(r"(?i:m-)?([0-9]{1,15})")
 ONE: Schema = {
@@ -48,7 +48,10 @@ _FULL: Schema = {
         "blocked": {"type": "array", "items": BLOCKER.schema()},
         "waits_for": {"anyOf": [BLOCKER.schema(), {"type": "null"}]},
         "approvals": {"type": "array", "items": APPROVAL.schema()},
-        "not_asked": {**TEXTS, "description": "Groups on remaining hosts that do not listen."},
+        "not_asked": {
+            **TEXTS,
+            "description": "Groups with VMs on the remaining hosts that do not listen for events.",
+        },
     },
     "required": ["maintenance", "waves", "blocked", "waits_for", "approvals", "not_asked"],
     "additionalProperties": False,
@@ -70,7 +73,7 @@ def number_of(call: ApiCall) -> int:
 
 
 async def find_view(call: ApiCall, number: int) -> MaintenanceView:
-    """Return a maintenance, ended or not; O(hosts it has touched)."""
+    """Return a live or ended maintenance; O(hosts with work)."""
     now_ms = call.control.clock.now_ms()
 
     def live(view: StateView) -> MaintenanceView | None:
@@ -150,9 +153,7 @@ def _waves(view: MaintenanceView, work: list[HostWork]) -> list[WaveView]:
         elif HostState.ANNOUNCED in states:
             state = "announced"
         else:
-            begun = (
-                number == view.maintenance.wave and left
-            )  # the remaining hosts are about to be announced
+            begun = number == view.maintenance.wave and left  # remaining hosts are announced next
             state = "over" if of_wave and not begun else "planned"
         waves.append(WaveView(number, state, of_wave, left, wave if state != "over" else None))
     return waves
@@ -182,8 +183,8 @@ def routes() -> tuple[Route, ...]:
             summary="List maintenances, newest first.",
             act=_list,
             query=(
-                Field("live", Boolean(), "Only open ones."),
-                Field("before", Integer(1), "Only numbers less than this."),
+                Field("live", Boolean(), "Only maintenances that have not ended."),
+                Field("before", Integer(1), "Only maintenances with lower numbers."),
                 Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries."),
             ),
             answer=list_page_schema("maintenances", MAINTENANCE.schema(), paged="integer"),
@@ -203,7 +204,7 @@ def routes() -> tuple[Route, ...]:
             summary="List the hosts of a maintenance by name, with their states.",
             act=_hosts,
             query=(
-                Field("after", NAME, "Only names after this one."),
+                Field("after", NAME, "Only hosts whose names sort after this name."),
                 Field("limit", Integer(1, HOSTS_PAGE_MAX), "Maximum number of entries."),
             ),
             answer=list_page_schema("hosts", HOST_WORK.schema(), paged="string"),

@@ -213,7 +213,7 @@ _ROUTES = (
         method="POST",
         path="/v1/maintenances/plan",
         name="preview_maintenance",
-        summary="Preview the plan of a maintenance; change nothing.",
+        summary="Return the plan of a maintenance without creating the maintenance.",
         act=_preview,
         form=MAINTENANCE_FORM,
         body_bytes_max=NAMES_BYTES_MAX,
@@ -241,7 +241,7 @@ _ROUTES = (
         act=_diff,
         query=(
             _PLAN_ID,
-            Field("against", Text(16), "Id of the other plan (default: the one it replaced)."),
+            Field("against", Text(16), "Id of the other plan (default: the previous plan)."),
         ),
         answer=_DIFFERENCE,
     ),

@@ -81,12 +81,12 @@ class Waits:
 
     name: str
     blocker: Blocker
-    #: Number of the wave; 0 for a host or a maintenance.
+    #: Number of the blocked wave; 0 for a host or a maintenance.
     wave: int = 0
 
     @property
     def sentence(self) -> str:
-        """Return the sentence for operators."""
+        """Return the description of the blocker for operators."""
         if self.wave:
             return self.blocker.sentence(str(self.wave), "wave")
         return self.blocker.sentence(self.name)
@@ -109,18 +109,18 @@ class WaveView:
 
     @property
     def announced_ms(self) -> int:
-        """Announcement of its first host, actual or planned; 0: unknown."""
+        """Actual or planned announcement of the first host, ms since the epoch UTC; 0: unknown."""
         planned_ms = self.planned.shown_ms if self.planned else 0
         return min(filter(None, (each.announced_ms for each in self.work)), default=planned_ms)
 
     @property
     def started_ms(self) -> int:
-        """Start of the work on its first host; 0: not yet."""
+        """Start of the work on the wave's first host, ms since the epoch UTC; 0: not started."""
         return min(filter(None, (each.started_ms for each in self.work)), default=0)
 
     @property
     def ended_ms(self) -> int:
-        """End of the work on its last host; 0: not yet."""
+        """End of the work on the wave's last host, ms since the epoch UTC; 0: not ended."""
         return max(each.ended_ms for each in self.work) if self.state == "over" else 0
 
 
@@ -135,16 +135,16 @@ BLOCKER: ObjectSchema[Waits] = ObjectSchema(
             "subject",
             TEXT,
             lambda w: w.blocker.subject,
-            "The host, operation or budget that blocks it.",
+            "Host, operation or budget that causes the blocker.",
         ),
         Member("since", TIME, lambda w: written(w.blocker.since_ms)),
         Member("clears", TIME, lambda w: written(w.blocker.clears_ms), "Null: unknown."),
-        Member("text", TEXT, lambda w: w.sentence, "Sentence for operators."),
+        Member("text", TEXT, lambda w: w.sentence, "Description of the blocker for operators."),
     ),
 )
 POSTPONEMENT: ObjectSchema[Postponement] = ObjectSchema(
     "Postponement",
-    "A later start that was granted for one host.",
+    "A granted later start of one host.",
     (
         Member("host", TEXT, lambda p: p.host),
         Member("until", TIME, lambda p: written(p.until_ms), "Earliest start."),
@@ -154,7 +154,7 @@ POSTPONEMENT: ObjectSchema[Postponement] = ObjectSchema(
 )
 WAVE: ObjectSchema[WaveView] = ObjectSchema(
     "Wave",
-    "Hosts worked on at the same time. Future times are planned times.",
+    "Hosts with work at the same time. Times in the future are planned times.",
     (
         Member("number", WHOLE, lambda w: w.number),
         Member("state", _WAVE_STATES, lambda w: w.state),
@@ -163,12 +163,18 @@ WAVE: ObjectSchema[WaveView] = ObjectSchema(
             "counts",
             {"type": "object", "additionalProperties": WHOLE},
             lambda w: {each.value: w.count(each) for each in HostState},
-            "Its hosts by state; hosts in no state remain to be done.",
+            "Number of the wave's hosts by state. The counts exclude hosts that are not "
+            "announced yet.",
         ),
         Member("canary", FLAG, lambda w: w.planned.canary if w.planned else False),
         Member("announced", TIME, lambda w: written(w.announced_ms)),
-        Member("started", TIME, lambda w: written(w.started_ms), "Null: not yet."),
-        Member("ended", TIME, lambda w: written(w.ended_ms), "Null: not yet."),
+        Member(
+            "started",
+            TIME,
+            lambda w: written(w.started_ms),
+            "Start of the work; null: not started.",
+        ),
+        Member("ended", TIME, lambda w: written(w.ended_ms), "End of the work; null: not ended."),
         Member(
             "earliest_start",
             TIME,
@@ -191,9 +197,11 @@ WAVE: ObjectSchema[WaveView] = ObjectSchema(
 )
 MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
     "Maintenance",
-    "Work on many hosts. A time that has not come yet is null.",
+    "Work on many hosts. Unknown times are null.",
     (
-        Member("id", TEXT, lambda v: v.maintenance.id, "Its display name: m-12."),
+        Member(
+            "id", TEXT, lambda v: v.maintenance.id, "Display name of the maintenance, such as m-12."
+        ),
         Member("state", words(MaintenanceState), lambda v: v.maintenance.state.value),
         Member("cause", words(Cause), lambda v: v.maintenance.cause.value),
         Member("impact", words(Impact), lambda v: v.maintenance.impact.value),
@@ -213,13 +221,14 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
             "move_s",
             WHOLE,
             lambda v: v.maintenance.move_s,
-            "How long VMs may take to leave a host first; 0: they stay on it.",
+            "Time in which VMs leave a host before its work starts; 0: VMs stay on the host.",
         ),
         Member(
             "return_s",
             WHOLE,
             lambda v: v.maintenance.return_s,
-            "How long VMs may take to return to it afterwards, notice included; 0: they do not.",
+            "Time in which VMs return to a host after its work, including notice; 0: VMs do not "
+            "return.",
         ),
         Member("earliest_start", TIME, lambda v: written(v.maintenance.earliest_ms)),
         Member("deadline", TIME, lambda v: written(v.maintenance.deadline_ms)),
@@ -231,23 +240,33 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
             "gate",
             TEXT,
             lambda v: v.maintenance.gate,
-            "Gate checked after each wave; may be empty.",
+            "Gate that Forewarn checks after each wave; may be empty.",
         ),
         Member(
             "checking",
             FLAG,
             lambda v: isinstance(v.maintenance.phase, Checking),
-            "The gate is being checked.",
+            "Whether a check of the gate is running.",
         ),
         Member("plan", TEXT, lambda v: v.maintenance.plan, "Id of the plan in force."),
-        Member("planning", FLAG, lambda v: v.maintenance.plan_wanted, "A plan is being computed."),
+        Member(
+            "planning",
+            FLAG,
+            lambda v: v.maintenance.plan_wanted,
+            "Whether Forewarn is computing a plan.",
+        ),
         Member(
             "next_wave",
             TIME,
             lambda v: written(v.next_wave_ms),
-            "Announcement of the next wave.",
+            "Time of the next wave's announcement.",
         ),
-        Member("expected_end", TIME, lambda v: written(v.expected_end_ms), "The planned end."),
+        Member(
+            "expected_end",
+            TIME,
+            lambda v: written(v.expected_end_ms),
+            "Planned end of the maintenance.",
+        ),
         Member(
             "postponed",
             {"type": "array", "items": POSTPONEMENT.schema()},
@@ -262,42 +281,51 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
         Member("created", TIME, lambda v: written(v.maintenance.created_ms)),
         Member("started", TIME, lambda v: written(v.maintenance.started_ms)),
         Member("ended", TIME, lambda v: written(v.maintenance.ended_ms)),
-        Member("actor", TEXT, lambda v: v.maintenance.actor, "Actor who requested it."),
+        Member(
+            "actor", TEXT, lambda v: v.maintenance.actor, "Actor who requested the maintenance."
+        ),
     ),
 )
-#: Wave, VM, host it leaves, host it goes to.
+#: Number of a wave, VM, the VM's old host, the VM's new host.
 MOVE: ObjectSchema[tuple[int, str, str, str]] = ObjectSchema(
     "Move",
-    "A VM that leaves its host before the host is worked on, and stays where it goes.",
+    "A VM that moves permanently before the work on its host.",
     (
         Member("wave", WHOLE, lambda m: m[0]),
         Member("vm", TEXT, lambda m: m[1]),
         Member("from", TEXT, lambda m: m[2]),
-        Member("to", TEXT, lambda m: m[3], "Empty: the driver's scheduler chooses."),
+        Member(
+            "to", TEXT, lambda m: m[3], "New host of the VM; empty: the driver's scheduler chooses."
+        ),
     ),
 )
 ROOM: ObjectSchema[HostRoom] = ObjectSchema(
     "HostRoom",
-    "The memory that VMs take of a host in a wave that moves VMs, in MiB.",
+    "Memory in MiB that VMs use on a host in a wave that moves VMs.",
     (
         Member("wave", WHOLE, lambda r: r.wave),
         Member("host", TEXT, lambda r: r.host),
         Member("memory_mib", WHOLE, lambda r: r.memory_mib, "0: unknown."),
         Member("before_mib", WHOLE, lambda r: r.before_mib),
         Member(
-            "during_mib", WHOLE, lambda r: r.during_mib, "Counts also arriving and leaving VMs."
+            "during_mib",
+            WHOLE,
+            lambda r: r.during_mib,
+            "Used memory, including arriving and leaving VMs.",
         ),
         Member("after_mib", WHOLE, lambda r: r.after_mib),
     ),
 )
 PLAN: ObjectSchema[MaintenancePlan] = ObjectSchema(
     "Plan",
-    "The waves of a plan, and the hosts without one.",
+    "The waves of a plan, and the hosts without a wave.",
     (
         Member("id", TEXT, lambda p: p.id),
-        Member("parent", TEXT, lambda p: p.parent, "The plan that it replaces."),
+        Member("parent", TEXT, lambda p: p.parent, "Id of the replaced plan."),
         Member("made", TIME, lambda p: written(p.made_ms)),
-        Member("least_waves", WHOLE, lambda p: p.body.bound.waves, "No plan has fewer waves."),
+        Member(
+            "least_waves", WHOLE, lambda p: p.body.bound.waves, "Least number of waves of any plan."
+        ),
         Member("argument", TEXT, lambda p: p.body.bound.argument, "Why not."),
         Member(
             "waves",
@@ -330,30 +358,44 @@ HOST_WORK: ObjectSchema[tuple[str, HostWork | None]] = ObjectSchema(
     "A host of a maintenance. Times in the future are null.",
     (
         Member("host", TEXT, lambda w: w[0]),
-        Member("state", _LEFT, lambda w: w[1].state.value if w[1] else "left", "left: to be done."),
-        Member("wave", WHOLE, lambda w: w[1].wave if w[1] else 0, "Its wave; 0: none yet."),
+        Member(
+            "state",
+            _LEFT,
+            lambda w: w[1].state.value if w[1] else "left",
+            "State of the host; left: not announced yet.",
+        ),
+        Member(
+            "wave",
+            WHOLE,
+            lambda w: w[1].wave if w[1] else 0,
+            "Number of the host's wave; 0: no wave yet.",
+        ),
         Member("operation", TEXT, lambda w: f"op-{w[1].operation}" if w[1] else ""),
         Member("announced", TIME, lambda w: written(w[1].announced_ms if w[1] else 0)),
         Member("started", TIME, lambda w: written(w[1].started_ms if w[1] else 0)),
         Member("ended", TIME, lambda w: written(w[1].ended_ms if w[1] else 0)),
-        Member("reason", TEXT, lambda w: w[1].reason if w[1] else "", "Why the host failed."),
+        Member(
+            "reason", TEXT, lambda w: w[1].reason if w[1] else "", "Reason of the host's failure."
+        ),
     ),
 )
 OUTLOOK: ObjectSchema[GroupOutlook] = ObjectSchema(
     "GroupOutlook",
-    "A group's availability during a plan, if nothing else fails.",
+    "Availability of a group during a plan, without other failures.",
     (
         Member("group", TEXT, lambda o: o.group),
-        Member("owner", TEXT, lambda o: o.owner, "Owner; may be empty."),
+        Member("owner", TEXT, lambda o: o.owner, "Owner of the group; may be empty."),
         Member("vms", WHOLE, lambda o: o.vms),
-        Member("up_before", WHOLE, lambda o: o.up_before, "VMs undisturbed now."),
-        Member("up_least", WHOLE, lambda o: o.up_least, "VMs undisturbed in the worst wave."),
-        Member("waves", WHOLE, lambda o: o.waves, "Waves that disturb it."),
+        Member("up_before", WHOLE, lambda o: o.up_before, "Number of undisturbed VMs now."),
+        Member(
+            "up_least", WHOLE, lambda o: o.up_least, "Number of undisturbed VMs in the worst wave."
+        ),
+        Member("waves", WHOLE, lambda o: o.waves, "Numbers of the waves that disturb the group."),
         Member(
             "first_notice",
             TIME,
             lambda o: written(o.first_notice_ms),
-            "First and last notice, as its documents show it.",
+            "First and last time at which the group's document shows an event.",
         ),
         Member("last_notice", TIME, lambda o: written(o.last_notice_ms)),
     ),

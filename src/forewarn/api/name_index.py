@@ -1,7 +1,7 @@
-"""Sorted names, a page at a time, of fleets of any size.
+"""Sorted names of large fleets, returned in pages.
 
-Sorting a million names at once would block all other threads for a third of a second. So names are
-sorted in parts, which are merged as far as a page needs.
+Sorting a million names at once would block all other threads for a third of a second. Therefore the
+index sorts parts, and merges the parts as far as a page requires.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from forewarn.core.topology import Topology
 
-#: Names sorted at a time: about two milliseconds.
+#: Number of names in a part; sorting a part takes about two milliseconds.
 PORTION = 8192
 
 
@@ -35,7 +35,7 @@ class NameIndex:
             self._portions.append(portion)
 
     def after(self, name: str) -> Iterator[str]:
-        """Yield the names after a given one, in order."""
+        """Yield the names after `after`, in order."""
         return heapq.merge(*(_above(portion, name) for portion in self._portions))
 
 

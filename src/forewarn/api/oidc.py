@@ -1,8 +1,9 @@
 """OIDC: identifies callers by JSON Web Tokens of the configured issuer.
 
-The issuer's keys are fetched on a thread and stay in use until the next successful fetch, so that
-logins stay valid while the issuer is unavailable. PyJWT checks signatures. Its own `PyJWKClient`
-would drop keys after five minutes and fetch them again for every unknown key id. Source: P-5.
+A thread fetches the issuer's keys, which stay in use until the next successful fetch. Logins
+therefore stay valid while the issuer is unavailable. PyJWT checks signatures. PyJWT's `PyJWKClient`
+is not used, because it drops keys after five minutes and fetches keys for every unknown key id.
+Source: P-5.
 """
 
 from __future__ import annotations
@@ -37,25 +38,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.operator")
 
-#: Accepted signature algorithms, none with a shared secret.
+#: Accepted signature algorithms; all use public keys.
 ALGORITHMS = frozenset(
     f"{family}{bits}" for family in ("RS", "PS", "ES") for bits in (256, 384, 512)
 ) | {"EdDSA"}
-#: Claims without which a token is refused.
+#: Claims that a token must contain.
 REQUIRED = ["iss", "aud", "sub", "exp", "iat"]
-#: Longest token, in characters, and the most groups and verified tokens kept.
+#: Maximum length of a token in characters, groups of a login, and cached verified tokens.
 TOKEN_LENGTH_MAX, GROUPS_MAX, LOGINS_MAX = 16 * 1024, 1000, 10_000
 #: Maximum length of the issuer's answer, in bytes, maximum keys read from it, and its time limit in
 #: seconds.
 ANSWER_BYTES_MAX, KEYS_MAX, TIMEOUT_S = 256 * 1024, 100, 5.0
-#: Age of the keys at which they are fetched again, and the shortest time between two attempts.
+#: Age in seconds at which keys are fetched again, and shortest time between two fetches.
 REFRESH_MS, ATTEMPT_MS = 600_000, 10_000
 #: Accepted difference between the issuer's clock and the service's, in seconds.
 LEEWAY_S = 10
-#: Sign-ins that may wait for the issuer at a time.
+#: Maximum number of sign-ins that wait for the issuer at a time.
 SIGN_INS_MAX = 16
 
-#: Exceptions that a malformed token or answer raises.
+#: Exceptions for a malformed token or answer.
 _MALFORMED = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
 
@@ -64,7 +65,7 @@ class IssuerUnavailable(PeerError):
 
     code = "issuer-unavailable"
     status = 503
-    message = "The issuer {issuer} does not answer usably, so its tokens cannot be checked."
+    message = "The issuer {issuer} returns no usable answer, so its tokens cannot be checked."
     advice = "Check the issuer and [oidc] in the settings, or use a token (`fw_…`) meanwhile."
 
 
@@ -117,14 +118,14 @@ class Oidc:
     """Verifies tokens of the issuer, and signs people in. Use it on one event loop."""
 
     def __init__(self, settings: OidcSettings, clock: Clock) -> None:
-        """Start without asking the issuer."""
+        """Start without the issuer's data."""
         self._clock = clock
         self._threads = ThreadPoolExecutor(2, "oidc")
         self._waiting = 0
         self.adopt(settings)
 
     def adopt(self, settings: OidcSettings) -> None:
-        """Replace the settings; tokens are verified again."""
+        """Replace the settings; later calls verify all tokens again."""
         self.settings = settings
         self._issuer: _Issuer | None = None
         self._fetching: asyncio.Future[None] | None = None
@@ -153,7 +154,7 @@ class Oidc:
         return login if self.is_current(login) else None
 
     def is_current(self, login: Login) -> bool:
-        """Whether a login has not expired."""
+        """Return whether a login is still valid."""
         return self._clock.now_ms() < login.expires_ms
 
     async def _verified(self, token: str) -> Login | None:
@@ -171,7 +172,7 @@ class Oidc:
                 algorithms=[key.algorithm_name],
                 audience=self.settings.client_id,
                 issuer=self.settings.issuer,
-                # Times are compared with the service's clock, here and on each later call.
+                # compare times with the service's clock, as each later call does
                 options={
                     "require": REQUIRED,
                     "verify_exp": False,
@@ -186,9 +187,9 @@ class Oidc:
             return None
 
     async def _published(self, key_id: str | None = None) -> _Issuer:
-        """Return the issuer's published data; fetch it first if a key is missing.
+        """Return the issuer's published data; fetch the data first if a key is missing.
 
-        Only callers with an unknown key wait, all for the same attempt.
+        Only callers with an unknown key wait, and all wait for the same fetch.
 
         Raises:
             IssuerUnavailable: the issuer has never answered.
@@ -216,7 +217,7 @@ class Oidc:
         try:
             issuer = await self._on_thread(partial(_fetched, settings.issuer))
             if self.settings is settings:
-                self._logins.clear()  # a withdrawn key must not prove identities any more
+                self._logins.clear()  # withdrawn keys must not stay in the cache
                 self._issuer, self._fetched_ms = issuer, self._clock.now_ms()
         except (OSError, HTTPException, *_MALFORMED) as error:
             log.warning(
@@ -230,7 +231,7 @@ class Oidc:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def begin(self, origin: str) -> tuple[str, str]:
-        """Return the issuer's sign-in URL, and the secret that the browser stores meanwhile.
+        """Return the issuer's sign-in URL, and the secret that the browser stores until it returns.
 
         Raises:
             SignInUnavailable, IssuerUnavailable: signing in is not possible.
@@ -255,7 +256,7 @@ class Oidc:
     async def finish(
         self, origin: str, verifier: str, *, code: str, state: str
     ) -> tuple[str, Login]:
-        """Return the issuer's token for a code, and the identity in the token.
+        """Exchange a code for the issuer's token; return the token and its identity.
 
         Raises:
             SignInUnavailable, IssuerUnavailable, SignInFailed: the sign-in failed.
@@ -290,7 +291,7 @@ class Oidc:
 
 
 def _login(claims: Mapping[str, Any], name_claim: str, now_s: float) -> Login:
-    """Return the identity in verified claims; raises ValueError without one."""
+    """Return the identity in verified claims; raises ValueError if there is no identity."""
     expires_s, begins_s = claims["exp"], max(claims.get("nbf", 0), claims["iat"])
     if not now_s < expires_s + LEEWAY_S:
         raise ValueError("it has expired")
@@ -298,7 +299,7 @@ def _login(claims: Mapping[str, Any], name_claim: str, now_s: float) -> Login:
         raise ValueError("it is not valid yet")
     name = claims.get(name_claim)
     if not _is_name(name):
-        raise ValueError(f"its claim {name_claim} names nobody")
+        raise ValueError(f"its claim {name_claim} is missing or empty")
     if name_claim == "email" and claims.get("email_verified") is not True:
         raise ValueError("its e-mail address is not verified")
     groups = claims.get("groups", [])
@@ -322,7 +323,7 @@ def _is_name(text: object) -> bool:
 
 
 def _fetched(issuer: str) -> _Issuer:
-    """Return the issuer's published data; raises if its answer is not usable."""
+    """Return the issuer's published data; raises if the issuer's answer is not usable."""
     from jwt import PyJWK, PyJWTError  # noqa: PLC0415 - most services have no issuer
 
     place = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
@@ -335,7 +336,7 @@ def _fetched(issuer: str) -> _Issuer:
             continue
         try:
             key = PyJWK(each)
-        except PyJWTError:  # of an unsupported kind
+        except PyJWTError:  # skip keys of unsupported kinds
             continue
         if key.algorithm_name in ALGORITHMS:
             keys[each.get("kid")] = key
@@ -349,7 +350,7 @@ def _fetched(issuer: str) -> _Issuer:
 
 
 def _exchanged(url: str, form: Mapping[str, str], secret: str) -> str:
-    """Return the ID token for a code; raises if the issuer gives none."""
+    """Return the ID token for a code; raises if the issuer returns no token."""
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     if secret:  # RFC 6749 2.3.1
         pair = f"{quote_plus(form['client_id'])}:{quote_plus(secret)}"
@@ -368,7 +369,7 @@ def _answer(request: ClientRequest) -> dict[str, Any]:
 
 
 def _derived(purpose: str, verifier: str) -> str:
-    """Return the challenge of a verifier, which does not reveal the verifier."""
+    """Return the PKCE challenge (a hash) of a verifier."""
     return sha256(f"{purpose} {verifier}".encode()).hexdigest()
 
 

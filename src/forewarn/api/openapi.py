@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _ERROR: Schema = {
     "type": "object",
-    "description": "An error: a stable code, the reason, and what to do.",
+    "description": "An error: a stable code, the reason, and a remedy.",
     "properties": {
         "error": {
             "type": "object",
@@ -49,10 +49,10 @@ _REFUSED: Schema = {
 
 #: Descriptions of path parameters that are not names.
 _PATH_NAMES = {
-    "operations": "op-12, an event id, or the beginning of one.",
-    "events": "op-12, an event id, or the beginning of one.",
+    "operations": "Operation (op-12), event id, or beginning of an event id.",
+    "events": "Operation (op-12), event id, or beginning of an event id.",
     "maintenances": "m-12, or 12.",
-    "faults": "The kind of the scenario, such as slow-first.",
+    "faults": "Kind of the scenario, such as slow-first.",
 }
 
 

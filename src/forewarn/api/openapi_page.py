@@ -26,7 +26,7 @@ _HEAD = """\
 <body>
 <main>
 <h1>Forewarn operator API</h1>
-<p>Programs read the same as <a href="/v1/openapi.json">OpenAPI document</a>.</p>"""
+<p>Programs read the same content as <a href="/v1/openapi.json">OpenAPI document</a>.</p>"""
 
 
 def html_page(document: Json) -> str:
@@ -100,7 +100,7 @@ def _content(body: Json) -> str:
 
 
 def _type(schema: Json) -> str:
-    """Return a type; for an unnamed schema, also the types of its members."""
+    """Return the type of a schema; for an unnamed schema, also the types of its members."""
     if schema.get("properties"):
         return ", ".join(
             f"{escape(name)}: {_name(of)}" for name, of in schema["properties"].items()

@@ -54,7 +54,7 @@ _STATUS: Schema = {
 _RETRY = Form("OutboxRetry", "An empty form.")
 _SKIP = Form(
     "OutboxSkip",
-    "The entries to skip.",
+    "The entries of history that the destination skips.",
     (Field("sequence", Integer(1, WHOLE_MAX), "Last entry of history to skip.", required=True),),
 )
 
@@ -109,7 +109,7 @@ def _told(status: DestinationStatus) -> dict[str, object]:
 
 
 def routes(find: Find) -> tuple[Route, ...]:
-    """Return the routes of the outbox that `find` returns; None: no destinations are configured."""
+    """Return the outbox routes. `find` returns the outbox; None without destinations."""
     return (
         Route(
             method="GET",
@@ -133,7 +133,7 @@ def routes(find: Find) -> tuple[Route, ...]:
             method="GET",
             path="/v1/outbox/{name}/validate",
             name="validate_destination",
-            summary="Validate a destination with the code that it received.",
+            summary="Validate a destination with the code that the destination received.",
             act=partial(_validate, find),
             active=True,
             query=(Field("code", Text(200), "The code.", required=True),),
@@ -143,7 +143,7 @@ def routes(find: Find) -> tuple[Route, ...]:
             method="POST",
             path="/v1/outbox/{name}/skip",
             name="skip_entries",
-            summary="Skip undelivered entries of a destination, up to an entry.",
+            summary="Skip a destination's undelivered entries up to a given entry.",
             act=partial(_skip, find),
             form=_SKIP,
             answer={"type": "object"},

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
     from forewarn.store import Store
 
-#: Operations on one page of outcomes, and approvers named for one event.
+#: Maximum number of operations on one page, and of approvers listed for one event.
 PAGE_MAX, APPROVALS_MAX = 500, 100
 
 _SPAN = (
@@ -133,11 +133,11 @@ def routes() -> tuple[Route, ...]:
             method="GET",
             path="/v1/outcomes",
             name="list_outcomes",
-            summary="List outcomes of events, newest first: all, a group's or an owner's.",
+            summary="List outcomes of events, newest first, optionally of one group or owner.",
             act=_outcomes,
             query=(
-                Field("group", NAME, "Only of this group."),
-                Field("owner", Text(128), "Only of groups of this owner."),
+                Field("group", NAME, "Only events of this group."),
+                Field("owner", Text(128), "Only events of this owner's groups."),
                 *_SPAN,
             ),
             answer=many,

@@ -1,4 +1,4 @@
-"""Routes of the fleet overview for the page, with responses of bounded size."""
+"""Routes of the page's fleet overview; responses have a bounded size."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _as_it_is(data: bytes) -> bytes:
 
 
 def routes() -> tuple[Route, ...]:
-    """Return the routes of the fleet at a glance."""
+    """Return the routes of the fleet overview."""
     return _ROUTES
 
 
@@ -80,31 +80,38 @@ _RACK = _object(
     zone=schemas.TEXT,
     first={
         "type": "string",
-        "description": "The label `rack` of its hosts, or their fault domain.",
+        "description": "The hosts' label `rack`, or their fault domain.",
     },
-    last={"type": "string", "description": "Last rack, if several are combined."},
-    hosts={**_COUNTS, "description": "Hosts by their letters."},
+    last={"type": "string", "description": "Last rack, if the entry combines several racks."},
+    hosts={**_COUNTS, "description": "Number of hosts by letter."},
     vms=schemas.WHOLE,
-    disturbed={**_COUNTS, "description": "Affected VMs by their letters."},
+    disturbed={**_COUNTS, "description": "Number of affected VMs by letter."},
 )
 _ROUTES = (
     Route(
         method="GET",
         path="/v1/overview",
         name="get_overview",
-        summary="Read the fleet overview: racks, a letter for each host, live operations.",
+        summary="Read the fleet overview: racks, a letter for each host, and live operations.",
         act=_overview,
         answer=_object(
             now=schemas.TEXT,
             refused={**_TEXTS, "description": "Records that the topology refused recently."},
-            place={"type": "string", "description": "Follow `/v1/overview/watch` from here."},
+            place={
+                "type": "string",
+                "description": "Place from which to follow `/v1/overview/watch`.",
+            },
             layout={
                 "type": "integer",
-                "description": "Grows when hosts are added, removed or moved.",
+                "description": "Number of the layout; grows when hosts are added, removed or "
+                "moved.",
             },
             states={**schemas.TEXTS_BY_NAME, "description": "The meanings of the letters."},
             hosts=schemas.WHOLE,
-            host_states={"type": "string", "description": "Letters, run-length encoded."},
+            host_states={
+                "type": "string",
+                "description": "Letters of all hosts, run-length encoded.",
+            },
             racks={"type": "array", "items": _RACK},
             counts={**_COUNTS, "description": "Live operations by state."},
             operations={
@@ -118,14 +125,14 @@ _ROUTES = (
         method="GET",
         path="/v1/overview/hosts",
         name="get_overview_hosts",
-        summary="List the names of hosts by their places in the overview.",
+        summary="List names of hosts by place in the overview.",
         act=_hosts,
         query=(
             Field("from", Integer(), "The first place (default: 0)."),
             Field(
                 "limit", Integer(1, NAMES_MAX), f"Maximum number of entries (default: {NAMES_MAX})."
             ),
-            Field("host", NAME, "Only this host, at any place."),
+            Field("host", NAME, "Return only this host."),
         ),
         answer={"type": "object"},
     ),
@@ -135,7 +142,7 @@ _ROUTES = (
         name="watch_overview",
         summary="Follow the overview as it changes: server-sent events.",
         act=_watch,
-        query=(Field("after", Text(48), "`place` of the last overview that was read."),),
+        query=(Field("after", Text(48), "`place` of the last overview that the client has read."),),
         answer=None,
         gives=(_SERVER_SENT,),
     ),

@@ -1,4 +1,4 @@
-"""Streaming of a long response part by part, so that it is never whole in memory."""
+"""Streaming of a long response in parts, with one part in memory."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.operator")
 
-#: Seconds that a caller may stall before it is disconnected.
+#: Time in seconds after which a stalled caller is disconnected.
 STALL_TIMEOUT_S = 30.0
 
 
 class PartStream:
-    """Sends parts, each computed on a thread after the previous one was sent; an ASGI app."""
+    """ASGI application that computes each part on a thread after sending the previous part."""
 
     def __init__(self, control: ControlClient, parts: Iterator[bytes], media: str) -> None:
         """Start without a part."""
@@ -33,7 +33,7 @@ class PartStream:
         self._media = media
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until the end, or disconnect without an end when the caller leaves or stalls."""
+        """Send all parts; abort the response if the caller disconnects or stalls."""
         sending = asyncio.ensure_future(self._send(send))
         leaving = asyncio.ensure_future(left(receive))
         try:

@@ -1,4 +1,4 @@
-"""Lookup of routes by path in constant time, instead of trying one after another."""
+"""Lookup of routes by path in constant time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def match_path(pattern: str, path: str) -> dict[str, str] | None:
-    """Return the values of a pattern's names in a path; None: the path has another pattern."""
+    """Return the values of a pattern's names in a path; None if the path does not match."""
     pairs = list(zip_longest(pattern.split("/"), path.split("/"), fillvalue=""))
     if all(each == part or (each.startswith("{") and part) for each, part in pairs):
         return {each.strip("{}"): part for each, part in pairs if each.startswith("{")}
@@ -27,7 +27,7 @@ class Table(BaseRoute):
     def __init__(self, paths: Mapping[str, ASGIApp]) -> None:
         """Serve these paths."""
         self._exact: dict[str, ASGIApp] = {}
-        #: Number of segments before the name -> segments around it -> name, application.
+        #: Number of segments before the name -> fixed segments -> name, application.
         self._named: dict[int, dict[tuple[str, ...], tuple[str, ASGIApp]]] = {}
         for path, application in paths.items():
             parts = tuple(path.split("/"))
@@ -41,7 +41,7 @@ class Table(BaseRoute):
                 self._exact[path] = application
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Find the path of a request; a fixed path takes precedence over one with a name."""
+        """Find the path of a request; fixed paths take precedence over paths with a name."""
         path: str = scope["path"]
         application = self._exact.get(path)
         if application is not None:

@@ -57,7 +57,7 @@ _SHORT = {
     "{assignments}": "providers/Microsoft.Maintenance/configurationAssignments",
     "/{event}/": "/providers/Microsoft.Maintenance/scheduledevents/{event}/",
 }
-#: The page's files are public: their scripts request data with the caller's token.
+#: The page's files are public, because scripts send the caller's token with each request.
 _TEXT = """
 public:
     GET /live

@@ -1,4 +1,4 @@
-"""Policy files: convert budgets, windows and pauses between TOML, YAML or JSON and values.
+"""Policy files: conversion of budgets, windows and pauses between TOML, YAML or JSON and values.
 
 The functions take and return bytes; they open no files.
 """
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from forewarn.planning.windows import Span
     from forewarn.validation.fields import Values
 
-#: Most budgets, windows, freezes, and excluded dates of one window.
+#: Maximum number of budgets, windows, freezes, and excluded dates of one window.
 BUDGETS_MAX, WINDOWS_MAX, FREEZES_MAX, DATES_MAX = 1000, 100, 100, 366
-#: Most groups of one window.
+#: Maximum number of groups of one window.
 GROUPS_MAX = 10_000
-#: Most hosts or VMs in a budget, a canary wave or a failure budget.
+#: Maximum number of hosts or VMs in a budget, canary wave or failure limit.
 COUNT_MAX = 1_000_000
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
@@ -46,13 +46,13 @@ _DATE = Text(10, r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "a date such as 2028-02-29")
 
 BUDGET = Form(
     "BudgetForm",
-    "Maximum number disturbed at once; the strictest applicable budget counts.",
+    "A budget: the maximum number of hosts or VMs disturbed at once. The strictest budget applies.",
     (
         Field(
             "for",
             Choice({scope.value: scope for scope in Scope}),
-            "What is counted: hosts of the fleet, of each zone, rack or label; VMs of each owner "
-            "or group.",
+            "Counted objects: hosts of the fleet or of each zone, rack or label; VMs of each "
+            "owner or group.",
             required=True,
         ),
         Field(
@@ -62,15 +62,21 @@ BUDGET = Form(
             required=True,
         ),
         Field(
-            "name", Text(), "Only this zone, rack, owner or group, or a label such as `tier=db`."
+            "name",
+            Text(),
+            "Restricts the budget to one zone, rack, owner, group or label such as `tier=db`.",
         ),
     ),
 )
 WINDOW = Form(
     "WindowForm",
-    "Times in which work may run. A host with windows is closed at all other times.",
+    "A window: times in which work may run. A host with windows has no work at other times.",
     (
-        Field("time_zone", Text(64), "IANA time zone, such as `Europe/Berlin` (default: UTC)."),
+        Field(
+            "time_zone",
+            Text(64),
+            "Time zone of the window, an IANA name such as `Europe/Berlin` (default: UTC).",
+        ),
         Field(
             "weekdays",
             ListOf(Choice({day: number for number, day in enumerate(WEEKDAYS)}), 7, 1),
@@ -80,25 +86,30 @@ WINDOW = Form(
         Field(
             "to",
             TimeOfDay(),
-            "Local closing time; on the next day if not after `from` (default: 24:00).",
+            "Local closing time (default: 24:00); at or before `from`, it is on the next day.",
         ),
         Field("except", ListOf(_DATE, DATES_MAX), "Local dates on which the window stays closed."),
-        Field("hosts", Text(), "Only hosts with all of these labels: `zone=2,rack=r7`."),
+        Field(
+            "hosts",
+            Text(),
+            "Restricts the window to hosts with all of these labels, such as `zone=2,rack=r7`.",
+        ),
         Field(
             "groups",
             ListOf(NAME, GROUPS_MAX),
-            "Only hosts with VMs of one of these groups; an empty list: no host.",
+            "Restricts the window to hosts with VMs of one of these groups; an empty list "
+            "matches no host.",
         ),
-        Field("first", _DATE, "First local date on which it opens (default: no limit)."),
-        Field("last", _DATE, "Last local date on which it opens (default: no limit)."),
+        Field("first", _DATE, "First local date on which the window opens (default: no limit)."),
+        Field("last", _DATE, "Last local date on which the window opens (default: no limit)."),
     ),
 )
 FREEZE = Form(
     "FreezeForm",
-    "A time in which no work runs, even in open windows.",
+    "A freeze: a time in which no work runs, even in open windows.",
     (
-        Field("from", Timestamp(), "Start, with UTC offset.", required=True),
-        Field("to", Timestamp(), "End, with UTC offset.", required=True),
+        Field("from", Timestamp(), "Start of the freeze, with UTC offset.", required=True),
+        Field("to", Timestamp(), "End of the freeze, with UTC offset.", required=True),
     ),
 )
 POLICY = Form(
@@ -107,8 +118,10 @@ POLICY = Form(
     (
         Field("pause", Duration(), "Minimum time between two waves (default: none)."),
         Field("owner_rest", Duration(), "Minimum time between two disturbances of an owner."),
-        Field("canary", Integer(0, COUNT_MAX), "Hosts in the first wave, to try the work."),
-        Field("notice", Duration(), "Minimum notice, unless the impact requires more."),
+        Field(
+            "canary", Integer(0, COUNT_MAX), "Number of hosts in the first wave, the canary wave."
+        ),
+        Field("notice", Duration(), "Minimum notice of all impacts; an impact may require more."),
         Field(
             "max_failures",
             Integer(0, COUNT_MAX),
@@ -120,7 +133,9 @@ POLICY = Form(
             "Maximum delay of a host after its first planned start (default: none).",
         ),
         Field(
-            "budgets", ListOf(BUDGET, BUDGETS_MAX), "Budgets: maximum numbers disturbed at once."
+            "budgets",
+            ListOf(BUDGET, BUDGETS_MAX),
+            "Budgets: maximum numbers of hosts or VMs disturbed at once.",
         ),
         Field(
             "windows", Named(WINDOW, WINDOWS_MAX), "Windows by name: times in which work may run."
@@ -129,19 +144,19 @@ POLICY = Form(
         Field(
             "confirm",
             ListOf(Choice({act.value: act for act in ConfirmedAct}), len(ConfirmedAct)),
-            "Acts that a second operator must confirm (default: none).",
+            "Calls that a second operator must confirm (default: none).",
         ),
-        Field("confirm_within", Duration(), "Longest time for it (default: 1 h)."),
+        Field("confirm_within", Duration(), "Time limit of a confirmation (default: 1 h)."),
         Field(
             "confirm_above",
             Integer(0, COUNT_MAX),
-            "Maintenances of at most this number of hosts are started without confirmation.",
+            "Largest maintenance, in hosts, that starts without confirmation.",
         ),
         Field(
             "wait_until_shown",
             ListOf(Choice({each.value: each.value for each in Impact}), len(Impact)),
-            "Impacts whose work waits until its VMs can be shown it (default: `Reboot`, "
-            "`Redeploy`); other work goes on after `[lifecycle] show_timeout_s`.",
+            "Impacts whose work waits until the VMs can read the event (default: `Reboot`, "
+            "`Redeploy`). Other work continues after `[lifecycle] show_timeout_s`.",
         ),
     ),
 )
@@ -236,7 +251,7 @@ def _freeze(number: int, given: Values) -> Span:
 
 
 def policy_form(policy: MaintenancePolicy) -> dict[str, Any]:
-    """Return a policy as a form that can be applied; defaults are omitted."""
+    """Return a policy as a form for `PUT`; the form omits defaults."""
     plain = MaintenancePolicy()
     form: dict[str, Any] = {}
     for names, write in ((_DURATIONS, iso_duration), (_PLAIN, int)):
@@ -291,7 +306,7 @@ def _time_of_day(minutes: int) -> str:
 
 
 def written_policy(policy: MaintenancePolicy, media: str) -> bytes:
-    """Return a policy as a file that can be applied."""
+    """Return a policy as a file for `PUT`."""
     form = policy_form(policy)
     if media == YAML:
         from forewarn.validation.yaml_reader import written_yaml  # noqa: PLC0415 - rarely needed

@@ -1,4 +1,4 @@
-"""Routes of the maintenance policy and its open times."""
+"""Routes of the maintenance policy and its windows' open times."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ DAY_MS = 86_400_000
 
 _TEXT: Schema = {"type": "string"}
 _MEMBERS = {
-    "window": "Name of the window; empty: open without a window.",
-    "hosts": "Selector of the hosts; empty: every host.",
-    "time_zone": "IANA name of its time zone.",
-    "opens": "UTC.",
-    "closes": "UTC.",
-    "local_opens": "The start in the window's time zone.",
-    "local_closes": "The end in the window's time zone.",
+    "window": "Name of the window; empty if no window applies.",
+    "hosts": "Selector of the window's hosts; empty: every host.",
+    "time_zone": "IANA name of the window's time zone.",
+    "opens": "Start of the open time in UTC.",
+    "closes": "End of the open time in UTC.",
+    "local_opens": "Start of the open time, in the window's time zone.",
+    "local_closes": "End of the open time, in the window's time zone.",
 }
 _SPAN: Schema = {
     "type": "object",
@@ -67,7 +67,7 @@ async def _show(call: ApiCall) -> ApiResponse:
 
 
 async def _windows(call: ApiCall) -> ApiResponse:
-    """Return the open times of the coming days. Source: F-7."""
+    """Return the windows' open times of the coming days. Source: F-7."""
     name, days = call.query.get("host", ""), call.query.get("days", DAYS)
     start_ms = call.control.clock.now_ms()
     span = (start_ms, start_ms + days * DAY_MS)
@@ -86,7 +86,7 @@ def open_time(
     Args:
         policy: the policy with its windows and freezes.
         span: ms since the epoch UTC.
-        words: only windows that apply to a host of which these are true.
+        words: zone, labels and groups of a host; None: return all windows.
     """
     windows: Sequence[Window | None] = policy.windows if words is None else policy.windows_of(words)
     spans = []
@@ -154,7 +154,7 @@ _ROUTES = (
         name="apply_policy",
         summary="Replace the maintenance policy.",
         act=_apply,
-        query=(Field("dry_run", Boolean(), "Only show the changes; apply nothing."),),
+        query=(Field("dry_run", Boolean(), "Return the changes without applying them."),),
         takes=tuple(READERS),
         taken=POLICY.schema(),
         answer={
@@ -172,11 +172,11 @@ _ROUTES = (
         method="GET",
         path="/v1/windows",
         name="list_open_time",
-        summary="List the times in the coming days in which maintenance may run.",
+        summary="List the open times of maintenance windows in the coming days.",
         act=_windows,
         query=(
-            Field("days", Integer(1, DAYS_MAX), "How far ahead (default: 7)."),
-            Field("host", NAME, "Only times open for this host."),
+            Field("days", Integer(1, DAYS_MAX), "Number of days (default: 7)."),
+            Field("host", NAME, "Only open times of this host."),
         ),
         answer={
             "type": "object",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from forewarn.protocol.documents import Document
     from forewarn.store import Recorded, Store
 
-#: Entries of history, or events, on one page.
+#: Maximum number of entries of history, or of events, on one page.
 PAGE_MAX = 1000
 JSON_LINES, SERVER_SENT = "application/jsonl", "text/event-stream"
 STOPPED = {"end": "stopped"}
@@ -39,12 +39,12 @@ _VERSIONS = Choice({each: each for each in (*VERSIONS, PREVIEW_VERSION)})
 _ID = Text(48)
 _PLACE = Text(144, pattern=rf"[0-9]{{1,15}}:{NAME.pattern}", wanted="`next` of the previous page")
 _FILTERS = (
-    Field("operation", _ID, "Only of this operation: op-12."),
-    Field("event", _ID, "Only of this event."),
+    Field("operation", _ID, "Only entries of this operation, such as op-12."),
+    Field("event", _ID, "Only entries of this event."),
     Field("group", NAME, "Only of this group."),
     Field("vm", NAME, "Only entries caused by or about this VM."),
-    Field("host", NAME, "Only of this host."),
-    Field("action", Choice({name: name for name in ACTIONS}), "Only this transition."),
+    Field("host", NAME, "Only entries of this host."),
+    Field("action", Choice({name: name for name in ACTIONS}), "Only entries of this transition."),
 )
 
 
@@ -56,7 +56,7 @@ async def _events(call: ApiCall) -> ApiResponse:
 
 
 def _events_page(call: ApiCall, shown: list[schemas.OperationSummary]) -> bytes:
-    """Return one page, on a thread, by number and group; O(live events)."""
+    """Return one page of events by number and group; run on a thread. O(live events)."""
     after, limit = _read_place(call.query.get("after", "")), call.query.get("limit", PAGE_MAX)
     page = heapq.nsmallest(
         limit + 1, (each for each in shown if _place_of(each) > after), key=_place_of
@@ -66,7 +66,7 @@ def _events_page(call: ApiCall, shown: list[schemas.OperationSummary]) -> bytes:
 
 
 def _place_of(summary: schemas.OperationSummary) -> tuple[int, str]:
-    """Return the sort key of an event; an operation has one event per group."""
+    """Return the sort key of an event: number of its operation, then group."""
     return summary.operation.number, summary.event.group
 
 
@@ -76,7 +76,7 @@ def _read_place(text: str) -> tuple[int, str]:
 
 
 def _summaries(vm: str, group: str, view: StateView) -> list[schemas.OperationSummary]:
-    """Return live events: all, a group's, or those shown to a VM; O(result)."""
+    """Return live events, optionally of one group or shown to one VM; O(result)."""
     state = view.state
     topology = state.topology
     if vm and vm not in topology.vms:
@@ -111,7 +111,7 @@ async def _document(call: ApiCall) -> ApiResponse:
 
 
 def _document_of(view: StateView, vm: str) -> Document:
-    """Return a VM's current document; for a disabled group, its first one (B-3)."""
+    """Return a VM's current document; for a disabled group, its first document (B-3)."""
     state = view.state
     if vm not in state.topology.vms:
         raise Unknown(kind="vm", name=vm)
@@ -145,7 +145,7 @@ async def _history(call: ApiCall) -> ApiResponse:
 
 
 async def _filters(call: ApiCall) -> dict[str, Any]:
-    """Return the filters of a call, with the operation's number and the full event id."""
+    """Return the filters of a call; resolve the operation's number and the full event id."""
     names = {field.name for field in _FILTERS}
     query = {name: value for name, value in call.query.items() if name in names}
     if "operation" in query:
@@ -233,7 +233,7 @@ _EVENTS = (
         summary="List the events shown to VMs now.",
         act=_events,
         query=(
-            Field("vm", NAME, "Only events shown to this VM."),
+            Field("vm", NAME, "Only events that this VM can read."),
             Field("group", NAME, "Only of this group."),
             Field("after", _PLACE, "`next` of the previous page."),
             Field(
@@ -246,7 +246,7 @@ _EVENTS = (
         method="GET",
         path="/v1/events/{id}",
         name="get_event",
-        summary="Read one event, live or ended; a live event's id may be abbreviated.",
+        summary="Read one live or ended event. The id of a live event may be abbreviated.",
         act=_event,
         answer=schemas.EVENT.schema(),
     ),
@@ -271,12 +271,12 @@ _HISTORY = (
         method="GET",
         path="/v1/history",
         name="list_history",
-        summary="List entries of history: each change and who made it.",
+        summary="List entries of history: changes with their actors.",
         act=_history,
         query=(
             *_FILTERS,
             Field("after", Integer(), "Only sequence numbers greater than this."),
-            Field("before", Integer(), "Only sequence numbers less than this; 0: all."),
+            Field("before", Integer(), "Only sequence numbers less than this; 0: no limit."),
             Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries (default: 100)."),
             Field(
                 "order",
@@ -291,7 +291,7 @@ _HISTORY = (
         method="GET",
         path="/v1/watch",
         name="watch_history",
-        summary="Stream history as it grows: JSON lines, or server-sent events.",
+        summary="Stream new entries of history as JSON lines or server-sent events.",
         act=_watch,
         query=(
             *_FILTERS,

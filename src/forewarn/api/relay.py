@@ -1,9 +1,9 @@
 """Relays a follower's reports and its VMs' requests to the active process.
 
-A follower serves the feed from its own state. It reports to the active process what its nodes have
-shown, which VMs polled, and which approved. The reports use a path of the operator API for
-processes of the same store, which prove themselves with the lease's token; only the store has that
-token. Source: H-4, L-7, M-3, M-4.
+A follower serves the feed from its own state. The follower reports the confirmations of its nodes,
+and the polls and approvals of VMs, to the active process. The reports use a path of the operator
+API for processes of the same store. A process authenticates with the lease's token, which it reads
+from the store. Source: H-4, L-7, M-3, M-4.
 """
 
 from __future__ import annotations
@@ -47,19 +47,20 @@ T = TypeVar("T")
 log = logging.getLogger("forewarn")
 
 RELAY_PATH = "/v1/relay"
-#: Header with the token of the lease.
+#: Header with the lease's token.
 LEASE = b"forewarn-lease"
-#: Requests of VMs that are forwarded at a time, and that may wait for it.
+#: Maximum number of VMs' requests that are forwarded at a time, and that wait.
 RELAYED_MAX, WAITING_MAX = 16, 10_000
-#: Last polls that wait for the next report; further ones are dropped.
+#: Maximum number of polls that wait for the next report; further polls are dropped.
 POLLS_MAX = 100_000
 #: Maximum interval between a follower's reports, and delay of a retry, in seconds.
 REPORT_S, AGAIN_S = 1.0, 0.2
-#: How long a VM's request is tried, in seconds; afterwards its node or the VM asks again.
+#: Time limit of attempts to forward a VM's request, in seconds; afterwards the VM or its node
+#: repeats the request.
 TRIED_S = 3.0
 #: Time limit of a call, in seconds.
 CALL_S = 3.0
-#: How long reports may fail before the feed is closed, in seconds: longer than a takeover.
+#: Time of failing reports after which the feed closes, in seconds; longer than a takeover.
 SILENT_S_MAX = 10.0
 
 
@@ -74,7 +75,7 @@ class RelayEndpoint:
         *,
         token: Callable[[], str],
     ) -> None:
-        """Forward requests to the parts.
+        """Forward a follower's reports and requests to the parts of this process.
 
         Args:
             upstream: receives the requests of VMs.
@@ -88,7 +89,7 @@ class RelayEndpoint:
         self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a follower."""
+        """Answer a request of a follower."""
         given, token = dict(scope["headers"]).get(LEASE, b""), self._token().encode()
         if not token or not hmac.compare_digest(given, token):
             await Response(status_code=403)(scope, receive, send)
@@ -126,7 +127,10 @@ class Relay:
     """A follower's side of the relay: the upstream of its nodes. Use it on one event loop."""
 
     def __init__(self, url: Callable[[], str], token: Callable[[], str], ca_file: str = "") -> None:
-        """Report to the process at the URL that `url` returns; `token` is that of its lease."""
+        """Report to the active process.
+
+        `url` returns its URL, and `token` the token of its lease.
+        """
         self._url = url
         self._token = token
         self._ca_file = ca_file
@@ -151,7 +155,7 @@ class Relay:
         self._task = asyncio.create_task(self._report(feed))
 
     async def stop(self, successor: FeedControlPlane | None = None) -> None:
-        """Stop reporting; waiting reports go to the successor."""
+        """Stop reporting; the successor receives the waiting reports."""
         self.successor = successor
         if self._task is not None:
             self._task.cancel()
@@ -167,13 +171,13 @@ class Relay:
 
     @property
     def silent(self) -> bool:
-        """Whether the active process has accepted no report for too long, or ever."""
+        """Return whether the active process has accepted no report for too long, or never."""
         return asyncio.get_running_loop().time() - self._heard_s > SILENT_S_MAX
 
     def approve(
         self, request: ApprovalRequest, *, node_hosts: Collection[str] = ()
     ) -> asyncio.Future[RequestAnswer]:
-        """Approve at the active process; done once this process shows the result."""
+        """Approve events at the active process; return once this process shows the result."""
 
         async def approve() -> RequestAnswer:
             relayed = RelayedApproval(request, tuple(sorted(node_hosts)))
@@ -203,7 +207,7 @@ class Relay:
             self._polled[group] = max(self._polled.get(group, 0.0), at_s)
 
     def vms_polled(self, polls: Sequence[VmPoll]) -> None:
-        """Add the last polls of VMs to the next report; they may be dropped. Source: B-5."""
+        """Add the last polls of VMs to the next report, which may omit some polls. Source: B-5."""
         self._polls += polls[: POLLS_MAX - len(self._polls)]
 
     def _begin(self, asking: Coroutine[object, object, T]) -> asyncio.Future[T]:
@@ -216,10 +220,9 @@ class Relay:
         return task
 
     async def _asked(self, relayed: Relayed) -> RelayAnswer | None:
-        """Return the answer once the feed shows its effect; None: ask the successor.
+        """Return the answer once the feed shows its effect; None if the successor must answer.
 
-        Raises:
-            StandingBy: no active process has answered in time.
+        Raises: StandingBy: no active process has answered in time.
         """
         loop = asyncio.get_running_loop()
         until_s, reason = loop.time() + TRIED_S, ""
@@ -229,7 +232,7 @@ class Relay:
                     answer = await self._call(relayed)
                 while self._feed and self._feed.generation < answer.generation:
                     if loop.time() > until_s or self.successor is not None:
-                        break  # the answer is durable, and the document will follow
+                        break  # the change is durable; the document follows later
                     await asyncio.sleep(0.005)
             except (OSError, http.client.HTTPException, FeedUnreadable, RuntimeError) as error:
                 reason = f": {error}"
@@ -241,7 +244,7 @@ class Relay:
         return None
 
     async def _report(self, feed: FeedServer) -> None:
-        """Send reports when they arrive, and at an interval."""
+        """Send reports after changes, and at an interval."""
         loop, trouble = asyncio.get_running_loop(), ""
         while True:
             with suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""Request forms: hosts, groups, VMs, whole fleets, and requests for work.
+"""Request forms of hosts, groups, VMs, fleets and work.
 
 `fields.py` parses the values.
 """
@@ -43,7 +43,7 @@ from forewarn.validation.fields import (
 )
 from forewarn.validation.forms import Field, Form, ListOf, Named
 
-#: Most hosts, groups or VMs in one topology; the design limit of a control plane is lower.
+#: Maximum number of hosts, groups or VMs in one topology, above a control plane's design limit.
 FLEET_MAX = 100_000
 #: Longest reason from an operator, in characters.
 REASON_LENGTH_MAX = 256
@@ -57,7 +57,7 @@ _LABEL: Final = Text(64, VALUE_PATTERN, "a label's value, without comma, equals 
 _KEY_WANTED = "1 to 63 letters, digits, `.`, `_`, `/`, `-`, and begin with a letter or digit"
 _DISKS = "data disks, one per line, such as lun=0 name=data diskSizeGB=128"
 SELECTOR: Final = Field(
-    "selector", Text(), "Only hosts with this zone and these labels: zone=2,rack=r7."
+    "selector", Text(), "Only hosts with this zone and these labels, such as zone=2,rack=r7."
 )
 
 HOST = Form(
@@ -77,16 +77,19 @@ HOST = Form(
         Field(
             "zone", Text(), "Availability zone; fault domains are counted separately in each zone."
         ),
-        Field("driver", Text(), "Driver that carries out work on it; empty: the default driver."),
+        Field(
+            "driver", Text(), "Driver that carries out work on the host; empty: the default driver."
+        ),
         Field(
             "labels",
             Named(_LABEL, LABELS_MAX, Text(64, KEY_PATTERN, _KEY_WANTED)),
-            "Labels for selectors, windows and budgets; `rack` names its rack.",
+            "Labels of the host for selectors, windows and budgets; `rack` names its rack.",
         ),
         Field(
             "memory_mib",
             Integer(0, MEMORY_MIB_MAX),
-            "Memory for its VMs together, in MiB; 0: unknown, no maintenance moves a VM there.",
+            "Memory of the host for VMs, in MiB; 0: unknown, so no maintenance moves a VM to the "
+            "host.",
         ),
     ),
 )
@@ -95,7 +98,9 @@ GROUP = Form(
     "VMs that share a document, and their approval settings.",
     (
         Field("kind", Choice({kind.value: kind for kind in GroupKind}), "Kind of the group."),
-        Field("owner", Text(), "Owner; limits on user-initiated work are counted per owner."),
+        Field(
+            "owner", Text(), "Owner of the group; limits on user-initiated work apply per owner."
+        ),
         Field(
             "fault_domain_count",
             Integer(0, DOMAIN_MAX + 1),
@@ -116,18 +121,20 @@ GROUP = Form(
         Field(
             "approves_when_down",
             Boolean(),
-            "Whether its events are approved while all its VMs are off; default: true.",
+            "Whether Forewarn approves the group's events while all its VMs are off (default: "
+            "true).",
         ),
         Field(
             "published",
             Choice({version: version for version in ("", *VERSIONS)}),
-            "Api-version for Event Grid and Resource Graph (default: newest); empty: not shown.",
+            "Api-version of events in Event Grid and Resource Graph (default: newest); empty: no "
+            "events there.",
         ),
     ),
 )
 INSTANCE = Form(
     "InstanceForm",
-    "Further instance metadata, by its dotted names; see the page on instance metadata.",
+    "Further instance metadata by dotted name; see the page on instance metadata.",
     (
         *(
             Field(name, Text(INSTANCE_LENGTH_MAX), f"Shown since {COMPUTE[name][0]}.")
@@ -139,7 +146,9 @@ INSTANCE = Form(
             "Hardware address (default: derived from the first IPv4 address).",
         ),
         Field(
-            "privateIpAddress", IpAddress(), "IPv4 address of a VM that is not identified by one."
+            "privateIpAddress",
+            IpAddress(),
+            "IPv4 address of a VM that Forewarn identifies in another way.",
         ),
         Field("publicKeys", Text(INSTANCE_LENGTH_MAX, lines=True), "SSH keys, one per line."),
         Field(
@@ -154,21 +163,29 @@ VM = Form(
     "VmForm",
     "A virtual machine.",
     (
-        Field("host", NAME, "Host on which it runs.", required=True),
-        Field("group", NAME, "Group (default: its own group with the VM's name)."),
-        Field("size", Text(), "Size, such as Standard_D4s_v5."),
+        Field("host", NAME, "Host that runs the VM.", required=True),
+        Field("group", NAME, "Group of the VM (default: a group of its own with the VM's name)."),
+        Field("size", Text(), "Size of the VM, such as Standard_D4s_v5."),
         Field(
             "memory_mib",
             Integer(0, MEMORY_MIB_MAX),
-            "Memory it needs, in MiB; 0: unknown, no maintenance moves it.",
+            "Memory of the VM, in MiB; 0: unknown, so no maintenance moves the VM.",
         ),
-        Field("gpu", Boolean(), "Whether it has a GPU, if the size does not imply one."),
-        Field("spot", Boolean(), "Whether it may be evicted."),
-        Field("addresses", ListOf(IpAddress(), ADDRESSES_MAX), "Source addresses of its requests."),
-        Field("interface", Text(), "Interface on which those addresses are valid; empty: any."),
-        Field("instance_id", Text(), "Its id as sent by a metadata proxy."),
-        Field("vm_id", Text(), "Its vmId in instance metadata."),
-        Field("os_type", Text(), "Linux or Windows."),
+        Field("gpu", Boolean(), "Whether the VM has a GPU (default: derived from the size)."),
+        Field("spot", Boolean(), "Whether the platform may evict the VM."),
+        Field(
+            "addresses",
+            ListOf(IpAddress(), ADDRESSES_MAX),
+            "Source addresses of the VM's requests.",
+        ),
+        Field(
+            "interface",
+            Text(),
+            "Network interface on which the VM's addresses are valid; empty: any interface.",
+        ),
+        Field("instance_id", Text(), "Id of the VM that a metadata proxy sends."),
+        Field("vm_id", Text(), "The VM's vmId in instance metadata."),
+        Field("os_type", Text(), "Operating system of the VM: Linux or Windows."),
         Field("location", Text(), "Region."),
         Field("resource_group", Text(), "Resource group."),
         Field("subscription", Text(), "Subscription."),
@@ -177,12 +194,12 @@ VM = Form(
             Named(Text(), TAGS_MAX, Text(pattern=r"[^\x00-\x1f]+", wanted="a tag's name")),
             "Tags.",
         ),
-        Field("instance", INSTANCE, "Further instance metadata, by its dotted names."),
+        Field("instance", INSTANCE, "Further instance metadata by dotted name."),
     ),
 )
 TOPOLOGY = Form(
     "TopologyForm",
-    "A fleet, or a part of one: hosts, groups and VMs by their names.",
+    "All or part of a fleet: hosts, groups and VMs by name.",
     (
         Field("hosts", Named(HOST, FLEET_MAX), "Hosts by name."),
         Field("groups", Named(GROUP, FLEET_MAX), "Groups by name."),
@@ -191,59 +208,72 @@ TOPOLOGY = Form(
 )
 
 _ASKED = (
-    Field("not_before", Timestamp(), "Earliest start (default: as soon as the notice allows)."),
+    Field(
+        "not_before", Timestamp(), "Earliest start of the work (default: the end of the notice)."
+    ),
     Field(
         "duration",
         Duration(DURATION_UNKNOWN_S, DURATION_S_MAX),
         "Expected interruption in seconds; 0: none, -1: unknown.",
     ),
     Field("description", Text(), "Description shown to VMs instead of the default."),
-    Field("destination", NAME, "Host of the VMs afterwards."),
-    Field("impact", IMPACTS, "Impact shown to VMs, if the cause allows a choice."),
-    Field("source", SOURCES, "The source shown to VMs."),
+    Field("destination", NAME, "Host of the VMs after the work."),
+    Field("impact", IMPACTS, "Impact shown to VMs, if the cause allows several impacts."),
+    Field("source", SOURCES, "Source of the event, as shown to VMs."),
     Field(
         "queue",
         Boolean(),
-        "Queue routine work behind the same work under way, instead of refusing it.",
+        "Queue routine work behind the same running work instead of refusing the request.",
     ),
 )
 WORK = Form("WorkForm", "Options of the work; every member is optional.", _ASKED)
 UPDATE = Form(
     "UpdateForm",
     "Options of a host update.",
-    (*_ASKED, Field("network_only", Boolean(), "Network update only: no interruption.")),
+    (
+        *_ASKED,
+        Field(
+            "network_only",
+            Boolean(),
+            "Whether the update concerns only the network, without an interruption.",
+        ),
+    ),
 )
 FAILURE = Form(
     "FailureForm",
     "Details of a failure.",
     (
         *_ASKED[1:4],
-        Field("lost", Boolean(), "The host will not return: its VMs restart elsewhere."),
+        Field(
+            "lost",
+            Boolean(),
+            "Whether the failure is permanent, so that the VMs restart on other hosts.",
+        ),
     ),
 )
 WORK_REQUEST = Form(
     "WorkRequestForm",
-    "Work on at most 100 hosts or VMs, all of it or none.",
+    "Work on at most 100 hosts or VMs, accepted or refused as a whole.",
     (
         Field("cause", CAUSES, "Cause of the work, which determines its kind.", required=True),
         Field("targets", ListOf(NAME, HOSTS_MAX), "Names of hosts or of VMs."),
-        Field("selector", Text(), "Instead of names: hosts with these labels: zone=2."),
+        Field("selector", Text(), "Selector of hosts, such as zone=2, instead of names."),
         *_ASKED,
     ),
 )
 REASON = Form(
     "ReasonForm",
-    "The reason, for history.",
+    "Reason of the request, for history.",
     (Field("reason", Text(REASON_LENGTH_MAX), "The reason, in words."),),
 )
 COMPLETION = Form(
     "CompletionForm",
-    "Result of running work.",
+    "Result of a running operation.",
     (
-        Field("failed", Boolean(), "Whether it has failed."),
+        Field("failed", Boolean(), "Whether the work has failed."),
         Field("reason", Text(REASON_LENGTH_MAX), "The reason, in words."),
     ),
 )
 EMPTY = Form("EmptyForm", "An empty form.")
 
-assert set(TRAITS) == set(CAUSES.values.values()), "every cause is in the table"
+assert set(TRAITS) == set(CAUSES.values.values()), "the table contains every cause"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 BODY_BYTES_MAX = 1024 * 1024
 #: Limit of a request body on public routes: a login, or a driver's report.
 PUBLIC_BYTES_MAX = 64 * 1024
-#: Limit of a body that lists names: 100,000 of the longest fit.
+#: Limit of a body that lists names; 100,000 names of maximum length fit.
 NAMES_BYTES_MAX = 16 * 1024 * 1024
 
 
@@ -31,13 +31,13 @@ NAMES_BYTES_MAX = 16 * 1024 * 1024
 class ApiResponse:
     """The response of a route."""
 
-    #: A JSON value; bytes are sent unchanged.
+    #: A JSON value, or bytes that are sent unchanged.
     value: object
     status: int = 200
     media: str = JSON
-    #: Whether it may be repeated for an Idempotency-Key: it holds no secret.
+    #: Whether the response contains no secret, so that it may be stored for an Idempotency-Key.
     kept: bool = True
-    #: Sent instead of `value`, for streams.
+    #: Application that streams the response instead of `value`.
     stream: ASGIApp | None = None
 
 
@@ -48,9 +48,9 @@ class ApiCall:
     control: ControlClient
     #: The caller in history: `operator NAME at ADDRESS`.
     actor: str
-    #: The caller with their permissions.
+    #: The caller and the caller's permissions.
     principal: Principal = NOBODY
-    #: The names in the path.
+    #: Names in the path.
     path: Mapping[str, str] = field(default_factory=dict)
     query: Values = field(default_factory=dict)
     #: The body, parsed by the route's form.
@@ -75,31 +75,32 @@ class Route:
     #: Schema of the answer; None: no JSON.
     answer: Schema | None
     status: int = 200
-    #: Further statuses with the same schema, and their meanings.
+    #: Meanings of further statuses with the same schema.
     also: Mapping[int, str] = field(default_factory=dict)
     query: tuple[Field, ...] = ()
     form: Form | None = None
-    #: Maximum body, in bytes; with `takes`, the setting for topologies. Lower on `public` routes.
+    #: Maximum body in bytes, lower for `public` routes. With `takes`, the setting for topologies
+    #: applies.
     body_bytes_max: int = BODY_BYTES_MAX
     #: Accepted media types of a body that is not a JSON form.
     takes: tuple[str, ...] = ()
-    #: Schema of such a body.
+    #: Schema of a body with one of the media types in `takes`.
     taken: Schema | None = None
     #: Media types of the answer.
     gives: tuple[str, ...] = (JSON,)
-    #: Whether only the active process can answer, though the route changes nothing. Source: H-4.
+    #: Whether only the active process can answer this read. Source: H-4.
     active: bool = False
-    #: Whether its work is cancelled when the caller leaves.
+    #: Whether the work stops when the caller disconnects.
     abandonable: bool = False
 
     @property
     def permission(self) -> Permission:
-        """The permission it requires; raises RouteUnlisted if the table has no row."""
+        """The permission that the route requires; raises RouteUnlisted without a table row."""
         return permission_of(self.method, self.path)
 
     @property
     def public(self) -> bool:
-        """Whether it needs no token."""
+        """Whether callers of the route need no token."""
         return self.permission is Permission.PUBLIC
 
 
@@ -109,13 +110,13 @@ def list_page_schema(name: str, schema: Schema, *, paged: str = "") -> Schema:
     Args:
         name: the member with the list.
         schema: of one element.
-        paged: the JSON type of `next`; empty: the list is never paged.
+        paged: the JSON type of `next`; empty for a list without pages.
     """
     properties: Schema = {name: {"type": "array", "items": schema}}
     if paged:
         properties["next"] = {
             "type": [paged, "null"],
-            "description": "Pass it as `after` or `before` for the next page; null: last page.",
+            "description": "Value of `after` or `before` for the next page; null: last page.",
         }
     return {
         "type": "object",

@@ -1,6 +1,6 @@
 """Response schemas of hosts, operations, events and history.
 
-One table defines both the JSON and its schema, so that they cannot differ.
+One table defines both the JSON and its schema.
 """
 
 from __future__ import annotations
@@ -96,19 +96,19 @@ class Placed(Generic[V]):
 
     record: V
     topology: Topology
-    #: Enrolment of its group; None: Scheduled Events is not enabled.
+    #: Enrolment of the record's group; None: Scheduled Events is not enabled.
     enrolment: Enrolment | None = None
-    #: Gives a VM's last poll.
+    #: Function that returns a VM's last poll.
     poll_of: Callable[[str], VmPoll | None] = lambda _: None
     now_ms: int = 0
 
     def polled(self, vm: str) -> str | None:
-        """Return when a VM polled last; None: no poll is known."""
+        """Return the time of a VM's last poll; None if no poll is known."""
         poll = self.poll_of(vm)
         return written(self.now_ms - poll.age_s * 1000) if poll else None
 
     def clients(self, vms: Iterable[str]) -> list[str]:
-        """Return the clients with which these VMs polled last, sorted."""
+        """Return the clients of these VMs' last polls, sorted."""
         polls = (self.poll_of(vm) for vm in vms)
         return sorted({poll.user_agent for poll in polls if poll})
 
@@ -151,15 +151,25 @@ HOST: ObjectSchema[Placed[Host]] = ObjectSchema(
         Member("fault_domain", WHOLE, lambda p: p.record.fault_domain),
         Member("update_domain", WHOLE, lambda p: p.record.update_domain),
         Member("zone", TEXT, lambda p: p.record.zone),
-        Member("driver", TEXT, lambda p: p.record.driver, "Empty: the default driver."),
+        Member(
+            "driver",
+            TEXT,
+            lambda p: p.record.driver,
+            "Driver of the host; empty: the default driver.",
+        ),
         Member("labels", TEXTS_BY_NAME, lambda p: dict(p.record.labels)),
-        Member("memory_mib", WHOLE, lambda p: p.record.memory_mib, "For its VMs; 0: unknown."),
+        Member(
+            "memory_mib",
+            WHOLE,
+            lambda p: p.record.memory_mib,
+            "Memory for VMs, in MiB; 0: unknown.",
+        ),
         Member("health", words(Health), lambda p: p.record.health.value),
         Member("vms", TEXTS, lambda p: list(p.topology.vms_on(p.record.name)), "Its VMs."),
     ),
 )
 _ENABLED: Member[Placed[Any]] = Member(
-    "enabled", FLAG, lambda p: p.enrolment is not None, "Scheduled Events is enabled."
+    "enabled", FLAG, lambda p: p.enrolment is not None, "Whether Scheduled Events is enabled."
 )
 GROUP: ObjectSchema[Placed[Group]] = ObjectSchema(
     "Group",
@@ -179,7 +189,7 @@ GROUP: ObjectSchema[Placed[Group]] = ObjectSchema(
             "terminate_notice",
             TEXT,
             lambda p: iso_duration(p.record.terminate_notice_s),
-            "ISO 8601; PT0S: deletions are not announced.",
+            "Notice of a deletion, ISO 8601; PT0S: deletions are not announced.",
         ),
         Member("reimage_notice", FLAG, lambda p: p.record.reimage_notice),
         Member("approves_when_down", FLAG, lambda p: p.record.approves_when_down),
@@ -189,13 +199,13 @@ GROUP: ObjectSchema[Placed[Group]] = ObjectSchema(
             "polled",
             TIME,
             lambda p: written(p.enrolment.polled_ms if p.enrolment else 0),
-            "Its last poll, to the minute; null: not enabled.",
+            "Last poll of the group, to the minute; null: Scheduled Events is not enabled.",
         ),
         Member(
             "clients",
             TEXTS,
             lambda p: p.clients(p.topology.vms_in(p.record.name)),
-            "User-Agent of each client with which its VMs polled last.",
+            "User-Agent of each VM's last poll.",
         ),
         Member("vms", TEXTS, lambda p: list(p.topology.vms_in(p.record.name)), "Its VMs."),
     ),
@@ -218,7 +228,7 @@ VM: ObjectSchema[Placed[Vm]] = ObjectSchema(
             "client",
             TEXT,
             lambda p: "".join(p.clients((p.record.name,))),
-            "User-Agent of that poll; empty: unknown.",
+            "User-Agent of the VM's last poll; empty: unknown.",
         ),
         Member("size", TEXT, lambda p: p.record.size),
         Member("memory_mib", WHOLE, lambda p: p.record.memory_mib, "0: unknown."),
@@ -238,15 +248,15 @@ VM: ObjectSchema[Placed[Vm]] = ObjectSchema(
 )
 OPERATION: ObjectSchema[Operation] = ObjectSchema(
     "Operation",
-    "Work on one host or one VM. Times in the future are null.",
+    "Work on one host or one VM. Times that have not arrived are null.",
     (
-        Member("id", TEXT, lambda o: o.id, "Its display name: op-12."),
+        Member("id", TEXT, lambda o: o.id, "Display name of the operation, such as op-12."),
         Member("number", WHOLE, lambda o: o.number),
         Member(
             "request",
             WHOLE,
             lambda o: o.request,
-            "The first operation of the same request, or its order.",
+            "First operation of the same request, or number of its order.",
         ),
         Member("cause", words(Cause), lambda o: o.cause.value),
         Member("impact", words(Impact), lambda o: o.impact.value),
@@ -257,15 +267,27 @@ OPERATION: ObjectSchema[Operation] = ObjectSchema(
             {"type": "string", "enum": ["host", "vm"]},
             lambda o: "vm" if o.of_vm else "host",
         ),
-        Member("target", TEXT, lambda o: o.target, "Its host or VM."),
+        Member("target", TEXT, lambda o: o.target, "Host or VM of the operation."),
         Member("host", TEXT, lambda o: o.host),
-        Member("vms", TEXTS, lambda o: list(o.vms), "Every disturbed VM."),
-        Member("events", TEXTS, lambda o: list(o.events), "Ids of its events, one per group."),
-        Member("routine", FLAG, lambda o: o.routine, "Planned platform work."),
-        Member("silent", FLAG, lambda o: o.silent, "It has no event: no affected group listens."),
+        Member("vms", TEXTS, lambda o: list(o.vms), "Names of all disturbed VMs."),
+        Member(
+            "events",
+            TEXTS,
+            lambda o: list(o.events),
+            "Ids of the operation's events, one per group.",
+        ),
+        Member(
+            "routine", FLAG, lambda o: o.routine, "Whether the operation is planned platform work."
+        ),
+        Member(
+            "silent",
+            FLAG,
+            lambda o: o.silent,
+            "Whether the operation has no event, because no affected group listens.",
+        ),
         Member("description", TEXT, lambda o: o.description),
         Member("duration_s", WHOLE, lambda o: o.duration_s, "0: none, -1: unknown."),
-        Member("notice_s", WHOLE, lambda o: o.notice_s, "Least notice owed."),
+        Member("notice_s", WHOLE, lambda o: o.notice_s, "Minimum notice of the operation."),
         Member(
             "asked_not_before",
             TIME,
@@ -285,40 +307,41 @@ OPERATION: ObjectSchema[Operation] = ObjectSchema(
         Member("begun", TIME, lambda o: written(o.execution.begun_ms)),
         Member("ended", TIME, lambda o: written(o.ended_ms)),
         Member("attempt", WHOLE, lambda o: o.execution.attempt),
-        Member("reason", TEXT, lambda o: o.reason, "Reason of its result, or why it is stuck."),
+        Member("reason", TEXT, lambda o: o.reason, "Reason of the result or of the stuck state."),
         Member(
             "driver",
             TEXT,
             lambda o: o.execution.driver,
-            "Driver that carries it out; empty before the start.",
+            "Driver that carries out the operation; empty before the start.",
         ),
         Member(
             "progress",
             TEXT,
             lambda o: o.execution.progress,
-            "Latest progress report of its driver.",
+            "Latest progress report of the driver.",
         ),
         Member("progress_percent", WHOLE, lambda o: o.execution.progress_percent, "-1 unknown."),
         Member(
             "alert",
             words(Alert),
             lambda o: o.alert.value,
-            "blocked: due and cannot start; overdue: runs too long; stuck: its driver failed.",
+            "Problem of the operation. blocked: it is due but cannot start; overdue: it runs too "
+            "long; stuck: its driver failed.",
         ),
         Member(
             "maintenance",
             TEXT,
             lambda o: f"m-{o.maintenance}" if o.maintenance else "",
-            "Its maintenance, or empty.",
+            "Maintenance of the operation; may be empty.",
         ),
         Member("destination", TEXT, lambda o: o.destination),
         Member(
             "placements",
             TEXTS_BY_NAME,
             lambda o: dict(o.execution.placements),
-            "Hosts to which its driver moves VMs.",
+            "Hosts to which the driver moves VMs.",
         ),
-        Member("actor", TEXT, lambda o: o.actor, "Actor who requested it."),
+        Member("actor", TEXT, lambda o: o.actor, "Actor who requested the operation."),
     ),
 )
 GLANCE: ObjectSchema[Glance] = ObjectSchema(
@@ -327,15 +350,20 @@ GLANCE: ObjectSchema[Glance] = ObjectSchema(
     (
         *(_glanced(each) for each in OPERATION.members if each.name in _AT_A_GLANCE),
         Member("vm_count", WHOLE, lambda g: len(g.operation.vms)),
-        Member("asked", WHOLE, lambda g: g.asked, "Number of its shown events."),
         Member(
-            "approved", WHOLE, lambda g: g.approved, "Number of those that are approved or started."
+            "asked", WHOLE, lambda g: g.asked, "Number of the operation's events that VMs can read."
+        ),
+        Member(
+            "approved",
+            WHOLE,
+            lambda g: g.approved,
+            "Number of the operation's approved or started events.",
         ),
     ),
 )
 OUTCOME: ObjectSchema[EventOutcome] = ObjectSchema(
     "Outcome",
-    "The outcome of an event: its end, and whether its notice was kept.",
+    "The outcome of an event: its end, notice and duration.",
     (
         Member("event", TEXT, lambda o: o.event.id),
         Member("operation", TEXT, lambda o: o.operation.id),
@@ -353,7 +381,7 @@ OUTCOME: ObjectSchema[EventOutcome] = ObjectSchema(
             "result",
             words(EventResult),
             lambda o: o.result.value,
-            "unknown: the event is still shown.",
+            "End of the event; unknown: VMs can still read the event.",
         ),
         Member("reason", TEXT, lambda o: o.operation.reason),
         Member("notice_promised_s", WHOLE, lambda o: o.operation.notice_s),
@@ -361,22 +389,30 @@ OUTCOME: ObjectSchema[EventOutcome] = ObjectSchema(
             "notice_given_s",
             WHOLE_OR_NONE,
             lambda o: o.notice_given_s,
-            "From the published notice to the start; null without a notice or a start.",
+            "Time from the published notice to the start; null without a notice or a start.",
         ),
-        Member("approved_by", TEXTS, lambda o: list(o.approvers), "Who approved it."),
+        Member(
+            "approved_by",
+            TEXTS,
+            lambda o: list(o.approvers),
+            "VMs and operators who approved the event.",
+        ),
         Member("not_before", TIME, lambda o: written(o.operation.notice.not_before_ms)),
         Member("started", TIME, lambda o: written(o.operation.execution.started_ms)),
         Member(
-            "start", words(StartTiming), lambda o: o.start.value, "Relative to NotBefore as shown."
+            "start",
+            words(StartTiming),
+            lambda o: o.start.value,
+            "Time of the start relative to the published NotBefore.",
         ),
         Member("ended", TIME, lambda o: written(o.operation.ended_ms)),
-        Member("lasted_s", WHOLE_OR_NONE, lambda o: o.lasted_s, "From the start to the end."),
+        Member("lasted_s", WHOLE_OR_NONE, lambda o: o.lasted_s, "Time from the start to the end."),
         Member("duration_s", WHOLE, lambda o: o.operation.duration_s, "Announced; -1 unknown."),
         Member(
             "interruption_ms",
             WHOLE_OR_NONE,
             lambda o: o.interruption_ms,
-            "Measured by the driver; null: not measured.",
+            "Interruption that the driver measured; null: not measured.",
         ),
     ),
 )
@@ -393,7 +429,7 @@ EVENT: ObjectSchema[OperationSummary] = ObjectSchema(
             "shown_as",
             {"enum": ["Scheduled", "Started", None]},
             lambda t: SHOWN_AS.get(t.event.state),
-            "EventStatus as shown to VMs; null after the event has ended.",
+            "EventStatus in the document; null after the end of the event.",
         ),
         Member("type", words(Impact), lambda t: t.operation.impact.value),
         Member("source", words(Source), lambda t: t.operation.source.value),
@@ -417,9 +453,14 @@ ENTRY: ObjectSchema[Recorded] = ObjectSchema(
     "Entry",
     "One entry of history.",
     (
-        Member("sequence", WHOLE, lambda r: r.seq, "From 1, without gaps."),
+        Member(
+            "sequence",
+            WHOLE,
+            lambda r: r.seq,
+            "Sequence number of the entry: from 1, without gaps.",
+        ),
         Member("at", TIME, lambda r: written(r.entry.at_ms)),
-        Member("actor", TEXT, lambda r: r.entry.actor, "Who did it."),
+        Member("actor", TEXT, lambda r: r.entry.actor, "Actor of the change."),
         Member("action", TEXT, lambda r: r.entry.action, "Stable name of the transition."),
         Member("text", TEXT, lambda r: r.entry.text, "One sentence."),
         Member("operation", TEXT, lambda r: f"op-{r.entry.operation}" if r.entry.operation else ""),
@@ -433,8 +474,8 @@ ENTRY: ObjectSchema[Recorded] = ObjectSchema(
             lambda r: [
                 {"kind": image.kind, "key": image.key, "row": image.row} for image in r.entry.images
             ],
-            "The changed records, of an existing one only the columns that"
-            " changed; empty unless asked for.",
+            "The changed records, with only the changed columns of an existing record; empty "
+            "unless requested.",
         ),
     ),
 )

@@ -1,8 +1,8 @@
 """Views restricted to owners: the state and the store with only their VMs.
 
-All callers use the same routes; a caller with bindings for some owners reads a state without other
-owners' VMs. If work concerns several owners, each sees their own VMs and events. Texts that could
-name others are replaced. Source: P-3.
+All callers use the same routes. A caller with bindings for some owners reads a state without other
+owners' VMs. If an operation concerns several owners, each owner sees only its own VMs and events.
+General texts replace texts that could name other owners' records. Source: P-3.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from forewarn.core.stimulus import Stimulus
     from forewarn.store import HistoryPage, OperationPage, Recorded, Store
 
-#: Views of owners kept between two commits, and layouts between two changes of the fleet.
+#: Maximum number of owners' views cached until the next commit, and of layouts cached until the
+#: fleet changes.
 SCOPES_MAX = 64
 
 
 def scoped_view(view: StateView, owners: frozenset[str]) -> StateView:
-    """Return the part of a state that belongs to some owners; O(groups and that part)."""
+    """Return the part of a state that belongs to some owners; O(groups + size of the part)."""
     scoped = view.scoped.get(owners)
     if scoped is None:
         if len(view.scoped) >= SCOPES_MAX:
@@ -86,7 +87,7 @@ def _layout(topology: Topology, owners: frozenset[str]) -> Topology:
 def narrowed_operation(
     operation: Operation, layout: Topology, events: dict[str, Event] | None = None
 ) -> Operation:
-    """Return an operation reduced to the VMs of a layout and their details."""
+    """Return an operation with only the VMs of a layout."""
     own = tuple([name for name in operation.vms if name in layout.vms])
     shown = (
         operation.events if events is None else tuple([e for e in operation.events if e in events])
@@ -109,7 +110,7 @@ def narrowed_operation(
 
 
 def neutral_waiting(waiting: tuple[Blocker, ...], layout: Topology) -> tuple[Blocker, ...]:
-    """Return an operation's blockers, with general texts for those outside a layout."""
+    """Return an operation's blockers; general texts replace names outside a layout."""
     known = layout.groups.keys() | layout.vms.keys()
     blockers = []
     for each in waiting:
@@ -119,7 +120,7 @@ def neutral_waiting(waiting: tuple[Blocker, ...], layout: Topology) -> tuple[Blo
             blockers.append(each)
         elif each.code is not Code.UNSEEN:
             blockers.append(_neutral(each.clears_ms))
-        elif own:  # VMs of several owners: each sees their own
+        elif own:  # an operation may concern VMs of several owners
             blockers.append(replace(each, subject=own, text=f"vm {own} may not know of it"))
         elif each is waiting[0]:
             blockers.append(_neutral(0))
@@ -132,11 +133,11 @@ def _neutral(clears_ms: int) -> Blocker:
 
 
 def check_stimulus(stimulus: Stimulus, layout: Topology) -> None:
-    """Refuse a stimulus for records outside a layout, as if they did not exist.
+    """Refuse a stimulus for records outside a layout.
 
     Raises:
-        Unknown: it names such a record.
-        NotPermitted: only operators may send it.
+        Unknown: the stimulus names a record outside the layout.
+        NotPermitted: only operators may send the stimulus.
     """
     match stimulus:
         case RequestMaintenance():
@@ -149,16 +150,16 @@ def check_stimulus(stimulus: Stimulus, layout: Topology) -> None:
             if stimulus.destination and stimulus.destination not in layout.hosts:
                 raise Unknown(kind="host", name=stimulus.destination)
         case Acknowledge() | PostponeHosts() | ChangeTopology():
-            pass  # built from the caller's own state
+            pass  # the caller's own state contains only permitted records
         case _:
             raise AssertionError(stimulus)
 
 
 class ScopedReader(StoreReader):
-    """The store restricted to some owners; it has only the queries that they may use."""
+    """The store restricted to some owners, with only the queries that owners may use."""
 
     def __init__(self, store: Store, owners: frozenset[str], layout: Topology) -> None:
-        """Read a store for owners whose fleet is `layout`."""
+        """Read a store for the owners of the records in `layout`."""
         self._store = store
         self._owners = owners_text(owners)
         self._layout = layout
@@ -169,7 +170,7 @@ class ScopedReader(StoreReader):
         return [self._narrowed(each) for each in records]
 
     def history_bounds(self) -> tuple[int, int]:
-        """Return the last removed entry of history and the newest; 0 if none."""
+        """Return the numbers of the last deleted and of the newest entry; 0 without an entry."""
         return self._store.history_bounds()
 
     def operation(self, number: int) -> Operation | None:

@@ -1,4 +1,4 @@
-"""The operator API on a port: uvicorn on the running event loop."""
+"""The operator API on a port, served by uvicorn on the running event loop."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from forewarn.connection_table import TrackedConnection
 
-#: Seconds that a call may continue after a stop; then it is refused.
+#: Time in seconds after which a stop cancels running calls.
 STOP_S = 1
-#: Further seconds in which callers may receive their responses.
+#: Further time in seconds for callers to receive their responses.
 FETCH_S = 1
 
 
@@ -52,13 +52,13 @@ class OperatorServer:
         self._stop_streams = stop_streams
 
     async def stop(self) -> None:
-        """Stop accepting, end streams, finish other calls, close."""
+        """Stop accepting calls, end streams, finish other calls, and close."""
         self._server.should_exit = True
         self._stop_streams()
         late = asyncio.get_running_loop().call_later(STOP_S, self._server.cancel_requests)
         await self._task
         late.cancel()
-        self._server.abort_connections()  # TLS without a close_notify from the peer
+        self._server.abort_connections()  # the peer ended TLS without a close_notify
         await asyncio.sleep(0)
         clean_up(self.address)
 
@@ -67,13 +67,16 @@ class ReplaceableApp:
     """An application that can be replaced by another one at the same addresses."""
 
     def __init__(self, app: Starlette, peers: Mapping[str, ASGIApp]) -> None:
-        """Start with one application; `peers` answers other processes of the store, by path."""
+        """Start with one application.
+
+        `peers` maps paths to applications for the store's other processes.
+        """
         self._app = app
         self._peers = peers
         self.state = SimpleNamespace(stop_streams=self._stop_streams)
 
     def replace(self, app: Starlette) -> None:
-        """Answer by another application from now on; streams of this one end."""
+        """Use another application from now on, and end the streams of the previous application."""
         before, self._app = self._app, app
         before.state.stop_streams()
 
@@ -118,7 +121,7 @@ async def start_operator(
     task = asyncio.get_running_loop().create_task(server.serve_port(port, listener))
     listening = asyncio.ensure_future(server.listening.wait())
     await asyncio.wait([task, listening], return_when=asyncio.FIRST_COMPLETED)
-    if not listening.done():  # another process that bound the same address listens there
+    if not listening.done():  # another process listens on the same address
         listening.cancel()
         listener.close()
         raise taken(address, purpose, task.exception()) from task.exception()
@@ -127,4 +130,4 @@ async def start_operator(
 
 
 def _nothing() -> None:
-    """Do nothing: other applications have no streams."""
+    """Do nothing, because other applications have no streams."""

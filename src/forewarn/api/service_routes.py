@@ -22,23 +22,24 @@ if TYPE_CHECKING:
 
     from forewarn.api.control_client import ControlClient
 
-#: Longest time in which control loop and store must answer together, in seconds; beyond it the
-#: service is not ready.
+#: Time limit of the control loop and the store together, in seconds; after it the service is not
+#: ready.
 READY_S_MAX = 2.0
-#: Lifetime of a cached health result, in seconds: callers need no token and have no rate limit.
+#: Lifetime of a cached health result, in seconds; the cache limits the cost of callers without a
+#: token.
 HEALTH_S = 1.0
-#: How long a resigning process waits for its answer to be sent, in seconds.
+#: Time in seconds in which a resigning process sends its last answer.
 ANSWERED_S = 0.1
-#: Members sent to callers without a token.
+#: Members of the answer for callers without a token.
 PUBLIC = ("live", "ready", "state")
 
 
 class LeaderAlone(CallerError):
-    """The service should resign, but no other process can use its store."""
+    """The process cannot resign, because no other process can use its store."""
 
     code = "leader-alone"
     status = 409
-    message = "Only this process can use its store, so that no other one can take over."
+    message = "No other process can take over, because only this process can use its store."
     advice = "Restart this process, or move the store to PostgreSQL and start a second process."
 
 
@@ -46,15 +47,15 @@ class ServiceHealth:
     """The service's health, checked at most once a second."""
 
     def __init__(self) -> None:
-        """Start unchecked; the first request checks."""
+        """Start without a result; the first request checks."""
         self._lock = asyncio.Lock()
         self._due_s = 0.0
         self._status = 503
-        #: Body for callers without a token, and for operators.
+        #: Bodies for callers without a token, and for operators.
         self._public = self._full = b""
 
     async def answer(self, call: ApiCall) -> ApiResponse:
-        """Return the health of the service, at most `HEALTH_S` old."""
+        """Return the health of the service, at most `HEALTH_S` seconds old."""
         loop = asyncio.get_running_loop()
         async with self._lock:
             if loop.time() >= self._due_s or not self._full:
@@ -75,7 +76,7 @@ async def _look(control: ControlClient) -> tuple[dict[str, object], int]:
     try:
         async with asyncio.timeout(READY_S_MAX):
             await control.see_writer()
-            # A service that cannot read cannot decide: a commit reads before it writes.
+            # A commit reads before it writes, so a service must be able to read.
             await control.look_up(last_sequence)
             backup_ms = await control.look_up(lambda store: store.backup_ms())
         reason = loop.trouble
@@ -141,11 +142,17 @@ def leader_routes(step_down: Callable[[], object]) -> tuple[Route, ...]:
             answer={
                 "type": "object",
                 "properties": {
-                    "url": {"type": "string", "description": "URL of its operator API."},
-                    "generation": {"type": "integer", "description": "Number of its last commit."},
+                    "url": {
+                        "type": "string",
+                        "description": "URL of the active process's operator API.",
+                    },
+                    "generation": {
+                        "type": "integer",
+                        "description": "Number of the active process's last commit.",
+                    },
                     "store": {
                         "type": "string",
-                        "description": "Id of its store's sequence of commits.",
+                        "description": "Id of the store's sequence of commits.",
                     },
                 },
                 "required": ["url", "generation", "store"],
@@ -156,7 +163,7 @@ def leader_routes(step_down: Callable[[], object]) -> tuple[Route, ...]:
             method="POST",
             path="/v1/leader/step-down",
             name="step_down",
-            summary="Stop the active process cleanly, so that another one takes over.",
+            summary="Stop the active process cleanly, so that another process takes over.",
             act=act,
             form=Form("StepDown", "An empty form."),
             answer=_truth("stepping_down"),
@@ -194,7 +201,7 @@ def routes() -> tuple[Route, ...]:
             method="GET",
             path="/live",
             name="get_live",
-            summary="Check that the process answers; restart it otherwise.",
+            summary="Check that the process answers, for liveness probes.",
             act=_live,
             answer=_truth("live"),
         ),
@@ -214,14 +221,14 @@ def routes() -> tuple[Route, ...]:
             summary="Check whether this process is active, for load balancers.",
             act=_leader,
             answer=_truth("leader"),
-            also={503: "Another process is active, or may be."},
+            also={503: "This process is not certain to be active."},
         ),
         Route(
             method="GET",
             path="/v1/health",
             name="get_health",
-            summary="Read the service's health: whether it runs, is ready, and can "
-            "publish; only the first three members without a token.",
+            summary="Read the service's health: whether it runs, is ready, and can publish. "
+            "Without a token, the answer has only the first three members.",
             act=health.answer,
             answer=_HEALTH,
             also={503: "The service is not ready."},
@@ -247,7 +254,7 @@ def routes() -> tuple[Route, ...]:
 
 
 def _truth(name: str) -> Schema:
-    """Return the schema of an answer with one true member."""
+    """Return the schema of an answer whose only member is true."""
     return {
         "type": "object",
         "properties": {name: {"type": "boolean"}},
@@ -264,10 +271,13 @@ _HEALTH: Schema = {
         "ready": {"type": "boolean"},
         "state": {"enum": [*(each.value for each in ServiceState), STANDBY]},
         "shows": {"type": "boolean"},
-        "generation": {"type": "integer", "description": "Number of the last commit it has."},
+        "generation": {
+            "type": "integer",
+            "description": "Number of the last commit that the process has read.",
+        },
         "age_ms": {
             "type": "integer",
-            "description": "How long ago this was known to be the newest commit, in ms.",
+            "description": "Time in ms since the commit was known to be the newest.",
         },
         "nodes_behind": {
             **_NAMES,
@@ -279,11 +289,12 @@ _HEALTH: Schema = {
         },
         "last_backup": {
             "type": "string",
-            "description": "Start of the last backup; absent if the store records none.",
+            "description": "Start of the last backup; absent without a recorded backup.",
         },
         "commit_refused": {
             "type": "string",
-            "description": "Why the store refused the last change; absent if it accepted it.",
+            "description": "Reason for which the store refused the last change; absent after an "
+            "accepted change.",
         },
         "reason": {"type": "string", "description": "Why the service is not ready."},
     },

@@ -1,7 +1,7 @@
 """Routes for signing in to the page: OIDC's authorization code flow with PKCE. Source: P-5.
 
-The issuer sends the browser back to the page, whose script posts the code here. The issuer's token
-becomes a cookie that no script can read; the service keeps no sessions.
+The issuer redirects the browser to the page, whose script posts the code to these routes. The
+service sets the issuer's token as a cookie that no script can read. The service stores no sessions.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from forewarn.values import replace
 if TYPE_CHECKING:
     from forewarn.api.oidc import Login
 
-#: Cookie with the secret of a sign-in under way, and its lifetime in seconds.
+#: Cookie with the secret of an unfinished sign-in, and the cookie's lifetime in seconds.
 ATTEMPT, ATTEMPT_S = "forewarn-sign-in", 600
-#: Longest token that browsers keep in a cookie, in characters.
+#: Longest token that browsers accept in a cookie, in characters.
 COOKIE_LENGTH_MAX = 4000
 
 
@@ -46,7 +46,9 @@ async def _finish(oidc: Oidc | None, call: ApiCall) -> ApiResponse:
         origin, verifier, code=call.form["code"], state=call.form["state"]
     )
     if len(token) > COOKIE_LENGTH_MAX:
-        raise SignInFailed(reason="the issuer's token is too long: it names too many groups")
+        raise SignInFailed(
+            reason="the issuer's token is too long; it probably names too many groups"
+        )
     _record(call, login)
     response = Response(status_code=204)
     age_s = (login.expires_ms - call.control.clock.now_ms()) // 1000
@@ -68,10 +70,10 @@ def _required(oidc: Oidc | None) -> Oidc:
 
 
 def _origin(call: ApiCall) -> str:
-    """Return the page's origin, which browsers send with each POST and which has been checked."""
+    """Return the page's checked origin, which browsers send with each POST."""
     origin = call.headers.get("origin", "")
     if not origin:
-        raise SignInFailed(reason="only a browser can sign in, from the page")
+        raise SignInFailed(reason="signing in requires a browser and the page")
     return str(origin)
 
 
@@ -88,7 +90,7 @@ def _set(response: Response, name: str, text: str, *, origin: str, age_s: int) -
 
 
 def _record(call: ApiCall, login: Login) -> None:
-    """Record the signed-in principal as the caller in the audit."""
+    """Record the signed-in principal as the caller in the audit record."""
     if call.control.call:
         call.control.call.record = replace(call.control.call.record, principal=login.name)
 
@@ -113,7 +115,7 @@ def routes(oidc: Oidc | None = None) -> tuple[Route, ...]:
             method="POST",
             path="/v1/sign-in",
             name="sign_in",
-            summary="Sign a browser in with the code that the issuer gave it.",
+            summary="Sign a browser in with a code from the issuer.",
             act=partial(_finish, oidc),
             form=Form(
                 "SignInForm",

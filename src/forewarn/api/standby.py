@@ -1,11 +1,11 @@
 """Forwards calls from a follower's operator API to the active process.
 
-A follower forwards every change and every read that only the active process can answer. It also
-forwards the calls of unknown or unpermitted callers: the active process may know newer tokens and
-permissions, and records the refusal.
+A follower forwards every change and every read that only the active process can answer. A follower
+also forwards the calls of unknown or unpermitted callers. The active process may have newer tokens
+and permissions, and records the refusal.
 
-A call is forwarded with the caller's own credentials and `Idempotency-Key`. During a takeover, a
-read or a change with a key is sent again. Source: H-4, P-10.
+A call is forwarded with the caller's own credentials and `Idempotency-Key`. During a takeover, the
+follower repeats reads and changes with a key. Source: H-4, P-10.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: Maximum forwarded calls at a time, watches included; further ones wait.
+#: Maximum number of forwarded calls at a time, including watches; further calls wait.
 FORWARDED_MAX = 200
-#: Maximum size of a forwarded body, in bytes: more than the largest topology.
+#: Maximum size of a forwarded body, in bytes; larger than the largest topology.
 BODY_BYTES_MAX = 16 * 1024 * 1024
-#: How long a repeatable call waits for an active process, and the delay before it is sent again, in
-#: seconds: longer than a term.
+#: Time limit of a repeatable call's wait for an active process, longer than a lease's term, and
+#: delay before a repetition, in seconds.
 TAKEOVER_S, AGAIN_S = 8.0, 0.2
-#: Time limit of a step of sending, in seconds; the active process ends silent streams later.
+#: Time limit of each socket operation, in seconds; streams of the active process are never silent
+#: for so long.
 STEP_S = 60.0
-#: Size of the parts in which an answer is passed on, in bytes.
+#: Size of a forwarded part of an answer, in bytes.
 PART_BYTES = 65536
-#: Marks a forwarded call, which is never forwarded again.
+#: Header of a forwarded call; a process never forwards a call with this header.
 FORWARDED = b"forewarn-forwarded"
-#: Headers of a single connection, which are not forwarded.
+#: Headers that belong to one connection and are not forwarded.
 OF_CONNECTION = frozenset(
     {b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"content-length"}
 )
@@ -53,27 +54,27 @@ class StandingBy(PeerError):
 
     code = "standing-by"
     status = 503
-    message = "This process follows, and reaches no active process{reason}."
-    advice = "Repeat the call; repeat a change with the same Idempotency-Key."
+    message = "This process is a follower and reaches no active process{reason}."
+    advice = "Repeat the call. For a change, send the same Idempotency-Key."
 
 
 class ForwardedTooLarge(CallerError):
-    """The body is larger than any process accepts."""
+    """The body exceeds the limit of every process."""
 
     code = "forwarded-too-large"
     status = 413
     message = "The body has more than {bytes_max} bytes."
-    advice = "Send it in several calls."
+    advice = "Divide the body into several calls."
 
 
 class Forwarder:
     """Forwards calls to the active process; an ASGI application."""
 
     def __init__(self, url: Callable[[], str], ca_file: str = "") -> None:
-        """Forward calls to the URL that `url` returns; `ca_file` has the CA of its server."""
-        #: Paths of reads that only the active process answers.
+        """Forward calls to the URL that `url` returns. `ca_file` is the CA file of the server."""
+        #: Paths of reads that only the active process can answer.
         self.active_paths = re.compile("")
-        #: Answers instead, once this process is active.
+        #: Application that answers once this process is active.
         self.successor: ASGIApp | None = None
         self.url = url
         self._ca_file = ca_file
@@ -82,18 +83,18 @@ class Forwarder:
         self._stopped = False
 
     def stop(self) -> None:
-        """End the calls in progress, and accept no more."""
+        """End the running calls, and accept no further calls."""
         self._stopped = True
         for exchange in tuple(self._open):
             exchange.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def wants(self, scope: Scope) -> bool:
-        """Whether a call must go to the active process."""
+        """Return whether a call must be forwarded to the active process."""
         return scope["method"] not in SAFE or bool(self.active_paths.fullmatch(scope["path"]))
 
     def proves(self, scope: Scope) -> bool:
-        """Whether the credentials of a call can be forwarded."""
+        """Return whether the credentials of a call can be forwarded."""
         return any(name in CREDENTIALS for name, _ in scope["headers"])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -103,7 +104,9 @@ class Forwarder:
         repeatable = keyed or scope["method"] in SAFE
         until_s, reason = loop.time() + TAKEOVER_S, ""
         if self.proves(scope):
-            scope.get("state", {}).get(ADMIT, _nothing)()  # answered even during a takeover
+            scope.get("state", {}).get(
+                ADMIT, _nothing
+            )()  # this process answers even during a takeover
         try:
             body = await read_forwarded(receive)
         except CallerError as error:
@@ -122,7 +125,7 @@ class Forwarder:
             except (OSError, http.client.HTTPException) as error:
                 reason = f": {error}"
             else:
-                # The caller must notice a truncated answer, even if the threads have ended.
+                # Close the connection, so that the caller notices a truncated answer.
                 with suppress(OSError, http.client.HTTPException, RuntimeError):
                     await self._pass_on(response, receive, send)
                 return
@@ -147,7 +150,7 @@ class Forwarder:
     async def _pass_on(
         self, response: http.client.HTTPResponse, receive: Receive, send: Send
     ) -> None:
-        """Pass an answer on as it arrives, until it ends or the caller leaves."""
+        """Forward an answer in parts until the answer ends or the caller disconnects."""
         loop, gone = asyncio.get_running_loop(), asyncio.ensure_future(_gone(receive))
         await send(
             {"type": "http.response.start", "status": response.status, "headers": _kept(response)}
@@ -175,14 +178,14 @@ class _Exchange:
         self._body = body
         self._ca_file = ca_file
         self._connection: http.client.HTTPConnection | None = None
-        #: Whether the active process may have received it.
+        #: Whether the active process may have received the call.
         self.sent = False
 
     def begin(self, url: str) -> http.client.HTTPResponse:
         """Send the call; return the head of its answer.
 
         Raises:
-            OSError, HTTPException: the call could not be sent, or was not answered.
+            OSError, HTTPException: sending failed, or no answer arrived.
         """
         if not url:
             raise ConnectionError("no process is active")
@@ -194,7 +197,7 @@ class _Exchange:
             scope["method"],
             path + scope["query_string"].decode(),
             skip_accept_encoding=True,
-            skip_host=True,  # the caller's own `Host`, with which a browser's `Origin` is compared
+            skip_host=True,  # a browser's `Origin` is compared with `Host`
         )
         for name, text in scope["headers"]:
             if name not in OF_CONNECTION:
@@ -206,7 +209,7 @@ class _Exchange:
         return connection.getresponse()
 
     def close(self) -> None:
-        """Close the connection; a reading thread gets an error."""
+        """Close the connection; a thread that reads from it receives an error."""
         connection = self._connection
         if connection is None:
             return
@@ -217,7 +220,7 @@ class _Exchange:
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    """A connection to a process of this machine."""
+    """A connection to a process on this machine through a Unix socket."""
 
     def __init__(self, path: str, timeout_s: float) -> None:
         super().__init__("localhost", timeout=timeout_s)
@@ -233,7 +236,7 @@ class _UnixConnection(http.client.HTTPConnection):
 def new_connection(
     url: str, ca_file: str, *, timeout_s: float = STEP_S
 ) -> http.client.HTTPConnection:
-    """Return a connection to a process's operator API, not open yet."""
+    """Return an unopened connection to a process's operator API."""
     if url.startswith("unix:"):
         return _UnixConnection(url.removeprefix("unix:"), timeout_s)
     parts = urlsplit(url)
@@ -245,7 +248,7 @@ def new_connection(
 
 
 def _kept(response: http.client.HTTPResponse) -> list[tuple[bytes, bytes]]:
-    """Return the headers of an answer that are passed on."""
+    """Return the headers of an answer that the caller receives."""
     headers = [
         (name.lower().encode(), text.encode("latin-1")) for name, text in response.headers.items()
     ]
@@ -269,7 +272,7 @@ async def read_forwarded(receive: Receive) -> bytes:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that starts with a body that was read already."""
+    """Return an ASGI `receive` function that first returns an already received body."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -283,7 +286,7 @@ def _nothing() -> None:
 
 
 async def _gone(receive: Receive) -> bytes:
-    """Wait until the caller has left; return nothing, as from an answer that has ended."""
+    """Wait until the caller disconnects; return empty bytes, as at the end of an answer."""
     while (await receive())["type"] != "http.disconnect":
         pass
     return b""

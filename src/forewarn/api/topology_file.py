@@ -1,4 +1,4 @@
-"""Topology files: convert hosts, groups and VMs between TOML, YAML or JSON and records.
+"""Topology files: conversion of hosts, groups and VMs between TOML, YAML or JSON and records.
 
 The functions take and return bytes; they open no files.
 """
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
 __all__ = ["ENDINGS", "JSON", "READERS", "TOML", "YAML", "exported", "form_of", "read_topology"]
 
 TOML, YAML = "application/toml", "application/yaml"
-#: Records read or written at a time.
+#: Number of records that are read or written at a time.
 PORTION = 500
-#: Media type -> name of the format, also the file name extension.
+#: Media type -> name of the format, which is also its file name extension.
 READERS: dict[str, str] = {TOML: "toml", YAML: "yaml", JSON: "json"}
 #: File name extension -> media type.
 ENDINGS: dict[str, str] = {".toml": TOML, ".yaml": YAML, ".yml": YAML, ".json": JSON}
 
 
 class FleetEmptied(CallerError):
-    """The topology is empty and `prune` is set; the program that wrote it has probably failed."""
+    """The topology is empty and `prune` is set. The program that wrote it has probably failed."""
 
     code = "fleet-emptied"
     status = 422
     message = "The topology is empty, and `prune` would remove the whole fleet."
-    advice = "Check the file. To remove hosts, groups and VMs, name them. Nothing was changed."
+    advice = "Check the file. Remove hosts, groups and VMs by name. Nothing was changed."
 
 
 def read_topology(body: bytes, media: str) -> ChangeTopology:
-    """Parse a topology file, and add the groups that it omits.
+    """Parse a topology file, and add omitted groups of VMs.
 
     Raises:
         BodyUnreadable: the file is malformed.
@@ -74,10 +74,10 @@ def records_of(values: Values) -> ChangeTopology:
 
 
 def pruned(asked: ChangeTopology, before: Topology) -> ChangeTopology:
-    """Return the change that also removes all records not described; O(fleet).
+    """Return a change that also removes all records outside the topology; O(fleet).
 
     Raises:
-        FleetEmptied: the description is empty.
+        FleetEmptied: the topology is empty.
     """
     named = {
         "vm": {each.name for each in asked.vms},
@@ -98,7 +98,7 @@ def pruned(asked: ChangeTopology, before: Topology) -> ChangeTopology:
 
 
 def host_of(name: str, values: Values) -> Host:
-    """Return the host from a form."""
+    """Convert a form to a host."""
     given = dict(values)
     if "labels" in given:
         given["labels"] = tuple(sorted(given["labels"].items()))
@@ -106,7 +106,7 @@ def host_of(name: str, values: Values) -> Host:
 
 
 def group_of(name: str, values: Values) -> Group:
-    """Return the group from a form."""
+    """Convert a form to a group."""
     given = dict(values)
     if "terminate_notice" in given:
         given["terminate_notice_s"] = given.pop("terminate_notice")
@@ -121,7 +121,7 @@ def lone_group(vm: str) -> Group:
 
 
 def vm_of(name: str, values: Values) -> Vm:
-    """Return the VM from a form; without a group it gets its own."""
+    """Convert a form to a VM; a VM without a group gets a group of its own."""
     given = {"group": name, **values}
     for member, text in given.items():
         if member in _SHARED:
@@ -148,12 +148,12 @@ def _check_link_local(name: str, given: Values) -> None:
 
 
 def form_of(topology: Topology) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return a fleet as a form that can be applied; defaults are omitted."""
+    """Return a fleet as a form for `PUT`; the form omits defaults."""
     return {kind: dict(records) for kind, records in _records(topology)}
 
 
 def _records(topology: Topology) -> Iterator[tuple[str, Iterator[tuple[str, dict[str, Any]]]]]:
-    """Yield each kind with its records, as forms."""
+    """Yield each kind of record with its records as forms."""
     without = ("name", "health")
     hosts = topology.hosts.values()
     yield "hosts", ((host.name, _given(host, _PLAIN_HOST, without)) for host in hosts)
@@ -173,7 +173,7 @@ def _group_form(group: Group) -> dict[str, Any]:
 
 
 def _given(record: Host | Group | Vm, plain: object, without: tuple[str, ...]) -> dict[str, Any]:
-    """Return the members of a record that differ from the defaults, as in a form."""
+    """Return the form of a record without members that have the default value."""
     members: dict[str, Any] = {}
     for name in record.__match_args__:
         value = getattr(record, name)
@@ -210,11 +210,11 @@ def parsed(body: bytes, media: str) -> object:
     except (ValueError, RecursionError) as error:
         problem = str(error).replace("\n", " ") or type(error).__name__
         name = READERS[media].upper()
-        raise BodyUnreadable(reason=f"it is not {name}: {problem[:200]}") from error
+        raise BodyUnreadable(reason=f"it is not valid {name}: {problem[:200]}") from error
 
 
 def exported(topology: Topology, media: str) -> Iterator[bytes]:
-    """Yield a fleet as a file that can be applied, some records at a time."""
+    """Yield a fleet as a file for `PUT`, in parts of some records."""
     write = _WRITERS[media]
     for kind, records in _records(topology):
         part = 0
@@ -227,7 +227,7 @@ def exported(topology: Topology, media: str) -> Iterator[bytes]:
 
 
 def _to_json(kind: str, part: int, records: _Batch) -> bytes:
-    """Write records of a kind; an empty list ends it."""
+    """Write records of a kind as JSON; an empty list ends the kind."""
     opening = "" if part else ("{\n" if kind == "hosts" else "") + f'  "{kind}": {{'
     lines = [f"\n    {json.dumps(name)}: {json.dumps(form)}" for name, form in records]
     comma = "," if part and lines else ""
@@ -245,7 +245,7 @@ def _to_yaml(kind: str, part: int, records: _Batch) -> bytes:
 
 
 def _to_toml(kind: str, _part: int, records: _Batch) -> bytes:
-    """Write TOML: a table for each record; JSON's texts, numbers and lists are TOML's too."""
+    """Write records as TOML tables; strings, numbers and lists have the same form as in JSON."""
     lines = []
     for name, members in records:
         lines.append(f"[{kind}.{toml_key(name)}]")

@@ -1,8 +1,8 @@
-"""All uses of uvicorn beyond its documented interface.
+"""All uses of uvicorn's undocumented interface.
 
 uvicorn documents neither its HTTP protocol nor how to serve connections that other code accepted.
-`pyproject.toml` therefore allows one minor version. Before a newer one is allowed, compare this
-module with its source; `tests/api/test_uvicorn_adapter.py` reports what has changed.
+`pyproject.toml` therefore allows one minor version. Before you allow a newer version, compare this
+module with uvicorn's source; `tests/api/test_uvicorn_adapter.py` reports changes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class EmbeddedServer(uvicorn.Server):
         await self.serve(sockets=[listener])
 
     def cancel_requests(self) -> None:
-        """Cancel every open request, so that it answers before uvicorn aborts it with a trace."""
+        """Cancel every open request, so that it answers before uvicorn aborts it."""
         for task in self.server_state.tasks:
             task.cancel()
 
@@ -61,7 +61,7 @@ class EmbeddedServer(uvicorn.Server):
             connection.transport.abort()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
-        """Start the port instead of servers of uvicorn's own."""
+        """Start our port instead of uvicorn's own servers."""
         assert self._port is not None
         self._port.start()
         self.started = True
@@ -75,12 +75,12 @@ class EmbeddedServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture no signals: the service has its own handlers."""
+        """Leave signals to the service's own handlers."""
         yield
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """A connection; subclasses override methods of asyncio, of httptools and the three hooks."""
+    """A connection. Subclasses override methods of asyncio and httptools, and three hooks."""
 
     def __init__(self, server: EmbeddedServer) -> None:
         """Serve one connection."""
@@ -88,7 +88,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._running: RequestResponseCycle | None = None
 
     def malformed(self) -> None:
-        """Hook: a malformed request arrived; uvicorn refuses it next."""
+        """Hook: a malformed request arrived, which uvicorn will refuse."""
 
     def answered(self) -> None:
         """Hook: a response was sent."""
@@ -105,19 +105,19 @@ class HttpProtocol(HttpToolsProtocol):
         return self.flow.read_paused
 
     def header_count(self) -> int:
-        """Return the headers so far of the request that is arriving."""
+        """Return the number of headers received so far in the current request."""
         return len(self.headers)
 
     def queued_count(self) -> int:
-        """Return the requests that wait for the answer to an earlier one."""
+        """Return the number of pipelined requests that wait for an earlier answer."""
         return len(self.pipeline)
 
     def set_state(self, name: str, value: object) -> None:
-        """Put a value into `scope["state"]` of the request that is arriving."""
+        """Store a value in `scope["state"]` of the current request."""
         self.scope["state"][name] = value
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Notify every request of the connection, not only the last, that its caller has left."""
+        """Notify every request of the connection that its caller has disconnected."""
         for cycle in (self._running, *(each for each, _ in self.pipeline)):
             if cycle is not None and not cycle.response_complete:
                 cycle.disconnected = True
@@ -126,7 +126,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Send an error unless a response is open: the error would end up inside it."""
+        """Send an error response unless another response is already being sent."""
         self.malformed()
         if self._running is not None and not self._running.response_complete:
             self.transport.close()

@@ -1,7 +1,7 @@
 """The watch: streams of history to followers.
 
-A follower holds only its position: it reads new entries when notified, a slow one later. No
-entries are queued per follower.
+The watch stores only each follower's position. A follower reads new entries after a notification,
+and a slow follower reads them later. There is no queue of entries per follower.
 """
 
 from __future__ import annotations
@@ -27,51 +27,56 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Most open streams; beyond it 503.
+#: Maximum number of open streams; a further stream is refused with status 503.
 FOLLOWERS_MAX = 200
-#: Recent entries kept in memory, so that a commit is read once for all followers.
+#: Number of recent entries in memory; the store reads a commit once for all followers.
 RECENT_MAX = 1000
-#: Entries a stream sends at once.
+#: Maximum number of entries that a stream sends at once.
 PAGE = 500
-#: Seconds of silence after which a stream sends a keep-alive.
+#: Time in seconds after which a silent stream sends a keep-alive.
 SILENCE_S_MAX = 15.0
-#: Seconds that a follower may stall before it is disconnected; it may reconnect.
+#: Time in seconds after which a stalled follower is disconnected.
 STALL_TIMEOUT_S = 30.0
-#: Seconds between checks whether a follower may still read. Source: P-4.
+#: Interval in seconds between checks of a follower's permission. Source: P-4.
 PERMISSION_LOOK_S = 2.0
-#: Seconds between polls of the store, in case a notification was missed.
+#: Interval in seconds between polls of the store, for missed notifications.
 LOOK_S = 1.0
 
 
 class TooManyStreams(CallerError):
-    """An operator has reached the limit of watch streams."""
+    """An operator has too many open watch streams."""
 
     code = "too-many-streams"
     status = 429
     message = "Operator {operator} has {limit} watch streams open, the maximum."
-    advice = "End one first."
+    advice = "End a stream before you open another."
 
 
 class CursorAhead(CallerError):
-    """A stream starts after an entry that does not exist yet."""
+    """The requested start of a stream is an entry that does not exist yet."""
 
     code = "cursor-ahead"
     status = 409
-    message = "The watch cannot begin after entry {after}: the newest of history is {newest}."
-    advice = "The number belongs to another store; read this history and start with its numbers."
+    message = "The watch cannot begin after entry {after}: the newest entry of history is {newest}."
+    advice = (
+        "The number belongs to another store. Read the history of this store and use its numbers."
+    )
 
 
 class CursorExpired(CallerError):
-    """A stream starts after an entry whose successors were deleted."""
+    """The entries after the requested start of a stream were deleted."""
 
     code = "cursor-expired"
     status = 410
     message = "The watch cannot begin after entry {after}: entries up to {removed} were deleted."
-    advice = "Read those from the exported files, then begin after {removed}; 0: the oldest."
+    advice = (
+        "Read the deleted entries from the exported files, then begin after {removed}. 0 begins "
+        "at the oldest entry."
+    )
 
 
 def check_cursor(store: Store, after: int) -> None:
-    """Refuse a position in history from which a stream would silently skip entries.
+    """Refuse a position after which entries are missing.
 
     Raises:
         CursorAhead: the entry does not exist yet.
@@ -85,7 +90,7 @@ def check_cursor(store: Store, after: int) -> None:
 
 
 class OpenStreams:
-    """Counts open streams per operator, of all kinds together."""
+    """Counts the open streams of all kinds per operator."""
 
     def __init__(self, max_per_operator: int = FOLLOWERS_MAX) -> None:
         """Start without streams."""
@@ -119,8 +124,8 @@ class HistoryWatch:
     """Notifies followers when history grows, and caches its last entries."""
 
     def __init__(self, store: Store, max_per_operator: int = FOLLOWERS_MAX) -> None:
-        """Start idle: the first follower starts the watch, the last one ends it."""
-        #: Streams of every kind, this one's and the page's.
+        """Start idle. The first follower starts the watch, and the last follower ends it."""
+        #: All open streams, including those of the page.
         self.streams = OpenStreams(max_per_operator)
         self._store = store
         self._recent: deque[Recorded] = deque(maxlen=RECENT_MAX)
@@ -131,7 +136,7 @@ class HistoryWatch:
         self._reading = asyncio.Lock()
 
     def stop(self) -> None:
-        """End every stream with its last line."""
+        """End every stream with a last line."""
         self._stopped = True
         self._wake()
 
@@ -148,7 +153,7 @@ class HistoryWatch:
             self._start()
 
     async def follow(self, after: int, operator: str = "") -> AsyncGenerator[list[Recorded], None]:
-        """Yield entries after a sequence number as they arrive; an empty list is a keep-alive."""
+        """Yield new entries after a sequence number; an empty list is a keep-alive."""
         now_s = asyncio.get_running_loop().time
         said_s = now_s()
         try:
@@ -159,7 +164,7 @@ class HistoryWatch:
                     yield page
                     after = page[-1].seq
                     said_s = now_s()
-                if now_s() - said_s >= SILENCE_S_MAX:  # notified, but without a new entry
+                if now_s() - said_s >= SILENCE_S_MAX:  # the notification brought no new entry
                     yield []
                     said_s = now_s()
                 await asyncio.wait([news], timeout=SILENCE_S_MAX)
@@ -168,7 +173,7 @@ class HistoryWatch:
             self.streams.leave(operator)
 
     async def _page(self, after: int) -> list[Recorded]:
-        """Return the next entries, from memory if cached."""
+        """Return the next entries, from memory or from the store."""
         async with self._reading:
             page = self._remembered(after)
             if page is not None:
@@ -177,7 +182,7 @@ class HistoryWatch:
             page = await asyncio.to_thread(self._store.history, wanted)
             newest = self._recent[-1].seq if self._recent else 0
             if page and page[0].seq > newest + 1:
-                self._recent.clear()  # a gap: cached entries must be consecutive
+                self._recent.clear()  # cached entries must be consecutive
             self._recent.extend(each for each in page if each.seq > newest)
             return page
 
@@ -200,9 +205,11 @@ class HistoryWatch:
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Wait for commits, on its own thread, while there are followers."""
-        with contextlib.suppress(RuntimeError):  # the event loop has ended
+        with contextlib.suppress(RuntimeError):
             while self._followers:
-                with contextlib.suppress(ForewarnError):  # followers get the error when they read
+                with contextlib.suppress(
+                    ForewarnError
+                ):  # followers receive the error when they read
                     self._store.notice(LOOK_S)
                 loop.call_soon_threadsafe(self._wake)
             loop.call_soon_threadsafe(self._unwatched)
@@ -225,7 +232,7 @@ async def _refused(still: Callable[[], bool] | None) -> None:
 
 
 class WatchStream(Generic[T]):
-    """Sends the tail to one follower until either side ends it; an ASGI application."""
+    """ASGI application that sends history to one follower until either side ends the stream."""
 
     def __init__(
         self,
@@ -252,7 +259,7 @@ class WatchStream(Generic[T]):
         self._last = last
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until the follower leaves, stalls, may not read any more, or the service stops."""
+        """Send until the follower leaves, stalls or loses its permission, or the service stops."""
         tasks = [
             asyncio.ensure_future(each)
             for each in (
@@ -270,7 +277,7 @@ class WatchStream(Generic[T]):
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _send(self, send: Send) -> None:
-        """Send everything, and a last line however it ends."""
+        """Send all pages, and a last line after every kind of end."""
         headers = [(b"content-type", self._media.encode()), (b"cache-control", b"no-store")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         last = self._last
@@ -280,7 +287,7 @@ class WatchStream(Generic[T]):
                 async with asyncio.timeout(STALL_TIMEOUT_S):
                     await send({"type": "http.response.body", "body": body, "more_body": True})
         except TimeoutError:
-            return  # the follower has stalled: close the connection
+            return  # close the connection of a stalled follower
         except ForewarnError as error:
             last = self._last.replace(b"stopped", error.code.encode())
         finally:

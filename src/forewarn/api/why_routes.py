@@ -1,4 +1,4 @@
-"""Routes that list blockers: of an operation, host, wave, maintenance, or of everything.
+"""Routes that list blockers of an operation, host, wave or maintenance, or all blockers.
 
 Source: F-4. `planning/blockers.py` defines the blockers.
 """
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from forewarn.planning.blockers import Blocker
     from forewarn.validation.fields import Schema
 
-#: Operations examined at a time, so that approvals are answered in between.
+#: Number of operations examined at a time; approvals are answered between the parts.
 PORTION = 200
-#: Names shown in a group of waiting work; the rest is counted.
+#: Maximum number of names shown in a group of waiting work; other names are only counted.
 NAMED_MAX = 20
 
 _WAVE = re.compile(r"(?i:m-)([0-9]{1,15})(?:/([0-9]{1,6}))?")
@@ -74,7 +74,7 @@ class UnknownWork(Unknown):
 
     code = "unknown-work"
     message = "There is no operation, event, maintenance, host or VM {name}."
-    advice = "List them with `forewarn operation list --all` or `forewarn host list`."
+    advice = "List valid names with `forewarn operation list --all` or `forewarn host list`."
 
 
 async def _why(call: ApiCall) -> ApiResponse:
@@ -121,7 +121,7 @@ async def _why_maintenance(call: ApiCall, number: int, wave: int) -> ApiResponse
 
 
 async def _why_host(call: ApiCall, host: str) -> ApiResponse | None:
-    """Return the blockers of all work on a host; None if fleet and maintenances lack the host."""
+    """Return the blockers of all work on a host; None for an unknown host."""
     now_ms = call.control.clock.now_ms()
 
     def query(view: StateView) -> tuple[list[int], list[Waits]] | None:
@@ -143,7 +143,7 @@ async def _why_host(call: ApiCall, host: str) -> ApiResponse | None:
 
 
 async def _why_vm(call: ApiCall, vm: str) -> ApiResponse | None:
-    """Return the blockers of all work that disturbs a VM; None if the fleet lacks the VM."""
+    """Return the blockers of all work that disturbs a VM; None for an unknown VM."""
 
     def query(view: StateView) -> list[int] | None:
         state = view.state
@@ -190,7 +190,7 @@ async def _why_all(call: ApiCall) -> ApiResponse:
 
 
 def _grouped(waiting: Iterable[Waits]) -> list[dict[str, object]]:
-    """Return one group for each blocker, the largest first."""
+    """Return waiting work grouped by blocker, the largest group first."""
     by_blocker: dict[tuple[str, str], list[Waits]] = {}
     for each in waiting:
         by_blocker.setdefault(_subject(each.blocker), []).append(each)
@@ -225,7 +225,8 @@ def routes() -> tuple[Route, ...]:
                 Field(
                     "id",
                     Text(144),
-                    "op-12, an event's id or its beginning, m-12, m-12/3 (a wave), a host or a VM.",
+                    "An operation (op-12), event id or its beginning, maintenance (m-12), wave "
+                    "(m-12/3), host or VM.",
                     required=True,
                 ),
             ),

@@ -1,4 +1,4 @@
-"""Routes of operations: request, approve, cancel, complete and retry them."""
+"""Routes of operations: request, approve, cancel, complete and retry."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
     from forewarn.control.plane import Committed
 
-#: Operations on one page.
+#: Maximum number of operations on one page.
 PAGE_MAX = 500
-#: Most hosts or VMs in one request; more hosts need a maintenance.
+#: Maximum number of hosts or VMs in one request; use a maintenance for more hosts.
 REQUEST_TARGETS_MAX = 100
 
 _OPERATIONS = list_page_schema("operations", schemas.OPERATION.schema())
@@ -57,7 +57,7 @@ _FULL: Schema = {
 }
 _STATES = Choice({state.value: state for state in OperationState})
 
-#: Actions on a host or VM by name: action -> cause, form, summary.
+#: Name of an action on a host or VM -> cause, form, summary.
 HOST_ACTS: dict[str, tuple[Cause, Form, str]] = {
     "update": (Cause.HOST_UPDATE, forms.UPDATE, "Update a host; its VMs freeze or reboot."),
     "reboot": (Cause.HOST_REBOOT, forms.WORK, "Reboot a host and its VMs."),
@@ -65,7 +65,7 @@ HOST_ACTS: dict[str, tuple[Cause, Form, str]] = {
     "degrade": (
         Cause.HARDWARE_DEGRADED,
         forms.WORK,
-        "Mark a host as degraded: it is expected to fail.",
+        "Mark a host as degraded, because its failure is expected.",
     ),
     "fail": (Cause.HARDWARE_FAILURE, forms.FAILURE, "Mark a host as failed."),
 }
@@ -116,7 +116,7 @@ def _asking(kind: str, action: str, cause: Cause, *, form: Form, summary: str) -
 
 
 def _precise(cause: Cause, call: ApiCall) -> Cause:
-    """Return the specific cause of a request from its form."""
+    """Return the precise cause of a form, such as a kind of host update."""
     if call.form.get("network_only"):
         return Cause.NETWORK_UPDATE
     return Cause.HOST_LOST if call.form.get("lost") else cause
@@ -129,7 +129,7 @@ async def _request_work(call: ApiCall) -> ApiResponse:
     cause: Cause = call.form["cause"]
     if selector:
         if TRAITS[cause].target is TargetKind.VM:
-            problem = f"selects hosts, and {cause.value} is work on VMs; give targets"
+            problem = f"selects hosts, but {cause.value} is work on VMs; give targets"
             raise ValidationFailed(where="selector", problem=problem)
         targets = await call.control.read(
             lambda view: select(view.state.topology.hosts.values(), selector)
@@ -139,7 +139,8 @@ async def _request_work(call: ApiCall) -> ApiResponse:
         if TRAITS[cause].routine and TRAITS[cause].target is TargetKind.HOST:
             hosts = f"--selector {selector}" if selector else "--file FILE"
             remedy = (
-                "Create a maintenance, which runs in waves: forewarn maintenance create"
+                "For more hosts, create a maintenance, which runs in waves: forewarn maintenance "
+                "create"
                 f" --cause {cause.value} {hosts} --start"
             )
         raise TooManyTargets(count=len(targets), limit=REQUEST_TARGETS_MAX, remedy=remedy)
@@ -155,7 +156,7 @@ def _work(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> RequestMaint
     form = call.form
     not_before_ms = None
     if "not_before" in form:
-        # 1 instead of 0 for the epoch, because 0 in a row means no time.
+        # Use 1 for the epoch, because 0 in a row means no time.
         not_before_ms = max(read_time_ms(form["not_before"], call.control.clock.now_ms()), 1)
     return RequestMaintenance(
         cause=cause,
@@ -219,7 +220,7 @@ async def _retry(call: ApiCall) -> ApiResponse:
 
 
 async def _approve(call: ApiCall) -> ApiResponse:
-    """Approve one event, or every event of an operation that is still shown. Source: A-9."""
+    """Approve one event, or all published events of an operation. Source: A-9."""
     record = await find(call, call.path["id"])
     events = [record.event] if record.event else list(record.events)
     live = tuple(event.id for event in events if event.live)
@@ -259,7 +260,8 @@ _ROUTES = (
         method="POST",
         path="/v1/operations",
         name="request_work",
-        summary="Request work on hosts or VMs; deletions of one request wait for each other.",
+        summary="Request work on hosts or VMs. A deletion waits for the approvals of the "
+        "request's other deletions.",
         act=_request_work,
         form=forms.WORK_REQUEST,
         body_bytes_max=NAMES_BYTES_MAX,
@@ -273,12 +275,14 @@ _ROUTES = (
         summary="List operations, newest first.",
         act=_list,
         query=(
-            Field("live", Boolean(), "Only open ones."),
-            Field("state", ListOf(_STATES, len(OperationState), 1), "Only in these states."),
-            Field("host", NAME, "Only on this host."),
-            Field("vm", NAME, "Only those that disturb this VM."),
-            Field("group", NAME, "Only those that disturb this group."),
-            Field("before", Integer(1), "Only numbers less than this."),
+            Field("live", Boolean(), "Only operations that have not ended."),
+            Field(
+                "state", ListOf(_STATES, len(OperationState), 1), "Only operations in these states."
+            ),
+            Field("host", NAME, "Only operations on this host."),
+            Field("vm", NAME, "Only operations that disturb this VM."),
+            Field("group", NAME, "Only operations that disturb this group."),
+            Field("before", Integer(1), "Only operations with lower numbers."),
             Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries (default: 100)."),
         ),
         answer=list_page_schema("operations", schemas.OPERATION.schema(), paged="integer"),

@@ -64,9 +64,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.operator")
 
-#: The newest known api-version; the server answers later ones in the same way. Z-3.
+#: The newest known api-version; the server answers later versions in the same way. Z-3.
 NEWEST_KNOWN = "2025-11-01"
-#: Most unknown api-versions in the log; each is logged once.
+#: Maximum number of unknown api-versions in the log; each version is logged once.
 NOTED_MAX = 100
 
 #: Names of path segments that identify the object of a call, for the audit.
@@ -124,7 +124,7 @@ def build_arm(
 
 
 class ArmApp:
-    """The application."""
+    """The ASGI application of Azure Resource Manager."""
 
     def __init__(self, control: ControlClient, callers: ArmCallers, *, bookkeeping: bool) -> None:
         """Serve requests to a running service."""
@@ -211,7 +211,7 @@ class ArmApp:
         return _response(await route.act(call), request.method)
 
     def _note_version(self, version: str) -> None:
-        """Accept any api-version, and log an unknown one once. Source: Z-3."""
+        """Accept any api-version, and log an unknown version once. Source: Z-3."""
         if not version:
             raise ArmApiVersionMissing
         known = _VERSION.fullmatch(version) and version[:10] <= NEWEST_KNOWN
@@ -251,7 +251,7 @@ def _condition(request: Request) -> Condition:
     known = header in {Condition.NEW.value, Condition.PRESENT.value}
     if len(given) == 1 and known and request.method == "PUT" and request.headers[header] == "*":
         return Condition(header)
-    reason = "a PUT may have one condition, with `*`: no resource has an ETag"
+    reason = "a PUT may have one condition with `*`, because no resource has an ETag"
     raise ArmPreconditionFailed(header=header, reason=reason)
 
 

@@ -36,7 +36,7 @@ def routes() -> tuple[ArmRoute, ...]:
         ArmRoute("GET", SUBSCRIPTION + every, "List all availability sets", _list),
         ArmRoute("GET", RESOURCE_GROUP + every, "List availability sets", _list),
         ArmRoute("GET", one, "Read an availability set", _get),
-        ArmRoute("PUT", one, "Create an availability set (emulator only), or change it", _put),
+        ArmRoute("PUT", one, "Create (emulator only) or change an availability set", _put),
         ArmRoute("PATCH", one, "Change scheduledEventsPolicy", _change),
         ArmRoute("DELETE", one, "Delete an availability set without VMs", _delete),
     )
@@ -88,7 +88,7 @@ async def _delete(call: ArmCall) -> ArmResponse:
     except ArmResourceUnknown:
         return ArmResponse(None, 204)
     if inventory.members(group):
-        reason = "it has VMs; delete them first"
+        reason = "the set has VMs; delete the VMs first"
         raise ArmNotSupported(action="Deletion", name=group.name, reason=reason)
     call.resources.mark_deleted(group.name)
     return ArmResponse()

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
     from forewarn.azure.tokens import TokenIssuer
 
-#: Prefix of an actor in history that called Azure Resource Manager.
+#: Prefix of the actor in history for a call of Azure Resource Manager.
 ACTOR = "azure "
 
 
 class ArmCallers:
-    """Identifies callers."""
+    """Identifies the callers of Azure Resource Manager."""
 
     def __init__(self, callers: Principals, tokens: TokenIssuer) -> None:
         """Use the principals of the operator API."""
@@ -64,7 +64,7 @@ class ArmCallers:
         return self._callers.by_given_out(subject, given, address).bearer
 
     def admit(self, name: str, secret: str, address: str) -> str:
-        """Return the principal to which a name and a secret belong, before it gets a token.
+        """Return the principal of a name and a secret, before a token is issued.
 
         Raises:
             TokenWrong, TooManyRefused: the secret is not a token of that principal.

@@ -11,7 +11,7 @@ from forewarn.errors import CallerError
 from forewarn.programs import ProgramFailed, ProgramLimits, program_output
 from forewarn.values import value
 
-#: Timeout of the program, in seconds; it takes about 20 ms.
+#: Timeout of `openssl`, in seconds; a run takes about 20 ms.
 TIMEOUT_S = 30
 #: Validity of a certificate; each start creates a new one.
 DAYS = 30

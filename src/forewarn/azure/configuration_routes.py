@@ -45,7 +45,7 @@ _ID = re.compile(
 #: Separator of the parts of a window's name; no part contains it.
 _SEPARATOR = ".."
 _WINDOW = ("properties", "maintenanceWindow")
-#: Members of a configuration that define the window; others must repeat the shown value.
+#: Members of a configuration that define the window. Other members must repeat the shown value.
 _APPLIED = frozenset(
     (*_WINDOW, name)
     for name in ("startDateTime", "expirationDateTime", "duration", "timeZone", "recurEvery")
@@ -55,7 +55,7 @@ _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Su
 _RECURRENCE = re.compile(r"1?\s*(Day|Week)s?\s*([A-Za-z, ]*)", re.IGNORECASE)
 _DURATION = re.compile(r"([0-9]{1,2}):([0-5][0-9])")
 _DAY_MIN = 24 * 60
-#: Names of time zones in Windows and Azure -> IANA's names, which are accepted, too.
+#: Names of time zones in Windows and Azure -> IANA names, which requests may also use.
 _ZONES = {
     "UTC": "UTC",
     "GMT Standard Time": "Europe/London",
@@ -95,7 +95,10 @@ _KINDS = {
 
 def routes() -> tuple[ArmRoute, ...]:
     """Return the routes of configurations and assignments."""
-    one, several = f"{_OF_RESOURCE}/{{assignment}}", "List maintenance configurations: windows"
+    one, several = (
+        f"{_OF_RESOURCE}/{{assignment}}",
+        "List maintenance configurations (policy windows)",
+    )
     return (
         ArmRoute("GET", SUBSCRIPTION + _CONFIGURATIONS, several, _list),
         ArmRoute("GET", RESOURCE_GROUP + _CONFIGURATIONS, several, _list),
@@ -103,7 +106,7 @@ def routes() -> tuple[ArmRoute, ...]:
         *(
             ArmRoute(method, path, summary, _alone(act))
             for method, path, summary, act in (
-                ("PUT", _CONFIGURATION, "Create or change a configuration: a policy window", _put),
+                ("PUT", _CONFIGURATION, "Create or change a configuration (a policy window)", _put),
                 ("PATCH", _CONFIGURATION, "Change one", _patch),
                 ("DELETE", _CONFIGURATION, "Delete a configuration and its assignments", _delete),
                 ("PUT", one, "Assign a configuration to a VM's group or a set", _assign),
@@ -116,7 +119,7 @@ def routes() -> tuple[ArmRoute, ...]:
 
 
 def _alone(act: Callable[[ArmCall], Awaitable[ArmResponse]]) -> Callable[..., Any]:
-    """Return a handler that holds the policy's lock, so that it alone changes the policy."""
+    """Return a handler that locks the policy while it runs."""
 
     async def alone(call: ArmCall) -> ArmResponse:
         async with call.resources.policy_lock:
@@ -174,10 +177,10 @@ async def _delete(call: ArmCall) -> ArmResponse:
 
 
 def _window_of(before: Window, given: JsonObject) -> Window:
-    """Return a window with the times in a configuration.
+    """Return a window with the times of a configuration.
 
     Raises:
-        ValidationFailed: a member is malformed, or a window cannot express it.
+        ValidationFailed: a member is malformed, or a window cannot express the member.
     """
     starts = _moment(text_of(given, "startDateTime"), "startDateTime")
     ends = _moment(text_of(given, "expirationDateTime") or _FOREVER, "expirationDateTime")
@@ -295,7 +298,7 @@ async def _policy(call: ArmCall) -> MaintenancePolicy:
 
 
 async def _apply(call: ArmCall, name: str, window: Window | None) -> None:
-    """Replace a window of the policy, or remove it."""
+    """Replace or remove a window of the policy."""
     policy = await _policy(call)
     windows = [each for each in policy.windows if each.name != name]
     windows += [window] if window else []

@@ -25,7 +25,7 @@ async def created_vm(call: ArmCall, name: str) -> Vm:
     """Add a VM on the host with the fewest VMs, in the named set or in its own group.
 
     Raises:
-        ArmNotSupported: this is a service, no host is available, or the name is in use.
+        ArmNotSupported: the process is a service, no host is available, or the name is in use.
     """
     check_allowed(call, name)
     inventory = await call.resources.inventory()
@@ -93,7 +93,7 @@ def emptiest(topology: Topology, count: int, zones: object) -> list[Host]:
 
 
 def _named_set(topology: Topology, body: JsonObject) -> Group | None:
-    """Return the set that a new VM joins, created if missing; None if it names no set."""
+    """Return the set of a new VM, created if missing; None if the VM names no set."""
     for name, kind in (
         ("availabilitySet", GroupKind.AVAILABILITY_SET),
         ("virtualMachineScaleSet", GroupKind.SCALE_SET),
@@ -109,14 +109,14 @@ def _named_set(topology: Topology, body: JsonObject) -> Group | None:
 async def scaled_out(
     call: ArmCall, group: Group, vms: list[Vm], *, count: int, shown: JsonObject
 ) -> None:
-    """Add instances like the first one to a scale set, with the next higher numbers.
+    """Add instances to a scale set, like its first instance, with the next higher numbers.
 
     Args:
         call: the request.
         group: the set.
         vms: its instances.
         count: number of new instances.
-        shown: the set, which is the model if it has no instance.
+        shown: the set in Azure's form, the model of a set without instances.
 
     Raises:
         ArmNotSupported: this is a service, or no host is available.
@@ -129,7 +129,7 @@ async def scaled_out(
     if vms:
         model = vms[0]
     elif member(shown, "properties", "orchestrationMode") == "Flexible":
-        reason = "it uses Flexible orchestration; create VMs that name it as their set"
+        reason = "the set uses Flexible orchestration; create VMs that name the set"
         raise ArmNotSupported(action="Scaling out", name=group.name, reason=reason)
     else:
         profile = member(shown, "properties", "virtualMachineProfile")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Path: TypeAlias = tuple[str, ...]
 #: Values by path.
 Details: TypeAlias = dict[Path, object]
-#: Largest details of one resource, in bytes of JSON, and deepest nesting.
+#: Maximum size of a resource's details in bytes of JSON, and maximum nesting.
 DETAILS_BYTES_MAX, DEPTH_MAX = 65_536, 20
 
 
@@ -30,7 +30,7 @@ def paths(prefix: str, names: str) -> frozenset[Path]:
     return frozenset(tuple(f"{prefix}{name}".split(".")) for name in names.split())
 
 
-#: Members that the server sets, and passwords, which are not used or shown.
+#: Ignored members: members that the server sets, and passwords.
 IGNORED = (
     paths("", "id name type etag systemData resources instanceId")
     | paths("properties.", "provisioningState vmId timeCreated instanceView uniqueId statuses")
@@ -40,7 +40,7 @@ IGNORED = (
 
 
 def details(given: JsonObject, shown: JsonObject, applied: Collection[Path]) -> Details:
-    """Return the values of a body that are new and that the route does not apply.
+    """Return the new values of a body that the route does not apply.
 
     Raises:
         ValidationFailed: the body is nested too deeply.
@@ -77,7 +77,7 @@ def check_size(members: Details) -> None:
 
 
 def refuse(members: Details, name: str, reason: str, *, only: Collection[Path] = ((),)) -> None:
-    """Refuse any details, or those below some paths; the error names the first.
+    """Refuse all details, or the details below some paths; the error names the first.
 
     Raises:
         ArmNotSupported: such details exist.
@@ -101,7 +101,7 @@ def put_details(shown: JsonObject, more: Mapping[Path, object]) -> JsonObject:
 
 
 def _same(value: object, now: object) -> bool:
-    """Whether a value equals the shown one; names and ids are compared without case."""
+    """Return whether a value equals the shown value; names and ids ignore case."""
     left = [(value, now)]
     while left:
         value, now = left.pop()

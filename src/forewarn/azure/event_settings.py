@@ -37,7 +37,7 @@ _TARGETS = (
     "eventGridAndResourceGraph",
 )
 _ENABLE, _VERSION = (*_TARGETS, "enable"), (*_TARGETS, "scheduledEventsApiVersion")
-#: The supported members; others are refused or stored as details. Source: Z-6.
+#: The supported members. Other members are refused, or stored as details. Source: Z-6.
 SETTINGS = (
     *(
         ("scheduledEventsProfile", profile, name)
@@ -64,7 +64,10 @@ def profile_of(group: Group) -> JsonObject:
 
 
 def policy_of(group: Group) -> JsonObject:
-    """Return which events a group approves automatically, and who shows them. Source: A-10, Z-6."""
+    """Return the settings of a group for automatic approval and for Azure's services.
+
+    Source: A-10, Z-6.
+    """
     published: JsonObject = {"enable": bool(group.published)}
     if group.published:
         published["scheduledEventsApiVersion"] = group.published
@@ -112,7 +115,7 @@ def with_settings(group: Group, profile: Any, policy: Any) -> Group:  # noqa: AN
 
 
 def _with_publishing(group: Group, whole: JsonObject) -> Group:
-    """Return a group with the settings for stopped instances, and for Azure's services."""
+    """Return a group with a request's settings for stopped VMs and for Azure's services."""
     down = member(whole, *_ALL_DOWN)
     if down is not None:
         group = replace(group, approves_when_down=_truth(down, "allInstancesDown"))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from forewarn.azure.json_values import JsonObject
 
-#: Most conditions of one filter.
+#: Maximum number of conditions of one filter.
 CONDITIONS_MAX = 10
 
 _EQUAL = re.compile(r"'?([A-Za-z/]{1,64})'? eq '([^']{0,256})'")
@@ -39,7 +39,10 @@ def filtered(
         column = columns.get(match[1].lower()) if match else None
         if match is None or column is None or len(parts) > CONDITIONS_MAX:
             known = " or ".join(columns)
-            problem = f"must be {known} eq 'VALUE', at most {CONDITIONS_MAX} of them with `and`"
+            problem = (
+                f"must be {known} eq 'VALUE', with at most {CONDITIONS_MAX} conditions joined by "
+                f"`and`"
+            )
             raise ValidationFailed(where="$filter", problem=problem)
         wanted = match[2].lower()
         rows = [row for row in rows if str(member(row, *column.split("."))).lower() == wanted]

@@ -2,7 +2,7 @@
 
 A query is a table and steps between pipes; each step turns rows into rows. A recursive descent
 parser reads expressions: `or` binds least, then `and`, then a comparison, then a value. The error
-for an unknown word names it.
+for an unknown word contains the word.
 Source: https://learn.microsoft.com/azure/governance/resource-graph/concepts/query-language
 """
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from forewarn.azure.json_values import JsonObject
 
     Rows: TypeAlias = list[JsonObject]
-    #: Returns the value of an expression in a row.
+    #: Function that returns the value of an expression in a row.
     Expression: TypeAlias = Callable[[JsonObject], object]
 
-#: The only table.
+#: The only supported table.
 TABLE = "maintenanceresources"
-#: Longest query, most steps, and deepest parentheses.
+#: Maximum characters, steps and depth of parentheses of a query.
 CHARACTERS_MAX, STEPS_MAX, DEPTH_MAX = 10_000, 50, 20
 
 _TOKEN = re.compile(
@@ -103,7 +103,7 @@ class _Tokens:
         return token
 
     def take_if(self, *words: str) -> str:
-        """Return the next token if it is one of some words, ignoring case; otherwise `""`."""
+        """Return the next token if it is one of these words, ignoring case; otherwise `""`."""
         return self.take().lower() if self.next.lower() in words else ""
 
     def expect(self, word: str) -> None:
@@ -160,7 +160,7 @@ def _comparison(tokens: _Tokens) -> Expression:
 
 
 def _single_value(tokens: _Tokens) -> Expression:
-    """Read a literal, a column, a function of values, or an expression in parentheses."""
+    """Parse a literal, a column, a function call, or an expression in parentheses."""
     if tokens.take_if("("):
         inner = _expression(tokens)
         tokens.expect(")")
@@ -266,7 +266,7 @@ def _where(tokens: _Tokens, rows: Rows) -> Rows:
 
 
 def _named(tokens: _Tokens) -> list[tuple[str, Expression]]:
-    """Read a list of columns and `name = expression` definitions."""
+    """Parse a list of columns and `name = expression` definitions."""
     columns: list[tuple[str, Expression]] = []
     while True:
         start = tokens.next

@@ -41,14 +41,14 @@ class ResourceScope:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The key for lookups: Azure ignores the case of names."""
+        """The key for lookups in lower case, because Azure ignores the case of names."""
         return self.subscription.lower(), self.resource_group.lower()
 
 
 class Inventory:
-    """An index of one state of the fleet, rebuilt after a change when it is needed.
+    """An index of one state of the fleet; a build costs O(fleet).
 
-    To build it costs O(fleet).
+    Forewarn rebuilds the index on the first use after a change.
     """
 
     def __init__(self, topology: Topology) -> None:

@@ -21,7 +21,9 @@ def member(value: JsonObject, *names: str) -> Any:  # noqa: ANN401 - what JSON h
         if inner is None:
             return None
         if not isinstance(inner, dict):
-            raise ValidationFailed(where=".".join(names[:place]), problem="it must be an object")
+            raise ValidationFailed(
+                where=".".join(names[:place]), problem="the value must be an object"
+            )
         inner = inner.get(name)
     return inner
 

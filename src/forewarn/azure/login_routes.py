@@ -21,18 +21,18 @@ ADFS = "/adfs"
 TOKEN_PATH = f"{ADFS}/oauth2/token"
 _V2_TOKEN_PATH = f"{ADFS}/{{tenant}}/oauth2/v2.0/token"
 _OPENID = ".well-known/openid-configuration"
-#: Fields of a form; msal sends about ten.
+#: Maximum number of fields of a form; msal sends about ten.
 _FIELDS_MAX = 50
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
 def routes() -> tuple[ArmRoute, ...]:
-    """Return the routes that need no token."""
+    """Return the login routes, which need no token."""
     rows = (
         ("GET", "/metadata/endpoints", "Discover the cloud", _endpoints),
         ("GET", f"{ADFS}/{_OPENID}", "Discover the login", _configuration),
         ("GET", f"{ADFS}/{{tenant}}/v2.0/{_OPENID}", "Resolve the tenant", _configuration),
-        ("GET", f"{ADFS}/discovery/keys", "List signing keys: always empty", _keys),
+        ("GET", f"{ADFS}/discovery/keys", "List signing keys (always empty)", _keys),
         ("POST", TOKEN_PATH, "Get a token for a name and a secret", _token),
         ("POST", _V2_TOKEN_PATH, "Get a token, for clients of version 2.0", _token),
     )
@@ -40,7 +40,7 @@ def routes() -> tuple[ArmRoute, ...]:
 
 
 async def _endpoints(call: ArmCall) -> ArmResponse:
-    """Answer `az cloud register`; versions before 2022 expect a list of clouds."""
+    """Answer `az cloud register`; api-versions before 2022 expect a list of clouds."""
     base = call.base
     cloud: JsonObject = {
         "name": "Forewarn",

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from forewarn.core.topology import Vm
     from forewarn.protocol.documents import ScheduledEvent
 
-#: Most rows of one answer, as with Azure.
+#: Maximum number of rows of one answer, as in Azure.
 ROWS_MAX = 1000
 _TYPE = "microsoft.maintenance/scheduledevents"
-#: Events that one request may approve.
+#: Maximum number of events that one request may approve.
 EVENTS_MAX = 1000
 _EVENTS = (
     RESOURCE_GROUP + COMPUTE + "/{kind}/{resource}/providers/Microsoft.Maintenance/scheduledevents"
@@ -57,12 +57,15 @@ def routes() -> tuple[ArmRoute, ...]:
         ArmRoute(
             "PUT",
             f"{_MAINTENANCE}/applyUpdates/default",
-            "Start a VM's planned work now, by approving it",
+            "Approve a VM's planned work, so that the work starts now",
             _apply_updates,
             needs_body=False,
         ),
         ArmRoute(
-            "GET", f"{_MAINTENANCE}/applyUpdates/{{update}}", "Show its progress", _apply_update
+            "GET",
+            f"{_MAINTENANCE}/applyUpdates/{{update}}",
+            "Show the progress of a VM's planned work",
+            _apply_update,
         ),
         ArmRoute(
             "POST",
@@ -85,7 +88,7 @@ async def _acknowledge(call: ArmCall) -> ArmResponse:
 
 
 async def _acknowledge_all(call: ArmCall) -> ArmResponse:
-    """Approve several events of the VM or set in the path: all or none. Source: Z-5."""
+    """Approve all or none of several events of the VM or set in the path. Source: Z-5."""
     given = call.json.get("value")
     if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
         raise ValidationFailed(where="value", problem="must be a list of event ids")
@@ -114,7 +117,10 @@ async def _updates(call: ArmCall) -> ArmResponse:
 
 
 async def _apply_updates(call: ArmCall) -> ArmResponse:
-    """Approve all planned work of a VM, so that it begins before its NotBefore. Source: Z-7."""
+    """Approve all planned work of a VM, so that the work starts before its NotBefore.
+
+    Source: Z-7.
+    """
     vm = await call.vm()
     ids = tuple(each.id for _, each in await _planned(call, vm) if each.state in _UNAPPROVED)
     if ids:
@@ -200,7 +206,7 @@ async def _query(call: ArmCall) -> ArmResponse:
             raise ValidationFailed(where=name, problem="is not supported; omit it")
     if member(call.json, "options", "$skipToken"):
         raise ValidationFailed(
-            where="options.$skipToken", problem="is not a token of this server; use $skip"
+            where="options.$skipToken", problem="is not a page token of this server; use $skip"
         )
     inventory = await call.resources.inventory()
     subscriptions = {str(each).lower() for each in asked} or set(inventory.subscriptions)
@@ -237,7 +243,7 @@ def _row(inventory: Inventory, operation: Operation, event: Event) -> JsonObject
     vm = inventory.vm(event.resources[0])
     group = inventory.group(event.group)
     if vm is None or group is None or not group.published:
-        return {"subscriptionId": ""}  # the VM was removed meanwhile, or is not shown. Z-6
+        return {"subscriptionId": ""}  # the VM was removed, or its events are not published. Z-6
     place, host = place_of(vm), inventory.topology.hosts.get(vm.host)
     kind, name = "virtualMachines", vm.name
     if group.kind is GroupKind.SCALE_SET:

@@ -1,6 +1,6 @@
-"""Azure's long-running operations; each represents one request for work.
+"""Azure's long-running operations, each for one request for work.
 
-They have no records: the name of an operation contains the numbers of our operations.
+Forewarn stores no record, because the name contains the numbers of our operations.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RETRY = {"Retry-After": str(RETRY_AFTER_S)}
 _PATH = SUBSCRIPTION + "/providers/Microsoft.Compute/locations/{location}/operations/{operation}"
 _NAME = re.compile(r"([0-9a-f]{8})-0000-4000-8000-([0-9a-f]{12})")
 
-#: Azure's names for unsuccessful ends.
+#: Azure's names of unsuccessful results.
 _ENDS = {
     OperationState.FAILED: ("Failed", "OperationFailed"),
     OperationState.CANCELLED: ("Canceled", "OperationPreempted"),
@@ -50,7 +50,7 @@ async def begin(
     assert names
     for name in names:
         if cause is not Cause.DELETION and call.resources.power.get(name) == "deallocated":
-            reason = "it is deallocated and has no host; start it first"
+            reason = "the VM is deallocated and has no host; start the VM first"
             raise ArmNotSupported(action=cause.value, name=name, reason=reason)
     asked = RequestMaintenance(cause=cause, targets=names, source=source)
     committed = await call.control.submit(asked, call.actor)
@@ -63,7 +63,7 @@ async def begin(
 def accepted(
     call: ArmCall, first: int, count: int, *, location: str = DEFAULT_LOCATION
 ) -> ArmResponse:
-    """Return the response for running work, with the URL for polling."""
+    """Return the response for accepted work, with the URL for polling."""
     path = _PATH.format(
         subscription=call.path["subscription"],
         location=location,

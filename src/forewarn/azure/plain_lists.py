@@ -80,7 +80,7 @@ async def _empty(call: ArmCall) -> ArmResponse:
 
 
 _RESOURCES = ("$filter", "$top", "$expand")
-#: Members of a row of all resources, and names for filters.
+#: Member of a row of all resources -> name for filters.
 _SHOWN = ("id", "name", "type", "location", "tags", "zones", "sku")
 _COLUMNS = {
     "resourcetype": "type",

@@ -29,7 +29,7 @@ CODES: Mapping[int, str] = {
     502: "BadGateway",
     503: "ServiceUnavailable",
 }
-#: Azure's status instead of ours.
+#: Our status -> Azure's different status.
 _STATUS = {422: 400}
 #: Our error class -> Azure's specific code.
 _BY_KIND = {
@@ -53,7 +53,7 @@ class ArmResourceUnknown(CallerError):
 
 
 class ArmResourceGroupUnknown(CallerError):
-    """A resource group that has no VM, and that nobody created."""
+    """A resource group that does not exist."""
 
     code = "arm-resource-group-unknown"
     status = 404
@@ -88,7 +88,7 @@ class ArmApiVersionMissing(CallerError):
 
 
 class ArmPreconditionFailed(CallerError):
-    """A condition of a change that is false or cannot be checked."""
+    """A change's condition is false or unsupported."""
 
     code = "arm-precondition-failed"
     status = 412
@@ -111,15 +111,15 @@ class ArmEventsUnknown(CallerError):
     code = "arm-events-unknown"
     status = 404
     message = "{count} of these scheduled events do not exist; nothing was approved: {some}."
-    advice = "Read the live events from Resource Graph or in the VM, and approve those."
+    advice = "Read the live events from Resource Graph or in the VM, and use their ids."
 
     def __init__(self, ids: list[str]) -> None:
-        """Name each of the ids."""
+        """Create the error for these event ids."""
         super().__init__(count=len(ids), some=", ".join(ids[:3]))
         self.details = [
             {
                 "code": "ResourceNotFound",
-                "message": "No live event has this id.",
+                "message": "No live event of the resource has this id.",
                 "target": each,
             }
             for each in ids
@@ -132,7 +132,7 @@ def azure_code(error: ForewarnError) -> str:
 
 
 def azure_refusal(error: ForewarnError) -> Response:
-    """Return an error in the form of Azure Resource Manager. Source: Z-4."""
+    """Return the response for an error in the form of Azure Resource Manager. Source: Z-4."""
     headers = {}
     if error.status == 401:
         headers["WWW-Authenticate"] = 'Bearer error="invalid_token"'

@@ -1,7 +1,6 @@
 """Lookup of resources, and of details that only Azure's tools use.
 
-Resource groups without VMs, and power states, exist only in this process's memory; no guarantee
-depends on them.
+Only this process's memory contains resource groups without VMs, and power states.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
     from forewarn.core.topology import Group, Vm
     from forewarn.errors import CallerError
 
-#: Most resource groups and power states in memory; the oldest are dropped first.
+#: Maximum number of resource groups and of power states in memory; the oldest are dropped first.
 REMEMBERED_MAX = 10_000
-#: Most resources with details in memory; the oldest are dropped first.
+#: Maximum number of resources with details in memory; the oldest are dropped first.
 DETAILS_MAX = 1_000
 
 
@@ -40,7 +39,7 @@ class Resources:
     """The fleet as Azure's tools see it; used only on the event loop."""
 
     control: ControlClient
-    #: Whether actions without a driver are only recorded; true in the emulator.
+    #: Whether Forewarn only records actions without a driver; true in the emulator.
     bookkeeping: bool
     #: Resource groups that a request created, by key.
     resource_groups: OrderedDict[tuple[str, str], JsonObject] = field(default_factory=OrderedDict)
@@ -48,7 +47,7 @@ class Resources:
     power: OrderedDict[str, str] = field(default_factory=OrderedDict)
     #: Lock for changes of the policy's windows.
     policy_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    #: Names of deleted sets, hidden once they have no VM.
+    #: Names of deleted sets; a deleted set without VMs is hidden.
     deleted_sets: OrderedDict[str, None] = field(default_factory=OrderedDict)
     #: Details of VMs and sets by type and name.
     details: OrderedDict[tuple[str, str], Details] = field(default_factory=OrderedDict)
@@ -70,7 +69,7 @@ class Resources:
         return known
 
     async def vm(self, place: ResourceScope, name: str) -> Vm:
-        """Return a VM; O(fleet) only if the case of its name differs.
+        """Return a VM by name; O(fleet) only if the case of the name differs.
 
         Raises:
             ArmResourceUnknown, ArmResourceGroupUnknown: the VM or its resource group does not
@@ -108,12 +107,12 @@ class Resources:
         return await self.control.read(lambda plane: plane.state.topology.groups[vm.group])
 
     def committed(self, committed: Committed) -> None:
-        """Check groups whose VMs are off after announcements; on the control loop's thread. Z-6."""
+        """Check a commit for events of stopped VMs; runs on the control loop's thread. Z-6."""
         if self.power and any(e.action == "operation.announced" for e in committed.entries):
             self._approve_down()
 
     def _approve_down(self) -> None:
-        """Approve events of groups whose VMs are all off, if `approves_when_down` is set. Z-6."""
+        """Approve events of groups with `approves_when_down` whose VMs are all off. Z-6."""
         loop, down = self.control.writer, frozenset(self.power)
 
         def approve(events: Future[tuple[str, ...]]) -> None:
@@ -142,7 +141,7 @@ class Resources:
         return self.details.get(_key(kind, name), {})
 
     def forget(self, kind: str, name: str) -> None:
-        """Delete the details of an earlier resource of the same name."""
+        """Delete the details of a deleted resource with the same name."""
         self.details.pop(_key(kind, name), None)
         self.power.pop(name, None)
 
@@ -152,7 +151,7 @@ class Resources:
         """Return the details in a request body.
 
         Raises:
-            ArmNotSupported: this is a service, which supports no details.
+            ArmNotSupported: the process is a service, which supports no details.
             ValidationFailed: the details are too large.
         """
         if self.bookkeeping:
@@ -160,7 +159,7 @@ class Resources:
         members = details(body, self.shown(resource), applied)
         check_size(self.details_of(resource["type"], resource["name"]) | members)
         if not self.bookkeeping:
-            reason = "Forewarn does not apply it; only the emulator records it"
+            reason = "Forewarn does not apply this member; only the emulator records it"
             refuse(members, resource["name"], reason)
         return members
 

@@ -32,15 +32,15 @@ RESOURCE_GROUP = SUBSCRIPTION + "/resourceGroups/{resource_group}"
 COMPUTE = "/providers/Microsoft.Compute"
 
 _MEMBER = re.compile(r"\{([a-z_]+)\}")
-#: Query parameters of routes that ignore their query.
+#: Marker of routes that ignore their query parameters.
 ANY_QUERY = ("*",)
-#: Double slashes, which SDKs send if their endpoint ends in a slash.
+#: Double slashes in a path; SDKs send them if their endpoint ends in a slash.
 _SLASHES = re.compile("//+")
 
 
 @value
 class ArmResponse:
-    """The response of a route; None as a body means an empty body."""
+    """The response of a route; `None` means an empty body."""
 
     value: object = None
     status: int = 200
@@ -48,7 +48,7 @@ class ArmResponse:
 
 
 class Condition(Enum):
-    """The condition of a `PUT`; the value is its header."""
+    """The condition of a `PUT`; the value of a member is the header."""
 
     NONE = ""
     NEW = "If-None-Match"
@@ -64,13 +64,13 @@ class ArmCall:
     tokens: TokenIssuer
     #: Name of the caller in history; empty for public routes.
     actor: str
-    #: Function that returns the principal for a name and a secret, or raises.
+    #: Function that checks a name and a secret, and returns their principal.
     admit: Callable[[str, str], str]
-    #: Address of this server as the caller wrote it, `https://HOST:PORT`.
+    #: Address of this server in the caller's form, `https://HOST:PORT`.
     base: str
-    #: The names in the path, in the case that the caller used.
+    #: Names in the path, in the caller's case.
     path: Mapping[str, str]
-    #: The query, with names in lower case.
+    #: Query parameters; the names are in lower case.
     query: Mapping[str, str]
     body: bytes
     #: The JSON body; may be empty.
@@ -139,7 +139,7 @@ class ArmRoute:
     #: Summary for the table of supported routes.
     summary: str
     act: Callable[[ArmCall], Awaitable[ArmResponse]]
-    #: Supported query parameters, in lower case; others are refused.
+    #: Supported query parameters, in lower case; the server refuses other parameters.
     query: tuple[str, ...] = ()
     #: Whether a PUT or PATCH without a body is refused.
     needs_body: bool = True
@@ -156,7 +156,7 @@ class ArmRoute:
 
 
 class ArmTable:
-    """All routes, by number of path segments and then by pattern."""
+    """Table of all routes, by number of path segments and then by pattern."""
 
     def __init__(self, routes: Iterable[ArmRoute]) -> None:
         """Compile the patterns; a name in a path matches any one segment."""

@@ -30,7 +30,7 @@ class CertificateUnusable(CallerError):
     code = "certificate-unusable"
     status = 422
     message = "The certificate {path} cannot be used: {reason}."
-    advice = "Name a certificate and its key, both PEM ([azure] certificate, key)."
+    advice = "Set a certificate and its key in PEM form ([azure] certificate, key)."
 
 
 @value
@@ -45,7 +45,7 @@ class ArmServer:
     _directory: Path | None
 
     async def stop(self) -> None:
-        """Close it."""
+        """Close the server, and delete the temporary directory."""
         await self._server.stop()
         _remove(self._directory)
 
@@ -73,13 +73,13 @@ async def start_arm(
             loop, store, clock=clock, settings=settings.operator, token_key=key_of_tokens
         )
         server = await start_operator(app, azure.listen, settings.operator, tls=tls, purpose=AZURE)
-    except OSError as error:  # reading the files; includes ssl.SSLError
+    except OSError as error:  # an unreadable file; OSError includes ssl.SSLError
         _remove(directory)
         raise CertificateUnusable(path=path, reason=error.strerror or error) from error
     except BaseException:
         _remove(directory)
         raise
-    # A name, because Azure's tools compare it with the certificate, which always contains the name.
+    # Use a name, because Azure's tools look for the name in the certificate.
     url = server.address.replace("http://127.0.0.1:", "http://localhost:")
     return ArmServer(url.replace("http://", "https://", 1), path, server, directory)
 

@@ -55,18 +55,18 @@ SCALE_SET = _SETS + "/{set}"
 _INSTANCE = SCALE_SET + "/virtualMachines/{instance}"
 _WORDS = {GroupKind.SCALE_SET: SCALE_SETS, GroupKind.AVAILABILITY_SET: AVAILABILITY_SETS}
 _INSTANCE_TYPE = f"Microsoft.Compute/{SCALE_SETS}/virtualMachines"
-#: Members of a set that a request can change, in the service as well.
+#: Members of a set that a request can change, in the emulator and in the service.
 _APPLIED = {
     ("sku", "capacity"),
     *(("properties", *path) for path in SETTINGS),
     *(("properties", "virtualMachineProfile", *path) for path in SETTINGS),
 }
-#: Members that are fixed once instances exist.
+#: Members that requests cannot change while instances exist.
 _MODEL = (
     *(("zones",), ("location",), ("sku",), ("properties", "orchestrationMode")),
     ("properties", "virtualMachineProfile"),
 )
-#: Most instances of a scale set.
+#: Maximum number of instances of a scale set.
 CAPACITY_MAX = 1000
 
 
@@ -114,7 +114,7 @@ def _power(action: str) -> Callable[[ArmCall], Awaitable[ArmResponse]]:
 async def named_set(
     call: ArmCall, kind: GroupKind = GroupKind.SCALE_SET
 ) -> tuple[Inventory, Group]:
-    """Return the set in the path; every resource group shows sets without VMs."""
+    """Return the set in the path. A set without VMs belongs to every resource group."""
     inventory = await call.resources.inventory()
     group = inventory.group(call.path["set"])
     if group is None or group.kind is not kind or not _is_at(call, inventory, group):
@@ -132,7 +132,7 @@ def _is_at(call: ArmCall, inventory: Inventory, group: Group) -> bool:
 
 
 async def _targets(call: ArmCall) -> tuple[Inventory, Group, tuple[Vm, ...]]:
-    """Return the instances named in the path or body; all instances if neither names any.
+    """Return the instances in the path or body; all instances if the request names none.
 
     Raises:
         ArmResourceUnknown: an instance does not exist.
@@ -152,7 +152,7 @@ async def _targets(call: ArmCall) -> tuple[Inventory, Group, tuple[Vm, ...]]:
 
 
 def _wanted(call: ArmCall) -> list[str] | None:
-    """Return the ids in a request; None for all."""
+    """Return the instance ids in a request; None for all instances."""
     if "instance" in call.path:
         return [call.path["instance"]]
     given = call.json.get("instanceIds")
@@ -197,7 +197,7 @@ async def _change_set(call: ArmCall) -> ArmResponse:
     shown = _shown(call, inventory, group, call.place)
     more = call.resources.details_in(call.json, shown, _APPLIED)
     if vms:
-        refuse(more, group.name, "it is fixed because instances exist", only=_MODEL)
+        refuse(more, group.name, "the value cannot change while instances exist", only=_MODEL)
     profile = member(call.json, "properties", "virtualMachineProfile", "scheduledEventsProfile")
     policy = member(call.json, "properties", "scheduledEventsPolicy")
     changed = with_settings(group, profile, policy)
@@ -219,15 +219,15 @@ async def _change_set(call: ArmCall) -> ArmResponse:
 
 
 def _scaled_in(call: ArmCall, vms: list[Vm], count: int) -> tuple[Vm, ...]:
-    """Return the unprotected instances with the highest numbers, to delete.
+    """Return the instances to delete: unprotected, with the highest numbers.
 
     Raises:
-        ArmNotSupported: too many are protected.
+        ArmNotSupported: too many instances are protected.
     """
     newest = sorted(vms, key=lambda vm: (len(vm.name), vm.name), reverse=True)
     going = [vm for vm in newest if not _protected(call, vm, "protectFromScaleIn")]
     if len(going) < count:
-        reason = f"only {len(going)} of its instances are unprotected"
+        reason = f"only {len(going)} instances of the set are unprotected"
         raise ArmNotSupported(action="A smaller capacity", name=call.path["set"], reason=reason)
     return tuple(sorted(going[:count], key=lambda vm: (len(vm.name), vm.name)))
 
@@ -245,7 +245,7 @@ async def _put_set(call: ArmCall) -> ArmResponse:
 
 
 async def made_set(call: ArmCall, kind: GroupKind) -> bool:
-    """Create the set in the path unless it exists; return whether it is new."""
+    """Create the set in the path unless it exists; return whether the set is new."""
     inventory = await call.resources.inventory()
     name = call.path["set"]
     await call.resources.check_place(call.place)
@@ -352,7 +352,9 @@ async def _change_instance(call: ArmCall) -> ArmResponse:
     changed = with_members(vm, call.json)
     shown = _instance(call, inventory, vm)
     more = call.resources.details_in(call.json, shown, APPLIED)
-    refuse(more, vm.name, "it is fixed once the instance exists", only=(*FIXED, ("sku",)))
+    refuse(
+        more, vm.name, "the value of an existing instance cannot change", only=(*FIXED, ("sku",))
+    )
     if changed != vm:
         await call.control.submit(ChangeTopology(vms=(changed,)), call.actor)
     call.resources.remember(shown, more)
@@ -365,10 +367,13 @@ _ROUTES = (
     ArmRoute("GET", _SETS, "List the scale sets of a resource group", _list_sets),
     ArmRoute("GET", SCALE_SET, "Read a scale set", _get_set),
     ArmRoute("GET", f"{SCALE_SET}/instanceView", "Count the VMs by state", _view_set),
-    ArmRoute("PUT", SCALE_SET, "Create a scale set (emulator only), or change it", _put_set),
-    ArmRoute("DELETE", SCALE_SET, "Request the deletion of the instances", _delete_set, _FORCE),
+    ArmRoute("PUT", SCALE_SET, "Create (emulator only) or change a scale set", _put_set),
+    ArmRoute("DELETE", SCALE_SET, "Request the deletion of a set's instances", _delete_set, _FORCE),
     ArmRoute(
-        "POST", f"{SCALE_SET}/manualupgrade", "No effect: instances always have the model", _upgrade
+        "POST",
+        f"{SCALE_SET}/manualupgrade",
+        "No effect, because instances always have the model",
+        _upgrade,
     ),
     ArmRoute("GET", f"{SCALE_SET}/rollingUpgrades/latest", "Always 404", _latest_rolling),
     ArmRoute(
@@ -377,7 +382,7 @@ _ROUTES = (
     ArmRoute(
         "POST",
         f"{SCALE_SET}/delete",
-        "Work on instances: deletion",
+        "Request the deletion of several instances",
         _delete_instances,
         _FORCE,
     ),
@@ -385,6 +390,6 @@ _ROUTES = (
     ArmRoute("GET", _INSTANCE, "Read an instance", _get_instance, _EXPAND),
     ArmRoute("GET", f"{_INSTANCE}/instanceView", "Read the state of an instance", _view_instance),
     ArmRoute("PUT", _INSTANCE, "Change the tags of an instance", _change_instance),
-    ArmRoute("DELETE", _INSTANCE, "Work on an instance: deletion", _delete_instances, _FORCE),
+    ArmRoute("DELETE", _INSTANCE, "Request the deletion of an instance", _delete_instances, _FORCE),
     ArmRoute("POST", f"{_INSTANCE}/simulateEviction", "Request the eviction of a Spot VM", _evict),
 )

@@ -1,6 +1,6 @@
 """Azure's form of scale sets, instances and availability sets. Pure.
 
-The instance id of VM `web_3` in set `web` is 3. A VM with another kind of name has its name as id,
+The instance id of VM `web_3` in set `web` is 3. For other names, the instance id is the VM's name,
 as in sets of flexible orchestration.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Name of scale sets in Azure's paths.
 SCALE_SETS = "virtualMachineScaleSets"
 AVAILABILITY_SETS = "availabilitySets"
-#: Properties of the first VM that its set shows as the model.
+#: Properties of a set's first VM that the set shows as its model.
 _MODEL = ("storageProfile", "osProfile", "priority", "evictionPolicy")
 #: The network interface of every instance; the SDK for Java requires one for scaling.
 _ADDRESS = {"name": "address", "properties": {"primary": True}}

@@ -1,7 +1,7 @@
 """Routes of subscriptions, tenants, providers and resource groups. Source: Z-3.
 
-A subscription or resource group exists because a VM names it. Resource groups that a request
-created are only in memory and stay empty.
+A subscription or resource group exists if a VM names it. Resource groups from requests exist only
+in memory.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ async def _get_provider(call: ArmCall) -> ArmResponse:
 
 
 def _provider(call: ArmCall, name: str) -> JsonObject:
-    """Return a provider as registered, even an unsupported one."""
+    """Return a provider, even an unsupported provider, as registered."""
     known = {each.lower(): each for each in _PROVIDERS}
     types = _PROVIDERS.get(known.get(name.lower(), ""), ())
     shown: JsonObject = {
@@ -199,7 +199,7 @@ _PROVIDER = SUBSCRIPTION + "/providers/{namespace}"
 _LOCATIONS, _GROUPS = f"{SUBSCRIPTION}/locations", f"{SUBSCRIPTION}/resourceGroups"
 #: Ignored parameter: no region has extended locations.
 _NOT_EXTENDED = ("includeextendedlocations",)
-#: Ignored parameter: forced deletion works the same.
+#: Ignored parameter: forced deletion has no special effect.
 _FORCE = ("forcedeletiontypes",)
 _TOP = ("$filter", "$top")
 
@@ -207,7 +207,7 @@ _TOP = ("$filter", "$top")
 def routes() -> tuple[ArmRoute, ...]:
     """Return the routes of subscriptions, tenants, providers and resource groups."""
     return (
-        ArmRoute("GET", "/tenants", "List tenants: one", _tenants),
+        ArmRoute("GET", "/tenants", "List the only tenant", _tenants),
         ArmRoute("GET", "/subscriptions", "List the subscriptions of VMs", _subscriptions),
         ArmRoute("GET", SUBSCRIPTION, "Read a subscription", _get_subscription),
         ArmRoute("GET", _LOCATIONS, "List the regions of VMs", _locations, _NOT_EXTENDED),
@@ -219,6 +219,10 @@ def routes() -> tuple[ArmRoute, ...]:
         ArmRoute("GET", RESOURCE_GROUP, "Read a resource group", _get_group),
         ArmRoute("PUT", RESOURCE_GROUP, "Create a resource group (record only)", _put_group),
         ArmRoute(
-            "DELETE", RESOURCE_GROUP, "Request the deletion of its VMs", _delete_group, _FORCE
+            "DELETE",
+            RESOURCE_GROUP,
+            "Request the deletion of a resource group's VMs",
+            _delete_group,
+            _FORCE,
         ),
     )

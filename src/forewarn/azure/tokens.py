@@ -1,6 +1,6 @@
 """Access tokens in the form of ADFS: issue and verify them.
 
-Tokens are signed and not stored, so their number is unlimited. Source: Z-3.
+Forewarn signs tokens and does not store them, so their number is unlimited. Source: Z-3.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 LIFETIME_S = 3600
 #: Tolerated clock difference between servers that share a key, in seconds.
 CLOCK_SKEW_S = 300
-#: Shortest key in the settings, in bytes. Source: RFC 7518 3.2.
+#: Minimum length of a key in the settings, in bytes. Source: RFC 7518 3.2.
 KEY_BYTES_MIN = 32
-#: Id of the only tenant: ADFS has no choice of tenants.
+#: Id of the only tenant, because ADFS has one tenant.
 TENANT_ID = "00000000-0000-0000-0000-000000000001"
-#: Longest token that is verified, in characters; ours have about 500.
+#: Maximum length of a token in characters; Forewarn's tokens have about 500.
 TOKEN_LENGTH_MAX = 4096
 
 _HEADER = {"typ": "JWT", "alg": "HS256"}
@@ -33,14 +33,14 @@ _HEADER = {"typ": "JWT", "alg": "HS256"}
 
 @value
 class TokenIssuer:
-    """Issues and verifies tokens, with the system's time, because clients use theirs.
+    """Issues and verifies tokens by the system's time, because clients use their own system time.
 
     The signature covers the stored record of the operator's token. Revoking that token
     therefore invalidates all tokens issued for it.
     """
 
     key: bytes
-    #: Function that returns the stored record of a token by its id; emulator callers have no token.
+    #: Function that returns a token's stored record by id. Callers of the emulator have no token.
     digest_of: Callable[[str], str]
 
     def issue(self, operator: str, *, audience: str, issuer: str) -> str:

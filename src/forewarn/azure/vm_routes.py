@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 _VMS = RESOURCE_GROUP + COMPUTE + "/virtualMachines"
 VM = _VMS + "/{vm}"
 
-#: Actions that become announced work: action -> cause. Source: O-2.
+#: Action with announced work -> cause. Source: O-2.
 WORK: Mapping[str, Cause] = {
     "restart": Cause.REBOOT,
     "redeploy": Cause.REDEPLOY,
     "performMaintenance": Cause.REDEPLOY,
     "reimage": Cause.REIMAGE,
 }
-#: Actions without announcement -> power state afterwards; empty: running.
+#: Action without announcement -> the VM's new power state; empty: running.
 POWER: Mapping[str, str] = {
     "powerOff": "stopped",
     "deallocate": "deallocated",
@@ -97,13 +97,13 @@ def _powering(action: str) -> Callable[[ArmCall], Awaitable[ArmResponse]]:
 
 
 def set_power(call: ArmCall, action: str, vms: tuple[Vm, ...]) -> None:
-    """Record an action that no driver can carry out.
+    """Record the power state after an action that no driver can carry out.
 
     Raises:
-        ArmNotSupported: this is a service, which does not record such actions.
+        ArmNotSupported: the process is a service, which does not record such actions.
     """
     if not call.resources.bookkeeping:
-        reason = "no driver carries it out; only the emulator records it"
+        reason = "no driver carries out this action; only the emulator records it"
         raise ArmNotSupported(action=action, name=vms[0].name if vms else "", reason=reason)
     if action != "reapply":
         call.resources.set_power(tuple(vm.name for vm in vms), POWER[action])
@@ -117,7 +117,7 @@ async def _list(call: ArmCall) -> ArmResponse:
 async def shown_vms(call: ArmCall) -> list[JsonObject]:
     """Return the VMs of a subscription or resource group.
 
-    As in Azure, only their set lists the numbered instances of a scale set.
+    As in Azure, this list omits numbered instances of a scale set.
     """
     inventory = await call.resources.inventory()
     topology = inventory.topology
@@ -197,7 +197,7 @@ async def _changed(call: ArmCall, vm: Vm) -> ArmResponse:
     changed = with_members(vm, call.json)
     shown = await _shown_now(call, vm)
     more = call.resources.details_in(call.json, shown, APPLIED)
-    refuse(more, vm.name, "it is fixed once the VM exists", only=FIXED)
+    refuse(more, vm.name, "the value of an existing VM cannot change", only=FIXED)
     settings = with_settings(
         group,
         member(call.json, "properties", "scheduledEventsProfile"),
@@ -231,8 +231,8 @@ _ROUTES = (
     ArmRoute("GET", _VMS, "List the VMs of a resource group", _list, _LISTED),
     ArmRoute("GET", VM, "Read a VM", _get, ("$expand",)),
     ArmRoute("GET", f"{VM}/instanceView", "Read the state of a VM", _view),
-    ArmRoute("GET", f"{VM}/vmSizes", "List the sizes of a VM: only its own", _sizes),
-    ArmRoute("PUT", VM, "Create a VM (emulator only), or change it", _put),
+    ArmRoute("GET", f"{VM}/vmSizes", "List the only size of a VM", _sizes),
+    ArmRoute("PUT", VM, "Create (emulator only) or change a VM", _put),
     ArmRoute("PATCH", VM, "Change tags, size, scheduledEventsProfile and -Policy", _patch),
     ArmRoute("DELETE", VM, "Request the deletion of a VM", _delete, ("forcedeletion",)),
     ArmRoute("POST", f"{VM}/simulateEviction", "Request the eviction of a Spot VM", _evict),

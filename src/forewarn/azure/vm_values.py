@@ -37,13 +37,13 @@ INSTANCE: Mapping[Path, str] = {
     (*_IMAGE, "id"): "storageProfile.imageReference.id",
     **{(*_IMAGE, name): name for name in ("publisher", "offer", "sku", "version")},
 }
-#: Members of a request that change the fleet's VM record.
+#: Members of a request that change the VM's record in the fleet.
 _KNOWN: Mapping[Path, str] = {
     ("location",): "location",
     ("properties", "hardwareProfile", "vmSize"): "size",
     ("properties", "storageProfile", "osDisk", "osType"): "os_type",
 }
-#: Members that `with_members` and `with_settings` change, in the service as well.
+#: Members that `with_members` and `with_settings` change, in the emulator and in the service.
 APPLIED: frozenset[Path] = frozenset(_KNOWN) | {
     ("tags",),
     ("properties", "priority"),
@@ -60,7 +60,7 @@ def provider_id(place: ResourceScope, kind: str, name: str) -> str:
 
 
 def beside(vm: Vm, kind: str, name: str) -> str:
-    """Return the id of a resource in the resource group of a VM."""
+    """Return the id of another resource in a VM's resource group."""
     return provider_id(place_of(vm), kind, name)
 
 
@@ -136,7 +136,7 @@ def shown_properties(vm: Vm, group: Group) -> JsonObject:
 
 
 def _facts(vm: Vm) -> dict[str, str]:
-    """Return a VM's instance metadata, with defaults for Azure's mandatory attributes."""
+    """Return a VM's instance metadata, with defaults for Azure's required attributes."""
     facts = {"osProfile.computerName": vm.name, "osProfile.adminUsername": "azureuser"}
     if vm.spot:
         facts["evictionPolicy"] = "Deallocate"

@@ -1,1 +1,1 @@
-"""The metadata service: shows documents to VMs and takes their approvals."""
+"""The metadata service: sends documents to VMs and receives approvals."""

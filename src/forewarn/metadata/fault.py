@@ -1,6 +1,6 @@
 """Faults that the emulator can inject into answers. Source: E-10.
 
-The emulator decides on faults; this module defines the possible ones.
+The emulator chooses faults; this module defines the possible faults.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class InjectedFault:
     hold_s: float = 0.0
     """Delay the answer by this many real seconds."""
     answer: Response | None = None
-    """Answer this instead (410, 429, 500, an empty 200 …)."""
+    """Replacement of the answer, such as status 410, 429, 500 or an empty 200."""
     reset: bool = False
     """Reset the connection instead of answering."""
     truncate: bool = False
     """Send half of the body, then close the connection."""
     incarnation_ahead: int = 0
-    """Show an incarnation this much higher, with the same events."""
+    """Amount by which the shown incarnation is higher, with the same events."""
 
 
 class Fault(Protocol):
@@ -40,12 +40,15 @@ class Fault(Protocol):
 
 @value
 class Outdated:
-    """Gives every VM one answer while this process may serve outdated documents. Source: H-3."""
+    """Fault with one answer for every VM while this process may have outdated documents.
+
+    Source: H-3.
+    """
 
     answer: Response
 
     def fault_for(self, vm: str, request: HttpRequest) -> InjectedFault:
-        """Return that answer."""
+        """Return the fault with the answer."""
         del vm, request
         return InjectedFault(answer=self.answer)
 
@@ -54,4 +57,4 @@ class Absence(Protocol):
     """Decides on requests of unknown callers; `MetadataServer.set_absence` installs it."""
 
     def fault_for(self, peer: Peer, request: HttpRequest) -> InjectedFault | None:
-        """Return whether to delay and then reset, or to reset at once; None: answer 404."""
+        """Return the delay before a reset of the connection; None: answer 404."""

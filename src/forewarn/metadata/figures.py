@@ -1,7 +1,7 @@
-"""Counters of a metadata process: plain integers, raised where answers are rare.
+"""Counters of a metadata process, as plain integers.
 
-Most answers come from memory and are not counted one by one. Instead the service counts the groups
-that asked, once a second, when it reports their polls.
+The counters exclude cached answers, which are most answers. Instead the service counts the groups
+with polls once a second, when it reports their polls.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 class Figures:
     """Counts since the start of the process."""
 
-    #: Documents that were requested; one counts once for each second with a request.
+    #: Requested documents; a document counts once for each second with a request.
     documents_polled: int = 0
-    #: Requests answered 429.
+    #: Requests with answer 429.
     throttled: int = 0
     #: Requests of unknown callers, answered 404.
     unknown_callers: int = 0

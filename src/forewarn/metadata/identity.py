@@ -1,6 +1,6 @@
 """Identifies the calling VM: by address, by a proxy's signed headers, or by name in the emulator.
 
-An unrecognised caller is unknown; the responder answers it. Source: S-6.
+The responder answers unknown callers. Source: S-6.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from forewarn.settings import MetadataSettings
 
 UNIX = "unix"
-"""Peer address of every Unix-socket connection; the socket's path is the interface."""
+"""Peer address of all connections to Unix sockets; their interface is the socket's path."""
 
 
 class Peer(NamedTuple):
@@ -28,43 +28,43 @@ class Peer(NamedTuple):
 
 
 class IdentifiedVm(NamedTuple):
-    """The caller, and how it was identified."""
+    """The calling VM, and the kind of its identification."""
 
     caller: Caller | None
     by_peer: bool
-    """Whether the connection alone decided, so that its next request comes from the same VM."""
+    """Whether the connection identifies the VM, so that its next request has the same caller."""
     signed: bool = False
-    """Whether a proxy's signature vouches for the caller."""
+    """Whether a proxy's signature confirms the caller."""
     behind: Peer | None = None
     """The address and provider id that a metadata provider reports for the caller."""
 
 
 class Callers:
-    """All VMs that may ask."""
+    """All VMs that may send requests."""
 
     def __init__(self, settings: MetadataSettings) -> None:
-        """Start without any VM."""
+        """Start without VMs."""
         self._settings = settings
         self._secret = settings.proxy_secret.encode()
         self._proxies = frozenset(canonical(each) for each in settings.proxy_addresses)
         self._by_vm: dict[str, Caller] = {}
-        #: VMs by address alone, if it is valid on any interface, as nearly all are.
+        #: VMs whose address is valid on any interface, by address; nearly all VMs.
         self._by_address: dict[Peer | str, str] = {}
         self._by_instance_id: dict[str, str] = {}
         self._with_interface = 0
 
     @property
     def interfaces_matter(self) -> bool:
-        """Whether some VM is known only on one interface."""
+        """Whether the address of some VM is valid only on one interface."""
         return self._with_interface > 0
 
     @property
     def count(self) -> int:
-        """Return how many VMs may ask."""
+        """Return the number of VMs."""
         return len(self._by_vm)
 
     def apply(self, change: DocumentChange) -> bool:
-        """Update the VMs that may ask; return whether any identity changed."""
+        """Apply changed VMs; return whether the identity of a caller changed."""
         gone = change.gone
         if change.whole:
             named = {caller.vm for caller in change.callers}
@@ -75,7 +75,7 @@ class Callers:
             self._remove(vm)
             self._by_address.update(
                 dict.fromkeys(addresses, "")
-            )  # must not fall back to the default VM
+            )  # an unknown name must not select the default VM
         for caller in moved:
             if caller.vm in self._by_vm:
                 self._remove(caller.vm)
@@ -84,7 +84,7 @@ class Callers:
         return bool(gone or moved)
 
     def named(self, vm: str) -> Caller | None:
-        """Return the VM of this name; None if it does not exist."""
+        """Return the VM of a name; None for an unknown name."""
         return self._by_vm.get(vm)
 
     def find(self, peer: Peer, request: HttpRequest) -> IdentifiedVm:
@@ -103,11 +103,11 @@ class Callers:
         return IdentifiedVm(self.by_peer(peer), by_peer=True)
 
     def is_shared(self, peer: Peer) -> bool:
-        """Whether many VMs may ask from this address, each naming itself."""
+        """Return whether several VMs may use this address and identify themselves in headers."""
         return self._settings.vm_by_query or peer.address in self._proxies
 
     def by_peer(self, peer: Peer) -> Caller | None:
-        """Return the VM at this address, first on this interface, then on any."""
+        """Return the VM with the peer's address on its interface, or on any interface."""
         vm = self._by_address.get(peer) if peer.interface else None
         if vm is None:
             vm = self._by_address.get(peer.address, self._settings.default_vm)
@@ -120,17 +120,17 @@ class Callers:
         return IdentifiedVm(self._by_vm.get(vm), by_peer=False, signed=True)
 
     def _behind_provider(self, provider: str, request: HttpRequest) -> IdentifiedVm:
-        """Return the VM with this address at a provider, whose id is its interface."""
+        """Return the VM with this address behind a provider; the provider's id is the interface."""
         if not self._vouches(provider, request.headers.get("x-metadata-provider-signature", "")):
             return IdentifiedVm(None, by_peer=False)
-        # Several addresses mean that the VM has sent one, too, so the two are indistinguishable.
+        # With several addresses, the VM may have sent one, so that the addresses are not reliable.
         address = canonical(request.headers.get("x-forwarded-for", "").strip())
         behind = Peer(address, provider)
         vm = self._by_address.get(behind, "") if provider else ""
         return IdentifiedVm(self._by_vm.get(vm), by_peer=False, signed=True, behind=behind)
 
     def _vouches(self, claimed: str, signature: str) -> bool:
-        """Whether a signature is valid."""
+        """Return whether a proxy's signature is valid."""
         right = hmac.digest(self._secret, claimed.encode("latin-1"), "sha256").hex()
         signature_bytes = signature.lower().encode("latin-1")
         return bool(self._secret) and hmac.compare_digest(right.encode(), signature_bytes)
@@ -168,7 +168,7 @@ def _place(address: str, interface: str) -> Peer | str:
 
 
 def known_by(identified: IdentifiedVm, peer: Peer) -> CallerIdentity:
-    """Return how a VM was identified. Source: S-6."""
+    """Return the kind of a VM's identification. Source: S-6."""
     assert identified.caller is not None
     if identified.behind is not None:
         peer = identified.behind

@@ -1,6 +1,6 @@
 """Instance metadata: answers to `/metadata/instance` and `/metadata/versions`; pure.
 
-Raised errors choose the HTTP status. Source: I-1 to I-4.
+Each raised error defines its HTTP status. Source: I-1 to I-4.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ KEYS_PATH = "/home/{user}/.ssh/authorized_keys"
 SUBNET_PREFIX = 24
 """Default prefix length of a subnet, as in the public cloud."""
 SUBNET_PREFIX_V6 = 64
-"""The same for IPv6, where the public cloud allows no other."""
+"""Prefix length of an IPv6 subnet, the only length in the public cloud."""
 
 
 class InstancePathUnknown(CallerError):
-    """The instance's metadata has no such part."""
+    """The requested part of the instance's metadata does not exist."""
 
     code = "instance-path-unknown"
     status = 404
     message = "Not found"
-    advice = "Ask for /metadata/instance to see all there is."
+    advice = "Request /metadata/instance for all metadata."
 
 
 class InstanceFormatInvalid(CallerError):
-    """The requested part cannot be given in this format. Source: I-2."""
+    """The requested part is not available in this format. Source: I-2."""
 
     code = "instance-format-invalid"
     message = "Bad request. {reason}"
-    advice = "Use format=text for a single value and format=json for everything else."
+    advice = "Use format=text for a single value, and format=json for objects and lists."
 
 
 def versions_body() -> bytes:
@@ -59,12 +59,13 @@ def render(caller: Caller, version: str, *, path: str, form: str) -> tuple[bytes
     Args:
         caller: The calling VM.
         version: One of `INSTANCE_VERSIONS`.
-        path: The rest of the path after `/metadata/instance`; parts match in any case.
-        form: The `format` of the query; empty if it was not given.
+        path: The path after `/metadata/instance`; its parts ignore case.
+        form: The query's `format`; empty if the query has no format.
 
     Raises:
         InstancePathUnknown: the part does not exist.
-        InstanceFormatInvalid: a leaf without `format=text`, or more than a leaf with it.
+        InstanceFormatInvalid: a single value requires `format=text`; objects and lists require
+        JSON.
     """
     part = _walk(_instance(caller, version), [each for each in path.split("/") if each])
     wanted = form.lower()
@@ -72,7 +73,7 @@ def render(caller: Caller, version: str, *, path: str, form: str) -> tuple[bytes
         raise InstanceFormatInvalid(reason=f"Unknown format {form!r}.")
     if isinstance(part, str):
         if wanted != "text":
-            raise InstanceFormatInvalid(reason="A single value is given with format=text only.")
+            raise InstanceFormatInvalid(reason="A single value requires format=text.")
         return part.encode("utf-8", "replace"), True
     if wanted != "text":
         return compact(part), False
@@ -116,25 +117,25 @@ def _compute(caller: Caller, version: str) -> dict[str, object]:
 
 
 def _put(part: dict[str, object], name: str, value: object) -> None:
-    """Set a value under its dotted name."""
+    """Set the value of a dotted name."""
     *parents, leaf = name.split(".")
     at = part
     for parent in parents:
         inner = at.setdefault(parent, {})
         if not isinstance(inner, dict):
-            return  # the whole part was given as one value
+            return
         at = inner
     at[leaf] = value
 
 
 def instance_number(scale_set: str, vm: str) -> str:
-    """Return the number of a scale-set instance, such as 3 for `web_3`; empty: none."""
+    """Return the number of a scale-set instance, such as 3 for `web_3`; empty without a number."""
     prefix, separator, number = vm.rpartition("_")
     return number if separator and prefix == scale_set and number.isdecimal() else ""
 
 
 def resource_id(vm: str, *, subscription: str, resource_group: str, scale_set: str) -> str:
-    """Return the VM's name in Azure's own tools; a scale-set instance's has its number."""
+    """Return the VM's resource id in Azure's tools; for scale-set instances with their number."""
     kind, number = "virtualMachines", instance_number(scale_set, vm) if scale_set else ""
     if number:
         kind = f"virtualMachineScaleSets/{scale_set}/virtualMachines"
@@ -144,7 +145,7 @@ def resource_id(vm: str, *, subscription: str, resource_group: str, scale_set: s
 
 
 def _tags(tags: object) -> dict[str, Fact]:
-    """Return both forms of a VM's tags, given by tag name."""
+    """Return both forms of a VM's tags from a mapping of tag names to values."""
     if not isinstance(tags, Mapping):
         return {}
     named = sorted((str(name), str(value)) for name, value in tags.items())
@@ -155,7 +156,7 @@ def _tags(tags: object) -> dict[str, Fact]:
 
 
 def _public_keys(keys: str, *, user: str) -> list[dict[str, str]]:
-    """Return SSH keys, one per line, each with its file."""
+    """Return the SSH keys, each with its file, from a text with one key per line."""
     path = KEYS_PATH.format(user=user) if user else ""
     return [{"keyData": each, "path": path} for each in keys.splitlines() if each.strip()]
 
@@ -171,7 +172,7 @@ def _data_disk(line: str, version: str) -> dict[str, object]:
 
 
 def _interfaces(caller: Caller) -> object:
-    """Return the network interfaces in the VM's facts, or one built from its addresses."""
+    """Return the VM's configured network interfaces, or one interface with the VM's addresses."""
     given = caller.instance.get("interface")
     if given:
         return given
@@ -208,7 +209,7 @@ def _subnet(text: str) -> dict[str, str]:
 
 
 def _plain(value: object) -> object:
-    """Return the value with every primitive as a string, keys in order. Source: I-4."""
+    """Return the value with strings instead of primitives, and with sorted keys. Source: I-4."""
     root: dict[str, object] = {"": value}
     todo: list[tuple[dict[str, object] | list[object], str | int]] = [(root, "")]
     while todo:
@@ -253,7 +254,7 @@ def _walk(root: Mapping[str, object], parts: list[str]) -> object:
 
 
 def _listing(part: object) -> str:
-    """Return the names below this part, one per line, as the public service lists them."""
+    """Return the names in this part, one per line, in the public service's form."""
     if isinstance(part, Mapping):
         inner: list[tuple[str, object]] = list(part.items())
     else:

@@ -1,6 +1,6 @@
-"""Attributes of instance metadata, with the first api-version and the default of each.
+"""Attributes of instance metadata, each with its first api-version and default.
 
-Facts of a VM have the same dotted names. Source: I-1, I-3. Versions:
+A VM's stored attributes have the same dotted names. Source: I-1, I-3. Versions:
 https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service
 """
 
@@ -19,7 +19,7 @@ INSTANCE_VERSIONS = (
 )
 """The api-versions of instance metadata, ascending: 35 of them. Source: I-3."""
 
-#: Location of a VM without one; Azure Resource Manager shows the same.
+#: Default location of a VM, also in Azure Resource Manager.
 DEFAULT_SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
 DEFAULT_RESOURCE_GROUP = "default"
 
@@ -100,7 +100,7 @@ LISTS: dict[str, str] = {
 """List in `compute`, by its dotted name -> first version with it; empty by default."""
 
 _ULTRA = "2021-05-01"
-"""First version that distinguishes ultra disks from others."""
+"""First version that distinguishes ultra disks from other disks."""
 DATA_DISK: dict[str, tuple[str, str]] = {
     "bytesPerSecondThrottle": (_ULTRA, ""),
     "caching": (_DISK, "None"),

@@ -14,26 +14,26 @@ _PARTS = 1024
 
 
 class Bucket:
-    """The tokens of one VM, as one number: the time at which all of them will be back.
+    """The token bucket of one VM, stored as the time at which the bucket will be full.
 
-    The unit of time is the return of one token, so taking a token adds 1. Times are rounded to
-    parts of a token that a float represents exactly, so a burst is exact.
+    The unit of time is the time until one token returns, so that taking a token adds 1. Times are
+    rounded to fractions that a float represents exactly, so that a burst is exact.
     """
 
     __slots__ = ("_cost", "_full_at", "polled_tick", "user_agent")
 
     def __init__(self, cost: int = 1) -> None:
-        """Start full.
+        """Create a full bucket.
 
         Args:
-            cost: tokens per request; a VM that reaches several processes has a share in each.
+            cost: tokens per request; more than 1 for a VM whose requests reach several processes.
         """
         self._full_at = 0.0
         self._cost = float(cost)
         self.polled_tick = 0
-        """Second of the service's count in which the VM polled last."""
+        """Second of the VM's last poll, in seconds since the start of the service."""
         self.user_agent: str | None = None
-        """User-Agent of that poll; None: the VM has not polled."""
+        """User-Agent of the VM's last poll; None: the VM has not polled."""
 
     def take(self, now: float, full_at_max: float) -> bool:
         """Take one token; return False if the bucket is empty.
@@ -50,7 +50,7 @@ class Bucket:
 
 
 class RateLimit:
-    """Buckets by VM name, for known VMs only; a removed VM's bucket goes, too."""
+    """Buckets of all known VMs, by name."""
 
     def __init__(self, rate_per_s: float, burst: int) -> None:
         """Allow `rate_per_s` requests a second and `burst` at once; a rate of 0: unlimited."""
@@ -60,14 +60,14 @@ class RateLimit:
         self._spare = burst - 1.0 if rate_per_s else math.inf
         self._buckets: dict[str, Bucket] = {}
         self.shared = 0
-        """Processes that count separately, with clients assigned by address; 0: only this one."""
+        """Number of processes that count separately, by client address; 0: only this process."""
 
     def bucket(self, vm: str, addresses: Iterable[str] = ()) -> Bucket:
-        """Return a VM's bucket; the same one as long as the VM is known.
+        """Return the bucket of a VM; create the bucket if necessary.
 
         Args:
-            vm: its name.
-            addresses: all of its addresses, which share one limit.
+            vm: name of the VM.
+            addresses: all addresses of the VM, which share one limit.
         """
         bucket = self._buckets.get(vm)
         if bucket is None:
@@ -76,7 +76,7 @@ class RateLimit:
         return bucket
 
     def known(self, vm: str) -> Bucket | None:
-        """Return a VM's bucket; None if it has none yet."""
+        """Return a VM's bucket; None if the VM has no bucket yet."""
         return self._buckets.get(vm)
 
     def vms(self) -> list[str]:
@@ -89,7 +89,7 @@ class RateLimit:
         return now, now + self._spare
 
     def retry_after_s(self) -> int:
-        """Return how many whole seconds until a refused VM has a token again."""
+        """Return the number of whole seconds until a refused VM has a token again."""
         assert self._rate_per_s > 0
         return max(1, int(-(-1.0 // self._rate_per_s)))
 
@@ -99,6 +99,6 @@ class RateLimit:
             self._buckets.pop(vm, None)
 
     def keep(self, vms: Iterable[str]) -> None:
-        """Remove the buckets of all VMs but these."""
+        """Remove the buckets of all VMs except these."""
         kept = frozenset(vms)
         self.forget([vm for vm in self._buckets if vm not in kept])

@@ -1,4 +1,4 @@
-"""Decides on each request: bytes to send, a hold until some time, or a reset."""
+"""Decides on each request: send an answer, hold the request, or reset the connection."""
 
 from __future__ import annotations
 
@@ -42,39 +42,39 @@ if TYPE_CHECKING:
     from forewarn.settings import MetadataSettings
 
 KNOWN_MAX = 1024
-"""Requests remembered by their bytes; each client program in use sends one or two."""
+"""Maximum number of requests cached by bytes; a client program sends one or two."""
 
 KNOWN_BYTES_MAX = 2048
-"""Longest request remembered; the longest observed from a real client has 600 bytes."""
+"""Longest cached request, in bytes; observed clients send at most 600 bytes."""
 
 APPROVED = Response()
 BUSY = refusal(503, "Service is not ready. Try again.", ("Retry-After", "1"))
 CUT = InjectedFault(reset=True)
-"""Answer to a held request of an unknown caller."""
+"""Answer to a held request whose caller has become unknown."""
 FORWARDED = refusal(400, "Bad request. X-Forwarded-For is not accepted")
 
 
 class Send(NamedTuple):
-    """Send this now."""
+    """Send an answer now."""
 
     pieces: Pieces
     is_document: bool = False
-    """Whether the same bytes get the same answer until the document changes."""
+    """Whether the answer may be cached until the document changes."""
 
 
 class Hold(NamedTuple):
     """Hold the request until its view changes or its approval is decided."""
 
     until_s: float
-    """Latest time of the answer, on the clock of `now_s`."""
+    """Deadline of the answer, on the clock of `now_s`."""
     then_respond: bool = False
-    """Whether a fault delays the request until then. Source: E-10."""
+    """Whether a fault delays the request until the deadline. Source: E-10."""
     approval: ApprovalRequest | None = None
-    """Pass this to the control plane, which decides on the answer."""
+    """Approval for the control plane, which decides on the answer."""
     outcome: tuple[str, str] | None = None
-    """Ask the control plane for the outcome of this VM's event, by its id. Source: X-1."""
+    """Id of the VM's event whose outcome the control plane returns. Source: X-1."""
     enable: bool = False
-    """Enable the VM's group, which changes its view. Source: B-1."""
+    """Whether to enable the VM's group, which changes its view. Source: B-1."""
 
 
 class Reset(NamedTuple):
@@ -85,10 +85,10 @@ Reaction: TypeAlias = Send | Hold | Reset
 
 
 class Responder:
-    """The knowledge of a metadata node, and the answers that follow from it."""
+    """The state of a metadata node, and functions that derive answers from it."""
 
     def __init__(self, settings: MetadataSettings) -> None:
-        """Start without any VM or document."""
+        """Start without VMs and documents."""
         self.settings = settings
         self.callers = Callers(settings)
         self.snapshot = Snapshot(settings.server_header)
@@ -96,25 +96,25 @@ class Responder:
         self.fault: Fault | None = None
         self.absence: Absence | None = None
         self.give_token: Callable[[str, str], Response] | None = None
-        """Issues a VM, by its name, a token for a resource; None: tokens are not available.
+        """Function that issues a token for a VM and a resource; None: tokens are not available.
 
         Source: Z-3.
         """
         self.attest: Callable[[Caller, str, str], Response] | None = None
-        """Signs attested documents, by api-version and nonce; None: not available. Source: I-1."""
+        """Function that signs attested documents; None: no signed documents. Source: I-1."""
         self.known: dict[bytes, tuple[HttpRequest, RoutedRequest]] = {}
         self.polled: dict[PublishedView, None] = {}
-        """Views whose VMs have asked since the set was last emptied. Source: B-2."""
+        """Names of views with polls since the last report. Source: B-2."""
         self.figures = Figures()
 
     def apply(self, change: DocumentChange) -> bool:
-        """Update the VMs that may ask; return whether any identity changed."""
+        """Apply changed VMs; return whether the identity of a caller changed."""
         moved = self.callers.apply(change)
         if moved:
             if change.whole:
                 self.limit.keep(caller.vm for caller in change.callers)
             self.limit.forget(change.gone)
-            if self.limit.shared:  # its addresses may reach other processes
+            if self.limit.shared:  # the changed addresses may reach other processes
                 self.limit.forget(caller.vm for caller in change.callers)
         return moved
 
@@ -123,7 +123,7 @@ class Responder:
         return self.limit.bucket(caller.vm, caller.addresses)
 
     def read(self, raw: bytes) -> tuple[HttpRequest, RoutedRequest]:
-        """Parse a request's head; remember the meaning of a request without a body."""
+        """Parse a request's head; cache the action of a request without a body."""
         request = requests.parse_head(raw[:-4])
         meaning = request, route(request, self.settings)
         if request.length == 0:
@@ -134,17 +134,17 @@ class Responder:
                 self.known[raw] = meaning
         return meaning
 
-    # Each request goes through `admit`, then `respond` once its body has arrived.
+    # `admit` checks each request's head; `respond` answers the complete request.
 
     def admit(self, asked: PendingRequest, peer: Peer, now_s: float) -> Send | None:
-        """Return the refusal of a request regardless of its body, or None."""
+        """Return a refusal that does not depend on the request's body, or None."""
         identified = self.callers.find(peer, asked.request)
         if identified.caller is None:
             if self.absence is not None and self.absence.fault_for(peer, asked.request) is not None:
                 return None
             asked.close = (
                 asked.close or identified.by_peer
-            )  # the caller of its next request is unknown, too
+            )  # the next request may have another caller
             self.figures.unknown_callers += 1
             return self._answer(asked, NOT_FOUND)
         asked.caller = identified.caller
@@ -162,7 +162,7 @@ class Responder:
 
     def respond(self, asked: PendingRequest, peer: Peer, now_s: float) -> Reaction:
         """Return the answer to an admitted request that has arrived completely."""
-        if asked.request.length:  # its body took time to arrive
+        if asked.request.length:  # the caller may have changed while the body arrived
             asked.caller = self.callers.find(peer, asked.request).caller
         if asked.caller is None:
             return self._of_nobody(asked, peer, now_s)
@@ -184,7 +184,7 @@ class Responder:
         view, action = asked.view, asked.routed.action
         assert view is not None
         assert isinstance(action, ShowDocument)
-        if not view.enabled:  # not enabled yet, or no longer
+        if not view.enabled:  # the group is not enabled
             if not asked.enable_by_s:
                 asked.enable_by_s = now_s + self.settings.enable_timeout_s
             return Hold(asked.enable_by_s, enable=True)
@@ -195,7 +195,7 @@ class Responder:
         return self._document(asked, view, action, ahead=ahead)
 
     def late(self, asked: PendingRequest, now_s: float) -> Send:
-        """Return the answer to a request whose hold time is over."""
+        """Return the answer to a request at the deadline of its hold."""
         asked.ends_s = 0.0
         if asked.view is not None and asked.view.enabled:
             shown = self.look_again(asked, now_s)
@@ -206,7 +206,10 @@ class Responder:
         return self._answer(asked, BUSY)
 
     def decided(self, asked: PendingRequest, answer: RequestAnswer | None) -> Send:
-        """Return the control plane's decision; None: no answer. Source: A-1, A-3, A-6, X-1."""
+        """Return the answer for the control plane's decision; None: no decision arrived.
+
+        Source: A-1, A-3, A-6, X-1.
+        """
         if isinstance(asked.routed.action, ShowOutcome):
             if answer is None:
                 return self._answer(asked, BUSY)
@@ -229,7 +232,10 @@ class Responder:
         return Pieces(head, answer.body, close=True, old=False)
 
     def _of_nobody(self, asked: PendingRequest, peer: Peer, now_s: float) -> Reaction:
-        """Answer 404, or as the emulator decides for a removed VM. Source: E-10."""
+        """Answer an unknown caller with 404, or with the emulator's fault for a removed VM.
+
+        Source: E-10.
+        """
         gone = None if self.absence is None else self.absence.fault_for(peer, asked.request)
         if gone is None:
             return self._answer(asked, NOT_FOUND)
@@ -291,14 +297,14 @@ class Responder:
     def _approve(
         self, asked: PendingRequest, caller: Caller, peer: Peer, *, now_s: float
     ) -> Reaction:
-        """Pass the approval on and hold the answer until it is durable. Source: A-6."""
+        """Forward the approval, and hold the answer until the approval is durable. Source: A-6."""
         try:
             event_ids = read_approval(asked.body)
         except CallerError as error:
             return self._answer(asked, refused(error))
         identified = self.callers.find(peer, asked.request)
         assert identified.caller is caller
-        known = known_by(identified, peer)  # the control plane checks again
+        known = known_by(identified, peer)  # the control plane repeats this check
         request = ApprovalRequest(caller.vm, event_ids, peer.address, known)
         return Hold(now_s + self.settings.approve_timeout_s, approval=request)
 
@@ -321,7 +327,7 @@ def _sent(asked: PendingRequest, head: bytes, body: bytes, *, is_document: bool 
         body = b""
     pieces = Pieces(head, body, asked.close, asked.request.old)
     if asked.disturbance is not None and asked.disturbance.truncate:
-        asked.close = True  # the connection closes afterwards, without a header that says so
+        asked.close = True  # the connection closes without a `Connection: close` header
         pieces = pieces._replace(body=body[: len(body) // 2])
     return Send(pieces, is_document)
 

@@ -1,6 +1,6 @@
-"""Maps a request to an action, from the request and the settings alone; pure.
+"""Maps a request and the settings to an action; pure.
 
-Requests with the same bytes share one action.
+Requests with the same bytes have the same action.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ ATTESTED_PATH = "/metadata/attested/document"
 OUTCOMES_PATH = "/forewarn/outcomes/"
 TOKEN_PATH = "/metadata/identity/oauth2/token"  # noqa: S105 - a path
 
-#: Api-versions of the year that introduced the header; their clients may omit it. Source: E-2.
+#: Api-versions of the year that introduced the header `Metadata`; clients of these versions may
+#: omit the header. Source: E-2.
 HEADERLESS_YEAR = "2017-"
 ATTESTED_SINCE = "2018-10-01"
 NONCE_DIGITS_MAX = 10
@@ -41,10 +42,12 @@ VERSION_INVALID = (
     "Bad request. api-version is invalid or was not specified in the request. "
     "For more information refer to aka.ms/azureimds"
 )
-VERSION_NOT_FOUND = b'{ "error": "Not found. Invalid version requested" }'  # spaces as observed
+VERSION_NOT_FOUND = (
+    b'{ "error": "Not found. Invalid version requested" }'  # spaces as in the public service
+)
 
 NOT_FOUND = refusal(404, "Not found")
-#: The public service's text. After a 404, Azure's SDKs retry for 20 s and more.
+#: Text of the public service. After a 404, Azure's SDKs retry for 20 s and longer.
 NO_IDENTITY = Response(
     400, compact({"error": "invalid_request", "error_description": "Identity not found"})
 )
@@ -61,31 +64,31 @@ class MetadataQueryInvalid(CallerError):
 
 @value
 class RefuseRequest:
-    """Answer this to every caller."""
+    """Send the same refusal to every caller."""
 
     answer: Response
 
 
 @value
 class ShowDocument:
-    """Show the VM's document, at once or after a change."""
+    """Send the VM's document, immediately or after a change."""
 
     version: str
     unless: str = ""
-    """`If-None-Match`, as sent. Source: E-7."""
+    """Value of the header `If-None-Match`. Source: E-7."""
     wait_s: float = 0.0
-    """How long to wait for an incarnation other than `incarnation`. Source: E-9."""
+    """Time limit of the wait for an incarnation other than `incarnation`. Source: E-9."""
     incarnation: int = 0
 
 
 @value
 class ApproveEvents:
-    """Approve events of the VM; their ids are in the body."""
+    """Approve the events of the VM whose ids the body contains."""
 
 
 @value
 class DescribeInstance:
-    """Show a part of the VM's instance metadata. Source: I-1, I-2."""
+    """Send a part of the VM's instance metadata. Source: I-1, I-2."""
 
     version: str
     path: str
@@ -94,26 +97,26 @@ class DescribeInstance:
 
 @value
 class GiveToken:
-    """Issue the VM an access token for a resource, if it has an identity. Source: Z-3."""
+    """Send an access token for a resource to a VM with an identity. Source: Z-3."""
 
     resource: str
-    #: The problem of the request.
+    #: Error in the request; empty for a valid request.
     refusal: Response | None
 
 
 @value
 class AttestInstance:
-    """Return a signed document about the VM, if a signer exists. I-1."""
+    """Send a signed document about the VM, if a signer exists. I-1."""
 
     version: str
     nonce: str
-    #: The problem of the request, if a signer exists.
+    #: Error in the request, reported if a signer exists.
     refusal: Response | None
 
 
 @value
 class ShowOutcome:
-    """Show the VM the outcome of one of its events. Source: X-1."""
+    """Send the outcome of one of the VM's events. Source: X-1."""
 
     event_id: str
 
@@ -131,13 +134,13 @@ RequestAction = (
 
 @value
 class RoutedRequest:
-    """An action and the caller's properties that it requires."""
+    """An action, and the required properties of its caller."""
 
     action: RequestAction
     forwarded: bool
-    """Whether the request came through a proxy, which must have signed it. Source: E-4, S-6."""
+    """Whether the request came through a proxy, which must sign the request. Source: E-4, S-6."""
     if_signed: RequestAction | None = None
-    """The action after a valid proxy signature, which drops the VM's headers."""
+    """Action for a request with a valid proxy signature; the proxy removes the VM's headers."""
 
 
 def route(request: HttpRequest, settings: MetadataSettings) -> RoutedRequest:
@@ -157,7 +160,7 @@ def route(request: HttpRequest, settings: MetadataSettings) -> RoutedRequest:
 
 
 def refused(error: CallerError) -> Response:
-    """Return the answer for an error of the caller."""
+    """Return the response for an error of the caller."""
     return refusal(error.status, str(error))
 
 
@@ -215,10 +218,12 @@ def _show(request: HttpRequest, version: str, settings: MetadataSettings) -> Sho
         return ShowDocument(version, unless)
     incarnation = request.query.get("incarnation", "")
     if not _is_number(incarnation):
-        raise MetadataQueryInvalid(reason="wait needs an incarnation, a whole number.")
+        raise MetadataQueryInvalid(
+            reason="The parameter wait requires incarnation, a whole number."
+        )
     whole, _, fraction = wait.partition(".")
     if not _is_number(whole) or not _is_number(fraction or "0"):
-        raise MetadataQueryInvalid(reason="wait must be a number of seconds.")
+        raise MetadataQueryInvalid(reason="The parameter wait must be a number of seconds.")
     wait_s = min(float(wait), settings.wait_timeout_s)
     assert math.isfinite(wait_s)
     return ShowDocument(version, unless, wait_s, int(incarnation))
@@ -260,7 +265,10 @@ def _not_allowed(allow: str) -> Response:
 def _may_lack_header(
     request: HttpRequest, versions: tuple[str, ...], settings: MetadataSettings
 ) -> bool:
-    """Whether the request has an api-version that does not require the header. Source: E-2."""
+    """Return whether the request's api-version does not require the header `Metadata`.
+
+    Source: E-2.
+    """
     version = request.query.get("api-version", "")
     if version not in versions or request.repeated == "api-version":
         return False

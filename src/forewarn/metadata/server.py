@@ -1,6 +1,6 @@
 """The metadata service as one object: start, stop, and installed handlers.
 
-No request may be read in here and no command line.
+Other modules read requests and the command line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from forewarn.settings import MetadataSettings
 
 STOP_S = 0.8
-"""How long running answers may take after a stop."""
+"""Time limit of running answers after a stop, in seconds."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -50,7 +50,7 @@ class MetadataServer:
         ids: Ids | None = None,
         portable: bool = sys.platform != "linux",
     ) -> None:
-        """Store the parts; `start` opens the sockets.
+        """Create a server without sockets, which `start` opens.
 
         Args:
             settings: Limits and options.
@@ -74,11 +74,11 @@ class MetadataServer:
         Args:
             listen: `IPV4:PORT`, `IPV4%INTERFACE:PORT`, `[IPV6]:PORT` or `unix:PATH`; port 0
                 takes any free one.
-            shared: Number of processes on the same ports; 0: only this one.
+            shared: Number of processes on the same ports; 0: only this process.
 
         Raises:
             AddressInvalid: an address is malformed; nothing was opened.
-            AddressUnavailable: the system refuses an address; nothing stays open.
+            AddressUnavailable: the system refuses an address; all sockets are closed.
         """
         service = self.service
         wanted = [addresses.parse(text) for text in listen]
@@ -103,9 +103,10 @@ class MetadataServer:
 
     @property
     def service(self) -> MetadataService:
-        """The state that all its connections share, created at first use on the event loop.
+        """The shared state of all connections, created on the event loop by the first use.
 
-        It may be used before `start`, so that VMs are known when the service begins to listen.
+        Callers may use the state before `start`, so that the service has VMs when it begins to
+        listen.
         """
         if self._service is None:
             self._service = MetadataService(
@@ -131,7 +132,7 @@ class MetadataServer:
             self._transport.stop_listening(shared_only=True)
 
     def figures(self) -> dict[str, int]:
-        """Return its counters and current numbers; empty while it does not run."""
+        """Return the server's counters and current numbers; empty before the start."""
         service = self._service
         if service is None:
             return {}
@@ -142,7 +143,7 @@ class MetadataServer:
         }
 
     def user_agents(self) -> Mapping[str, int]:
-        """Return how many VMs polled within a day, by client. Source: B-5."""
+        """Return the number of VMs that polled within a day, by client. Source: B-5."""
         return self._service.user_agents if self._service else {}
 
     async def stop(self) -> None:
@@ -160,14 +161,17 @@ class MetadataServer:
             await asyncio.wait([service.emptied], timeout=STOP_S)
         for connection in service.connections:
             connection.abandon()
-        await asyncio.sleep(0)  # lets transports report their close
+        await asyncio.sleep(0)  # let transports report their close
         transport.close()
         service.last_polls()
         self._service = self._transport = None
 
     @property
     def _counts_addresses(self) -> bool:
-        """Whether the rate limit is per address; behind a proxy many VMs share one. S-6."""
+        """Return whether rate limits apply per address; VMs behind a proxy share an address.
+
+        S-6.
+        """
         return self._settings.rate_per_s > 0 and not self._settings.proxy_addresses
 
     def _new_transport(self, service: MetadataService) -> EpollTransport | AsyncioTransport:

@@ -33,24 +33,24 @@ if TYPE_CHECKING:
     from forewarn.settings import MetadataSettings
 
 VIEWS_BY_ADDRESS_MAX = 65_536
-"""Addresses whose view is remembered for connections that send one request and close."""
+"""Maximum number of addresses whose VM is cached for connections with a single request."""
 
 ROUND_S = 60
-"""Interval in seconds at which each VM's last poll is reported, if it polled."""
+"""Interval in seconds of the reports of VMs' last polls."""
 DAY_S = 86_400
 
 _LOG = logging.getLogger(__name__)
 
 
 class _Round:
-    """The VMs that this round of reports has not examined yet."""
+    """The VMs that the current round of reports has not examined yet."""
 
     def __init__(self, vms: list[str], tick: int, from_tick: int) -> None:
         self.vms = vms
         self.size = len(vms) // ROUND_S + 1
         self.tick = tick
         self.from_tick = from_tick
-        """The round reports polls since this second."""
+        """First second of the polls in the round."""
         self.tally: Counter[str] = Counter()
 
 
@@ -66,36 +66,35 @@ class MetadataService:
         self.loop = asyncio.get_running_loop()
         self.responder = Responder(settings)
         self.views_by_address: dict[str, tuple[PublishedView, Bucket]] = {}
-        """Peer address -> its VM's answers and tokens, if the address identifies the caller."""
+        """Peer address -> cached answers and token bucket of its VM."""
         self.connections = OpenConnections(settings, self.responder.callers, fds_max=fd_limit())
         self.tick = 0
         """Whole seconds since the start, on the monotonic clock."""
         self.stopping = False
         self.emptied: asyncio.Future[None] | None = None
-        """Done once the last connection is closed; set only while stopping."""
+        """Future that completes with the last connection's close; set only while stopping."""
         self._clock = clock
         self._ids = ids
         self._round = _Round([], 0, 0)
         self.user_agents: Counter[str] = Counter()
-        """VMs that polled within a day, by client, as of the last round."""
+        """Number of VMs that polled within a day, by client, at the last round."""
         self.dated = 0
-        """Number of the current date header; each new date has another."""
+        """Number of the current date header; each new date increases the number."""
         self._tails: dict[tuple[bool, bool], bytes] = {}
         self._set_date()
 
     # Used by connections.
 
     def remembers(self, raw: bytes) -> bool:
-        """Whether the answer to a request of these bytes may be remembered."""
+        """Return whether the answer to a request with these bytes may be cached."""
         if self.responder.fault is not None or self.stopping or self.settings.request_id:
             return False
         return len(raw) <= KNOWN_BYTES_MAX
 
     def answer(self, known: Remembered) -> bytes:
-        """Return a remembered answer with the current date.
+        """Return a cached answer with the current date.
 
-        Answers from memory skip the poll count, so the first one in each second records that the
-        group asked. Source: B-2.
+        The first cached answer in each second records the group's poll. Source: B-2.
         """
         if known.dated != self.dated:
             self.responder.polled[known.view] = None
@@ -121,14 +120,14 @@ class MetadataService:
             self._enable(view, caller.vm)
 
     def remember_address(self, peer: Peer, view: PublishedView, bucket: Bucket) -> None:
-        """Answer new connections from this address from memory."""
+        """Use cached answers for new connections from this address."""
         if not peer.interface and not self.responder.callers.interfaces_matter:
             if len(self.views_by_address) >= VIEWS_BY_ADDRESS_MAX:
                 self.views_by_address.clear()
             self.views_by_address[peer.address] = view, bucket
 
     def joined(self, pieces: Pieces) -> bytes:
-        """Return an answer with the current date."""
+        """Return an encoded answer with the current date."""
         return pieces.head + self.tail(close=pieces.close, old=pieces.old) + pieces.body
 
     def tail(self, *, close: bool, old: bool) -> bytes:
@@ -152,7 +151,9 @@ class MetadataService:
                     moved.append(connection)
                 self.connections.move(connection)
         self.responder.snapshot.publish(change.publications, whole=change.whole)
-        for connection in moved:  # only now, because the same change may contain its new document
+        for connection in (
+            moved
+        ):  # enable the group last, because the change may contain the group's new document
             connection.answer_again()
 
     def group_of(self, vm: str) -> str:
@@ -161,16 +162,16 @@ class MetadataService:
         return caller.group if caller is not None else ""
 
     def set_fault(self, fault: Fault | None) -> None:
-        """Start or stop injecting faults; remembered answers are dropped."""
+        """Start or stop injecting faults, and drop cached answers."""
         self.responder.fault = fault
         self.responder.snapshot.forget()
 
     def clock_moved(self) -> None:
-        """Show the clock's new time at once instead of in the next second."""
+        """Use the clock's new time immediately."""
         self._set_date()
 
     def second(self) -> None:
-        """Run the tasks of each second: date, poll reports, slow and silent connections."""
+        """Run the tasks of each second: update the date, report polls, close slow connections."""
         self.tick += 1
         self._set_date()
         self.last_polls()
@@ -191,14 +192,14 @@ class MetadataService:
             self.upstream.polled(frozenset(view.group for view in polled))
 
     def poll_of(self, vm: str) -> VmPoll | None:
-        """Return the last poll of a VM at any node; None: unknown. Callable from any thread."""
+        """Return the last poll of a VM at any node; None if unknown. Safe on any thread."""
         bucket = self.responder.limit.known(vm)
         if bucket is None or bucket.user_agent is None:
             return None
         return VmPoll(vm, bucket.user_agent, max(self.tick - bucket.polled_tick, 0))
 
     def note_polls(self, polls: Sequence[VmPoll]) -> None:
-        """Record the last polls that a node reports; those of unknown VMs are ignored."""
+        """Record the last polls that a node reports; ignore polls of unknown VMs."""
         for poll in polls:
             caller = self.responder.callers.named(poll.vm)
             if caller is None:
@@ -208,9 +209,9 @@ class MetadataService:
                 bucket.polled_tick, bucket.user_agent = tick, poll.user_agent
 
     def _report_vms(self) -> None:
-        """Report the VMs that polled since the last round; each second costs a part of the VMs.
+        """Report a part of the VMs that polled since the last round.
 
-        A poll only stores its second and client, so a round over all VMs takes about a minute.
+        Each second examines a part of the VMs, and a round over all VMs takes about a minute.
         """
         vms = self._round.vms
         if not vms:
@@ -233,16 +234,16 @@ class MetadataService:
             self.upstream.vms_polled(polls)
 
     def _enable(self, view: PublishedView, vm: str) -> None:
-        """Enable the group after the delay; its requests are held until then. Source: B-1.
+        """Enable the group after the delay, and hold the group's requests until then. Source: B-1.
 
-        The delay comes first: events announced during it require no notice (B-3), and events
-        announced after it are shown immediately (N-1).
+        Events announced during the delay require no notice (B-3). Events announced after the delay
+        are shown immediately (N-1).
         """
         view.enabling = True
         self.loop.call_later(self.settings.enable_delay_s, self._ask_to_enable, view, vm)
 
     def _ask_to_enable(self, view: PublishedView, vm: str) -> None:
-        if view.enabled or self.stopping:  # another node enabled it first
+        if view.enabled or self.stopping:  # another node enabled the group first
             view.enabling = False
             return
         self.upstream.enable(vm).add_done_callback(partial(self._enabled, view))
@@ -250,7 +251,11 @@ class MetadataService:
     def _enabled(self, view: PublishedView, done: asyncio.Future[None]) -> None:
         view.enabling = False
         if done.cancelled() or done.exception() is not None:
-            _LOG.warning("Group %s could not be enabled.", view.group, extra={"action": "enable"})
+            _LOG.warning(
+                "The metadata service could not enable the group %s.",
+                view.group,
+                extra={"action": "enable"},
+            )
 
     def _set_date(self) -> None:
         self.dated += 1

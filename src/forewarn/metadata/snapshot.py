@@ -1,4 +1,4 @@
-"""Published documents, one view for each group (or VM, S-3), ready to be sent.
+"""Published and encoded documents, one view for each group (or VM, S-3).
 
 Everything runs on the event loop's thread.
 """
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
     from forewarn.replication.messages import Publication
 
 READY_MAX = 32
-"""Maximum remembered requests of one view: versions times the clients in use, with a margin."""
+"""Maximum number of cached requests of one view: versions times clients, with a margin."""
 
 
 class Pieces(NamedTuple):
-    """An answer except for its date."""
+    """An encoded answer without its date."""
 
     head: bytes
-    """The bytes before the date."""
+    """Bytes before the date."""
     body: bytes
     close: bool
-    """Whether the connection closes after it."""
+    """Whether the connection closes after the answer."""
     old: bool
-    """Whether it is for HTTP/1.0."""
+    """Whether the answer uses HTTP/1.0."""
 
 
 class Waiter(Protocol):
     """A held request that is notified when its view changes."""
 
     def view_changed(self) -> None:
-        """Check the view again; called on the event loop, once for each change."""
+        """Handle a change of the view; called on the event loop, once for each change."""
 
 
 class Rendered:
-    """One document in one api-version: its whole answer except for the date."""
+    """One document in one api-version, as an encoded answer without the date."""
 
     __slots__ = ("_server", "body", "etag", "head")
 
@@ -50,12 +50,12 @@ class Rendered:
         self._server = server
 
     def head_unchanged(self) -> bytes:
-        """Return the head of 304, for a caller that has the document already. Source: E-7."""
+        """Return the head of 304, for a caller that already has the document. Source: E-7."""
         return head_of(Response(304, headers=(("ETag", self.etag),)), self._server)
 
 
 class Remembered:
-    """The answer to requests of certain bytes, valid until the document changes."""
+    """The cached answer to requests with the same bytes, valid until the document changes."""
 
     __slots__ = ("answer", "dated", "pieces", "user_agent", "view")
 
@@ -65,9 +65,9 @@ class Remembered:
         self.user_agent = user_agent
         self.pieces = pieces
         self.answer = b""
-        """The whole answer, with the date numbered `dated`."""
+        """Complete answer with the date that has the number `dated`."""
         self.dated = -1
-        """The number of that date; see `Service.dated`."""
+        """Number of the answer's date; see `MetadataService.dated`."""
 
 
 class PublishedView:
@@ -87,16 +87,16 @@ class PublishedView:
     )
 
     def __init__(self, name: str, server: str) -> None:
-        """Start as an unpublished view: not enabled, empty. Source: B-1."""
+        """Start as an unpublished view, which is empty and not enabled. Source: B-1."""
         self.name = name
         self.group = name.partition("/")[0]
         self.enabled = False
         self.enabling = False
         self.document = Document()
         self.ready: dict[bytes, Remembered] = {}
-        """Request bytes -> the answer, for connections that stay."""
+        """Request bytes -> cached answer on connections that stay open."""
         self.ready_last: dict[bytes, Remembered] = {}
-        """The same for connections that close after the answer."""
+        """Request bytes -> cached answer on connections that close after the answer."""
         self.waiters: dict[Waiter, None] = {}
         self._server = server
         self._rendered: dict[str, Rendered] = {}
@@ -104,7 +104,7 @@ class PublishedView:
     def publish(self, publication: Publication) -> None:
         """Replace the document and wake the requests that wait for a change.
 
-        Versions requested before are rendered at once, others on request.
+        Previously requested versions are encoded immediately, and other versions on request.
         """
         assert publication.view == self.name
         changed = publication.document != self.document
@@ -135,7 +135,7 @@ class PublishedView:
         return Rendered(moved, version, server=self._server)
 
     def remember(self, request: bytes, pieces: Pieces, user_agent: str) -> None:
-        """Remember the answer to these request bytes until the document changes."""
+        """Cache the answer to these request bytes until the document changes."""
         ready = self.ready_last if pieces.close else self.ready
         if request not in ready:
             if len(ready) >= READY_MAX:
@@ -143,7 +143,7 @@ class PublishedView:
             ready[request] = Remembered(self, pieces, user_agent)
 
     def forget(self) -> None:
-        """Drop the remembered answers after the document changed."""
+        """Drop the cached answers after a change of the document."""
         self.ready.clear()
         self.ready_last.clear()
 
@@ -161,14 +161,14 @@ class Snapshot:
         return len(self._views)
 
     def view(self, name: str) -> PublishedView:
-        """Return a view; an unpublished one is created, not enabled."""
+        """Return a view; create an unpublished view if necessary."""
         view = self._views.get(name)
         if view is None:
             view = self._views[name] = PublishedView(name, self._server)
         return view
 
     def publish(self, publications: tuple[Publication, ...], *, whole: bool) -> None:
-        """Apply new documents; `whole` drops every view that is not among them."""
+        """Apply new documents; `whole` drops every view without a new document."""
         for publication in publications:
             self.view(publication.view).publish(publication)
         if whole:
@@ -177,14 +177,14 @@ class Snapshot:
                 self._withdraw(name)
 
     def forget(self) -> None:
-        """Drop every remembered answer."""
+        """Drop all cached answers."""
         for view in self._views.values():
             view.forget()
 
     def _withdraw(self, name: str) -> None:
-        """Stop showing a view; drop it unless a held request waits for it. Source: B-1.
+        """Make a view unpublished; drop the view unless a held request waits for it. Source: B-1.
 
-        A held request refers to this object, so the next published view must reuse it.
+        A held request refers to the view object, so the next published view must reuse the object.
         """
         view = self._views[name]
         view.enabled = False

@@ -1,10 +1,11 @@
 """A metadata worker: `python -m forewarn.metadata.worker_process --feed … --listen …`.
 
 The settings arrive as JSON on standard input: one object with the fields of `MetadataSettings` that
-differ from their defaults. The process serves once it has the first snapshot of the feed. It prints
-one line of JSON with its addresses, and then its counters every few seconds. It ends on SIGTERM or
-SIGINT, or when its standard input closes, so a worker never outlives its parent. It exits with 1
-after repeated failures to apply the feed, so that the parent starts it again.
+differ from their defaults. The worker serves requests once it has the first snapshot of the feed.
+The worker prints one line of JSON with its addresses, and then its counters every few seconds. The
+worker ends on SIGTERM or SIGINT, or when its standard input closes, so that it ends with its
+parent. The worker exits with 1 after repeated failures to apply the feed, and the parent restarts
+the worker.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ SETTINGS_BYTES_MAX = 1024 * 1024
 FIGURES_S = 5.0
 """Interval at which a worker sends its counters to the service."""
 STEP_LOOK_S = 60.0
-"""Interval at which a worker checks for steps of the system's clock, as the service does."""
+"""Interval at which a worker checks for steps of the system's clock."""
 
 
 class Worker:
     """A metadata server and the follower of its feed."""
 
     def __init__(self, settings: MetadataSettings, feed: str, name: str) -> None:
-        """Connect the two; call on the event loop."""
+        """Connect the server and the follower; call on the event loop."""
         self.follower = Follower(feed, self._apply, identity=NodeIdentity(name))
         self.clock = SystemClock()
         self.server = MetadataServer(settings, self.follower, clock=self.clock)
@@ -81,7 +82,7 @@ async def work(settings: MetadataSettings, place: WorkerPlace) -> int:
         loop.add_signal_handler(number, ended.set)
     with contextlib.suppress(
         ValueError, OSError
-    ):  # standard input of a terminal or /dev/null never closes
+    ):  # a terminal or /dev/null as standard input never closes
         loop.add_reader(sys.stdin.fileno(), _parent_said, ended)
     worker = Worker(settings, place.feed, place.name)
     follower = worker.follower
@@ -92,7 +93,7 @@ async def work(settings: MetadataSettings, place: WorkerPlace) -> int:
     )
     over = (stopped, failed)
     await asyncio.wait((followed, *over), return_when=asyncio.FIRST_COMPLETED)
-    # Before the first snapshot no VM is known, and every caller would get 404.
+    # Before the first snapshot, every caller would receive 404, because no VM is known.
     if followed.done():
         bound = await worker.server.start(place.listen, shared=place.processes)
         _say({"metadata": bound})
@@ -107,7 +108,7 @@ async def work(settings: MetadataSettings, place: WorkerPlace) -> int:
 
 
 def _follow_system_clock(clock: SystemClock) -> None:
-    """Follow clock steps at once: only the Date header depends on this clock."""
+    """Apply clock steps immediately, because only the Date header uses this clock."""
     clock.adopt()
     asyncio.get_running_loop().call_later(STEP_LOOK_S, _follow_system_clock, clock)
 
@@ -119,7 +120,7 @@ def _say(fact: object) -> None:
 
 def _tell_figures(server: MetadataServer) -> None:
     """Write the counters at an interval until the worker stops."""
-    with contextlib.suppress(OSError):  # the parent has exited, so this process ends, too
+    with contextlib.suppress(OSError):  # the parent has exited, so this process also ends
         _say(server.figures())
     asyncio.get_running_loop().call_later(FIGURES_S, _tell_figures, server)
 
@@ -136,7 +137,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m forewarn.metadata.worker_process")
     parser.add_argument("--feed", required=True, help="unix:PATH or HOST:PORT of the feed")
     parser.add_argument("--listen", required=True, action="append", help="an address to serve")
-    parser.add_argument("--of", type=int, default=1, help="number of processes that serve it")
+    parser.add_argument(
+        "--of", type=int, default=1, help="number of processes that serve the addresses"
+    )
     parser.add_argument("--name", default="worker", help="name in the feed and the log")
     options = parser.parse_args(arguments)
     settings = read_settings(sys.stdin.readline(SETTINGS_BYTES_MAX))
@@ -144,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(work(settings, place))
-    except ForewarnError as error:  # its parent reports the consequence for the service
+    except ForewarnError as error:  # the parent reports the failure
         sys.stderr.write(f"forewarn: {error}\n")
         return 1
 

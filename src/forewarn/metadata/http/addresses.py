@@ -14,19 +14,19 @@ from forewarn.host_port import host_and_port, joined_address
 from forewarn.values import value
 
 _LOCALHOST = "127.0.0.1"
-BACKLOG = 4096  # the kernel caps it at net.core.somaxconn
+BACKLOG = 4096  # the kernel's limit is net.core.somaxconn
 
-_IP_PKTINFO = 8  # Linux; the socket module does not name these two
+_IP_PKTINFO = 8  # two constants of Linux that the socket module does not define
 _IP_PKTOPTIONS = 9
 _STREAM = int(socket.SOCK_STREAM)
-_UNIX_MODE = 0o666  # any user with access to the directory may ask, as with a port
+_UNIX_MODE = 0o666  # any user with access to the directory may send requests, as at a port
 
 
 class AddressInvalid(CallerError):
     """A listening address is malformed."""
 
     code = "address-invalid"
-    message = "{text!r} is not an address to listen on."
+    message = "{text!r} is not a valid listening address."
     advice = (
         "Write IPV4:PORT, localhost:PORT, IPV4%INTERFACE:PORT, [IPV6]:PORT or unix:PATH; other "
         "names are not resolved."
@@ -34,14 +34,14 @@ class AddressInvalid(CallerError):
 
 
 class AddressUnavailable(OurError):
-    """The system refuses to listen on an address."""
+    """The operating system refuses a listening address."""
 
     code = "address-unavailable"
     status = 503
     message = "Cannot listen on {text}: {reason}."
     advice = (
-        "Check that the address is on this machine, that the port is free and that you may use "
-        "it, or choose another with `--listen` or [listen] metadata."
+        "Check that this machine has the address and that the port is free and permitted, or "
+        "choose another address with `--listen` or [listen] metadata."
     )
 
 
@@ -70,33 +70,33 @@ class Listener:
 
     sock: socket.socket
     address: Address
-    """The actual address, with the port that the system chose."""
+    """The actual address, with the actual port."""
     family: int
     """The socket's file descriptor."""
 
     @property
     def interface(self) -> str:
-        """How to read the interface of its connections."""
+        """Function that reads the interface of a connection; None if not required."""
         return self.address.host if self.address.is_unix else self.address.interface
 
     @property
     def is_unix(self) -> bool:
-        """Whether peers have no address (a Unix socket)."""
+        """Whether the listener is a Unix socket, whose peers have no address."""
         return self.address.is_unix
 
     @property
     def is_plain(self) -> bool:
-        """Whether a peer's address alone identifies it."""
+        """Whether the address alone identifies a peer."""
         return not self.address.is_unix and not self.address.interface
 
     def accept(self) -> tuple[int, str]:
-        """Accept one connection: its descriptor and the peer's address in the system's form.
+        """Accept one connection; return its descriptor and the peer's address.
 
         Raises:
             BlockingIOError: no connection is waiting.
         """
-        # `socket.accept` wraps three enums around known values, for each of the tens of thousands
-        # of connections a second.
+        # avoid `socket.accept`, which creates three enums for each of the tens of thousands of
+        # connections a second
         fd, peer = self.sock._accept()  # type: ignore[attr-defined]  # noqa: SLF001
         return fd, peer[0] if isinstance(peer, tuple) else ""
 
@@ -114,7 +114,7 @@ class Listener:
 def parse(text: str) -> Address:
     """Read `IPV4:PORT`, `IPV4%INTERFACE:PORT`, `[IPV6]:PORT` or `unix:PATH`.
 
-    `localhost` is 127.0.0.1; no other name is looked up.
+    `localhost` is 127.0.0.1; other names are not resolved.
 
     Raises:
         AddressInvalid: the text has none of these forms.
@@ -134,10 +134,10 @@ def parse(text: str) -> Address:
 
 
 def open_listener(address: Address, *, shared: bool = False) -> Listener:
-    """Listen; `shared` lets other processes listen on the same port (SO_REUSEPORT).
+    """Open a listening socket; `shared` allows other processes on the port (SO_REUSEPORT).
 
     Raises:
-        AddressUnavailable: the system refuses.
+        AddressUnavailable: the system refuses the address.
     """
     family = _family_of(address)
     sock = socket.socket(family, socket.SOCK_STREAM)
@@ -163,12 +163,12 @@ def interface_of(sock: socket.socket) -> str:
         return ""
     try:
         if sock.family == socket.AF_INET6:
-            # Unless changed, a connection's outgoing multicast interface is the one its first
-            # packet came in by; only a link-local peer has a scope.
+            # A connection's default outgoing multicast interface is the interface of its first
+            # packet. Only a link-local peer has a scope.
             index = sock.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF)
             return socket.if_indextoname(index) if index else ""
-        # The kernel stores the packet info of the connection's first packet: cmsghdr, then the
-        # index of the interface as the first member of in_pktinfo.
+        # The kernel stores the packet info of the connection's first packet. The interface's index
+        # follows the cmsghdr, as the first member of in_pktinfo.
         kept = sock.getsockopt(socket.IPPROTO_IP, _IP_PKTOPTIONS, 64)
         header = struct.calcsize("@Lii")
         if len(kept) < header + 4:
@@ -190,8 +190,10 @@ def _prepare(sock: socket.socket, address: Address, *, shared: bool) -> None:
     if address.is_unix:
         _unlink_socket(address.host)
         return
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # inherited by accepted sockets
-    if os.name == "posix":  # on Windows it would let another process take the port over
+    sock.setsockopt(
+        socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+    )  # accepted sockets inherit the option
+    if os.name == "posix":  # on Windows this option would let another process bind the same port
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if shared:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -214,7 +216,7 @@ def _name_of(address: Address) -> str | tuple[str, int] | tuple[str, int, int, i
 
 
 def _unlink_socket(path: str) -> None:
-    """Remove a Unix socket's file left over by an earlier run; refuse any other file."""
+    """Remove a Unix socket's file from an earlier run; refuse any other file."""
     try:
         if stat.S_ISSOCK(os.stat(path).st_mode):  # noqa: PTH116
             os.unlink(path)  # noqa: PTH108

@@ -1,6 +1,6 @@
 """The transport for systems without epoll: one asyncio transport per connection.
 
-Windows and macOS have no epoll. There this transport serves the same connections, more slowly.
+On Windows and macOS, which have no epoll, this slower transport serves the connections.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from forewarn.metadata.http.addresses import Listener
     from forewarn.metadata.service import MetadataService
 
-LINGER_S = 2.0  # as in the transport for Linux
+LINGER_S = 2.0  # the same size as in the transport for Linux
 WRITE_HIGH_BYTES = 64 * 1024
 NOBODYS_CLIENT = ConnectedClient("", is_known=False)
 """Placeholder owner of a connection before its transport exists."""
@@ -56,17 +56,17 @@ class StreamConnection(Connection, asyncio.Protocol):
         connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """Answer from memory, or process the request in full."""
+        """Send a cached answer, or process the request."""
         if not self.answered(data):
             self.received(data)
 
     def eof_received(self) -> bool:
-        """Keep the connection until received requests are answered."""
+        """Keep the connection open until all received requests are answered."""
         self.received_eof()
         return True
 
     def pause_writing(self) -> None:
-        """Stop answering while the client does not read."""
+        """Stop answering until the client reads."""
         self.stalled = True
         self.ready = NOTHING
 
@@ -76,7 +76,7 @@ class StreamConnection(Connection, asyncio.Protocol):
             self.unstalled()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  of the interface
-        """Drop all state."""
+        """Drop all state of the closed connection."""
         self.lost()
         self._transport = None
         self.service.forget(self)
@@ -123,7 +123,7 @@ class AsyncioTransport:
     """Listens with asyncio servers."""
 
     def __init__(self, service: MetadataService) -> None:
-        """Start without any server."""
+        """Start without a server."""
         self.service = service
         self._servers: list[tuple[asyncio.Server, Listener]] = []
 
@@ -155,4 +155,4 @@ class AsyncioTransport:
             cast("StreamConnection", connection).drain()
 
     def close(self) -> None:
-        """Do nothing: the servers are closed already."""
+        """Do nothing, because the servers are already closed."""

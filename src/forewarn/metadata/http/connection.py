@@ -1,6 +1,6 @@
-"""One connection without its socket: turns received bytes into answers, in order.
+"""One connection without its socket: converts received bytes to answers, in order.
 
-Some requests are held meanwhile. Everything runs on the event loop's thread.
+A connection may hold a request before its answer. Everything runs on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 PIPELINE_BYTES_MAX = (
     128 * 1024
-)  # buffered while an answer is held; beyond this the transport stops reading
-WRITE_BYTES_MAX = 64 * 1024  # answers to pipelined requests gathered for one write
+)  # limit of buffered bytes while an answer is held; at the limit the transport stops reading
+WRITE_BYTES_MAX = 64 * 1024  # limit of answers to pipelined requests in one write
 NOTHING: dict[bytes, Remembered] = {}
-"""Placeholder memory of a connection that must not answer from memory; stays empty."""
+"""Empty cache for a connection that must not use cached answers."""
 NOBODYS = Bucket()
-"""The unused rate-limit tokens of such a connection."""
+"""Unused token bucket of a connection without cached answers."""
 
 
 class Connection:
@@ -65,27 +65,27 @@ class Connection:
         self.service = service
         self.peer = peer
         self.client = client
-        """The caller that this connection counts for."""
+        """Caller to whose limit the connection counts."""
         self.ready = NOTHING
-        """Request bytes -> the answer; empty while a request is in progress."""
+        """Request bytes -> cached answer; empty while a request is in progress."""
         self.bucket = NOBODYS
-        """The token bucket for answers of `ready`."""
+        """Token bucket for the cached answers in `ready`."""
         self.stamp = service.tick
-        """Second of the last activity."""
+        """Second of the connection's last activity."""
         self.since = service.tick
-        """Second in which the unfinished request began; meaningless without one."""
+        """Second in which the unfinished request began; undefined without an unfinished request."""
         self.eof = False
         self.over = False
-        """Whether the connection answers no more requests."""
+        """Whether the connection refuses further requests."""
         self.stalled = False
-        """Whether the client does not read its answers."""
+        """Whether the client has stopped reading answers."""
         self.reading = True
         self._home = NOTHING
         self._reader = RequestReader()
         self.held: PendingRequest | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    # Called by transports.
+    # --- methods for transports
 
     @property
     def idle(self) -> bool:
@@ -98,12 +98,12 @@ class Connection:
         return self.held is None and self._reader.begun and not self.stalled
 
     def enter(self, view: PublishedView, bucket: Bucket) -> None:
-        """Answer from memory from the first request on: the address identifies the caller."""
+        """Use cached answers from the start, because the address identifies the caller."""
         self.ready = self._home = view.ready
         self.bucket = bucket
 
     def answered(self, octets: bytes) -> bool:
-        """Answer from memory; return False for unknown bytes or without a token."""
+        """Send a cached answer; return False for unknown bytes or an empty token bucket."""
         service, answer = self.service, self.ready.get(octets)
         if answer is None or not self.bucket.take(*service.times()):
             return False
@@ -119,7 +119,7 @@ class Connection:
         self.stamp = self.service.tick
         if (
             not self._reader.begun and self.client.is_known
-        ):  # more bytes do not restart the time limit
+        ):  # further bytes do not restart the time limit
             self.since = self.service.tick
         self._reader.push(octets)
         if self.held is None and not self.stalled:
@@ -129,7 +129,7 @@ class Connection:
             self._read(wanted=False)
 
     def received_eof(self) -> None:
-        """Note that the client will send no more; received requests are still answered."""
+        """Handle the end of the client's data; received requests are still answered."""
         self.eof = True
         if self.held is None and not self.stalled and not self.over:
             self._finish()
@@ -149,12 +149,12 @@ class Connection:
         self.ready = self._home = NOTHING
 
     def abandon(self) -> None:
-        """Cut the connection off."""
+        """Close the connection without waiting."""
         self.lost()
         self._reset()
 
     def stop(self) -> None:
-        """Close if idle, otherwise after the current answer; held requests are answered now."""
+        """Close now if idle, otherwise after the current answer; answer held requests now."""
         if self.over:
             return
         if self.held is None:
@@ -165,7 +165,7 @@ class Connection:
             self._time_up()
 
     def make_way(self) -> bool:
-        """Close to make room for a new connection; False during an approval."""
+        """Close in favour of a new connection; return False during an approval."""
         held = self.held
         if held is not None and isinstance(held.routed.action, ApproveEvents):
             return False
@@ -176,11 +176,11 @@ class Connection:
         return True
 
     def slow(self) -> None:
-        """Refuse a request that did not arrive in time."""
+        """Refuse a request that has not arrived in time."""
         self._break_off(requests.RequestSlow())
 
     def identity_moved(self) -> bool:
-        """Identify the caller again; return whether a held answer now belongs to another.
+        """Identify the caller again; return whether a held request has another caller now.
 
         S-4, S-6.
         """
@@ -199,7 +199,7 @@ class Connection:
         return True
 
     def answer_again(self) -> None:
-        """Answer a held request now, for its current caller."""
+        """Answer a held request now, for the current caller."""
         held = self._let_go()
         if held is None:
             return
@@ -211,7 +211,7 @@ class Connection:
             self._done(held, octets)
 
     def view_changed(self) -> None:
-        """Check the view again, for held requests."""
+        """Check the changed view for a held request."""
         held = self.held
         if held is None:
             return
@@ -255,9 +255,9 @@ class Connection:
         self._settle()
 
     def _answer_next(self) -> tuple[PendingRequest | None, bytes | None]:
-        """Return the next request and its answer; each is None until it is available.
+        """Return the next request and its answer, or None for a missing part.
 
-        The caller and the rate are checked before any byte of the body is read.
+        The connection checks the caller and the rate before it reads the body.
         """
         service, reader = self.service, self._reader
         responder, asked = service.responder, reader.pending
@@ -277,10 +277,10 @@ class Connection:
         return asked, self._octets(asked, reaction)
 
     def _refused(self, asked: PendingRequest, refusal: Send) -> bytes:
-        """Return a refusal; it closes the connection if more data has arrived or must arrive.
+        """Return a refusal, which closes the connection if its client has sent or must send more.
 
-        So a flood of requests costs one answer rather than one for each. Behind a proxy the next
-        request may be another VM's.
+        A flood of requests therefore costs only one answer. Behind a proxy, the next request may
+        belong to another VM.
         """
         length = asked.request.length
         asked.body_unread = length < 0 or (length > 0 and not self._reader.body(asked))
@@ -290,7 +290,7 @@ class Connection:
         return self.service.joined(refusal.pieces)
 
     def _remember(self, asked: PendingRequest) -> None:
-        """Answer this request from memory from now on, also on new connections."""
+        """Cache the answer to this request for this and new connections."""
         assert asked.caller is not None
         assert asked.view is not None
         self._home = asked.view.ready
@@ -298,7 +298,7 @@ class Connection:
         self.service.remember_address(self.peer, asked.view, self.bucket)
 
     def _octets(self, asked: PendingRequest, reaction: Reaction) -> bytes | None:
-        """Carry out a request; return its answer, or None if there is none yet."""
+        """Execute a request; return its answer, or None while the request is held."""
         if isinstance(reaction, Hold):
             self._hold(asked, reaction)
             return None
@@ -317,17 +317,17 @@ class Connection:
             out.clear()
 
     def _settle(self) -> None:
-        """Answer from memory from now on if no request is in progress."""
+        """Enable cached answers if no request is in progress."""
         if self.over:
             return
         self.ready = self._home if self.idle else NOTHING
         if self.eof and self.held is None and not self.stalled:
             self._finish()
 
-    # Holding answers.
+    # --- held requests
 
     def _hold(self, asked: PendingRequest, hold: Hold) -> None:
-        """Hold a request until its view changes, its approval is decided or its time is over."""
+        """Hold a request until its view changes, its approval is decided, or its time is over."""
         assert self.held is None
         service, until_s = self.service, hold.until_s
         if service.stopping:
@@ -396,20 +396,20 @@ class Connection:
         self._close(linger=linger)
 
     def _break_off(self, error: CallerError) -> None:
-        """Refuse a malformed request; nothing after it can be parsed."""
+        """Refuse a malformed request, and stop parsing."""
         self.over = True
         self.ready = self._home = NOTHING
         self._write(self.service.joined(self.service.responder.malformed(error)))
         self._close(linger=True)
 
-    # --- what each transport does in its own way ---------------------------------------------
+    # --- methods of each transport -----------------------------------------------------------
 
     def _write(self, octets: bytes) -> None:
-        """Send now, or when the client reads; sets `stalled` if it does not."""
+        """Send now, or once the client reads; set `stalled` if the client does not read."""
         raise NotImplementedError
 
     def _close(self, *, linger: bool) -> None:
-        """Close once everything is sent; with `linger`, read and discard for a while."""
+        """Close after sending everything; with `linger`, first discard received data for a time."""
         raise NotImplementedError
 
     def _reset(self) -> None:
@@ -417,7 +417,7 @@ class Connection:
         raise NotImplementedError
 
     def _read(self, *, wanted: bool) -> None:
-        """Read from the client, or stop reading."""
+        """Start or stop reading from the client."""
         raise NotImplementedError
 
     def _interface(self) -> str:

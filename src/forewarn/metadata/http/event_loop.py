@@ -1,7 +1,7 @@
-"""An event loop for processes that mostly serve VMs: it answers polls before asyncio runs.
+"""An event loop for processes that mostly serve VMs; it answers polls before asyncio runs.
 
-A node with a hundred polls a second sleeps between any two, and asyncio's own path from the kernel
-to a callback costs as much as the answer. This loop sleeps on the transport's set of sockets, which
+A node with a hundred polls a second sleeps between polls. In asyncio, the path from the kernel to a
+callback costs as much as the answer. This loop waits for the transport's set of sockets, which
 includes asyncio's own set. Linux only.
 """
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from select import epoll
 
-EVENTS_MAX = 256  # sockets served in one round
-ROUNDS_MAX = 4  # rounds before the event loop's other work runs
+EVENTS_MAX = 256  # maximum number of sockets served in one round
+ROUNDS_MAX = 4  # maximum number of rounds before the event loop's other work runs
 
 Events: TypeAlias = list[tuple[int, int]]
 
@@ -25,9 +25,9 @@ Events: TypeAlias = list[tuple[int, int]]
 def watch(
     loop: asyncio.AbstractEventLoop, sockets: epoll, serve: Callable[[Events], bool]
 ) -> Callable[[], object]:
-    """Make an event loop serve the sockets of a set; return a function that stops it.
+    """Make an event loop serve the sockets of a set; return a function that ends this.
 
-    `serve` gets the ready events, and returns whether the event loop may have more work then.
+    `serve` receives the ready events, and returns whether the event loop may have new work.
     """
     if isinstance(loop, PollingEventLoop) and not loop.selector.is_given:
         loop.selector.give(sockets, serve)
@@ -37,7 +37,7 @@ def watch(
         for _ in range(ROUNDS_MAX):
             events = sockets.poll(0, EVENTS_MAX)
             serve(events)
-            if len(events) <= 1:  # a single event is seldom followed at once by another
+            if len(events) <= 1:  # after a single event, the next event seldom follows immediately
                 return
 
     loop.add_reader(sockets.fileno(), ready)
@@ -56,21 +56,21 @@ class PollingSelector(selectors.EpollSelector):
 
     @property
     def is_given(self) -> bool:
-        """Whether there are such other sockets."""
+        """Return whether the selector serves other sockets."""
         return self._sockets is not None
 
     def give(self, sockets: epoll, serve: Callable[[Events], bool]) -> None:
-        """Start serving the sockets of another set, see `watch`."""
+        """Start serving the sockets of another set; see `watch`."""
         assert not self.is_given
         sockets.register(self.fileno(), selectors.EVENT_READ)
         self._sockets, self._serve = sockets, serve
 
     def take_back(self) -> None:
-        """Serve only asyncio again, before the other set is closed."""
+        """Stop serving the other set, before its close."""
         self._sockets, self._serve = None, _nobody
 
     def select(self, timeout_s: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Serve the other sockets until asyncio has events, at most `timeout_s`; return these."""
+        """Serve the other sockets until asyncio has events, at most `timeout_s`; return those."""
         sockets, serve, now_s = self._sockets, self._serve, self._now_s
         if sockets is None:
             return super().select(timeout_s)
@@ -87,7 +87,7 @@ class PollingSelector(selectors.EpollSelector):
 
 
 class PollingEventLoop(asyncio.SelectorEventLoop):
-    """asyncio's event loop on such a selector."""
+    """asyncio's event loop on a `PollingSelector`."""
 
     def __init__(self) -> None:
         """Start without other sockets."""

@@ -1,6 +1,7 @@
-"""All open connections of one service: limits per caller, and which one closes first.
+"""All open connections of one service, with limits per caller, and an order of closing.
 
-Admission has a constant cost: it compares a few connections, those examined longest ago.
+Admission has a constant cost, because it compares only the few connections that were examined
+longest ago.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ if TYPE_CHECKING:
     from forewarn.settings import MetadataSettings
 
 LOOKS_MAX = 8
-"""Connections compared to find one to close."""
+"""Number of connections that are compared to choose the connection to close."""
 
 UNKNOWN_SHARE = 4
-"""Unknown callers share at most one in this many of all connections."""
+"""Divisor of the maximum number of connections; the quotient is unknown callers' limit."""
 
 UNKNOWN_REQUEST_S = 2
-"""Maximum age of such a caller's request, in seconds of the service's count: 1 to 2 s."""
+"""Maximum age of an unknown caller's request, in whole seconds of the service: 1 to 2 s."""
 
 OVER, STUCK, IDLE, FRESH, HELD = range(5)
-"""The loss when a connection closes, in rising order: it ends anyway; its request began in an
-earlier second; it is idle; its request began just now; it waits for an answer.
+"""Cost of closing a connection, in ascending order: already ending; request began in an earlier
+second; idle; request began in this second; waiting for an answer.
 """
 
 RESERVED_SHARE, RESERVED_FDS_MAX = 4, 1024
-"""File descriptors reserved for the operator API and the store: one in four, at most this."""
+"""File descriptors reserved for the operator API and the store: a quarter, at most 1024."""
 
 
 class OpenConnection(Protocol):
@@ -38,15 +39,15 @@ class OpenConnection(Protocol):
     peer: Peer
     client: ConnectedClient
     stamp: int
-    """Second of the last activity."""
+    """Second of the connection's last activity."""
     since: int
-    """Second in which an unfinished request began."""
+    """Second in which the unfinished request began."""
     over: bool
     stalled: bool
 
     @property
     def ready(self) -> Mapping[bytes, object]:
-        """Its answers from memory; empty while a request is in progress."""
+        """Cached answers of the connection; empty while a request is in progress."""
 
     @property
     def idle(self) -> bool:
@@ -57,31 +58,31 @@ class OpenConnection(Protocol):
         """Whether a request has arrived in part."""
 
     def identity_moved(self) -> bool:
-        """Identify the caller again; return whether a held answer now belongs to another."""
+        """Identify the caller again; return whether a held request has another caller now."""
 
     def answer_again(self) -> None:
-        """Answer a held request now, for its current caller."""
+        """Answer a held request now, for the current caller."""
 
     def make_way(self) -> bool:
-        """Close to make room for a new connection; False during an approval."""
+        """Close in favour of a new connection; return False during an approval."""
 
     def stop(self) -> None:
-        """Close if idle, otherwise after the current answer."""
+        """Close now if idle, otherwise after the current answer."""
 
     def slow(self) -> None:
-        """Refuse a request that did not arrive in time."""
+        """Refuse a request that has not arrived in time."""
 
     def abandon(self) -> None:
-        """Cut it off."""
+        """Close the connection without waiting."""
 
 
 class ConnectedClient:
-    """One opener of connections: a VM, an address without a VM, or all callers behind proxies."""
+    """A client with connections: a VM, an address without a VM, or all callers behind proxies."""
 
     __slots__ = ("connections", "is_known", "name")
 
     def __init__(self, name: str, *, is_known: bool) -> None:
-        """Start without a connection; callers that share an address have no name."""
+        """Start without a connection; the name of shared callers is empty."""
         self.name = name
         self.is_known = is_known
         self.connections: dict[OpenConnection, None] = {}
@@ -101,7 +102,7 @@ class OpenConnections:
         Args:
             settings: Settings with the limits.
             callers: The VM of each address.
-            fds_max: How many file descriptors the process may have; 0: unknown.
+            fds_max: Maximum number of file descriptors of the process; 0: unknown.
         """
         reserved = min(fds_max // RESERVED_SHARE, RESERVED_FDS_MAX)
         limit = settings.max_connections
@@ -119,7 +120,8 @@ class OpenConnections:
         self._vms: dict[str, ConnectedClient] = {}
         self._addresses: dict[str, ConnectedClient] = {}
         self._shared = ConnectedClient("", is_known=True)
-        """Counts callers behind proxies and, in the emulator, callers that send their VM's name."""
+        """Client for callers behind proxies, and for the emulator's callers that send a VM's
+        name."""
 
     def __len__(self) -> int:
         """Return the number of open connections."""
@@ -130,16 +132,21 @@ class OpenConnections:
         return iter((*self._known, *self._unknown))
 
     def admit(self, peer: Peer) -> ConnectedClient | None:
-        """Return the caller of a new connection, closing another one if needed; None: refuse."""
+        """Return the client of a new connection; close another connection if necessary.
+
+        None: refuse.
+        """
         client = self._client_of(peer)
         if client is self._shared:
             may = True
-        elif client.is_known:  # a VM that has lost count of its connections may still ask
+        elif (
+            client.is_known
+        ):  # at its limit, a VM may still open a connection in place of an old one
             connections = client.connections
             may = len(connections) < self._client_limit or self._one_makes_way(
                 connections, worth_max=IDLE
             )
-        else:  # these callers have no claim, and refusing costs least
+        else:  # refuse unknown callers at their limit, because a refusal costs least
             is_free = len(self._unknown) < self._unknown_limit
             may = is_free and len(client.connections) < self._client_limit
         if may and len(self) >= self.limit:
@@ -155,7 +162,7 @@ class OpenConnections:
         (self._known if client.is_known else self._unknown)[connection] = None
 
     def remove(self, connection: OpenConnection) -> None:
-        """Remove a closed connection, if it is counted here."""
+        """Remove a closed connection from the count."""
         client = connection.client
         if client.connections.pop(connection, self) is self:
             return
@@ -164,7 +171,7 @@ class OpenConnections:
         del (self._known if client.is_known else self._unknown)[connection]
 
     def move(self, connection: OpenConnection) -> None:
-        """Count a connection for the VM that has its address now."""
+        """Count a connection for the VM that now has the connection's address."""
         client = self._client_of(connection.peer)
         if client is not connection.client:
             self.remove(connection)
@@ -172,11 +179,11 @@ class OpenConnections:
             self.add(connection)
 
     def make_room(self) -> bool:
-        """Close one connection, preferably an unknown caller's; return False if none can be."""
+        """Close one connection, preferably of an unknown caller; return False if none can close."""
         return self._one_makes_way(self._unknown) or self._one_makes_way(self._known)
 
     def sweep(self, tick: int) -> None:
-        """Close connections that are idle, slow or unread for too long; O(connections)."""
+        """Close connections that are idle, slow or stalled for too long; O(connections)."""
         settings, self._tick = self._settings, tick
         idle_from = tick - settings.idle_timeout_s
         slow_from = tick - settings.request_timeout_s
@@ -216,13 +223,13 @@ class OpenConnections:
         worths = {each: self._worth(each) for each in looked}
         ranked = sorted(looked, key=worths.__getitem__)
         for each in ranked:
-            if worths[each] > worths[ranked[0]]:  # the others are examined next time
+            if worths[each] > worths[ranked[0]]:  # a later call examines the other connections
                 del connections[each]
                 connections[each] = None
         return any(worths[each][0] <= worth_max and each.make_way() for each in ranked)
 
     def _worth(self, connection: OpenConnection) -> tuple[int, int]:
-        """Return the loss when a connection closes; a request arrives within milliseconds."""
+        """Return the cost of closing a connection; valid requests arrive within milliseconds."""
         if connection.over:
             return OVER, connection.stamp
         if connection.unfinished:

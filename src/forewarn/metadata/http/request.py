@@ -1,7 +1,7 @@
 """Parses HTTP/1 requests from bytes: strict, bounded, pure.
 
-The grammar is RFC 9112 without its leniencies. A request that two readers could read differently is
-refused, because a proxy in front may have read it the other way.
+The grammar is RFC 9112 without its optional leniency. The parser refuses ambiguous requests,
+because a proxy may have interpreted an ambiguous request differently.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import re
 from forewarn.errors import CallerError
 from forewarn.values import value
 
-HEAD_BYTES_MAX = 16 * 1024  # nginx allows 8 KiB a line, Go 1 MiB; observed clients send under 1 KiB
+HEAD_BYTES_MAX = (
+    16 * 1024
+)  # for comparison: nginx allows 8 KiB per line, Go 1 MiB; observed clients send under 1 KiB
 HEADERS_MAX = 100
 BODY_BYTES_MAX = 64 * 1024  # Source: A-5
-CHUNK_LINE_BYTES_MAX = 256  # a size and its extensions
-CHUNKS_MAX = 1024  # per body, parsed in 1 ms of processor time; observed clients send one to three
-CHUNKED_BYTES_MAX = 2 * BODY_BYTES_MAX  # a chunked body with its framing
+CHUNK_LINE_BYTES_MAX = 256  # a chunk's size with extensions
+CHUNKS_MAX = 1024  # chunks of a body; observed clients send one to three
+CHUNKED_BYTES_MAX = 2 * BODY_BYTES_MAX  # a chunked body including its framing
 
 HEAD_END = b"\r\n\r\n"
 
@@ -43,7 +45,9 @@ class HeadTooLarge(CallerError):
 
     code = "head-too-large"
     status = 431
-    message = "Request too large. At most {headers_max} headers and {bytes_max} bytes of them."
+    message = (
+        "Request too large. At most {headers_max} headers with {bytes_max} bytes are accepted."
+    )
     advice = "Send fewer or shorter headers."
 
 
@@ -62,7 +66,7 @@ class ExpectationUnknown(CallerError):
     code = "expectation-failed"
     status = 417
     message = "Expectation failed."
-    advice = "Leave the Expect header out."
+    advice = "Omit the Expect header."
 
 
 class RequestSlow(CallerError):
@@ -75,26 +79,26 @@ class RequestSlow(CallerError):
 
 
 USER_AGENT_MAX = 100
-"""Characters stored of a User-Agent header."""
+"""Maximum number of stored characters of a User-Agent header."""
 
 
 @value
 class HttpRequest:
-    """One request; `body` is empty until it was read."""
+    """One request; `body` is empty until the body has been read."""
 
     method: str
     path: str
-    """Path in lower case, percent-decoded where the meaning stays, without a trailing slash."""
+    """Path in lower case, without a trailing slash; equivalent percent-codes are decoded."""
     exact_path: str
-    """As `path`, in its original case."""
+    """The value of `path` in the original case."""
     query: dict[str, str]
     """Query parameters by lower-case name."""
     repeated: str
-    """A query parameter that was given twice; empty: none."""
+    """Name of a query parameter that occurs twice; empty if every parameter is unique."""
     headers: dict[str, str]
-    """Headers by lower-case name; repeated ones joined with a comma."""
+    """Headers by lower-case name; commas join the values of repeated headers."""
     old: bool
-    """Whether it is HTTP/1.0."""
+    """Whether the request uses HTTP/1.0."""
     close: bool
     """Whether the connection closes after the answer."""
     length: int
@@ -102,7 +106,7 @@ class HttpRequest:
 
     @property
     def user_agent(self) -> str:
-        """Return the client's name and version: printable ASCII, cut to `USER_AGENT_MAX`."""
+        """Return the User-Agent in printable ASCII, truncated to `USER_AGENT_MAX` characters."""
         text = self.headers.get("user-agent", "")[:USER_AGENT_MAX]
         return text if text.isascii() else text.encode("ascii", "replace").decode()
 
@@ -119,7 +123,7 @@ _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f
 
 
 def check_unfinished(head: bytes | bytearray) -> None:
-    """Refuse bytes that can never become a request, before the end of the head.
+    """Refuse an incomplete head that can never become a request.
 
     Raises:
         RequestMalformed: a line ends in a bare LF.
@@ -132,10 +136,10 @@ def check_unfinished(head: bytes | bytearray) -> None:
 
 
 def parse_head(head: bytes) -> HttpRequest:
-    """Read a request line and headers, without the empty line that ends them.
+    """Parse a request line and headers, without the final empty line.
 
     Raises:
-        CallerError: an error of this module; the connection cannot be used any more.
+        CallerError: the request is refused, and the connection cannot be used further.
     """
     if len(head) > HEAD_BYTES_MAX:
         raise _head_too_large()
@@ -154,7 +158,7 @@ def parse_head(head: bytes) -> HttpRequest:
     _check_host(headers, old=old)
     method = match[1].decode("ascii")
     host, path, query_text = _target_of(method, match[2].decode("ascii"))
-    if host:  # it overrides the header: RFC 9112, 3.2.2
+    if host:  # the host in the target overrides the header: RFC 9112, 3.2.2
         headers["host"] = host
     query, repeated = _query_of(query_text)
     exact_path = _normal_path(path)
@@ -175,7 +179,7 @@ def expects_continue(request: HttpRequest) -> bool:
     """Return whether the client waits for `100 Continue` before it sends the body.
 
     Raises:
-        ExpectationUnknown: it expects something else.
+        ExpectationUnknown: the client expects something other than 100-continue.
     """
     expected = request.headers.get("expect")
     if expected is None or request.old:
@@ -186,7 +190,7 @@ def expects_continue(request: HttpRequest) -> bool:
 
 
 class ChunkedBody:
-    """A chunked body during its arrival; remembers the position read so far."""
+    """An incomplete chunked body, with the position up to which it was read."""
 
     __slots__ = ("_at", "_body", "_chunks", "_trailers")
 
@@ -198,9 +202,9 @@ class ChunkedBody:
         self._trailers = -1
 
     def read(self, buffer: bytes | bytearray) -> tuple[bytes, int] | None:
-        """Return the body and its end position in `buffer`, or None if more must arrive.
+        """Return the body and its end position in `buffer`; None if the body is incomplete.
 
-        Costs the bytes and chunks since the last call.
+        Costs O(bytes and chunks since the last call).
 
         Raises:
             RequestMalformed: the framing is broken, or the chunks are too many.
@@ -234,7 +238,7 @@ class ChunkedBody:
         return self._end(buffer)
 
     def _end(self, buffer: bytes | bytearray) -> tuple[bytes, int] | None:
-        """Skip the trailers, which are ignored, up to the empty line."""
+        """Skip the trailers up to the empty line."""
         while True:
             line_end = buffer.find(b"\r\n", self._at)
             if len(buffer) - self._trailers > HEAD_BYTES_MAX:
@@ -267,12 +271,12 @@ def _check_host(headers: dict[str, str], *, old: bool) -> None:
             raise RequestMalformed(reason="The Host header is missing.")
     elif (
         _HOST.fullmatch(host) is None
-    ):  # repeated headers are joined with a comma, which no host has
+    ):  # commas join repeated headers, and no host contains a comma
         raise RequestMalformed(reason="The Host header is malformed.")
 
 
 def _target_of(method: str, target: str) -> tuple[str, str, str]:
-    """Return host, path and query; only an absolute target has a host."""
+    """Return host, path and query; the host is empty unless the target is absolute."""
     host = ""
     if target.lower().startswith("http://"):
         rest = target[7:]
@@ -290,14 +294,14 @@ def _target_of(method: str, target: str) -> tuple[str, str, str]:
 
 
 def _goes_elsewhere(method: str, target: str) -> bool:
-    """Return whether this is a whole-server OPTIONS or a CONNECT: well formed, without a path."""
+    """Return whether the request is a valid OPTIONS or CONNECT without a path."""
     return (method == "OPTIONS" and target == "*") or (
         method == "CONNECT" and _HOST.fullmatch(target) is not None
     )
 
 
 def _normal_path(path: str) -> str:
-    """Decode only the equivalences of RFC 3986: dots and doubled slashes stay."""
+    """Decode equivalent characters of RFC 3986 only; dots and double slashes stay."""
     if "%" in path:
         path = _PERCENT.sub(_decoded, path)
     return path.removesuffix("/") or "/"

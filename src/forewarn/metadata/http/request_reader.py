@@ -1,6 +1,6 @@
 """Splits the bytes of one connection into whole requests, in order, bounded and resumable.
 
-Reads only; answers and callers are decided elsewhere.
+The module decides neither answers nor callers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PendingRequest:
-    """A whole request of one connection, during processing."""
+    """A complete request of one connection, during processing."""
 
     __slots__ = (
         "body",
@@ -36,49 +36,49 @@ class PendingRequest:
     )
 
     def __init__(self, raw: bytes, meaning: tuple[HttpRequest, RoutedRequest]) -> None:
-        """Start with the meaning of the bytes."""
+        """Start with the action of the parsed request."""
         self.raw = raw
         self.request, self.routed = meaning
         self.close = self.request.close
         self.body = b""
         self.body_unread = False
-        """Whether it was refused before its body arrived."""
+        """Whether the request was refused before its body arrived."""
         self.caller: Caller | None = None
         self.view: PublishedView | None = None
         self.disturbance: InjectedFault | None = None
         self.storable = False
-        """Whether the same bytes on this connection get the same answer for a while."""
+        """Whether the answer to these bytes may be cached for this connection."""
         self.ends_s = 0.0
-        """When its wait for a change ends, on the event loop's clock; 0: no wait."""
+        """End of the request's wait for a change, on the event loop's clock; 0: no wait."""
         self.enable_by_s = 0.0
-        """When its wait for the enabling of its group ends, on that clock; 0: no wait."""
+        """End of the wait until the group is enabled, on the event loop's clock; 0: no wait."""
 
 
 class RequestParser(Protocol):
-    """Requests parsed earlier, and the parser for unknown ones."""
+    """Parser of requests, with a cache of parsed requests."""
 
     known: dict[bytes, tuple[HttpRequest, RoutedRequest]]
-    """Bytes of a whole request without a body -> the parsed request."""
+    """Bytes of a complete request without a body -> parsed request."""
 
     def read(self, raw: bytes) -> tuple[HttpRequest, RoutedRequest]:
-        """Parse a head with its empty line; store it in `known` if possible."""
+        """Parse a head with its empty line; cache the request in `known` if possible."""
 
 
 class RequestReader:
-    """The bytes that arrived and were not answered yet."""
+    """The received bytes of unanswered requests."""
 
     __slots__ = ("_at", "_buffer", "_chunked", "continue_due", "pending")
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Start without bytes."""
         self._buffer: bytes | bytearray = b""
         self._at = 0
         """Position of the first unread byte in the buffer."""
         self._chunked: ChunkedBody | None = None
         self.pending: PendingRequest | None = None
-        """The request whose body is arriving."""
+        """Request whose body has not arrived completely."""
         self.continue_due = False
-        """Whether the client waits for `100 Continue`; sending it resets this."""
+        """Whether the client waits for `100 Continue`, which has not been sent."""
 
     def __len__(self) -> int:
         """Return the number of buffered bytes."""
@@ -106,10 +106,10 @@ class RequestReader:
         self.pending = self._chunked = None
 
     def head(self, book: RequestParser) -> PendingRequest | None:
-        """Return the next request, without its body; None until its whole head has arrived.
+        """Return the next request without its body; None until the whole head has arrived.
 
         Raises:
-            CallerError: the bytes are not a request; nothing after them can be parsed.
+            CallerError: the bytes are not a request, and parsing must stop.
         """
         assert self.pending is None
         if self._at == 0 and isinstance(self._buffer, bytes):
@@ -131,9 +131,9 @@ class RequestReader:
         return asked
 
     def body(self, asked: PendingRequest) -> bool:
-        """Read the body of the request that `head` returned; False until all of it has arrived.
+        """Read the body of the request from `head`; return False until the body is complete.
 
-        Costs the bytes since the last call.
+        Costs O(bytes since the last call).
 
         Raises:
             CallerError: the body is malformed or too long.

@@ -31,13 +31,13 @@ _REASONS = {
 
 @value
 class Response:
-    """One answer, without date and connection headers."""
+    """One answer without date and connection headers."""
 
     status: int = 200
     body: bytes = b""
     content_type: str = JSON
     headers: tuple[tuple[str, str], ...] = ()
-    """Further headers, in order."""
+    """Further headers of the answer, in order."""
 
 
 def refusal(status: int, error: str, *headers: tuple[str, str]) -> Response:
@@ -51,10 +51,10 @@ def compact(form: object) -> bytes:
 
 
 def head_of(answer: Response, server: str) -> bytes:
-    """Return the part of the head that does not change from second to second.
+    """Return the constant part of an answer's head.
 
-    It ends in `Date: `; the date and one of the endings below follow. A 304 has neither content
-    type nor length, because those would describe the document.
+    The part ends in `Date: `, before the date and one of the endings below. A 304 has neither
+    content type nor length, because both would describe the document.
     """
     lines = [f"HTTP/1.1 {answer.status} {_REASONS.get(answer.status, 'Unknown')}"]
     if answer.status != 304:

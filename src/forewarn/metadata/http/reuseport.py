@@ -1,8 +1,9 @@
 """Assigns each client address to one of the processes that share a port.
 
-Each process counts rate limits on its own. Without this, the system spreads connections by address
-and port, so a VM with many connections would reach every process and have as many limits. A VM with
-several addresses has a share of its limit in each process that they reach.
+Each process counts rate limits separately. By default, the system distributes connections by
+address and port, so that a VM with many connections would reach every process and multiply its
+limit. A VM with several addresses has a share of its limit in each process that its addresses
+reach.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_ATTACH = 51  # SO_ATTACH_REUSEPORT_CBPF; the socket module does not name it
+_ATTACH = 51  # SO_ATTACH_REUSEPORT_CBPF, which the socket module does not define
 
 # Linux's classic packet filters (linux/filter.h, linux/bpf_common.h) load fields of a packet's
-# network header from offsets above this one.
+# network header from offsets above this value.
 _NETWORK = 0xFFF0_0000  # SKF_NET_OFF
 _LOAD, _XOR_INDEX, _TO_INDEX = 0x20, 0xAC, 0x07
 _TIMES, _SHIFT, _MODULO, _RETURN = 0x24, 0x74, 0x94, 0x16
 
 _SOURCES = {socket.AF_INET: (12,), socket.AF_INET6: (8, 12, 16, 20)}
 """Offsets of the words of the source address."""
-_SPREAD = 2_654_435_761  # Knuth's multiplier: addresses at a fixed distance spread as well
+_SPREAD = 2_654_435_761  # Knuth's multiplier, which also distributes addresses at a fixed distance
 
 
 def bind_clients(sock: socket.socket, processes: int) -> None:
-    """Bind each client address to one of this many processes, if the system supports it.
+    """Bind each client address to one of `processes` processes, if the system supports filters.
 
-    Processes are numbered in the order in which they began to listen. While one is missing, the
-    system spreads the clients of the unused number as usual.
+    Processes are numbered in the order of their start. The system distributes the clients of a
+    missing process as usual.
     """
     if sys.platform != "linux":
         return
