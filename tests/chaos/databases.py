@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from tests.chaos.http_call import ask
+from tests.e2e.cloud import run
 from tests.postgres import INIT_OPTIONS, SETTINGS, programs_of_postgres
 from tests.waiting import wait_until
 
@@ -38,6 +39,8 @@ tcp_keepcnt = 3
 ignore_startup_parameters = extra_float_digits
 unix_socket_dir =
 """
+#: Size of the disk of a single server.
+DISK = "384m"
 #: `synchronous_mode`: an asynchronous replica would lose approvals that were answered.
 MEMBER = """scope: forewarn
 name: {name}
@@ -79,6 +82,7 @@ class Database:
         """Choose where its files are."""
         self.directory = directory / "database"
         self.directory.mkdir()
+        self.disk = self.directory / "disk"
         shutil.chown(self.directory, "postgres", "postgres")
         self.addresses = addresses
         self.bin = programs_of_postgres()
@@ -91,18 +95,22 @@ class Database:
 
     def start(self) -> None:
         """Start it, with an empty database."""
-        cluster = str(self.directory / "cluster")
+        self.disk.mkdir()
+        run("mount", "-t", "tmpfs", "-o", f"size={DISK}", "none", str(self.disk))
+        shutil.chown(self.disk, "postgres", "postgres")
+        cluster = str(self.disk / "cluster")
         initdb = [*AS_POSTGRES, f"{self.bin}/initdb", "-D", cluster, *INIT_OPTIONS]
         subprocess.run(initdb, check=True, capture_output=True, cwd=self.directory)
-        with (self.directory / "cluster" / "pg_hba.conf").open("a") as file:
+        with (self.disk / "cluster" / "pg_hba.conf").open("a") as file:
             file.write(TRUST)
         self._serve()
         self.run("CREATE DATABASE forewarn", "postgres")
 
     def _serve(self) -> None:
         settings = {**SETTINGS, "listen_addresses": self.addresses["p1"]}
+        settings["max_wal_size"] = "64MB"  # its disk is small
         options = [word for name, text in settings.items() for word in ("-c", f"{name}={text}")]
-        cluster = ["-D", str(self.directory / "cluster"), "-k", str(self.directory)]
+        cluster = ["-D", str(self.disk / "cluster"), "-k", str(self.directory)]
         self.launch("p1", "postgres", [*AS_POSTGRES, f"{self.bin}/postgres", *cluster, *options])
         wait_until(self.answers, what="PostgreSQL", limit_s=STARTED_S_MAX, every_s=0.1)
 
@@ -169,9 +177,26 @@ class Database:
 
     def revive(self) -> None:
         """Start what `crash` has killed."""
-        cluster = self.directory / "cluster"
+        cluster = self.disk / "cluster"
         wait_until(lambda: not _postgres_left(cluster), what="its end", limit_s=STARTED_S_MAX)
         self._serve()
+
+    def fill_disk(self) -> None:
+        """Fill the server's disk; `free_disk` frees it."""
+        fill(self.disk / "filler")
+
+    def free_disk(self) -> None:
+        """Free the disk, and start the server if it gave up."""
+        (self.disk / "filler").unlink()
+        if self._running["p1 postgres"].poll() is not None:
+            self.revive()
+
+
+def fill(filler: Path) -> None:
+    """Fill the disk on which a file is."""
+    with suppress(OSError), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(65536))
 
 
 def _postgres_left(cluster: Path) -> bool:
@@ -338,7 +363,8 @@ class PatroniDatabase(Database):
             self._start_patroni(name)
 
 
-KINDS = {"single": Database, "pooler": PooledDatabase, "patroni": PatroniDatabase}
+#: With `nats`, metadata nodes follow over a nats-server.
+KINDS = {"single": Database, "nats": Database, "pooler": PooledDatabase, "patroni": PatroniDatabase}
 
 
 def make_database(kind: str, directory: Path, addresses: Mapping[str, str]) -> Database:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.chaos.databases import PatroniDatabase, PooledDatabase
-from tests.chaos.scene import NODES, PLANES
+from tests.chaos.scene import BROKER, NODES, PLANES
 
 if TYPE_CHECKING:
     import random
@@ -98,15 +98,15 @@ def _cut_database(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
 
 
 def _cut_pair(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
-    machines = sorted((*PLANES, *scene.nodes, *scene.database.machines))
-    one, other = chance.sample(machines, 2)
+    machines = {*PLANES, *scene.nodes, *scene.database.machines, *scene.feeds}
+    one, other = chance.sample(sorted(machines), 2)
     scene.cut(one, other)
     return f"{one} and {other}", scene.heal
 
 
 def _cut_node(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
     name = chance.choice(sorted(scene.nodes))
-    for each in PLANES:
+    for each in scene.feeds:
         scene.cut(name, each)
     return name, scene.heal
 
@@ -191,14 +191,50 @@ def _restart_pooler(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
     return "", scene.database.revive_pooler
 
 
-#: H-2: an orderly stop, and a crash.
-ORDERLY_S, CRASH_S = 1.0, 6.0
+def _fill_logs(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    del chance
+    scene.fill_logs(full=True)
+    return "of every control plane", partial(scene.fill_logs, full=False)
+
+
+def _fill_database(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    del chance
+    scene.database.fill_disk()
+    return "", scene.database.free_disk
+
+
+def _broker_signal(sign: signal.Signals) -> Strike:
+    def strike(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+        del chance
+        assert scene.broker is not None
+        scene.broker.signal(sign)
+        return "", partial(scene.broker.signal, signal.SIGCONT)
+
+    return strike
+
+
+def _kill_broker(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    del chance
+    assert scene.broker is not None
+    return "", _down(scene.broker)
+
+
+def _cut_broker(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    name = _leader(scene, chance)
+    scene.cut(name, BROKER)
+    return f"from {name}", scene.heal
+
+
+#: H-2: an orderly stop, and a crash; H-3: a hang.
+ORDERLY_S, CRASH_S, HANG_S = 1.0, 6.0, 15.0
+#: Kinds of databases with one server, which has a disk of its own.
+ONE_SERVER = ("single", "pooler", "nats")
 FAULTS = (
     Fault("SIGKILL of the leader", _signal(signal.SIGKILL), bound_s=CRASH_S, weight=6),
     Fault("SIGTERM of the leader", _signal(signal.SIGTERM), bound_s=ORDERLY_S, weight=4),
     Fault("leader step-down", _step_down, bound_s=ORDERLY_S, weight=4),
     Fault("SIGKILL of a follower", _kill_follower),
-    Fault("SIGSTOP of the leader", _pause, hold_s=(1, 20), bound_s=CRASH_S, weight=6),
+    Fault("SIGSTOP of the leader", _pause, hold_s=(1, 20), bound_s=HANG_S, weight=6),
     Fault("leader cut from the database", _cut_database, hold_s=(2, 14), bound_s=CRASH_S, weight=4),
     Fault("leader cut from all", _isolate, hold_s=(2, 14), bound_s=CRASH_S, weight=3),
     Fault("a pair cut", _cut_pair, hold_s=(2, 10), weight=4),
@@ -206,6 +242,14 @@ FAULTS = (
     Fault("node killed", _kill_node, hold_s=(0, 6), weight=3),
     Fault("SIGSTOP of a node", _pause_node, hold_s=(1, 10)),
     Fault("disk of a node full", _fill_disk, hold_s=(3, 8)),
+    Fault("disk of logs full", _fill_logs, hold_s=(3, 8)),
+    Fault("disk of PostgreSQL full", _fill_database, hold_s=(3, 8), databases=ONE_SERVER),
+    Fault("nats-server SIGKILL", _kill_broker, hold_s=(0, 6), weight=4, databases=("nats",)),
+    Fault(
+        "nats-server SIGSTOP", _broker_signal(signal.SIGSTOP), hold_s=(1, 12), databases=("nats",)
+    ),
+    Fault("nats-server SIGTERM", _broker_signal(signal.SIGTERM), databases=("nats",)),
+    Fault("nats-server cut", _cut_broker, hold_s=(2, 12), weight=4, databases=("nats",)),
     Fault("clock stepped", _skew, weight=4),
     Fault("heirs with a wrong clock", _skew_heir, bound_s=CRASH_S, weight=4),
     Fault("sessions terminated", _cut_sessions, weight=3),

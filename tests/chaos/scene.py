@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from forewarn.core.access import Role
 from tests.access import seed_token
-from tests.chaos.databases import make_database
+from tests.chaos.databases import fill, make_database
 from tests.chaos.http_call import ask
 from tests.e2e.certificates import make_certificates
 from tests.e2e.cloud import run
@@ -35,18 +35,23 @@ NOWHERE = "02:00:00:00:00:ff"
 PLANES, NODES = ("c1", "c2", "c3"), ("n1", "n2")
 #: This control plane has its VMs answered by workers, which answer also while it may be outdated.
 WITH_WORKERS = "c3"
+#: The machine of nats-server.
+BROKER = "m1"
 ADDRESSES = {
     **{name: f"{PREFIX}.{11 + at}" for at, name in enumerate(PLANES)},
     **{f"p{at}": f"{PREFIX}.{20 + at}" for at in (1, 2, 3)},
     **{name: f"{PREFIX}.{31 + at}" for at, name in enumerate(NODES)},
     "b1": f"{PREFIX}.41",
+    BROKER: f"{PREFIX}.51",
 }
-OPERATOR, FEED, METADATA = 8470, 8471, 80
+OPERATOR, FEED, METADATA, NATS = 8470, 8471, 80, 4222
 STARTED_S_MAX = 120.0
 #: How often a supervisor looks for programs that have ended, in seconds.
 LOOK_S = 0.1
 #: Size of the disk of a metadata node.
 NODE_DISK = "8m"
+#: Size of the disk of the control planes' logs.
+LOG_DISK = "32m"
 
 HOSTS = {f"h{n}": {"fault_domain": (n - 1) // 2} for n in range(1, 9)}
 #: Spot VMs come and go here, and nothing else is done.
@@ -81,10 +86,9 @@ metadata = ["{metadata}:80"]
 operator = "{address}:8470"
 workers = {workers}
 [feed]
-listen = "{address}:8471"
+{feed}
 certificate = "{directory}/{name}.pem"
 key = "{directory}/{name}.key"
-client_ca = "{directory}/ca.pem"
 hosts = ["n1=h1,h2", "n2=h3,h4,h8"]
 [lifecycle]
 show_timeout_s = 2.0
@@ -95,6 +99,22 @@ kind = "command"
 begin = ["{directory}/begin"]
 poll_s = 0.3
 """
+FEED_AT_ADDRESS = 'listen = "{address}:8471"\nclient_ca = "{directory}/ca.pem"'
+FEED_OVER_NATS = 'nats = ["nats://{address}:4222"]\nnats_ca = "{directory}/ca.pem"'
+#: As in the how-to: certificates prove the names of users.
+NATS_SERVER = """
+listen: "{address}:4222"
+tls {{
+  cert_file: "{directory}/m1.pem"
+  key_file: "{directory}/m1.key"
+  ca_file: "{directory}/ca.pem"
+  verify_and_map: true
+}}
+authorization {{ users = [{users}] }}
+"""
+NATS_USER = (
+    '{{ user: "{name}", permissions: {{ publish: "{publish}", subscribe: "{subscribe}" }} }}'
+)
 NODE = "[metadata]\nvm_by_query = true\nrate_per_s = 0\n"
 #: Writes a line when it begins and one when it ends; the task has no line break.
 BEGIN = """#!/bin/sh
@@ -176,6 +196,9 @@ class Scene:
         self.begins = directory / "begins"
         self.token = ""
         self._cuts: set[tuple[str, str]] = set()
+        self.logs = directory / "logs"
+        self.logs.mkdir()
+        run("mount", "-t", "tmpfs", "-o", f"size={LOG_DISK}", "none", str(self.logs))
         run("ip", "link", "set", "lo", "up")
         run("ip", "link", "add", "sw", "type", "bridge")
         run("ip", "link", "set", "sw", "up")
@@ -185,6 +208,8 @@ class Scene:
         self.database = make_database(kind, directory, ADDRESSES)
         self.nodes = {name: self._node(name) for name in nodes}
         self.planes: dict[str, Program] = {}
+        #: nats-server, if nodes follow over it.
+        self.broker = self._broker() if kind == "nats" else None
         self._stopping = threading.Event()
         self._supervisor = threading.Thread(target=self._supervise, daemon=True)
 
@@ -203,7 +228,9 @@ class Scene:
     def start(self) -> None:
         """Start everything, in order, and describe the fleet."""
         directory = self.directory
-        names = {each: f"DNS:{each},IP:{ADDRESSES[each]}" for each in (*PLANES, *self.nodes)}
+        names = {
+            each: f"DNS:{each},IP:{ADDRESSES[each]}" for each in (*PLANES, *self.nodes, BROKER)
+        }
         make_certificates(directory, 30, **names)
         self.begins.touch()
         begin = directory / "begin"
@@ -231,20 +258,45 @@ class Scene:
         self._stopping.set()
         if self._supervisor.is_alive():
             self._supervisor.join()
-        for program in (*self.planes.values(), *self.nodes.values()):
+        for program in self._programs():
             program.signal(signal.SIGCONT)
             program.signal(signal.SIGTERM)
         self.database.stop()
 
     def _supervise(self) -> None:
         while not self._stopping.wait(LOOK_S):
-            for program in (*self.planes.values(), *self.nodes.values()):
+            for program in self._programs():
                 program.keep()
+
+    def _programs(self) -> tuple[Program, ...]:
+        broker = (self.broker,) if self.broker else ()
+        return (*broker, *self.planes.values(), *self.nodes.values())
+
+    @property
+    def feeds(self) -> tuple[str, ...]:
+        """Machines that nodes follow."""
+        return (BROKER,) if self.broker else PLANES
+
+    def _broker(self) -> Program:
+        users = [(name, "forewarn-feed.to.>", "forewarn-feed.from.>") for name in PLANES]
+        users += [
+            (name, f"forewarn-feed.from.{name}", f"forewarn-feed.to.{name}") for name in NODES
+        ]
+        rows = [NATS_USER.format(name=n, publish=to, subscribe=of) for n, to, of in users]
+        text = NATS_SERVER.format(
+            address=ADDRESSES[BROKER], directory=self.directory, users="\n".join(rows)
+        )
+        config = self.directory / "nats.conf"
+        config.write_text(text)
+        words = ["nats-server", "--config", str(config)]
+        return Program(BROKER, words, self.directory / "nats.log")
 
     def _plane(self, name: str) -> Program:
         config, skew = self.directory / f"{name}.toml", self.directory / f"{name}.skew"
+        feed, listener = (FEED_OVER_NATS, BROKER) if self.broker else (FEED_AT_ADDRESS, name)
         config.write_text(
             SERVE.format(
+                feed=feed.format(address=ADDRESSES[listener], directory=self.directory),
                 store=self.database.address,
                 address=ADDRESSES[name],
                 metadata=self._metadata or ADDRESSES[name],
@@ -256,8 +308,7 @@ class Scene:
         skew.write_text("0")
         words = [sys.executable, "-m", "tests.chaos.skewed_serve", str(skew), str(config)]
         root = str(Path(__file__).resolve().parents[2])
-        log = self.directory / f"{name}.log"
-        return Program(name, words, log, {"PYTHONPATH": root})
+        return Program(name, words, self.logs / f"{name}.log", {"PYTHONPATH": root})
 
     def _node(self, name: str) -> Program:
         store = self.directory / f"store-{name}"
@@ -265,6 +316,8 @@ class Scene:
         run("mount", "-t", "tmpfs", "-o", f"size={NODE_DISK}", "none", str(store))
         (store / "node").mkdir()
         feeds = ",".join(f"{ADDRESSES[each]}:{FEED}" for each in PLANES)
+        if self.kind == "nats":
+            feeds = f"nats://{ADDRESSES[BROKER]}:{NATS}"
         words = [
             *(sys.executable, "-m", "forewarn.cli.main", "node", "run", "--config", "node.toml"),
             *("--follow", feeds, "--store", str(store / "node"), "--name", name, "--ca", "ca.pem"),
@@ -294,13 +347,18 @@ class Scene:
 
     def fill_disk(self, node: str, *, full: bool) -> None:
         """Fill the disk of a node's store, or free it."""
-        filler = self.directory / f"store-{node}" / "filler"
-        if not full:
+        self._fill(self.directory / f"store-{node}" / "filler", full=full)
+
+    def fill_logs(self, *, full: bool) -> None:
+        """Fill the disk of the control planes' logs, or free it."""
+        self._fill(self.logs / "filler", full=full)
+
+    @staticmethod
+    def _fill(filler: Path, *, full: bool) -> None:
+        if full:
+            fill(filler)
+        else:
             filler.unlink(missing_ok=True)
-            return
-        with suppress(OSError), filler.open("wb", buffering=0) as file:
-            while True:
-                file.write(bytes(65536))
 
     # --- questions --------------------------------------------------------------------------
 

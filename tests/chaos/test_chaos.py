@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.__main__ import missing
+from tests.chaos.__main__ import Gap, late, missing
 from tests.chaos.checker import Begun, Evidence, begun_of, violations
 from tests.chaos.clients import Record, Request, gap_ms
 from tests.e2e.client_log import Approval, ClientLog, Read, Shown
@@ -101,3 +101,13 @@ def test_gap_is_the_longest_time_without_an_answer() -> None:
     """Also where it began before the fault, or ended after it was looked for."""
     assert gap_ms([0, 100, 5000, 5100], 150, 5050) == 4900
     assert gap_ms([0, 100], 150, 950) == 850
+
+
+def test_time_beyond_its_bound_is_noticed() -> None:
+    """One in twenty may exceed it, none twice; a busy machine is not judged. H-2, H-3."""
+    quick, slow = Gap(200, 300), Gap(1500, 300)
+    assert late("stop", 1.0, [slow, *[quick] * 9]) == []
+    assert "1.5, 1.5 s" in late("stop", 1.0, [slow, slow, *[quick] * 9])[0]
+    assert "2.1 s" in late("stop", 1.0, [Gap(2100, 300), *[quick] * 99])[0]
+    assert "no leader for 16.0 s" in late("stop", 1.0, [Gap(200, 16_000)])[0]
+    assert late("stop", 1.0, [Gap(9000, 20_000, overloaded=True)]) == []
