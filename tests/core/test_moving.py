@@ -282,6 +282,16 @@ def test_vm_that_does_not_return_counts_as_a_failure() -> None:
     assert rig.maintenance(number).state is MaintenanceState.STOPPED
 
 
+def test_host_that_fails_while_its_vms_return_counts_as_a_failure() -> None:
+    """Its service is over, though the host is not done before the VMs are back. Source: F-5."""
+    rig = fleet()
+    number, _ = returning(rig)
+    rig.finish(work_on(rig, "h0"))
+    rig.ask(Cause.HARDWARE_FAILURE, "h0")
+    assert rig.state.targets[f"{number}/h0"].reason == "the host failed after its service"
+    assert rig.maintenance(number).state is MaintenanceState.STOPPED
+
+
 def test_room_is_kept_for_vms_that_return() -> None:
     """Another maintenance moves nobody to a host that waits for its VMs. Source: F-3."""
     rig = fleet(3, spare=1)

@@ -135,16 +135,22 @@ def driver_failed(draft: Draft, operation: Operation) -> None:
 
 
 def host_failed(draft: Draft, host: str) -> None:
-    """Count a host that fails soon after its service against the gate. See F-5."""
+    """Count a host that fails soon after its service against the gate. See F-5.
+
+    Its service ends with its work; its VMs may still be returning.
+    """
     since_ms = draft.now_ms - FAILURE_AFTER_S * SECOND_MS
     for number in tuple(draft.maintenances):
         target = draft.target(number, host)
-        if target is None or target.state is not TargetState.DONE:
+        if target is None or target.reason or target.state is TargetState.FAILED:
             continue
-        assert target.ended_ms is not None, target
-        if target.ended_ms >= since_ms:
-            reason = "the host failed after its service"
-            _fail(draft, replace(target, state=TargetState.FAILED, reason=reason))
+        failed = replace(target, reason="the host failed after its service")
+        if target.state is TargetState.DONE:
+            assert target.ended_ms is not None, target
+            if target.ended_ms >= since_ms:
+                _fail(draft, replace(failed, state=TargetState.FAILED))
+        elif (under_way := draft.operation(target.operation)) and under_way.is_return:
+            _fail(draft, failed)
 
 
 def silent_groups(draft: Draft, number: int, since_ms: int) -> tuple[str, ...]:
