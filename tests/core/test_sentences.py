@@ -260,6 +260,7 @@ def test_nodes_that_did_not_show_it_are_named_with_their_vms() -> None:
     rig = small()
     rig.ask(Cause.HOST_UPDATE, "h0")
     rig.tell(NotShown((1, 99), ("n1", "n2"), ()))
+    rig.show()
     rig.tell(NotShown((1,), ("n1",), ("h0", "h1")))
     rig.tell(NotShown((1,), ("n1",), ("h2",)))
     others = "other VMs of its groups on host h2"

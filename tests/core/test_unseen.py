@@ -44,10 +44,11 @@ def test_work_whose_vms_cannot_be_shown_it_waits() -> None:
     assert "cannot see op-1" in alert.text
 
 
-def test_repeats_of_what_is_not_shown_are_recorded_once() -> None:
-    """A node that stays away does not fill history. Source: H-7."""
-    rig = unseen()
-    rig.tell(NotShown((1,), ("n0",), ("h0",)), NotShown((1,), ("n0",)))
+@pytest.mark.parametrize("cause", [Cause.HOST_REBOOT, Cause.HOST_UPDATE], ids=["waits", "goes on"])
+def test_repeats_of_what_is_not_shown_are_recorded_once(cause: Cause) -> None:
+    """A node that stays away does not fill history, also where notice is renewed. H-7."""
+    rig = unseen(cause)
+    rig.tell(Recover(), NotShown((1,), ("n0",), ("h0",)), NotShown((1,), ("n0",)))
     assert [each.action for each in rig.entries].count("operation.not-shown") == 1
 
 

@@ -53,7 +53,8 @@ def not_shown(draft: Draft, report: NotShown) -> tuple[int, ...]:
             continue
         vms = unseen_vms(draft, operation, report.hosts)
         waited = waits_until_shown(draft, operation, operation.unseen_vms)
-        if waited and vms in {(), operation.unseen_vms}:
+        known = operation.unseen_vms if operation.unnoticed else ()
+        if known and (vms == known or (waited and not vms)):
             continue
         names = (
             f"vm {_some(vms)}" if vms else f"other VMs of its groups on host {_some(report.hosts)}"
