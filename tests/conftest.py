@@ -10,9 +10,13 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from tests.postgres import PostgresServer
 
 SCRUBBED_PREFIXES = ("FOREWARN_", "PG")
 SCRUBBED_NAMES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
@@ -102,3 +106,22 @@ def _own_logs() -> Iterator[None]:
         logger.handlers[:] = handlers
         logger.setLevel(level)
         logger.propagate = propagate
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[PostgresServer]:
+    """The PostgreSQL server of this worker; its new databases have our schema."""
+    # The product is imported late: breakages are made before it is imported.
+    from forewarn.store import open_store
+    from tests.postgres import running_postgres
+
+    with running_postgres() as running:
+        running.fill_template(lambda address: open_store(address).close())
+        yield running
+
+
+@pytest.fixture
+def postgres_address(server: PostgresServer) -> Iterator[str]:
+    """The address of an empty store in PostgreSQL."""
+    with server.database() as address:
+        yield address

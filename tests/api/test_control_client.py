@@ -15,23 +15,14 @@ import psycopg
 import pytest
 
 from forewarn.settings import StoreSettings
-from forewarn.store import open_store
 from tests.api.live import FLEET, SETTINGS, Live, Reply
-from tests.postgres import PostgresServer, running_postgres
+from tests.postgres import PostgresServer
 from tests.store.proxy import running_proxy
 from tests.waiting import wait_until
 
 REBOOT = "/v1/vms/web-0/reboot"
 postgres = pytest.mark.postgres
 WAITING = "SELECT 1 FROM pg_locks WHERE NOT granted AND mode = 'RowExclusiveLock'"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    """A running PostgreSQL whose new databases have our schema."""
-    with running_postgres() as running:
-        running.fill_template(lambda address: open_store(address).close())
-        yield running
 
 
 @contextmanager

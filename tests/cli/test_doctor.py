@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from forewarn.store.sqlite_file import file_system_of
 from tests.api.live import FLEET, SETTINGS, Live
 from tests.cli.conftest import Run
 from tests.pgbouncer import PGBOUNCER, pooled
-from tests.postgres import PostgresServer, running_postgres
+from tests.postgres import PostgresServer
 from tests.waiting import wait_until
 
 UNREACHABLE = "http://127.0.0.1:9"
@@ -168,29 +168,14 @@ def test_settings_of_another_store_are_named(live: Live, tmp_path: Path) -> None
     assert named(file, live.url) == {"same store": "stores-differ"}
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    """A PostgreSQL of these tests alone: they change its settings."""
-    with running_postgres() as running:
-        yield running
-
-
-@pytest.fixture
-def database(server: PostgresServer) -> Iterator[str]:
-    """The address of a store in PostgreSQL."""
-    with server.database() as address:
-        open_store(address).close()
-        yield address
-
-
 @pytest.mark.postgres
 def test_lease_clock_and_settings_of_a_database_are_named(
-    server: PostgresServer, database: str, live: Live, tmp_path: Path
+    server: PostgresServer, postgres_address: str, live: Live, tmp_path: Path
 ) -> None:
     """No process is active; clocks differ by an hour; pages are not written whole."""
-    file = settings_file(tmp_path, database)
+    file = settings_file(tmp_path, postgres_address)
     assert named(file, live.url) == {"lease": "leader-absent"}
-    with psycopg.connect(database, autocommit=True) as connection:
+    with psycopg.connect(postgres_address, autocommit=True) as connection:
         connection.execute("UPDATE lease SET holder = 'x'")
     assert named(file, live.url) == {"lease": "leader-absent"}
     assert named(file, live.url, ahead_ms=3_600_000)["clock"] == "clock-skewed"
@@ -205,15 +190,15 @@ def test_lease_clock_and_settings_of_a_database_are_named(
 
 @pytest.mark.postgres
 def test_follower_that_is_away_or_behind_is_named(
-    database: str, live: Live, tmp_path: Path
+    postgres_address: str, live: Live, tmp_path: Path
 ) -> None:
     """Each follower is listed with its lag; one that stopped without a word is named. U-4."""
-    file = settings_file(tmp_path, database)
-    store = open_store(database)
+    file = settings_file(tmp_path, postgres_address)
+    store = open_store(postgres_address)
     store.note_process("x", "http://b", "0.1.0", kept_ms=10**9)
     assert "followers" not in named(file, live.url)
     for change in ("seen_ms = seen_ms - 60000", "generation = 0, seen_ms = seen_ms + 60000"):
-        with psycopg.connect(database, autocommit=True) as connection:
+        with psycopg.connect(postgres_address, autocommit=True) as connection:
             connection.execute(f"UPDATE process SET {change}".encode())
             connection.execute("UPDATE service SET generation = 5000")
         assert named(file, live.url)["followers"] == "follower-behind"
@@ -224,10 +209,15 @@ def test_follower_that_is_away_or_behind_is_named(
 @pytest.mark.skipif(PGBOUNCER is None, reason="there is no PgBouncer")
 @pytest.mark.parametrize(("mode", "code"), [("transaction", "store-pooled"), ("session", None)])
 def test_pooler_is_named(
-    mode: str, code: str | None, server: PostgresServer, database: str, live: Live, tmp_path: Path
+    mode: str,
+    code: str | None,
+    server: PostgresServer,
+    postgres_address: str,
+    live: Live,
+    tmp_path: Path,
 ) -> None:
     """A pooler in transaction mode is named; one in session mode may stay. Source: H-9."""
-    with pooled(server, database, mode) as address:
+    with pooled(server, postgres_address, mode) as address:
         file = settings_file(tmp_path, address)
         assert named(file, live.url).get("store") == code
 

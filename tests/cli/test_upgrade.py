@@ -15,7 +15,7 @@ from forewarn.store.processes import ControlProcess, SignsOfLife, processes
 from forewarn.values import replace
 from forewarn.version import version
 from tests.cli.conftest import Run
-from tests.postgres import running_postgres
+from tests.postgres import PostgresServer
 from tests.waiting import wait_until
 
 OLD = ControlProcess("http://a", "0.1.0", behind=0, age_s=1, active=True)
@@ -56,9 +56,9 @@ def test_file_is_upgraded_by_the_restart(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def address() -> Iterator[str]:
+def address(server: PostgresServer) -> Iterator[str]:
     """An empty database."""
-    with running_postgres() as server, server.database("template0") as found:
+    with server.database("template0") as found:
         yield found
 
 

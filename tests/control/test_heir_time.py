@@ -17,7 +17,6 @@ from forewarn.core.topology import Group, Host, Vm
 from forewarn.ids import Ids
 from forewarn.store import Store, open_store
 from forewarn.store.lease import Tenure
-from tests.postgres import running_postgres
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,13 +26,12 @@ FLEET = ChangeTopology((Host("h1"),), (Group("web"),), (Vm("web_0", "h1", "web")
 
 
 @pytest.fixture
-def stores() -> Iterator[tuple[Store, Store]]:
+def stores(postgres_address: str) -> Iterator[tuple[Store, Store]]:
     """The stores of the writer and of its heir, on one database."""
-    with running_postgres() as server, server.database() as address:
-        writer, heir = open_store(address), open_store(address)
-        yield writer, heir
-        writer.close()
-        heir.close()
+    writer, heir = open_store(postgres_address), open_store(postgres_address)
+    yield writer, heir
+    writer.close()
+    heir.close()
 
 
 def clock_of(machine: str, ahead_s: float) -> SystemClock:

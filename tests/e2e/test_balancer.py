@@ -7,15 +7,13 @@ import json
 import re
 import subprocess
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.agent.programs import free_port
-from tests.e2e.test_followers import READY_S_MAX, Plane
-from tests.postgres import running_postgres
+from tests.e2e.planes import READY_S_MAX, Plane, running_planes
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -58,29 +56,21 @@ def ask(port: int, method: str, path: str, key: str = "") -> tuple[int, str]:
         connection.close()
 
 
-def test_operators_notice_no_takeover_in_reads(tmp_path: Path) -> None:
+def test_operators_notice_no_takeover_in_reads(tmp_path: Path, postgres_address: str) -> None:
     """The active process is killed: each read is answered, and changes go on after the term."""
-    with running_postgres() as server, server.database() as address:
-        planes = [Plane(tmp_path, address, "plane0")]
-        wait_until(lambda: planes[0].says(200), limit_s=READY_S_MAX)
-        planes += [Plane(tmp_path, address, f"plane{number}") for number in (1, 2)]
-        try:
-            for each in planes:
-                wait_until(partial(each.says, 200, "/ready"), limit_s=READY_S_MAX)
-            with balanced(tmp_path, planes) as port:
-                wait_until(lambda: ask(port, "PUT", "/v1/hosts/h0")[0] == 200)
-                assert ask(port, "GET", "/v1/relay")[0] == 403
-                wait_until(lambda: '"h0"' in ask(port, "GET", "/v1/hosts")[1])
-                planes[0].end()
-                statuses = set()
+    with (
+        running_planes(tmp_path, postgres_address, 3) as planes,
+        balanced(tmp_path, planes) as port,
+    ):
+        wait_until(lambda: ask(port, "PUT", "/v1/hosts/h0")[0] == 200)
+        assert ask(port, "GET", "/v1/relay")[0] == 403
+        wait_until(lambda: '"h0"' in ask(port, "GET", "/v1/hosts")[1])
+        planes[0].end()
+        statuses = set()
 
-                def changed() -> bool:
-                    statuses.add(ask(port, "GET", "/v1/hosts")[0])
-                    return ask(port, "PUT", "/v1/hosts/h1")[0] == 200
+        def changed() -> bool:
+            statuses.add(ask(port, "GET", "/v1/hosts")[0])
+            return ask(port, "PUT", "/v1/hosts/h1")[0] == 200
 
-                wait_until(changed, limit_s=READY_S_MAX)
-                assert statuses == {200}
-        finally:
-            for each in planes:
-                if each.process.poll() is None:
-                    each.end()
+        wait_until(changed, limit_s=READY_S_MAX)
+        assert statuses == {200}

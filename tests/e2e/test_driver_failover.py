@@ -26,24 +26,15 @@ from forewarn.settings import (
 from forewarn.store import open_store
 from tests.drivers.tasks import ended, now_ms, task
 from tests.e2e.crashing import FLEET, TERM_MS, Client, Doom, Life
-from tests.postgres import running_postgres
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from multiprocessing.connection import Connection
     from pathlib import Path
 
     from forewarn.control.plane import ControlPlane
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
-
-
-@pytest.fixture
-def address() -> Iterator[str]:
-    """An empty database on a server of its own."""
-    with running_postgres() as server, server.database() as found:
-        yield found
 
 
 def serve(store: str, ready: Connection, begin: list[str]) -> None:
@@ -71,11 +62,13 @@ def serve(store: str, ready: Connection, begin: list[str]) -> None:
     asyncio.run(run())
 
 
-def test_task_that_ended_well_is_found_after_a_failover(address: str, tmp_path: Path) -> None:
+def test_task_that_ended_well_is_found_after_a_failover(
+    postgres_address: str, tmp_path: Path
+) -> None:
     """Its program ends while nobody leads; the heir completes it, and begins nothing twice."""
     gate, log = tmp_path / "gate", tmp_path / "log"
     begin = ["sh", "-c", f"echo begun >> {log}; until [ -e {gate} ]; do sleep 0.05; done"]
-    writer = Life(address, serve, begin)
+    writer = Life(postgres_address, serve, begin)
     assert writer.listening()
     operator = Client(writer.operator, Doom(1000))
     status, body = operator.ask("POST", "/v1/operations", {"cause": "host-lost", "targets": ["h1"]})
@@ -84,7 +77,7 @@ def test_task_that_ended_well_is_found_after_a_failover(address: str, tmp_path: 
     operator.close()
     writer.kill()
     gate.touch()
-    heir = Life(address, serve, begin)
+    heir = Life(postgres_address, serve, begin)
     assert heir.listening()
     operator = Client(heir.operator, Doom(1000))
 
@@ -99,13 +92,13 @@ def test_task_that_ended_well_is_found_after_a_failover(address: str, tmp_path: 
 
 
 def test_program_on_a_lost_machine_fails_and_never_ends_well(
-    address: str, monkeypatch: pytest.MonkeyPatch
+    postgres_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A beat that stands still says so to a process that cannot look for the runner itself."""
     monkeypatch.setattr(runner, "LOST_S", 1)
-    open_store(address).close()
-    records = TaskRecords(address, "mine")
-    driver = make_driver("mine", {"kind": "command", "begin": ["true"]}, address)
+    open_store(postgres_address).close()
+    records = TaskRecords(postgres_address, "mine")
+    driver = make_driver("mine", {"kind": "command", "begin": ["true"]}, postgres_address)
     records.begin(task().key)
     records.put(12, 1, {"runner": "elsewhere/1 17 4711", "beat": "1"})
     assert not driver.progress(task(), now_ms()).failed

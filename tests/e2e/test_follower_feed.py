@@ -16,8 +16,7 @@ from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.replication.messages import ApprovalRequest, DocumentChange, RequestAnswer
 from tests.access import seed_token
 from tests.agent.programs import free_port
-from tests.e2e.test_followers import READY_S_MAX, Plane
-from tests.postgres import running_postgres
+from tests.e2e.planes import READY_S_MAX, Plane
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -71,16 +70,15 @@ class Region:
 
 
 @pytest.fixture
-def region(tmp_path: Path) -> Iterator[Region]:
+def region(tmp_path: Path, postgres_address: str) -> Iterator[Region]:
     """An active process and a follower of it."""
-    with running_postgres() as server, server.database() as address:
-        region = Region(tmp_path, address)
-        region.start(200, "/ready")
-        yield region
-        for each in region.planes:
-            if each.process.poll() is None:
-                os.kill(each.process.pid, signal.SIGCONT)
-                each.end()
+    region = Region(tmp_path, postgres_address)
+    region.start(200, "/ready")
+    yield region
+    for each in region.planes:
+        if each.process.poll() is None:
+            os.kill(each.process.pid, signal.SIGCONT)
+            each.end()
 
 
 class Node:

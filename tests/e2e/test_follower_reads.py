@@ -13,31 +13,33 @@ import psycopg
 import pytest
 
 from forewarn.control.standby import STALE_MS_MAX
-from tests.e2e.test_followers import FLEET, READY_S_MAX, Plane
-from tests.postgres import running_postgres
+from tests.e2e.planes import FLEET, READY_S_MAX, Plane, running_planes
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.postgres import PostgresServer
+
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 
 STALE_S = STALE_MS_MAX / 1000
 
 
+@pytest.fixture(scope="module")
+def pair(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Plane]]:
+    """An active process and a follower of it, for tests that leave them as they were."""
+    folder = tmp_path_factory.mktemp("planes")
+    with server.database() as address, running_planes(folder, address) as planes:
+        yield planes
+
+
 @pytest.fixture
-def planes(tmp_path: Path) -> Iterator[list[Plane]]:
-    """An active process and a follower of it, whose sessions have a name of their own."""
-    with running_postgres() as server, server.database() as address:
-        found = [Plane(tmp_path, address, "one")]
-        wait_until(lambda: found[0].says(200), limit_s=READY_S_MAX)
-        found.append(Plane(tmp_path, f"{address}&application_name=follower", "two"))
-        wait_until(lambda: found[1].says(200, "/ready"), limit_s=READY_S_MAX)
-        yield found
-        for each in found:
-            if each.process.poll() is None:
-                each.end()
+def own_pair(tmp_path: Path, postgres_address: str) -> Iterator[list[Plane]]:
+    """The same for one test, which ends the active process."""
+    with running_planes(tmp_path, postgres_address) as planes:
+        yield planes
 
 
 def read(
@@ -66,9 +68,9 @@ def change(plane: Plane, host: str) -> str:
         connection.close()
 
 
-def test_follower_reads_without_the_active_process(planes: list[Plane]) -> None:
+def test_follower_reads_without_the_active_process(own_pair: list[Plane]) -> None:
     """Lists, `why`, history, page and export are its own, with commit and age."""
-    active, follower = planes
+    active, follower = own_pair
     assert active.ask("PUT", "/v1/topology", FLEET)[0] == 200
     status, answer = active.ask(
         "POST", "/v1/operations", {"cause": "host-reboot", "targets": ["h1"]}
@@ -92,24 +94,25 @@ def test_follower_reads_without_the_active_process(planes: list[Plane]) -> None:
         active.end()
 
 
-def test_client_reads_what_it_wrote(planes: list[Plane]) -> None:
+def test_client_reads_what_it_wrote(pair: list[Plane]) -> None:
     """Whichever process it asks, by the number of its change; the page's overview, too."""
-    active, follower = planes
+    active, follower = pair
+    before = json.loads(read(active, "/v1/overview")[2])["hosts"]
     read(follower, "/v1/overview")
     for number in range(20):
-        newest = change((active, follower)[number % 2], f"h{number}")
+        newest = change((active, follower)[number % 2], f"own{number}")
         status, _, text = read(follower, "/v1/hosts", {"Forewarn-Generation": newest})
         assert status == 200
-        assert f'"h{number}"' in text
+        assert f'"own{number}"' in text
         _, _, text = read(follower, "/v1/overview", {"Forewarn-Generation": newest})
-        assert json.loads(text)["hosts"] == number + 1
+        assert json.loads(text)["hosts"] == before + number + 1
     status, _, text = read(follower, "/v1/hosts", {"Forewarn-Generation": "999999"})
     assert (status, json.loads(text)["error"]["code"]) == (503, "state-behind")
 
 
-def test_follower_that_stood_still_answers_nothing_old(planes: list[Plane]) -> None:
+def test_follower_that_stood_still_answers_nothing_old(pair: list[Plane]) -> None:
     """After a pause longer than the bound its first answer is new, or a refusal. Invariant 20."""
-    active, follower = planes
+    active, follower = pair
     read(follower, "/v1/hosts")
     os.kill(follower.process.pid, signal.SIGSTOP)
     until_s = time.monotonic() + STALE_S + 0.5
@@ -122,10 +125,10 @@ def test_follower_that_stood_still_answers_nothing_old(planes: list[Plane]) -> N
 
 
 def test_process_that_stood_still_while_another_led_answers_nothing_old(
-    planes: list[Plane],
+    own_pair: list[Plane],
 ) -> None:
     """The first answer of the former active process is a refusal, or it has ended. H-3."""
-    active, follower = planes
+    active, follower = own_pair
     change(active, "early")
     os.kill(active.process.pid, signal.SIGSTOP)
     wait_until(lambda: follower.says(200), limit_s=STALE_S + 3)
@@ -138,9 +141,9 @@ def test_process_that_stood_still_while_another_led_answers_nothing_old(
     assert '"late"' in text if status == 200 else status == 503
 
 
-def test_follower_cut_from_the_store_refuses_reads(planes: list[Plane]) -> None:
+def test_follower_cut_from_the_store_refuses_reads(pair: list[Plane]) -> None:
     """Its database answers nothing more: 503 by name, also on its watch, until it is back."""
-    active, follower = planes
+    active, follower = pair
     wait_until(lambda: follower.ask("PUT", "/v1/hosts/h1", {"fault_domain": 0})[0] < 300)
     connection = http.client.HTTPConnection("127.0.0.1", follower.port, timeout=READY_S_MAX)
     connection.request("GET", "/v1/overview/watch")
@@ -165,9 +168,9 @@ def test_follower_cut_from_the_store_refuses_reads(planes: list[Plane]) -> None:
     connection.close()
 
 
-def test_follower_knows_tokens_at_once(planes: list[Plane]) -> None:
+def test_follower_knows_tokens_at_once(pair: list[Plane]) -> None:
     """A new token reads there, a revoked one does not, and an unknown one is in the audit. P-4."""
-    active, follower = planes
+    active, follower = pair
     form = {"principal": "kim", "role": "viewer", "expires": "+1h"}
     token = active.ask("POST", "/v1/access/tokens", form)[1]
     bearer = {"Authorization": f"Bearer {token['token']}"}

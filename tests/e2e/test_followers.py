@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import http.client
-import json
-import os
-import signal
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
-from tests.agent.programs import free_port
-from tests.postgres import running_postgres
+from tests.e2e.planes import FLEET, READY_S_MAX, SLACK_S, TERM_S, Plane, running_planes
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -24,85 +20,12 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 
-READY_S_MAX = 40
-TERM_S, SLACK_S = 5, 2
-POLL = "/metadata/scheduledevents?api-version=2020-07-01&vm=web_0"
-FLEET = {
-    "hosts": {"h1": {}, "h2": {"fault_domain": 1}},
-    "groups": {"web": {}},
-    "vms": {"web_0": {"host": "h1", "group": "web"}, "web_1": {"host": "h2", "group": "web"}},
-}
-
-
-class Plane:
-    """One `forewarn serve`."""
-
-    def __init__(self, folder: Path, address: str, name: str, more: str = "") -> None:
-        """Start it, with `more` settings."""
-        self.address = address
-        self.port, self.metadata_port = free_port(), free_port()
-        config = folder / f"{name}.toml"
-        config.write_text(
-            f'[store]\nurl = "{address}"\n[metadata]\nvm_by_query = true\n'
-            f'serve_outdated = false\n[listen]\nmetadata = ["127.0.0.1:{self.metadata_port}"]\n'
-            f'operator = "127.0.0.1:{self.port}"\n[operator]\nopen_on_loopback = true\n'
-            f'[drivers]\ndefault = "simulated"\n{more}'
-        )
-        self._serve = ("serve", "--config", str(config))
-        self.start()
-
-    def start(self, program: str = "forewarn.cli.main") -> None:
-        """Start it, or start it again on the same addresses, as the module of some version."""
-        words = [sys.executable, "-m", program, *self._serve]
-        self.process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
-
-    def ask(
-        self, method: str, path: str, body: object = None, key: str = ""
-    ) -> tuple[int, dict[str, Any]]:
-        """Send one request; return status and answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=READY_S_MAX)
-        headers = {"Content-Type": "application/json", **({"Idempotency-Key": key} if key else {})}
-        try:
-            connection.request(method, path, json.dumps(body) if body else None, headers)
-            answer = connection.getresponse()
-            return answer.status, json.loads(answer.read() or b"{}")
-        finally:
-            connection.close()
-
-    def poll(self) -> int:
-        """Return the status that a VM gets."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.metadata_port, timeout=5)
-        try:
-            connection.request("GET", POLL, headers={"Metadata": "true"})
-            return connection.getresponse().status
-        finally:
-            connection.close()
-
-    def says(self, status: int, path: str = "/leader") -> bool:
-        """Whether it answers with a status."""
-        try:
-            return self.ask("GET", path)[0] == status
-        except (OSError, http.client.HTTPException):
-            return False
-
-    def end(self, sign: signal.Signals = signal.SIGKILL) -> None:
-        """End it by a signal."""
-        os.kill(self.process.pid, sign)
-        self.process.wait()
-
 
 @pytest.fixture
-def planes(tmp_path: Path) -> Iterator[list[Plane]]:
+def planes(tmp_path: Path, postgres_address: str) -> Iterator[list[Plane]]:
     """An active process and a follower of it."""
-    with running_postgres() as server, server.database() as address:
-        found = [Plane(tmp_path, address, "one")]
-        wait_until(lambda: found[0].says(200), limit_s=READY_S_MAX)
-        found.append(Plane(tmp_path, address, "two"))
-        wait_until(lambda: found[1].says(503), limit_s=READY_S_MAX)
-        yield found
-        for each in found:
-            if each.process.poll() is None:
-                each.end()
+    with running_planes(tmp_path, postgres_address) as planes:
+        yield planes
 
 
 def test_follower_answers_for_the_active_process(planes: list[Plane]) -> None:

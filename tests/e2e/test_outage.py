@@ -29,7 +29,7 @@ from forewarn.settings import (
     Settings,
     StoreSettings,
 )
-from tests.postgres import running_postgres
+from tests.postgres import PostgresServer
 from tests.store.proxy import Proxy, running_proxy
 from tests.waiting import wait_until
 
@@ -48,10 +48,9 @@ FLEET = ChangeTopology(hosts=(Host("h"),), groups=(Group("g"),), vms=(Vm("v", "h
 
 
 @pytest.fixture
-def line(tmp_path: Path) -> Iterator[tuple[Proxy, str]]:
+def line(server: PostgresServer) -> Iterator[tuple[Proxy, str]]:
     """A line to an empty database that can be cut, and the address at its near end."""
     with (
-        running_postgres() as server,
         server.database() as address,
         tempfile.TemporaryDirectory() as folder,  # a Unix socket's path must be short
         running_proxy(Path(folder), server.folder) as proxy,

@@ -28,12 +28,10 @@ from forewarn.store import open_store
 from forewarn.store.lease import Tenure
 from tests.agent.programs import free_port
 from tests.e2e.crashing import VMS, Client, Doom, Life
-from tests.postgres import running_postgres
 from tests.telemetry.scraping import samples, scrape
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
@@ -43,21 +41,14 @@ REQUESTS_MAX = 1000
 TAKE_OVER_S_MAX = 40
 
 
-@pytest.fixture
-def address() -> Iterator[str]:
-    """An empty database on a server of its own."""
-    with running_postgres() as server, server.database() as found:
-        yield found
-
-
-def test_standby_takes_over_what_was_promised(address: str) -> None:
+def test_standby_takes_over_what_was_promised(postgres_address: str) -> None:
     """When the writer is killed the standby shows the same document and loses no approval.
 
     A token that was revoked there is unknown here. Source: L-7, A-6, P-4.
     """
-    writer = Life(address)
+    writer = Life(postgres_address)
     assert writer.listening()
-    standby = Life(address)
+    standby = Life(postgres_address)
     operator, vm = (Client(at, Doom(REQUESTS_MAX)) for at in (writer.operator, writer.metadata))
     vm.document("db_0")
     vm.document("web_0")
@@ -115,7 +106,7 @@ def state_of(metrics: str) -> set[str]:
     return {dict(labels)["state"] for (sample, labels), is_in in found if sample == name and is_in}
 
 
-def test_standby_is_ready_for_its_service_manager(address: str, tmp_path: Path) -> None:
+def test_standby_is_ready_for_its_service_manager(postgres_address: str, tmp_path: Path) -> None:
     """It says that it stands by, also to its health check and scrapes, and takes over when due.
 
     Source: L-7.
@@ -124,10 +115,10 @@ def test_standby_is_ready_for_its_service_manager(address: str, tmp_path: Path) 
     metrics = f"127.0.0.1:{free_port()}"
     settings = tmp_path / "forewarn.toml"
     settings.write_text(
-        f'[store]\nurl = "{address}"\n[listen]\nmetadata = ["127.0.0.1:0"]\n'
+        f'[store]\nurl = "{postgres_address}"\n[listen]\nmetadata = ["127.0.0.1:0"]\n'
         f'operator = "unix:{operator}"\nmetrics = "{metrics}"\n'
     )
-    store = open_store(address)
+    store = open_store(postgres_address)
     tenure = Tenure(store, 10**9)
     assert tenure.attempt(0)
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as manager:
@@ -156,11 +147,13 @@ def test_standby_is_ready_for_its_service_manager(address: str, tmp_path: Path) 
     assert process.returncode == 0
 
 
-def test_signal_while_starting_gives_the_lease_up(address: str, tmp_path: Path) -> None:
+def test_signal_while_starting_gives_the_lease_up(postgres_address: str, tmp_path: Path) -> None:
     """The next process need not wait for a term. Source: H-2."""
     settings = tmp_path / "forewarn.toml"
-    settings.write_text(f'[store]\nurl = "{address}"\n[listen]\nmetadata = ["127.0.0.1:0"]\n')
-    with closing(open_store(address)) as store, psycopg.connect(address) as lock:
+    settings.write_text(
+        f'[store]\nurl = "{postgres_address}"\n[listen]\nmetadata = ["127.0.0.1:0"]\n'
+    )
+    with closing(open_store(postgres_address)) as store, psycopg.connect(postgres_address) as lock:
         lock.execute("LOCK TABLE vm IN ACCESS EXCLUSIVE MODE")  # it cannot load
         with subprocess.Popen(
             [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(settings)]
@@ -172,7 +165,7 @@ def test_signal_while_starting_gives_the_lease_up(address: str, tmp_path: Path) 
 
 
 def test_writer_that_hangs_is_followed_by_another(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    postgres_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its deciding thread answers nothing: it is not ready, closes its feed, and loses the lease.
 
@@ -180,7 +173,7 @@ def test_writer_that_hangs_is_followed_by_another(
     """
     monkeypatch.setattr(liveness, "SILENT_MS_MAX", 300)
     settings = Settings(
-        store=StoreSettings(url=address),
+        store=StoreSettings(url=postgres_address),
         listen=ListenSettings(metadata=("127.0.0.1:0",), operator=f"unix:{tmp_path}/operator"),
     )
 
@@ -188,7 +181,7 @@ def test_writer_that_hangs_is_followed_by_another(
         daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
         daemon.term_ms = 600
         await daemon.start()
-        rival_store = await asyncio.to_thread(open_store, address)
+        rival_store = await asyncio.to_thread(open_store, postgres_address)
         rival = Tenure(rival_store, daemon.term_ms)
         for path in ("/v1/health", "/ready", "/leader", "/live"):
             assert (await asyncio.to_thread(asked, tmp_path / "operator", path))[0] == 200

@@ -16,8 +16,7 @@ import pytest
 from forewarn import exit_codes
 from forewarn.version import version
 from tests.e2e.next_version import STEP, VERSION
-from tests.e2e.test_followers import FLEET, READY_S_MAX, SLACK_S, TERM_S, Plane
-from tests.postgres import running_postgres
+from tests.e2e.planes import FLEET, READY_S_MAX, SLACK_S, TERM_S, Plane, running_planes
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -65,18 +64,10 @@ class Polls:
 
 
 @pytest.fixture
-def planes(tmp_path: Path) -> Iterator[list[Plane]]:
+def planes(tmp_path: Path, postgres_address: str) -> Iterator[list[Plane]]:
     """Three control planes of this version; the first is active."""
-    with running_postgres() as server, server.database() as address:
-        found: list[Plane] = []
-        for name in ("one", "two", "three"):
-            found.append(Plane(tmp_path, address, name))
-            leads = 503 if len(found) > 1 else 200
-            wait_until(lambda: found[-1].says(leads), limit_s=READY_S_MAX)  # noqa: B023 - used at once
-        yield found
-        for each in found:
-            if each.process.poll() is None:
-                each.end()
+    with running_planes(tmp_path, postgres_address, 3) as planes:
+        yield planes
 
 
 def forewarn(program: str, plane: Plane, *words: str) -> subprocess.CompletedProcess[str]:

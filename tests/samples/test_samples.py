@@ -18,7 +18,7 @@ from forewarn.store import open_store
 from forewarn.store.addresses import engine_of
 from forewarn.store.backup import restore, verify
 from forewarn.store.migrations import migrate
-from tests.postgres import running_postgres
+from tests.postgres import PostgresServer
 from tools.samples import Service, answers
 
 VERSIONS = sorted(each for each in Path(__file__).parent.iterdir() if (each / "api.json").exists())
@@ -56,9 +56,9 @@ def test_store_and_api_of_an_earlier_version_are_read(sample: Path, tmp_path: Pa
 
 @every_version
 @pytest.mark.postgres
-def test_postgres_store_of_an_earlier_version_is_read(sample: Path) -> None:
+def test_postgres_store_of_an_earlier_version_is_read(sample: Path, server: PostgresServer) -> None:
     """Upgraded on command, it has the fleet, the live work and the history of the same story."""
-    with running_postgres() as server, server.database("template0") as address:
+    with server.database("template0") as address:
         load = ["psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--dbname={address}"]
         subprocess.run([*load, f"--file={sample / 'store.dump'}"], check=True, capture_output=True)
         engine = engine_of(address)(must_exist=True)
@@ -75,7 +75,7 @@ def test_postgres_store_of_an_earlier_version_is_read(sample: Path) -> None:
 @every_version
 @pytest.mark.parametrize("engine", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def test_backup_of_an_earlier_version_is_restored(
-    engine: str, sample: Path, tmp_path: Path
+    engine: str, sample: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """It is verified, and brought up to date as it is restored. Source: U-1, H-8."""
     backup = tmp_path / "backup"
@@ -84,7 +84,7 @@ def test_backup_of_an_earlier_version_is_restored(
     with ExitStack() as stack:
         address = f"sqlite://{tmp_path}/restored.db"
         if engine == "postgres":
-            server = stack.enter_context(running_postgres())
+            server: PostgresServer = request.getfixturevalue("server")
             address = stack.enter_context(server.database("template0"))
         restore(backup, address, now_ms=SystemClock().now_ms())
         store = open_store(address, must_exist=True)

@@ -11,19 +11,11 @@ from pathlib import Path
 import pytest
 
 from forewarn.store import Store, open_store
-from tests.postgres import PostgresServer, running_postgres
+from tests.postgres import PostgresServer
 from tests.store.proxy import Proxy, running_proxy
 from tests.store.story import Story, begin
 
 Open = Callable[[], Store]
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[PostgresServer]:
-    """A running PostgreSQL whose new databases have our schema."""
-    with running_postgres() as running:
-        running.fill_template(lambda address: open_store(address).close())
-        yield running
 
 
 @pytest.fixture(
@@ -37,9 +29,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
         yield f"sqlite://{tmp_path}/store.db"
         return
-    running: PostgresServer = request.getfixturevalue("server")
-    with running.database() as found:
-        yield found
+    yield request.getfixturevalue("postgres_address")
 
 
 @pytest.fixture
@@ -69,13 +59,6 @@ def memory(opened: Callable[[str], Store]) -> Store:
     found = opened("sqlite::memory:")
     found.load()
     return found
-
-
-@pytest.fixture
-def postgres_address(server: PostgresServer) -> Iterator[str]:
-    """The address of an empty PostgreSQL store."""
-    with server.database() as found:
-        yield found
 
 
 @pytest.fixture

@@ -1,0 +1,103 @@
+"""Control planes in processes of their own, on one PostgreSQL."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tests.agent.programs import free_port
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+READY_S_MAX = 40
+TERM_S, SLACK_S = 5, 2
+POLL = "/metadata/scheduledevents?api-version=2020-07-01&vm=web_0"
+FLEET = {
+    "hosts": {"h1": {}, "h2": {"fault_domain": 1}},
+    "groups": {"web": {}},
+    "vms": {"web_0": {"host": "h1", "group": "web"}, "web_1": {"host": "h2", "group": "web"}},
+}
+
+
+class Plane:
+    """One `forewarn serve`."""
+
+    def __init__(self, folder: Path, address: str, name: str, more: str = "") -> None:
+        """Start it, with `more` settings."""
+        self.address = address
+        self.port, self.metadata_port = free_port(), free_port()
+        config = folder / f"{name}.toml"
+        config.write_text(
+            f'[store]\nurl = "{address}"\n[metadata]\nvm_by_query = true\n'
+            f'serve_outdated = false\n[listen]\nmetadata = ["127.0.0.1:{self.metadata_port}"]\n'
+            f'operator = "127.0.0.1:{self.port}"\n[operator]\nopen_on_loopback = true\n'
+            f'[drivers]\ndefault = "simulated"\n{more}'
+        )
+        self._serve = ("serve", "--config", str(config))
+        self.start()
+
+    def start(self, program: str = "forewarn.cli.main") -> None:
+        """Start it, or start it again on the same addresses, as the module of some version."""
+        words = [sys.executable, "-m", program, *self._serve]
+        self.process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+
+    def ask(
+        self, method: str, path: str, body: object = None, key: str = ""
+    ) -> tuple[int, dict[str, Any]]:
+        """Send one request; return status and answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=READY_S_MAX)
+        headers = {"Content-Type": "application/json", **({"Idempotency-Key": key} if key else {})}
+        try:
+            connection.request(method, path, json.dumps(body) if body else None, headers)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read() or b"{}")
+        finally:
+            connection.close()
+
+    def poll(self) -> int:
+        """Return the status that a VM gets."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.metadata_port, timeout=5)
+        try:
+            connection.request("GET", POLL, headers={"Metadata": "true"})
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    def says(self, status: int, path: str = "/leader") -> bool:
+        """Whether it answers with a status."""
+        try:
+            return self.ask("GET", path)[0] == status
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def end(self, sign: signal.Signals = signal.SIGKILL) -> None:
+        """End it by a signal."""
+        os.kill(self.process.pid, sign)
+        self.process.wait()
+
+
+@contextmanager
+def running_planes(folder: Path, address: str, count: int = 2) -> Iterator[list[Plane]]:
+    """Start an active process, then its followers, whose sessions are named `follower`."""
+    planes = [Plane(folder, address, "plane0")]
+    try:
+        wait_until(lambda: planes[0].says(200), limit_s=READY_S_MAX)
+        for number in range(1, count):
+            plane = Plane(folder, f"{address}&application_name=follower", f"plane{number}")
+            planes.append(plane)
+        for plane in planes[1:]:
+            wait_until(lambda: plane.says(200, "/ready"), limit_s=READY_S_MAX)  # noqa: B023 - used at once
+        yield planes
+    finally:
+        for plane in planes:
+            if plane.process.poll() is None:
+                plane.end()
