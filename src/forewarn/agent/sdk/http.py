@@ -9,6 +9,7 @@ import sys
 
 from forewarn.agent.value import Value
 from forewarn.errors import CallerError, PeerError
+from forewarn.host_port import host_and_port, joined_address
 from forewarn.protocol.versions import EVENTS_PATH
 
 TYPE_CHECKING = False  # `typing` needs too much memory
@@ -76,8 +77,7 @@ class Endpoint(Value):
     @property
     def authority(self) -> str:
         """The value of the Host header."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == PORT else f"{host}:{self.port}"
+        return joined_address(self.host, None if self.port == PORT else self.port)
 
 
 class HttpResponse(Value):
@@ -124,16 +124,19 @@ def target_of(endpoint: str) -> Endpoint:
         raise EndpointInvalid(endpoint=endpoint, reason=reason)
     if set(query) - QUERY_CHARACTERS:
         raise EndpointInvalid(endpoint=endpoint, reason="its query is not written as in a URL")
-    host, mark, port = authority.rpartition(":")
-    if not mark or port.endswith("]"):
-        host, port = authority, str(PORT)
-    if not host or not (port.isdecimal() and len(port) < 6) or not 0 < int(port) < 65536:
+    if ":" not in authority.rpartition("]")[2]:
+        authority += f":{PORT}"
+    try:
+        host, port = host_and_port(authority)
+    except ValueError:
+        host, port = "", 0
+    if not port:
         raise EndpointInvalid(
             endpoint=endpoint, reason="it needs an address, and a port from 1 to 65535 if any"
         )
     pairs = [pair for pair in query.split("&") if pair]
     kept = [pair for pair in pairs if pair.partition("=")[0].lower() not in OWN_PARAMETERS]
-    return Endpoint(host.strip("[]"), int(port), query="&".join(kept))
+    return Endpoint(host, port, query="&".join(kept))
 
 
 def request_bytes(
