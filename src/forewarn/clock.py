@@ -1,4 +1,4 @@
-"""The only reader of time: the service's clock, a scaled one and one driven by hand.
+"""The only reader of time: the service's clock, and a scaled one.
 
 Every time is an int of milliseconds since the epoch, UTC. The agent imports this module, so it
 imports nothing heavy.
@@ -295,34 +295,6 @@ class ScaledClock(Clock):
             self._speed = speed
             self._stopped = stopped
         self._changed()
-
-
-class VirtualClock(Clock):
-    """A clock driven by hand, for tests and the simulator; it moves only when moved."""
-
-    def __init__(self, now_ms: int = 0) -> None:
-        """Start the clock at `now_ms`."""
-        super().__init__()
-        self._now_ms = now_ms
-
-    def now_ms(self) -> int:
-        """Return the time the clock was last set to."""
-        return self._now_ms
-
-    def wait_s(self, until_ms: int) -> float:
-        """Return the virtual seconds until `until_ms`."""
-        return min(max((until_ms - self._now_ms) / 1000.0, 0.0), WAIT_TIMEOUT_S)
-
-    def set(self, now_ms: int) -> None:
-        """Advance to `now_ms`; going back raises an error and changes nothing."""
-        if now_ms < self._now_ms:
-            raise ClockWentBack(now_ms=self._now_ms, wanted_ms=now_ms)
-        self._now_ms = now_ms
-        self._changed()
-
-    def advance(self, by_ms: int) -> None:
-        """Advance by `by_ms` milliseconds; a negative number raises an error."""
-        self.set(self._now_ms + by_ms)
 
 
 def _checked_speed(speed: float) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.agent.log import LINE_BYTES_MAX, Log
-from forewarn.clock import VirtualClock
+from tests.clock import VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from forewarn.api.server import OperatorServer
-from forewarn.clock import VirtualClock
 from forewarn.core.access import AccessToken, AddToken, Role, digest_of, written_token
 from forewarn.ids import Ids
 from forewarn.service.daemon import Daemon
@@ -23,6 +22,7 @@ from forewarn.settings import (
     Settings,
     StoreSettings,
 )
+from tests.clock import VirtualClock
 
 Json: TypeAlias = Any
 """What a service answers; a test knows what it expects."""

@@ -12,11 +12,11 @@ from forewarn.api import fleet_watch
 from forewarn.api.control_client import AnswerOverdue
 from forewarn.api.fleet_watch import FleetWatch
 from forewarn.api.watch import OpenStreams
-from forewarn.clock import VirtualClock
 from forewarn.control.engine import ControlEngine
 from forewarn.control.inbox import Stopping
 from forewarn.control.plane import StateView
 from tests.api.live import FLEET, NOW_MS, Live
+from tests.clock import VirtualClock
 
 T = TypeVar("T")
 LIMIT_S = 20

@@ -16,12 +16,13 @@ import pytest
 from forewarn import exit_codes
 from forewarn.cli.api_client import ApiClient
 from forewarn.cli.doctor import Doctor
-from forewarn.clock import SystemClock, VirtualClock
+from forewarn.clock import SystemClock
 from forewarn.settings import FeedSettings, NamedTable, OutboxSettings
 from forewarn.store import open_store
 from forewarn.store.sqlite_file import file_system_of
 from tests.api.live import FLEET, SETTINGS, Live
 from tests.cli.conftest import Run
+from tests.clock import VirtualClock
 from tests.pgbouncer import PGBOUNCER, pooled
 from tests.postgres import PostgresServer
 from tests.waiting import wait_until

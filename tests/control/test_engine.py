@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.clock import VirtualClock
 from forewarn.control.driver_calls import DriverSetup, DriverUnknown
 from forewarn.control.driver_host import ABORT_TRIES
 from forewarn.control.engine import ControlEngine
@@ -23,6 +22,7 @@ from forewarn.core.stimulus import (
 from forewarn.core.topology import Host
 from forewarn.errors import OurError
 from forewarn.store.errors import StoreFull, StoreUnavailable, StoreUncertain
+from tests.clock import VirtualClock
 from tests.control.gated import gated, started_on
 from tests.control.rig import WAIT_S, Running, cut_once, refuses
 from tests.waiting import wait_until

@@ -7,7 +7,6 @@ import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING
 
-from forewarn.clock import VirtualClock
 from forewarn.core.impact import Cause
 from forewarn.core.stimulus import NoticeShown, RequestMaintenance
 from forewarn.ids import Ids
@@ -17,6 +16,7 @@ from forewarn.store import open_store
 from forewarn.store.sqlite import SqliteEngine
 from forewarn.values import replace
 from tests.api.live import SETTINGS
+from tests.clock import VirtualClock
 from tests.store.story import begin
 from tests.waiting import wait_until
 

@@ -9,12 +9,12 @@ import pytest
 
 from forewarn.cli.api_client import ApiClient, ApiRefused
 from forewarn.cli.topology_import import Importer
-from forewarn.clock import VirtualClock
 from forewarn.drivers.libvirt import connection
 from forewarn.drivers.libvirt.config import HostConfig, LibvirtConfig
 from forewarn.drivers.libvirt.connection import Connections, HypervisorFailed
 from forewarn.drivers.libvirt.discovery import LibvirtSource
 from tests.api.live import Live
+from tests.clock import VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,12 +9,12 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from forewarn.clock import VirtualClock
 from forewarn.ids import Ids
 from forewarn.metadata.server import MetadataServer, new_event_loop
 from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.replication.messages import Caller, DocumentChange, Publication, RequestAnswer
 from forewarn.settings import MetadataSettings
+from tests.clock import VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence

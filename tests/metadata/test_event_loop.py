@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.clock import VirtualClock
 from forewarn.ids import Ids
 from forewarn.metadata.server import MetadataServer, new_event_loop
+from tests.clock import VirtualClock
 from tests.metadata.live import (
     EVENTS,
     FREEZE,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.clock import VirtualClock
 from forewarn.metadata import service
 from forewarn.metadata.fault import InjectedFault
 from forewarn.metadata.http.response import Response
@@ -16,6 +15,7 @@ from forewarn.metadata.http.reuseport import processes_of
 from forewarn.metadata.server import MetadataServer
 from forewarn.protocol.documents import Document
 from forewarn.replication.messages import Caller, DocumentChange, Publication
+from tests.clock import VirtualClock
 from tests.metadata.live import (
     EVENTS,
     FREEZE,

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.clock import VirtualClock
 from forewarn.metadata.http import addresses
 from forewarn.metadata.http.addresses import AddressInvalid, AddressUnavailable
 from forewarn.metadata.http.reuseport import processes_of
@@ -21,6 +20,7 @@ from forewarn.metadata.rate_limit import RateLimit
 from forewarn.metadata.server import MetadataServer
 from forewarn.replication.messages import Caller, DocumentChange
 from forewarn.settings import MetadataSettings
+from tests.clock import VirtualClock
 from tests.metadata.live import (
     WAIT_S,
     Control,

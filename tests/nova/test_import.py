@@ -9,10 +9,10 @@ import pytest
 from forewarn.cli.api_client import ApiClient
 from forewarn.cli.main import main
 from forewarn.cli.topology_import import Importer
-from forewarn.clock import VirtualClock
 from forewarn.drivers.nova.config import NovaConfig
 from forewarn.drivers.nova.discovery import NovaSource
 from tests.api.live import Live
+from tests.clock import VirtualClock
 from tests.nova.keystone import PROJECT
 from tests.nova.tasks import UNWARNED
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from forewarn.clock import VirtualClock
 from forewarn.control.history_keeper import HistoryKeeper
 from forewarn.core.history import CHECKPOINT
 from forewarn.core.state import Image
@@ -22,6 +21,7 @@ from forewarn.store.images import images_text
 from forewarn.store.migrations import migrate
 from forewarn.store.retention import ExportFailed
 from forewarn.store.sqlite import SqliteEngine
+from tests.clock import VirtualClock
 from tests.store.story import Story, begin, live_records, replayed
 from tests.waiting import wait_until
 
