@@ -142,7 +142,7 @@ def after(*stimuli: object, first: Callable[[Rig], None] = running) -> Callable[
         (
             after(PutOff(60_001), first=asked),
             "operation.put-off",
-            "op-1 is put off by 61 s: the service's clock is put ahead",
+            "op-1 is put off by 61 s: the service's clock is set forward",
         ),
         (asked, "group.enabled", "Scheduled Events is enabled for web"),
         (asked, "document.updated", "document web is at 1"),

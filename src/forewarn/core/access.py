@@ -1,6 +1,6 @@
 """Roles and their permissions, principals and their role bindings, and bearer tokens.
 
-`api/permissions.py` lists the permission of each route. The API recognises its callers. Source:
+`api/permissions.py` lists the permission of each route. The API authenticates the callers. Source:
 P-1, P-2, P-4.
 """
 
@@ -24,9 +24,9 @@ PRINCIPAL_LENGTH_MAX = 256
 class Permission(Word):
     """A right that a route requires."""
 
-    #: Every caller, recognised or not.
+    #: For every caller, authenticated or not.
     PUBLIC = "public"
-    #: Every recognised caller, about itself.
+    #: For every authenticated caller, to read its own access.
     SIGNED_IN = "signed-in"
     READ = "read"
     #: Read objects without an owner: maintenances, policy, drivers, destinations.
@@ -59,8 +59,8 @@ class Role(Word):
 _READS = frozenset({Permission.READ})
 _OWNS = _READS | {Permission.APPROVE, Permission.REQUEST, Permission.SET_APPROVAL}
 _OPERATES = _OWNS | {Permission.READ_FLEET, Permission.OPERATE}
-#: Permissions of each role within one owner's scope, and in the whole fleet. A role that is in only
-#: one of these tables cannot have the other scope.
+#: Permissions of each role within one owner's scope, and in the whole fleet. A role that a table
+#: lacks cannot be granted in the table's scope.
 WITHIN_OWNER: dict[Role, frozenset[Permission]] = {Role.VIEWER: _READS, Role.OWNER: _OWNS}
 IN_FLEET: dict[Role, frozenset[Permission]] = {
     Role.VIEWER: _READS | {Permission.READ_FLEET},
@@ -70,7 +70,7 @@ IN_FLEET: dict[Role, frozenset[Permission]] = {
 }
 
 
-# The same tables by the text of a role; every permission check reads them.
+# Both tables again, by a role's text, for permission checks.
 _WITHIN_OWNER = {role.value: permitted for role, permitted in WITHIN_OWNER.items()}
 _IN_FLEET = {role.value: permitted for role, permitted in IN_FLEET.items()}
 
@@ -120,7 +120,7 @@ class AccessToken:
     """A bearer token `fw_ID_SECRET`, stored without its secret. Source: P-4."""
 
     id: str
-    #: The principal who holds the token; history names it.
+    #: The principal who holds the token, as named in history.
     principal: str
     role: Role
     #: Scope of the token; empty: the whole fleet.
@@ -147,12 +147,12 @@ TOKEN_PREFIX = "fw"  # noqa: S105 - no secret
 
 
 def written_token(token_id: str, secret: str) -> str:
-    """Return a token in the form that its holder sends."""
+    """Return the text of a token, `fw_ID_SECRET`."""
     return f"{TOKEN_PREFIX}_{token_id}_{secret}"
 
 
 def digest_of(secret: str) -> str:
-    """Return the digest under which a secret is stored."""
+    """Return the digest of a secret, for storage."""
     return sha256(secret.encode()).hexdigest()
 
 
@@ -182,7 +182,7 @@ def actor_for_owner(actor: str, vms: Container[str]) -> str:
     return SOMEBODY if kind in {"vm", "operator", "azure"} else kind
 
 
-#: A caller who was not recognised.
+#: An unauthenticated caller.
 NOBODY = Principal("")
 #: The built-in user of an emulator, and of the Unix socket when the service's own user calls.
 BUILT_IN = ((Role.ADMIN.value, ""),)
@@ -227,7 +227,7 @@ AccessStimulus: TypeAlias = Grant | Revoke | AddToken | RevokeToken
 class Confirmation:
     """A call that waits for a second principal."""
 
-    #: 0 until the call is stored.
+    #: Number of the call; 0 until the call is stored.
     number: int
     #: The caller, and the name under which history records the caller.
     principal: str
@@ -246,7 +246,7 @@ class Confirmation:
         return f"c-{self.number}"
 
     def is_same_as(self, other: Confirmation) -> bool:
-        """Whether another call is the same request of the same principal."""
+        """Whether another call has the same principal and request."""
         mine, theirs = (
             (each.principal, each.request, each.body, each.media) for each in (self, other)
         )

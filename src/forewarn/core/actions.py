@@ -5,29 +5,28 @@ from __future__ import annotations
 ACTIONS: dict[str, str] = {
     "operation.planned": "An operation was requested.",
     "operation.announced": "An operation is announced to the groups it disturbs.",
-    "operation.shown": "An operation's notice is published; the notice period counts from here.",
-    "operation.not-shown": "Some VMs were not shown an operation in time; policy decides whether "
-    "it waits.",
+    "operation.shown": "An operation's notice is published, and its notice period starts.",
+    "operation.not-shown": "Some VMs could not see an operation in time; by policy the operation "
+    "may wait.",
     "operation.renewed": "An operation's notice was published too late, so its full notice "
     "starts again.",
     "operation.put-off": "An operation's NotBefore moves later because the service's clock was "
     "set forward.",
-    "operation.blocked": "An operation's NotBefore is reached, but other work or its notice "
-    "delays it.",
+    "operation.blocked": "Other work or a late notice delays an operation beyond its NotBefore.",
     "operation.unannounced": "A failure hits VMs without notice.",
     "operation.joined": "VMs arrived on an operation's host; the operation disturbs them, too.",
-    "operation.started": "An operation is running and disturbs its VMs from here.",
+    "operation.started": "An operation starts and disturbs its VMs.",
     "operation.begun": "An operation's driver has begun the work.",
     "operation.progressed": "An operation's driver has reported progress.",
     "operation.stuck": "An operation's driver has failed; an operator must decide.",
     "operation.overdue": "An operation runs longer than it should.",
-    "operation.unknown": "A backup was restored; the driver is asked for the result of an "
-    "operation.",
+    "operation.unknown": "After a restore from a backup, a driver is asked for the result of "
+    "its operation.",
     "operation.retried": "An operation begins again as another attempt.",
     "operation.succeeded": "An operation is done.",
     "operation.failed": "An operation was ended as failed.",
     "operation.cancelled": "An operation was cancelled before it started.",
-    "operation.aborted": "A driver was notified that its operation ended without it.",
+    "operation.aborted": "A driver was notified of its operation's end.",
     "operation.abort-failed": "A driver could not be notified of an operation's end, and is not "
     "called again.",
     "maintenance.created": "A maintenance of many hosts was created as a draft.",
@@ -40,12 +39,12 @@ ACTIONS: dict[str, str] = {
     "maintenance.wave-announced": "Every host of a wave that may be announced is announced.",
     "maintenance.wave-blocked": "No host of a wave may be announced now.",
     "maintenance.wave-over": "Every host of a wave has been worked on.",
-    "maintenance.pause-changed": "A maintenance's pause follows the new policy.",
+    "maintenance.pause-changed": "The pause of a maintenance changes with a new policy.",
     "maintenance.gate-passed": "The check after a wave passed.",
     "maintenance.host-refilling": "The work on a host is done; its VMs return.",
     "maintenance.host-done": "The work on a host is done.",
     "maintenance.host-failed": "A host counts as a failure of its maintenance.",
-    "maintenance.host-withdrawn": "The work on a host was withdrawn; the host is still to be done.",
+    "maintenance.host-withdrawn": "The work on a host was withdrawn and must be planned again.",
     "maintenance.retried": "Failed hosts are tried again.",
     "maintenance.postponed": "A host's start was postponed at the request of its owner or an "
     "operator.",
@@ -65,15 +64,15 @@ ACTIONS: dict[str, str] = {
     "confirmation.expired": "A call expired without confirmation; it is not executed.",
     "token.created": "A token was created.",
     "token.revoked": "A token was revoked.",
-    "event.counted": "A VM of a strict group has approved an event; other VMs have not yet.",
+    "event.counted": "A VM of a strict group has approved an event; other VMs must approve, too.",
     "event.approved": "An event is approved for its group.",
     "document.updated": "A document changed; its incarnation grew.",
     "document.opened": "A new document was opened for a VM or for a group.",
     "document.dropped": "A document was closed because no VM reads it.",
     "group.enabled": "Scheduled Events is enabled for a group.",
     "group.disabled": "Scheduled Events is disabled for a group that did not poll for a day.",
-    "group.restored": "A backup was restored; a group's documents continue above every "
-    "incarnation read before.",
+    "group.restored": "After a restore from a backup, a group's incarnations exceed all "
+    "earlier ones.",
     "group.added": "A group was added to the fleet.",
     "group.changed": "A group's options changed.",
     "group.removed": "A group was removed from the fleet.",

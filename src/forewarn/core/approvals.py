@@ -1,8 +1,8 @@
 """Who may approve an event, when an event counts as approved, and which work waits for approval.
 
-Coupled deletions also wait for each other's approvals; that rule is here, too. `lifecycle.py`
-decides which document shows an event, `transitions.py` which events a group's policy approves
-automatically, and `step.py` when work may start. Source: A-1 to A-10, L-2, B-3.
+Deletions of one request (coupled deletions) also wait for each other's approvals. `lifecycle.py`
+assigns events to documents, `transitions.py` approves events automatically by a group's policy, and
+`step.py` starts work. Source: A-1 to A-10, L-2, B-3.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def approve(draft: Draft, approval: stimuli.Approve) -> tuple[int, ...]:
 
 
 def _is_known_by(vm: Vm, identity: CallerIdentity) -> bool:
-    """Whether the VM's record still has the identity that its approval came from.
+    """Whether the VM's record still has the address or id that sent the approval.
 
     Source: S-4, S-6.
     """
@@ -97,7 +97,7 @@ def approve_event(draft: Draft, event: Event, *, by: tuple[str, ...], reason: st
 
 
 def _approve_strictly(draft: Draft, event: Event, vm: str) -> Event:
-    """Note one VM's approval; in a strict group the last VM's approves the event. Source: A-7."""
+    """Record one VM's approval; a strict group's last approval approves the event. Source: A-7."""
     if vm not in event.resources or vm in event.approved_by:
         return event
     if set(unapproving(draft, event)) <= {vm}:
@@ -133,7 +133,7 @@ def events_to_approve(draft: Draft, operation: Operation) -> list[Event]:
 
 
 def is_unasked(draft: Draft, operation: Operation) -> bool:
-    """Whether no group of an operation listens and no operator has approved it."""
+    """Whether all groups of an operation are disabled and no operator has approved."""
     events = draft.events_of(operation)
     approved = events and all(event.state is EventState.APPROVED for event in events)
     return not approved and not any(draft.enabled(event.group) for event in events)
@@ -146,7 +146,7 @@ def unapproving(draft: Draft, event: Event) -> tuple[str, ...]:
 
 
 def is_coupled(draft: Draft, operation: Operation) -> bool:
-    """Whether an approved deletion waits for an unapproved one of its request. Source: A-8."""
+    """Whether an approved deletion waits for an unapproved deletion of its request. Source: A-8."""
     if operation.impact is not Impact.TERMINATE:
         return False
     return not _all_decided(draft, ("deletion", deletion_key(operation)))

@@ -1,7 +1,7 @@
 """Two-person confirmation: calls that wait until a second principal confirms them. Source: P-8.
 
-A call that needs confirmation is stored as received. The second principal's step removes the call
-and executes it, in one transaction, so it is executed at most once, even over a restart.
+A call that needs confirmation is stored as received. The confirmation removes and executes the call
+in one transaction. So each call is executed at most once, even across a restart.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class UnknownConfirmation(CallerError):
 
     code = "unknown-confirmation"
     status = 404
-    message = "No call {id} waits for confirmation: it was confirmed or dropped, or never was."
+    message = "No call {id} waits for confirmation: it was confirmed, dropped or never made."
     advice = "See `forewarn confirmation list` and `forewarn history`."
 
 
@@ -67,7 +67,7 @@ def needs_confirmation(state: State, policy: MaintenancePolicy, stimulus: Stimul
 
 
 def act_of(stimulus: Stimulus) -> ConfirmedAct | None:
-    """Return the act under which a policy lists a stimulus; None: it never needs confirmation."""
+    """Return a policy's name for a stimulus; None: never needs confirmation."""
     match stimulus:
         case Acknowledge():
             return ConfirmedAct.ANSWER
@@ -89,7 +89,7 @@ def ask(draft: Draft, stimulus: AskConfirmation) -> None:
     """Store a call until it is confirmed or expires; a repeated call is stored once.
 
     Raises:
-        ConfirmationsFull: too many wait.
+        ConfirmationsFull: too many calls wait.
     """
     expire(draft)
     waiting = draft.state.confirmations
@@ -105,7 +105,7 @@ def ask(draft: Draft, stimulus: AskConfirmation) -> None:
 
 
 def confirm(draft: Draft, stimulus: Confirmed) -> None:
-    """Remove a confirmed call; its own effect follows in the same step.
+    """Remove a confirmed call; the same step then executes the call.
 
     Raises:
         UnknownConfirmation, OwnConfirmation: this principal cannot confirm the call.

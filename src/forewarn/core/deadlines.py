@@ -1,4 +1,4 @@
-"""Deadlines by key: when the next one is, and which keys are due."""
+"""Stores deadlines by key; returns the next deadline and the due keys."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ SLACK = 64
 
 
 class Deadlines(Generic[K]):
-    """Deadlines by key. A query costs the deadlines that are due, a change O(log n).
+    """Deadlines by key. A query costs O(due deadlines), and a change O(log n).
 
-    The heap is repaired on reading. A deadline that moves later, as a group's does with every poll,
-    costs nothing until its old time is reached.
+    Queries clean up the heap. A poll postpones its group's deadline, which costs nothing until the
+    old time is reached.
     """
 
     def __init__(self) -> None:
         """Start without deadlines."""
         self._at: dict[K, int] = {}
-        #: At least one entry for each key that is not due, at its deadline or earlier.
+        #: At least one heap entry per key that is not due, at or before its deadline.
         self._heap: list[tuple[int, K]] = []
         #: Keys that are due and not handled yet.
         self._due: dict[K, None] = {}
-        #: Keys that were due and handled, and still have their deadline.
+        #: Keys with a deadline that has passed and was handled.
         self._passed: set[K] = set()
         self._passed_ms = 0
 
@@ -50,7 +50,7 @@ class Deadlines(Generic[K]):
             self._shrink()
 
     def noted(self, key: K) -> tuple[int | None, bool]:
-        """Return a key's deadline (None: it has none), and whether that has passed."""
+        """Return a key's deadline or None, and whether the deadline has passed."""
         return self._at.get(key), key in self._passed
 
     def restore(self, key: K, at_ms: int | None, passed: bool) -> None:  # noqa: FBT001
@@ -65,7 +65,7 @@ class Deadlines(Generic[K]):
     def next_ms(self, after_ms: int) -> int | None:
         """Return the earliest deadline after a time, ms since the epoch UTC; None if there is none.
 
-        Deadlines that `passed` are left out until the clock goes back before them.
+        Deadlines handled by `passed` count again if the clock goes back before them.
         """
         self._surface(after_ms)
         if not self._due:
@@ -76,16 +76,16 @@ class Deadlines(Generic[K]):
         return min(later, default=None)
 
     def due(self, now_ms: int) -> list[K]:
-        """Return the keys that are due and have not `passed`, sorted."""
+        """Return the due keys not yet handled by `passed`, sorted."""
         self._surface(now_ms)
         return sorted(key for key in self._due if self._at[key] <= now_ms)
 
     def passed(self, now_ms: int) -> None:
-        """Note that every deadline up to a time was handled."""
+        """Mark every deadline up to a time as handled."""
         for key in self.due(now_ms):
             del self._due[key]
             self._passed.add(key)
-        if now_ms < self._passed_ms:  # the clock was put back: what lies ahead is due once more
+        if now_ms < self._passed_ms:  # the clock was set back: later deadlines become due again
             for key in [key for key in self._passed if self._at[key] > now_ms]:
                 self._passed.discard(key)
                 heappush(self._heap, (self._at[key], key))

@@ -1,6 +1,6 @@
-"""Which hosts VMs left recently, to judge approvals that a metadata node accepted before.
+"""Records the hosts that VMs left recently, to check approvals from the old hosts' nodes.
 
-The topology alone records where VMs are now. Source: M-3, M-5.
+The topology records the current hosts of VMs. Source: M-3, M-5.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
     from forewarn.core.topology import Vm
 
 DEPARTURES_MAX = 100
-"""Maximum departures stored per group, the latest ones; each poll mark of the group writes them."""
+"""Maximum departures stored per group, the latest ones; each recorded poll of the group writes all
+of them."""
 
 HAND_OVER_S_MAX = 3600
-"""Seconds after a VM has left a host in which that host's node may show it something new.
+"""Seconds after a VM has left a host in which the old host's node may show the VM new events.
 
-The old node serves the VM until the new node does, which may be cut off.
+The old node serves the VM until the new host's node takes over, even if that node is cut off.
 """
 
 
 def note(draft: Draft, left: Iterable[tuple[Vm, str]]) -> None:
-    """Record which hosts VMs have just left, if an event may still depend on it.
+    """Record the hosts that VMs have just left, if a live event may depend on them.
 
     Costs the departures and live events of each enabled group.
     """
@@ -79,5 +80,5 @@ def was_shown(draft: Draft, event: Event, *, vm: Vm, hosts: Collection[str]) -> 
 
 
 def _since_ms(operation: Operation) -> int:
-    """Return from when on a departure matters to an operation; a fault has no notice: 0."""
+    """Return the earliest departure that matters to an operation; 0 for faults (no notice)."""
     return (operation.notice.announced_ms or 0) - HAND_OVER_S_MAX * SECOND_MS

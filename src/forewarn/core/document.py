@@ -1,6 +1,6 @@
-"""What each document shows the VMs of a group, and when its incarnation grows.
+"""Defines the events in the documents of a group, and when an incarnation grows.
 
-Reads operations and events, never changes them. `protocol/documents.py` encodes documents.
+This module only reads operations and events. `protocol/documents.py` encodes documents.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class View:
 
     @property
     def vm(self) -> str:
-        """The only VM that reads it; empty if the whole group does."""
+        """The only VM that reads the document; empty: the whole group reads it."""
         return self.key[len(self.group) + 1 :]
 
 
@@ -80,7 +80,7 @@ def visible(view: View, live: Iterable[tuple[Operation, Event]]) -> tuple[Schedu
 
 
 def refreshed(view: View, events: tuple[ScheduledEvent, ...]) -> View:
-    """Return the view showing `events`; the incarnation grows if they differ. Source: D-1."""
+    """Return the view with these events; the incarnation grows if they differ. Source: D-1."""
     if events == view.document.events:
         return view
     incarnation = view.document.incarnation + 1
@@ -92,7 +92,7 @@ RESTORED_FROM = 10**9
 """The first operation number after the last restore from a backup."""
 
 NUMBERS_PER_INCARNATION = 1000
-"""Operation numbers per incarnation when a restore raises both."""
+"""A restore raises operation numbers by this multiple of the incarnations' raise."""
 
 
 def fresh(key: str, group: str, last_number: int = 0) -> View:
@@ -106,9 +106,9 @@ def fresh(key: str, group: str, last_number: int = 0) -> View:
 
 
 def ahead_of(view: View, dropped: list[View]) -> View:
-    """Return the shared document, ahead of the VMs' own documents that it replaces. Source: D-1.
+    """Return the shared document with a higher incarnation than VMs' documents. Source: D-1.
 
-    Its incarnation changes only if one of those has reached it and shows other events.
+    The incarnation changes only if a VM's document has reached it with other events.
     """
     document = view.document
     others = [

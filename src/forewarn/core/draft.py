@@ -1,7 +1,7 @@
 """One step in progress: its writes, their history entries, and its agenda.
 
-Every write changes the state in place and is noted in `changes`, which the host process stores.
-`step.py` and `operation_requests.py` decide which change is right.
+Each write changes the state in place and is recorded in `changes` for the store.
+`step.py` and `operation_requests.py` decide on the changes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class StepRule(IntEnum):
 
     #: A maintenance stops, is done, or ends its wave.
     CONCLUDE = 1
-    #: Announced work that need not keep clear of other work is withdrawn, starts or waits.
+    #: Announced work that no other work can block is withdrawn, starts or waits.
     START_UNBOUND = 2
     #: Announced routine work and work on a VM is withdrawn, starts or waits.
     START = 3
@@ -104,7 +104,7 @@ class Draft:
         self.default_driver = terms.default_driver
         self.driver_waits = terms.driver_waits
         self.changes = Changes(last_number=state.last_number)
-        #: Each returns a live operation, event, enrolment or view; None if it does not exist.
+        #: Each function returns a live record; None if the record does not exist.
         self.operation = state.operations.get
         self.event = state.events.get
         self.enrolment = state.enrolments.get
@@ -113,9 +113,9 @@ class Draft:
         self.maintenances = state.maintenances
         self.plans = state.plans
         self.progress = state.progress.of
-        #: Keys that this step must still look at.
+        #: Keys that this step must still process.
         self.agenda = Agenda()
-        self.uncoupled: set[Place] = set()  # coupled deletions, woken since all are decided: A-8
+        self.uncoupled: set[Place] = set()  # coupled deletions, all decided: A-8
         #: Operations to begin once their documents are published, and operations to abort.
         self.begin: list[int] = []
         self.abort: list[int] = []
@@ -134,7 +134,7 @@ class Draft:
 
     @property
     def policy_applied_ms(self) -> int:
-        """Return when they were applied, ms since the epoch UTC; 0: never."""
+        """Return when the policy was applied, ms since the epoch UTC; 0: never."""
         applied = self.state.applied_policy
         return applied.applied_ms if applied else 0
 
@@ -143,7 +143,7 @@ class Draft:
         return list(self.operations_at(*places))
 
     def operations_at(self, *places: Place) -> Iterator[Operation]:
-        """Yield what `operations` returns, for callers that need only the first."""
+        """Yield the result of `operations` one by one, for callers that need only the first."""
         numbers: set[int] = set()
         for place in places:
             numbers.update(self.state.places.of(place))
@@ -160,7 +160,7 @@ class Draft:
         return [(self.state.operations[event.operation], event) for event in events]
 
     def enabled(self, group: str) -> bool:
-        """Whether a group is enabled; others neither delay work nor are asked. Source: B-3."""
+        """Whether a group is enabled; disabled groups never delay work. Source: B-3."""
         return group in self.state.enrolments
 
     def views_in(self, group: str) -> list[View]:
@@ -299,7 +299,7 @@ class Draft:
         about: Record,
         place: tuple[str, str] = ("", ""),
     ) -> None:
-        """Write an entry; `place` names a VM and a host that its record does not."""
+        """Write an entry; `place` adds a VM and a host that the record lacks."""
         operation, event, group, vm, host = subject_of(about)
         assert not (vm and place[0]), about
         assert not (host and place[1]), about

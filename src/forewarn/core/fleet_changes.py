@@ -1,7 +1,7 @@
-"""Changes of the fleet's layout during live work: which are allowed, and how documents follow.
+"""Checks and makes changes of the fleet's layout during live work, and updates documents.
 
-Source: S-1 to S-6, B-1 to B-4. Announced and running work keeps its machines in place: a VM never
-moves into or out of a disturbance without notice. Every function costs the changed records and
+Source: S-1 to S-6, B-1 to B-4. Machines with announced or running work cannot be moved, so no VM
+enters or leaves a disturbance without notice. Every function costs the changed records and
 their old and new groups and hosts.
 """
 
@@ -118,7 +118,7 @@ def _check_vm_busy(draft: Draft, before: Vm | None, after: Vm | None) -> None:
     for operation in draft.operations(("vm", changed.name)):
         if operation.state in _FIXED or operation.of_vm:
             raise FleetBusy(kind="vm", name=changed.name, operation=operation.id)
-    assert after is not None, "what has no work is not looked at for being removed"
+    assert after is not None, "only hosts with work are checked for removal"
     if before is not None and before.host == after.host:
         return
     for operation in draft.operations(("host", after.host)):
@@ -140,7 +140,7 @@ def _place(host: Host) -> tuple[str, int, int]:
 
 
 def lay_out(draft: Draft, change: FleetChange) -> None:
-    """Change the layout and write each record and the documents that follow."""
+    """Change the layout; write the changed records and documents."""
     before = draft.topology
     tables, kinds = _tables(before), _kinds(change)
     old = {
@@ -197,7 +197,7 @@ def _views_of(topology: Topology, group: str) -> set[str]:
 
 
 def _refresh_views(draft: Draft, before: Mapping[str, set[str]]) -> None:
-    """Open and close documents of VMs that came, left or changed documents. Source: S-3, D-1."""
+    """Open and close documents after VMs were added, removed or moved. Source: S-3, D-1."""
     after = draft.topology
     for name, old in sorted(before.items()):
         new = _views_of(after, name)
@@ -208,10 +208,11 @@ def _refresh_views(draft: Draft, before: Mapping[str, set[str]]) -> None:
         if shared is None:
             continue
         # A VM that switches documents must never see one incarnation with two contents. So its own
-        # document continues from the shared one, and the shared one from those that were dropped.
+        # document continues the shared incarnation, and the shared document continues those of
+        # dropped documents.
         shared = ahead_of(shared, [view for view in dropped if view.vm in after.vms_in(name)])
         if shared is not draft.view(name):
-            text = f"document {name} goes on at {shared.document.incarnation}"
+            text = f"document {name} continues at {shared.document.incarnation}"
             draft.put("document.updated", text, shared)
         for key in sorted(new - old):
             draft.put("document.opened", f"document {key} is opened", replace(shared, key=key))

@@ -1,7 +1,7 @@
 """The effect of each stimulus on a draft, before the joint rules of `step.py` apply.
 
-Each function validates, writes, and returns the numbers of its operations. The rules that follow
-from a write are in `step.py`.
+Each function validates, writes, and returns the numbers of its operations. `step.py` contains the
+rules that follow each write.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from forewarn.core.access import AddToken, Grant, Revoke, RevokeToken
     from forewarn.core.draft import Draft
 
-#: Polls are recorded to the minute, which saves writes; the limit is a day (B-2).
+#: Polls are recorded to the minute to save writes; the time limit is a day (B-2).
 MARK_COARSENESS_S = MINUTE_S
 #: Absences of the service shorter than this, in seconds, are not recorded for each group.
 AWAY_S_MIN = 2 * MARK_COARSENESS_S
@@ -106,11 +106,11 @@ def repair(draft: Draft, repair: stimuli.Repair) -> tuple[int, ...]:
 
 
 def begun(draft: Draft, report: stimuli.DriverBegun) -> None:
-    """Note that the driver has begun."""
+    """Record that the driver has begun."""
     operation = _reported(draft, report.operation, report.attempt)
     if operation and not operation.execution.begun_ms:
         begun = with_execution(operation, begun_ms=draft.now_ms)
-        if begun.alert is Alert.OVERDUE:  # its clock starts over
+        if begun.alert is Alert.OVERDUE:  # the duration counts from now
             begun = move_alert(begun, AlertMove.RESTART)
         draft.put("operation.begun", f"the driver has begun {begun.id}", begun)
 
@@ -142,7 +142,7 @@ def broke(draft: Draft, report: stimuli.DriverFailed) -> None:
 
 
 def aborted(draft: Draft, report: stimuli.DriverAborted) -> None:
-    """Note that a driver was notified of an end, or cannot be notified. See L-7."""
+    """Record that a driver was notified of an operation's end, or cannot be notified. See L-7."""
     operation = draft.state.aborts.get(report.operation)
     if operation:
         settled = replace(operation, abort_owed=False)
@@ -153,13 +153,13 @@ def aborted(draft: Draft, report: stimuli.DriverAborted) -> None:
 
 
 def shown(draft: Draft, report: stimuli.NoticeShown) -> None:
-    """Note that a notice is published, or restart a notice that was late. See N-1."""
+    """Record that a notice is published; restart a late notice. See N-1."""
     for number in report.operations:
         operation = draft.operation(number)
         if operation is None or not operation.unnoticed:  # a report may be repeated
             continue
         delay_ms = draft.now_ms - operation.announced_ms
-        if waits_until_shown(draft, operation, operation.unseen_vms):  # they are shown it now
+        if waits_until_shown(draft, operation, operation.unseen_vms):  # these VMs see the work now
             operation, delay_ms = replace(operation, unseen_vms=()), 0
         if operation.not_before_ms - draft.now_ms < operation.notice_s * SECOND_MS:
             transitions.renew(draft, operation, delay_ms=delay_ms)
@@ -195,12 +195,12 @@ def enable(draft: Draft, enabling: stimuli.Enable) -> None:
     text = f"Scheduled Events is enabled for {group.name}"
     draft.put("group.enabled", text, enrolment, *views)
     draft.show(group.name)
-    for operation, _ in draft.live_events_in(group.name):  # it may be approved already: N-3
+    for operation, _ in draft.live_events_in(group.name):  # its event may be approved already: N-3
         draft.look_at(operation.number)
 
 
 def polled(draft: Draft, report: stimuli.GroupsPolled) -> None:
-    """Record polls of groups, to the minute, also after the clock was set back. See B-2, F-5."""
+    """Record polls of groups to the minute, even after the clock was set back. See B-2, F-5."""
     at_ms = draft.now_ms - report.age_ms
     for group in sorted(report.groups):
         enrolment = draft.enrolment(group)
@@ -219,9 +219,9 @@ def change(draft: Draft, change: stimuli.ChangeTopology) -> None:
 
 
 def tick(draft: Draft, __: stimuli.Tick | None = None) -> None:
-    """Do everything that is due except starting work, which is a joint rule. See B-2, L-8.
+    """Do everything that is due except starting work; `step.py` starts work. See B-2, L-8.
 
-    Costs the work that is due, once; blocked work waits for the end of its blocker.
+    Costs the due work; blocked work is checked again only after its blocker's end.
     """
     policy = draft.policy
     silent_ms = draft.now_ms - disabled_ms(0, policy.disable_after_s)
@@ -234,7 +234,7 @@ def tick(draft: Draft, __: stimuli.Tick | None = None) -> None:
         draft.look_at(number)
     for number in state.ends.due(draft.now_ms - policy.overdue_after_s * SECOND_MS):
         operation = draft.operation(number)
-        assert operation is not None, "a tick ends nothing"
+        assert operation is not None, "a tick does not end operations"
         late = move_alert(operation, AlertMove.EXCEED)
         draft.put("operation.overdue", f"{late.id} runs longer than it should", late)
     state.ticked_ms = draft.now_ms
@@ -261,7 +261,7 @@ def _disable(draft: Draft, enrolment: Enrolment) -> None:
 def recover(draft: Draft, recovery: stimuli.Recover) -> None:
     """Resume work that a crash interrupted: unpublished notices, beginnings and aborts. L-7.
 
-    Costs all live operations: every start of the service looks at each once.
+    Costs all live operations, once at every start of the service.
     """
     _forgive(draft, recovery.away_ms)
     for operation in tuple(draft.state.operations.values()):
@@ -275,10 +275,9 @@ def recover(draft: Draft, recovery: stimuli.Recover) -> None:
 
 
 def _forgive(draft: Draft, away_ms: int) -> None:
-    """Do not count the service's own absence as silence of its VMs. See B-2.
+    """Do not count downtime of the service as silence of its VMs. See B-2.
 
-    Poll times ahead of this clock are set back; otherwise they would look recent once this clock
-    reaches them. See F-5.
+    Poll times ahead of this clock are set back, so that they do not look recent later. See F-5.
     """
     forgiven_ms = away_ms if away_ms > AWAY_S_MIN * SECOND_MS else 0
     for enrolment in tuple(draft.state.enrolments.values()):
@@ -310,7 +309,7 @@ def _reported(draft: Draft, number: int, attempt: int) -> Operation | None:
 
 
 def disabled_ms(polled_ms: int, after_s: int) -> int:
-    """Return when a group that polled last at a time is disabled, ms since the epoch UTC.
+    """Return when a group is disabled after its last poll, ms since the epoch UTC.
 
     See B-2.
     """

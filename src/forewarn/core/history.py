@@ -1,6 +1,6 @@
 """Completes the records in history entries, which store only changed columns.
 
-A replay may begin anywhere in history. Only reads entries.
+A replay may begin at any entry.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CHECKPOINT = "history.checkpoint"
 """Action of the first entries after old history was deleted.
 
-Each holds records as they were then, in any state.
+Each contains records as of the deletion, in any state.
 """
 
 

@@ -1,8 +1,8 @@
-"""The hard constraints for one host of a wave: may it be announced, start, or be postponed?
+"""Checks the hard constraints for announcing, starting or postponing one host of a wave.
 
-Source: F-3, F-8. The plan kept the constraints with the facts of its time; failures and manual work
-may have followed. `core/usage.py` counts the use of budgets. The planner decides when a postponed
-host is done.
+Source: F-3, F-8. The plan met the constraints when it was made; failures and manual work may have
+followed. `core/usage.py` counts the use of budgets. The planner chooses the new time of a postponed
+host.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Admission:
     """The hard constraints of one maintenance, checked against one draft."""
 
     def __init__(self, draft: Draft, maintenance: Maintenance) -> None:
-        """Start with a maintenance as it is in a draft."""
+        """Check hosts of one maintenance in a draft."""
         self._draft, self._maintenance = draft, maintenance
 
     def blocker(self, host: str, wave: Wave) -> Blocker | None:
@@ -101,7 +101,7 @@ class Admission:
         return Blocker(Code.BUDGET, subject_text(over), now_ms) if over else None
 
     def _resting(self, host: str, wave: Wave) -> Blocker | None:
-        """Return a blocker if an owner is disturbed or was recently; None if all have rested.
+        """Return a blocker if work disturbs an owner or did so recently; None otherwise.
 
         The hosts of one wave disturb an owner once, so only the first host must wait. The end of
         other work is uncertain, so no host is announced before that end.
@@ -116,7 +116,7 @@ class Admission:
         return None
 
     def _rests(self, host: str) -> list[tuple[str, int]]:
-        """Return the owners on a host that rest before its work, each with the end of its rest.
+        """Return the owners on a host with a pause between disturbances, and the pause's end.
 
         0: the owner was not disturbed before.
         """
@@ -130,7 +130,7 @@ class Admission:
 
     @cached_property
     def _disturbed_owners(self) -> frozenset[str]:
-        """Owners that work announced before this look, or a failed host, disturbs.
+        """Return the owners disturbed by a failed host or by work announced before this check.
 
         Costs that work and the VMs on its hosts.
         """
@@ -165,10 +165,10 @@ class Admission:
         return any(each.wave == maintenance.wave for each in targets)
 
     def too_late(self, operation: Operation) -> str:
-        """Return why work that is due must no longer start; empty if it may.
+        """Return why due work must no longer start; empty if the work may start.
 
-        The plan holds for the announced start. After a later start the window may close, or the
-        deadline pass, before the end.
+        The plan holds for the announced start. After a later start, the work may end after its
+        window or its deadline.
         """
         draft, maintenance = self._draft, self._maintenance
         end_ms = draft.now_ms + maintenance.span_s(operation) * SECOND_MS
@@ -181,7 +181,7 @@ class Admission:
         return ""
 
     def closed_since(self, operation: Operation) -> str:
-        """Return why announced work must be withdrawn for closed time; empty if it stays.
+        """Return why announced work must be withdrawn because its time is closed; empty if not.
 
         A newer policy may have closed the time, or the clock may have moved to a closed time or
         beyond the deadline. Work may start anywhere between its NotBefore and the end of its
@@ -212,7 +212,7 @@ class Admission:
 
 
 def _probe(maintenance: Maintenance, host: str) -> Operation:
-    """Return the work on a host as an operation, to check what it would wait for."""
+    """Return the work on a host as an operation, to check its blockers."""
     return Operation(
         number=0,
         request=0,
@@ -228,7 +228,7 @@ def _probe(maintenance: Maintenance, host: str) -> Operation:
 
 
 def announce_shortage(draft: Draft, maintenance: Maintenance, host: str) -> Subject | None:
-    """Return the first limit that announced work leaves no room in; O(host's VMs)."""
+    """Return the first limit that announced work exhausts for a host; O(host's VMs)."""
     for subject, amount, limit in _wanted(draft, maintenance, host):
         if draft.state.counted().taken[subject] + amount > limit:
             return subject
@@ -236,7 +236,7 @@ def announce_shortage(draft: Draft, maintenance: Maintenance, host: str) -> Subj
 
 
 def start_shortage(draft: Draft, operation: Operation) -> Subject | None:
-    """Return the first limit that running work and failures leave no room in; O(VMs).
+    """Return the first limit that running work and failures exhaust for a host; O(VMs).
 
     Failures and manual work may have followed the announcement. Budgets do not limit work outside
     maintenances.
@@ -284,7 +284,7 @@ def postpone(draft: Draft, word: PostponeHosts) -> tuple[int, ...]:
             raise PostponementRefused(host=host, maintenance=maintenance.id, problem=problem)
         known[host] = Postponement(host, word.until_ms, from_ms, word.by, word.reason)
     if len(known) > POSTPONED_MAX:
-        problem = f"a maintenance keeps {POSTPONED_MAX} postponements at most"
+        problem = f"a maintenance can have {POSTPONED_MAX} postponements at most"
         raise PostponementRefused(host=word.hosts[0], maintenance=maintenance.id, problem=problem)
     postponed = replace(maintenance, postponed=tuple(known[host] for host in sorted(known)))
     until = iso8601(word.until_ms)

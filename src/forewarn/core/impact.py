@@ -113,7 +113,7 @@ class Traits:
     moves: bool = False
 
     def shown(self, impact: Impact) -> tuple[str, int]:
-        """Return the description and the seconds that an impact is announced with.
+        """Return the announced description and expected interruption in seconds of an impact.
 
         Source: D-9, D-11.
         """

@@ -22,7 +22,7 @@ Place: TypeAlias = "tuple[str, str | int | tuple[int, int | None]]"
 
 
 class Members(Generic[K]):
-    """Numbers by key; most keys have one."""
+    """Sets of operation numbers by key; most keys have one number."""
 
     def __init__(self) -> None:
         """Start empty."""
@@ -70,7 +70,7 @@ class Places:
         """Start empty."""
         self._members: Members[Place] = Members()
         self._places: dict[int, tuple[Place, ...]] = {}
-        #: Place of coupled deletions -> those not seen as decided yet; absent: all of them.
+        #: Place of coupled deletions -> undecided deletions; absent: all deletions of the place.
         self.undecided: dict[Place, list[int]] = {}
 
     def put(self, operation: Operation, topology: Topology) -> None:
@@ -163,7 +163,7 @@ def deletion_key(operation: Operation) -> tuple[int, int | None]:
 
 
 def is_disturbing(operation: Operation) -> bool:
-    """Whether routine work must keep clear of an operation somewhere. See G-1."""
+    """Whether an operation can make routine work wait. See G-1."""
     if operation.state is OperationState.RUNNING:
         return True
     return operation.routine and operation.state is OperationState.ANNOUNCED
@@ -172,8 +172,8 @@ def is_disturbing(operation: Operation) -> bool:
 def disturbed_groups(topology: Topology, operation: Operation) -> tuple[str, ...]:
     """Return the groups that an announced or running operation disturbs, sorted. See G-1.
 
-    Uses the VMs that are on the host now: VMs named by the work may have left, and VMs of a lost
-    host may have arrived. A user's work on a VM disturbs nobody else.
+    Uses the host's current VMs, because VMs named by the work may have left, and VMs of a lost host
+    may have arrived. A user's work on a VM disturbs nobody else.
     """
     if not operation.of_vm:
         vms = topology.vms

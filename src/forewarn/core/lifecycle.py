@@ -1,4 +1,4 @@
-"""State machines of operation, event and alert: their tables and the values that move.
+"""State machines of operation, event and alert, with their tables and records.
 
 Source: L-1 to L-8. The tables alone define the legal moves; `docs/lifecycle.svg` is drawn from
 them. `step.py` decides when a move is due.
@@ -17,7 +17,7 @@ _M = TypeVar("_M", bound=Word)
 
 
 class IllegalMove(OurError):
-    """No table allows the move; always a bug, and nothing was changed."""
+    """The tables forbid this move. The cause is a bug; nothing was changed."""
 
     code = "illegal-move"
     message = "{subject} is {state}: it cannot {move}."
@@ -48,11 +48,11 @@ class Alert(Word):
     """The alert that a live operation raises. Source: L-8."""
 
     NONE = "none"
-    #: Announced; its NotBefore is reached and it cannot start.
+    #: The operation is announced and cannot start at its NotBefore.
     BLOCKED = "blocked"
-    #: Running for longer than it should.
+    #: The operation has been running for too long.
     OVERDUE = "overdue"
-    #: Running; its driver has failed.
+    #: The operation is running, and its driver has failed.
     STUCK = "stuck"
 
 
@@ -128,9 +128,9 @@ class FollowedBy(Word):
     """The work that a maintenance does on a host after the VMs have left it. Source: F-1."""
 
     NOTHING = "nothing"
-    #: The maintenance's own work, at once.
+    #: The maintenance's own work follows at once.
     WORK = "work"
-    #: The maintenance's own work; then the VMs return.
+    #: The maintenance's own work follows, and then the VMs return.
     RETURN = "work-and-return"
 
 
@@ -187,7 +187,7 @@ class Operation:
     cause: Cause
     impact: Impact
     source: Source
-    #: G-1 applies to this operation.
+    #: Whether G-1 applies to this operation.
     routine: bool
     #: The target host; for work on a VM, the VM's host at the time of the request.
     host: str
@@ -200,7 +200,7 @@ class Operation:
     duration_s: int = DURATION_UNKNOWN_S
     #: Required notice, in seconds; 0 for faults and silent deletions. Source: N-1.
     notice_s: int = 0
-    #: No event is created because the group wants no notice. Source: N-1 (Terminate), O-2
+    #: Whether no event is created, because the group wants no notice. Source: N-1 (Terminate), O-2
     #: (reimage).
     silent: bool = False
     state: OperationState = OperationState.PLANNED
@@ -214,26 +214,26 @@ class Operation:
     reason: str = ""
     #: The alert that was raised; a move that restarts the alert's clock clears it.
     alert: Alert = Alert.NONE
-    #: The operation ended without its driver, which must still be notified. Source: L-7.
+    #: Whether the driver must still be notified of the operation's end. Source: L-7.
     abort_owed: bool = False
     #: Host of the VMs afterwards; empty: unchanged.
     destination: str = ""
     #: The principal who requested the operation.
     actor: str = ""
-    #: Ids of its events: one per affected group, ordered by group name, then those of VMs that
-    #: arrived while it ran.
+    #: Ids of its events: one per affected group, by group name, then events of VMs that arrived
+    #: during the work.
     events: tuple[str, ...] = ()
-    #: Number of the maintenance that it belongs to; 0: none. Source: F-1.
+    #: Number of the operation's maintenance; 0: none. Source: F-1.
     maintenance: int = 0
     #: Earliest start even if approved; None: only the notice counts. L-6, F-3.
     earliest_start_ms: int | None = None
-    #: Owners of the VMs it disturbed, sorted, once it has ended; empty for a user's own work.
+    #: Owners of the disturbed VMs, sorted, after the end; empty for a user's own work.
     disturbed_owners: tuple[str, ...] = ()
-    #: Number of the operation that replaced it, such as a failure; 0: none. Source: X-1.
+    #: Number of the operation that replaced this one, such as a failure; 0: none. Source: X-1.
     replaced_by: int = 0
-    #: What follows a move that empties its host for a maintenance.
+    #: Work that follows after a move has emptied its host for a maintenance.
     followed_by: FollowedBy = FollowedBy.NOTHING
-    #: VMs that were not shown it in time because their node was cut off. Source: H-7.
+    #: VMs that could not see the operation in time because their node was cut off. Source: H-7.
     unseen_vms: tuple[str, ...] = ()
 
     @property
@@ -243,12 +243,12 @@ class Operation:
 
     @property
     def target(self) -> str:
-        """The target: a host or a VM."""
+        """The target host or VM."""
         return self.vms[0] if self.of_vm else self.host
 
     @property
     def is_return(self) -> bool:
-        """Whether it returns one VM to the host that the VM left for a maintenance. See F-1."""
+        """Whether the operation returns a VM to its host after a maintenance. See F-1."""
         return self.of_vm and self.cause is Cause.LIVE_MIGRATION
 
     @property
@@ -275,17 +275,17 @@ class Operation:
 
     @property
     def destinations(self) -> tuple[str, ...]:
-        """Hosts that its VMs move to, as far as known, sorted."""
+        """Known destination hosts of the operation's VMs, sorted."""
         hosts = {host for _, host in self.execution.placements}
         return tuple(sorted(hosts | {self.destination} if self.destination else hosts))
 
     @property
     def budget_key(self) -> str | int:
-        """Its key in budgets: the host's name, or its own number for work on one VM."""
+        """Key of the operation in budgets: the host's name, or its number for work on one VM."""
         return self.number if self.of_vm else self.host
 
     def destination_of(self, vm: str) -> str:
-        """Return the destination of a VM; empty if it stays or its driver has not chosen."""
+        """Return the destination of a VM; empty if the VM stays or the driver has not chosen."""
         return dict(self.execution.placements).get(vm, self.destination)
 
     def overdue_ms(self, grace_s: int) -> int:
@@ -364,7 +364,7 @@ def move_event(event: Event, move: Move) -> Event:
 
 
 def _after(moves: dict[tuple[_S, _M], _S], state: _S, move: _M, subject: str) -> _S:
-    """Return the state to which a table leads."""
+    """Return the state after a move, by a table."""
     after = moves.get((state, move))
     if after is None:
         raise IllegalMove(subject=subject, state=state.value, move=move.value)

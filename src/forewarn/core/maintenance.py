@@ -31,7 +31,7 @@ class Planning:
 
 @value
 class Due:
-    """The next wave has its time."""
+    """The next wave is scheduled."""
 
     wave: int
     #: When the wave is announced, ms since the epoch UTC.
@@ -71,7 +71,7 @@ class Halted:
     reason: str = ""
     #: The wave during which it was halted.
     wave: int | None = None
-    #: The gate that was to be checked.
+    #: The gate that was due.
     gate: str | None = None
     #: The plan that is still being made, for the budgets of hosts that stay announced.
     plan: Planning | None = None
@@ -168,7 +168,7 @@ class Maintenance:
     deadline_ms: int | None = None
     #: Of two maintenances with waves due at the same time, the higher priority goes first.
     priority: int = 0
-    #: Added to the policy's own.
+    #: Budgets in addition to the policy's.
     budgets: tuple[Budget, ...] = ()
     canary_hosts: tuple[str, ...] = ()
     #: Number of hosts that may fail before the maintenance is stopped. Source: F-5.
@@ -182,7 +182,7 @@ class Maintenance:
     phase: Phase = Planning()
     #: Earliest end of the pause after the last wave.
     rests_until_ms: int | None = None
-    #: When it entered its state.
+    #: When the maintenance entered its state.
     moved_ms: int = 0
     #: Failures that an operator has accepted.
     forgiven: int = 0
@@ -231,7 +231,7 @@ class Maintenance:
 
     @property
     def planning(self) -> Planning | None:
-        """The plan that is being or will be made; None: the plan in force stays."""
+        """Current or due planning of the maintenance; None: the plan in force stays."""
         if isinstance(self.phase, Planning):
             return self.phase
         return self.phase.plan if isinstance(self.phase, Working | Halted) else None
@@ -249,19 +249,19 @@ class Maintenance:
 
     @property
     def due_ms(self) -> int | None:
-        """When the next wave or planning is due; None: no time alone decides it."""
+        """When the next wave or planning is due; None: it depends on other events."""
         if isinstance(self.phase, Due | Announcing):
             return self.phase.at_ms
         return self.planning.at_ms if self.planning is not None else None
 
     @property
     def keeps_announced(self) -> bool:
-        """Whether announced hosts stay announced during its pause. See F-6."""
+        """Whether announced hosts stay announced during the maintenance's pause. See F-6."""
         return isinstance(self.phase, Halted) and self.phase.keeps_announced
 
     @property
     def halt_reason(self) -> str:
-        """Why it is halted, or why planning failed; empty: no problem."""
+        """Why the maintenance is halted, or why planning failed; empty: no problem."""
         if isinstance(self.phase, Halted):
             return self.phase.reason
         return self.planning.reason if self.planning is not None else ""
@@ -359,7 +359,7 @@ def move_maintenance(maintenance: Maintenance, move: MaintenanceMove, now_ms: in
 
 
 def postponed_hosts(maintenance: Maintenance) -> tuple[tuple[str, int, str], ...]:
-    """Return its postponements for the planner: host, earliest start, requesting principal."""
+    """Return a maintenance's postponements: host, earliest start, requesting principal."""
     return tuple((each.host, each.until_ms, each.by) for each in maintenance.postponed)
 
 

@@ -51,8 +51,9 @@ if TYPE_CHECKING:
     from forewarn.core.stimulus import ApplyPolicy
     from forewarn.planning.policy import MaintenancePolicy
 
-#: Once the same hosts have waited long, the delay is an eighth of their wait, up to this many
-#: seconds. History stores each plan with every host that cannot be done, so retries are limited.
+#: Maximum delay before hosts that cannot be done are planned again, in seconds; the delay is an
+#: eighth of their wait. History stores each plan with every host that cannot be done, so retries
+#: are limited.
 PLAN_AGAIN_S_MAX = 600
 WAITED_PARTS = 8
 
@@ -92,7 +93,7 @@ def _problem_of_work(asked: stimuli.CreateMaintenance) -> str:
         return f"moving VMs away takes {asked.move_s} s; give 0 to {DURATION_S_MAX}"
     if asked.return_vms and (not asked.move_s or asked.cause is Cause.LIVE_MIGRATION):
         return "VMs return only if they leave first (--move-vms), and not after live migrations"
-    return "" if asked.max_failures >= 0 else "the failures it may have are negative"
+    return "" if asked.max_failures >= 0 else "its limit of failures is negative"
 
 
 def _problem_of_hosts(asked: stimuli.CreateMaintenance) -> str:
@@ -155,7 +156,7 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> tuple[int, ...]:
         if failed:
             text = f"{counted(len(failed))} of {maintenance.id} that failed: tried again"
             draft.remove("maintenance.retried", text, *failed)
-            ended_ms = max(each.ended_ms or 0 for each in failed)  # its pause follows these, too
+            ended_ms = max(each.ended_ms or 0 for each in failed)  # a pause follows these, too
             rests_until_ms = max(min(ended_ms, draft.now_ms) + pause_ms, rests_until_ms or 0)
         forgiven = draft.progress(number).counts[2]
     wave_begun = in_wave(draft, maintenance)
@@ -215,7 +216,7 @@ def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
             in_force=maintenance.plan or "(none)",
         )
     phase = maintenance.phase
-    if isinstance(phase, Working | Halted):  # for its budgets; the other hosts are planned later
+    if isinstance(phase, Working | Halted):  # a plan of budgets; other hosts follow
         following: Phase = replace(phase, plan=None)
     else:
         following = _next_phase(draft, plan)
@@ -227,7 +228,7 @@ def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
     draft.put("maintenance.planned", text, planned, plan)
     draft.look_at(planned.number)
     for target in draft.progress(planned.number).worked_on:
-        draft.look_at(target.operation)  # its budgets may have room now
+        draft.look_at(target.operation)  # new budgets may have room
 
 
 def _leaves_out(draft: Draft, maintenance: Maintenance, plan: MaintenancePlan) -> bool:
@@ -239,10 +240,9 @@ def _leaves_out(draft: Draft, maintenance: Maintenance, plan: MaintenancePlan) -
 
 
 def _next_phase(draft: Draft, plan: MaintenancePlan) -> Due | Planning:
-    """Return when the first wave is announced, or when planning repeats before that.
+    """Return the phase until the first wave's announcement, or until planning repeats.
 
-    A blocked host, or the first wave, may become free long before that wave is due: other work
-    ends early, or VMs leave. See F-4.
+    Planning repeats because blockers may clear early: other work ends, or VMs leave. See F-4.
     """
     blocked = [each for _, each in plan.body.blocked]
     waited_ms = draft.now_ms - min((each.since_ms for each in blocked), default=0)
@@ -325,7 +325,7 @@ def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
     draft.put("policy.applied", _sentence(draft.maintenance_policy, word.policy), applied)
     for operation in unseen:
         if not waits_until_shown(draft, operation, operation.unseen_vms):
-            transitions.renew(draft, operation)  # its notice counts from now. H-7
+            transitions.renew(draft, operation)  # the notice counts from now. H-7
     for number in tuple(draft.maintenances):
         maintenance = draft.maintenances.get(number)
         if maintenance is None or not maintenance.live:

@@ -24,15 +24,15 @@ class Labelled(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the host."""
 
     @property
     def zone(self) -> str:
-        """Its zone."""
+        """Zone of the host."""
 
     @property
     def labels(self) -> Labels:
-        """Its labels."""
+        """Labels of the host."""
 
 
 class SelectorInvalid(CallerError):
@@ -47,7 +47,7 @@ class NothingSelected(CallerError):
     """The selector matches no host."""
 
     code = "nothing-selected"
-    message = "No host has {selector}."
+    message = "No host matches {selector}."
     advice = "`forewarn host list --json` shows every host's zone and labels."
     status = 404
 
@@ -89,7 +89,7 @@ def pairs_of(host: Labelled) -> frozenset[tuple[str, str]]:
 
 
 def words_of(host: Labelled) -> frozenset[str]:
-    """Return the same as `key=value`, the form of a policy."""
+    """Return a host's labels and zone as `key=value` texts, as in a policy."""
     return frozenset(f"{key}={value}" for key, value in pairs_of(host))
 
 

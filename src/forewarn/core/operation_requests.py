@@ -62,11 +62,11 @@ def plan(draft: Draft, ask: RequestMaintenance) -> list[Operation]:
         TooManyOperations: the service's limit is reached.
         TooManyUserOperations: the owner's limit is reached. See O-1.
     """
-    if ask.cause is Cause.HARDWARE_FAILURE and ask.destination:  # they come back elsewhere (L-4)
+    if ask.cause is Cause.HARDWARE_FAILURE and ask.destination:  # the VMs restart elsewhere (L-4)
         ask = dataclasses.replace(ask, cause=Cause.HOST_LOST)
     _check_form(draft, ask)
     count, limit = len(draft.state.operations), draft.policy.max_operations
-    if count + len(ask.targets) > limit and not TRAITS[ask.cause].fault:  # failures always count
+    if count + len(ask.targets) > limit and not TRAITS[ask.cause].fault:  # no limit for failures
         raise TooManyOperations(count=count, asked=len(ask.targets), limit=limit)
     request = draft.state.last_number + 1
     operations = []
@@ -141,7 +141,7 @@ def _whole_second(at_ms: int | None) -> int | None:
 
 
 def _with_notice(draft: Draft, operation: Operation) -> Operation:
-    """Return the operation with its required notice, or silent. See N-1, O-2."""
+    """Return the operation with its required notice, or without notice. See N-1, O-2."""
     if TRAITS[operation.cause].fault:
         return operation
     notice_s = draft.policy.notice_s[operation.impact]
@@ -170,8 +170,8 @@ def check_target(draft: Draft, operation: Operation, target: str, *, queue: bool
     for other in draft.operations(("vm" if operation.of_vm else "host", target)):
         if other.of_vm == operation.of_vm:
             again = other.cause is operation.cause and not (queue and operation.routine)
-            # A failed host may later prove lost: the request is allowed, and `transitions` ends the
-            # failure.
+            # A failed host may later be found lost, so the request is allowed; `transitions` ends
+            # the failure.
             lost = operation.cause is Cause.HOST_LOST
             both_faults = fault and TRAITS[other.cause].fault and not lost
             if again or both_faults:
@@ -277,8 +277,8 @@ def _work_at_its_places(draft: Draft, operation: Operation) -> Blocker | None:
 def _other_fault_domain_disturbed(draft: Draft, operation: Operation) -> Blocker | None:
     """Keep routine work to one fault domain of a group at a time. Source: G-1.
 
-    It is announced only if no other domain of its groups has announced or running work; once
-    announced, it waits for work running there.
+    Routine work is announced only if no other domain of its groups has announced or running work.
+    Once announced, routine work waits for running work in other domains.
     """
     domain = fault_domain_of(draft, operation)
     for group in disturbed_groups(draft.topology, operation):
@@ -295,7 +295,7 @@ def _blocked_by(other: Operation, operation: Operation, code: Code, text: str) -
 
 
 def waits_since_ms(operation: Operation) -> int:
-    """Return since when an operation waits for its next move, ms since the epoch UTC."""
+    """Return when an operation began to wait for its next move, ms since the epoch UTC."""
     return operation.execution.started_ms or operation.notice.announced_ms or operation.created_ms
 
 

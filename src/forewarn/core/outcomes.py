@@ -25,7 +25,7 @@ class EventResult(Word):
     COMPLETED = "completed"
     CANCELLED = "cancelled"
     FAILED = "failed"
-    #: A failure of its host, or other work, replaced it.
+    #: A host failure or other work replaced the operation.
     REPLACED = "replaced"
     #: The event is still in a document.
     UNKNOWN = "unknown"
@@ -37,7 +37,7 @@ class StartTiming(Word):
     EARLY = "early"
     ON_TIME = "on-time"
     LATE = "late"
-    #: It began without notice: a failure, or its group wants no notice.
+    #: The work began without notice: a failure, or the group wants no notice.
     UNANNOUNCED = "unannounced"
     NEVER = "never"
 
@@ -100,9 +100,9 @@ class EventOutcome:
         return (operation.ended_ms - operation.execution.started_ms) // 1000
 
     def form(self) -> dict[str, object]:
-        """Return what the event's VMs and other systems may read, for JSON; names as in the API.
+        """Return the outcome for VMs and other systems, as JSON values with the API's names.
 
-        Leaves out the host, approvers and reasons, which only operators may read.
+        Only operators may read the host, approvers and reasons, so these are left out.
         """
         operation = self.operation
         notice, execution = operation.notice, operation.execution

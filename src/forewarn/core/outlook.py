@@ -84,7 +84,7 @@ class HostRoom:
     #: Capacity; 0: unknown.
     memory_mib: int
     before_mib: int
-    #: Use with all arriving VMs and those that are still to leave.
+    #: Memory in use, with all arriving VMs and all VMs that have not left.
     during_mib: int
     after_mib: int
 

@@ -230,7 +230,7 @@ def from_values(kind: str, row: Sequence[str | int]) -> Record:
 
 
 def _writing(kind: str) -> _Writing:
-    """Return a getter of all fields, their names, and the writers of columns that are not plain."""
+    """Return a getter of all fields, their names, and the writers of columns that need a codec."""
     names = columns_of(kind)
     written = tuple((name, write) for name, (write, _) in _FORMS[kind].items())
     return attrgetter(*_paths(kind)), names, written

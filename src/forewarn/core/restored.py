@@ -47,7 +47,7 @@ def restored(draft: Draft, restore: Restored) -> None:
 
 
 def _raise_documents(draft: Draft, group: str, incarnation: int) -> None:
-    """Raise a group's documents and enable it: its VMs may have read since the backup."""
+    """Raise a group's incarnations and enable the group: VMs may have polled since the backup."""
     enrolment = draft.enrolment(group)
     known = enrolment or Enrolment(group, enabled_ms=draft.now_ms, polled_ms=draft.now_ms)
     views = [
@@ -64,10 +64,10 @@ def _raised(view: View, incarnation: int) -> View:
 
 
 def _doubt(draft: Draft, operation: Operation) -> None:
-    """Leave running work to its driver's answer; a restore never begins it.
+    """Wait for the driver's answer about running work; a restore never begins work.
 
-    It may have ended since the backup, and its old events must not return. So VMs are shown it
-    under new ids. Source: D-3.
+    The work may have ended since the backup, and its old events must not return. So its events get
+    new ids. Source: D-3.
     """
     gone = [move_event(event, Move.FAIL) for event in draft.events_of(operation)]
     shown = [replace(event, id=draft.new_guid()) for event in draft.events_of(operation)]

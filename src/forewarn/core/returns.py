@@ -1,7 +1,7 @@
 """The return of VMs to the host that they left for a maintenance: one held operation for each.
 
-Source: F-1, F-3. Each return is announced and approved like other work on a VM. It is requested
-when the VMs have left, so that it does not depend on the maintenance's end.
+Source: F-1, F-3. Each return is announced and approved like other work on a VM. A return is
+requested as soon as the VMs have left, independently of the maintenance's end.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def returns_to(draft: Draft, maintenance: int, host: str) -> Iterator[Operation]
 def hold(draft: Draft, operation: Operation) -> Blocker | None:
     """Return why a VM cannot return yet; None if it can.
 
-    It waits until its maintenance is done with the host or has ended, and for room there.
+    The VM waits until its maintenance has finished the host or has ended, and until the host has
+    room.
     """
     maintenance = draft.maintenances.get(operation.maintenance)
     since_ms = operation.created_ms

@@ -44,7 +44,7 @@ def lack_of_room(draft: Draft, operation: Operation) -> Blocker | None:
 
 
 def _memory_used(draft: Draft, host: str, *, but: int) -> int | None:
-    """Return the memory of VMs on a host and on their way there; None if one is unknown.
+    """Return the memory of VMs on or moving to a host; None if a VM's memory is unknown.
 
     Room stays reserved for VMs that are yet to return.
     """

@@ -1,7 +1,7 @@
 """The whole state of the control plane, and the changes of one step.
 
-A step changes the state in place. Its changes are kept once they are stored, or undone. `step.py`
-and `operation_requests.py` decide which change is right.
+A step changes the state in place. The caller stores and keeps the changes, or undoes them.
+`step.py` and `operation_requests.py` decide on the changes.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class State:
     maintenances: dict[int, Maintenance] = field(default_factory=dict)
     plans: dict[str, MaintenancePlan] = field(default_factory=dict)
     targets: dict[str, Target] = field(default_factory=dict)
-    #: The applied maintenance policy, under its one name; empty before the first.
+    #: The applied maintenance policy by its fixed name; empty before the first.
     policies: dict[str, AppliedPolicy] = field(default_factory=dict)
     #: Role bindings by principal, and tokens by id. Source: P-2.
     principals: dict[str, Principal] = field(default_factory=dict)
@@ -138,7 +138,7 @@ class State:
     progress: Maintenances = field(default_factory=Maintenances, repr=False, compare=False)
     #: Index of operations.
     places: Places = field(default_factory=Places, repr=False, compare=False)
-    #: The use of each budget, as of the last `counted`.
+    #: The use of each budget, as of the last call of `counted`.
     usage: Usage = field(default_factory=Usage, repr=False, compare=False)
     #: Owner -> end of the last work that disturbed the owner, ms since the epoch UTC. Source: F-3.
     last_disturbed_ms: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
@@ -151,7 +151,7 @@ class State:
     #: Undo functions of each change since the last `keep`, oldest first.
     _undo: list[_Undo] | deque[_Undo] = field(default_factory=list, repr=False, compare=False)
 
-    # ---- changing it ---------------------------------------------------------------------------
+    # ---- changes -------------------------------------------------------------------------------
 
     def put(self, record: Record) -> Record | None:
         """Write a record that is not part of the layout; return the one it replaces, or None."""
@@ -250,7 +250,7 @@ class State:
                 self.put(record)
             elif (before := self.record(kind, key)) is not None:
                 self.remove(before)
-        for maintenance in changes.maintenances.values():  # an ended one takes its hosts along
+        for maintenance in changes.maintenances.values():  # an ended maintenance drops its hosts
             self.put(maintenance)
         self.last_number = changes.last_number
         self.mark = changes.mark or self.mark
@@ -296,7 +296,7 @@ class State:
         elif isinstance(either, Target):
             self.progress.put(before, after)  # type: ignore[arg-type]
         elif isinstance(either, Enrolment) and before is None:
-            self.places.undecided.clear()  # more is asked
+            self.places.undecided.clear()  # a newly enabled group must approve, too
 
     def _replace_operation(self, before: Operation | None, after: Operation | None) -> None:
         either = after or before
@@ -365,7 +365,7 @@ class State:
     def _lay_out(self, change: LaidOut) -> tuple[set[int], set[str]]:
         topology = self.topology
         names = dict.fromkeys(change.vms)
-        for group in change.groups:  # its owner may have changed
+        for group in change.groups:  # the group's owner may have changed
             names |= dict.fromkeys(topology.vms_in(group))
         for host in change.hosts:
             names |= dict.fromkeys(topology.vms_on(host))
@@ -385,7 +385,7 @@ class State:
         self.places.put(operation, self.topology)
         self.usage.uncounted.add(operation.budget_key)
 
-    # ---- asking it -----------------------------------------------------------------------------
+    # ---- queries -------------------------------------------------------------------------------
 
     def record(self, kind: str, key: str | int) -> Record | None:
         """Return the current record; None if it is not live."""

@@ -23,14 +23,15 @@ publish and begin.
     (`deadlines.py`).
 5.  *The order of the rules* is that of `agenda.StepRule`. A maintenance concludes first, because
     its gate may stop work that is about to start. Announced work comes before planned work, which
-    must keep clear of running work. Announced work that needs no clearance comes before other
-    announced work, or two fault domains would be disturbed (G-1). New hosts of a wave follow the
+    must keep clear of running work. Announced work that no other work can block comes before other
+    announced work. Otherwise two fault domains could be disturbed (G-1). New hosts of a wave follow
+    the
     work in progress. Documents come last: each is written once, for all changes of the step.
 6.  *Why it ends.* Each rule moves a record, or records its blocker. An operation moves at most
-    twice, from planned to announced to running, and its blocker wakes it once. A maintenance that
-    has announced all it may waits for its hosts, its planner or its gate.
-7.  *A portion.* A step announces, starts and withdraws at most `PORTION_MAX` operations. It returns
-    the rest for steps of their own (`Proceed`), so that approvals are answered in between.
+    twice, from planned to announced to running, and its blocker wakes it once. A maintenance
+    without another host to announce waits for its hosts, its planner or its gate.
+7.  *A portion.* A step announces, starts and withdraws at most `PORTION_MAX` operations. Further
+    steps (`Proceed`) do the rest, so that approvals are answered in between.
     Conclusions and documents do not count.
 
 The rules of single stimuli are in `handlers.py` and beside it.
@@ -77,7 +78,7 @@ PORTION_MAX = 8
 
 @value
 class FollowUp:
-    """Effects that may follow publication: count notices from then, begin and abort work. L-7."""
+    """Effects after publication: notice periods start, and work is begun or aborted. L-7."""
 
     #: Announced operations whose notice is not known to be published.
     announced: tuple[int, ...] = ()
@@ -114,7 +115,7 @@ class StepResult:
 
 
 def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> StepResult:
-    """Apply a stimulus to the state; return the changes and what must follow them.
+    """Apply a stimulus to the state; return the changes and their effects.
 
     The caller then calls `State.keep` once the changes are durable, or `State.rollback`.
 
@@ -183,7 +184,7 @@ def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | N
     return min(deadlines_ms, default=None)
 
 
-# --- what each stimulus does ---------------------------------------------------------------
+# --- effects of each stimulus --------------------------------------------------------------
 
 
 #: The function of each stimulus, which returns the operations or the maintenance concerned. A test
@@ -237,7 +238,7 @@ def _act(draft: Draft, stimulus: SingleStimulus) -> tuple[int, ...]:
     return handle(draft, stimulus) or ()  # type: ignore[arg-type]  # the table has its own
 
 
-# --- what follows from anything ------------------------------------------------------------
+# --- rules after every stimulus ------------------------------------------------------------
 
 
 def _settle(draft: Draft) -> tuple[int, ...]:
@@ -263,7 +264,7 @@ def _settle(draft: Draft) -> tuple[int, ...]:
 
 
 def _announce_or_wait(draft: Draft, number: int) -> bool:
-    """Announce planned work if nothing blocks it; otherwise record what wakes it. L-1, G-1.
+    """Announce planned work, or record its blocker. L-1, G-1.
 
     Only routine work waits before its announcement. Other work is announced at once (N-2, N-3) and
     may have to wait before it starts.
@@ -279,7 +280,7 @@ def _announce_or_wait(draft: Draft, number: int) -> bool:
 
 
 def _start_or_wait(draft: Draft, number: int) -> bool:
-    """Withdraw or start announced work; otherwise record what wakes it. L-1, L-2, G-1, F-3."""
+    """Withdraw or start announced work, or record its blocker. L-1, L-2, G-1, F-3."""
     operation = draft.operation(number)
     if operation is None or operation.state is not OperationState.ANNOUNCED:
         return False
@@ -311,7 +312,7 @@ def _number_of(blocked: Blocker | None) -> int:
 def reason_to_start(draft: Draft, operation: Operation) -> str:
     """Return why work may start now: all events approved, or NotBefore reached. Source: L-1.
 
-    Empty if neither holds. Other work is not considered. If no group listens and no operator has
+    Empty: no reason. Other work is not considered. If all groups are disabled and no operator has
     approved, the work starts at its requested time.
     """
     if (operation.earliest_start_ms or 0) > draft.now_ms:

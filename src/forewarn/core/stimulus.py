@@ -188,8 +188,9 @@ class Approve:
     event_ids: tuple[str, ...]
     #: How the caller was recognised as this VM.
     identity: CallerIdentity = CallerIdentity()
-    #: Hosts of the forwarding node if the VM is on another node now: the VM must have been on one
-    #: of them when the event could be approved. Empty: the VM is on the node. Source: M-3, M-5.
+    #: Hosts of the forwarding node, if the VM is on another node now. The VM must have been on one
+    #: of these hosts when the event could be approved. Empty: the VM is on the node. Source: M-3,
+    #: M-5.
     node_hosts: tuple[str, ...] = ()
 
 
@@ -210,7 +211,7 @@ class Cancel:
 
 @value
 class Complete:
-    """An operator reports that a running operation has ended, well or not. Source: L-8."""
+    """An operator reports that a running operation has succeeded or failed. Source: L-8."""
 
     operation: int
     failed: bool = False
@@ -269,7 +270,7 @@ class DriverFailed:
 
     operation: int
     attempt: int
-    #: The reason, one printable line short enough for history, as all drivers' texts.
+    #: The reason, in one short printable line.
     reason: str
 
 
@@ -295,7 +296,7 @@ class NoticeShown:
 
 @value
 class NotShown:
-    """Some nodes did not show the news of these operations in time. Source: M-4."""
+    """Some nodes did not show these operations in time. Source: M-4."""
 
     operations: tuple[int, ...]
     nodes: tuple[str, ...]
@@ -316,23 +317,23 @@ class ClockMarked:
 class PutOff:
     """The service's clock is about to be set forward. Source: N-4."""
 
-    #: The jump in ms; announced work is put off by as much.
+    #: The jump in ms, by which announced work is postponed.
     by_ms: int
 
 
 @value
 class Enable:
-    """A VM of the group asked for the first time. Source: B-1."""
+    """A VM of the group polled for the first time. Source: B-1."""
 
     group: str
 
 
 @value
 class GroupsPolled:
-    """VMs of these groups asked since the last such report. Source: B-2."""
+    """VMs of these groups polled since the last report. Source: B-2."""
 
     groups: frozenset[str]
-    #: How long ago the VMs asked, in ms; a node that was cut off reports late. Source: F-5.
+    #: How long ago the VMs polled, in ms; a disconnected node reports late. Source: F-5.
     age_ms: int = 0
 
 
@@ -358,7 +359,7 @@ class ChangeTopology:
 
 @value
 class Tick:
-    """Time has passed: everything due happens."""
+    """Time has passed, and everything due happens."""
 
 
 @value
@@ -373,15 +374,15 @@ class Proceed:
 class Recover:
     """The service has restarted and continues work that a crash interrupted. Source: L-7."""
 
-    #: How long the service could not be polled, in ms; this time counts as no group's silence. B-2.
+    #: How long VMs could not poll the service, in ms; this time does not count as silence. B-2.
     away_ms: int = 0
 
 
 @value
 class Restored:
-    """The state comes from a backup and lacks everything since. Source: U-2, U-3."""
+    """The state comes from a backup and lacks all later changes. Source: U-2, U-3."""
 
-    #: Base of all documents' incarnations: higher than any that was read.
+    #: Base of all incarnations, higher than any incarnation that VMs have read.
     incarnation: int
 
 

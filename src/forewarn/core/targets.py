@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 #: A host that fails within this many seconds after its service counts as a failure of the
 #: maintenance.
 FAILURE_AFTER_S = 3600
-#: A group that polled within this many seconds before a host's work is expected to poll after it.
+#: A group that polled within this many seconds before a host's work is expected to poll after the
+#: work.
 POLLED_BEFORE_S = 3600
 
 
 def operation_ended(draft: Draft, operation: Operation) -> None:
-    """Record the end of the work on a host; a host with withdrawn work is still to be done.
+    """Record the end of the work on a host; withdrawn work must be planned again.
 
-    If its VMs have left, the maintenance's own work follows at once, before another VM can arrive:
-    an empty host needs no notice. See F-1.
+    If the VMs have left, the maintenance's own work starts before another VM can arrive, because an
+    empty host needs no notice. See F-1.
     """
     if operation.is_return:
         _vm_returned(draft, operation)
@@ -57,7 +58,7 @@ def operation_ended(draft: Draft, operation: Operation) -> None:
 
 
 def _vm_returned(draft: Draft, operation: Operation) -> None:
-    """Record that a VM has returned or failed to; the host is done after the last one."""
+    """Record that a VM has returned or failed to return; the host is done after its last VM."""
     target = _target_of(draft, operation)
     if target is None:
         return
@@ -162,8 +163,8 @@ def silent_groups(draft: Draft, number: int, since_ms: int) -> tuple[str, ...]:
     Args:
         draft: the draft to read.
         number: the maintenance.
-        since_ms: earlier polls do not count, ms since the epoch UTC. It is when the service last
-            restarted or its clock last stepped: no group was silent until then (B-2), and poll
+        since_ms: earlier polls do not count, ms since the epoch UTC. Callers give the last restart
+            of the service or step of its clock: no group was silent until then (B-2), and poll
             times ahead of the clock are inexact.
     """
     maintenance = draft.maintenances.get(number)

@@ -1,6 +1,6 @@
 """Hosts, virtual machines, groups, and fault and update domains.
 
-Describes only the layout of the fleet: who is disturbed, and who gets notice.
+The layout determines which VMs are disturbed, and which groups get notice.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def update_placements(
 
 
 _R = TypeVar("_R")
-#: What identifies a VM's requests: an address, an address with its interface, or an instance id.
+#: Identity of a VM's requests: an address, an address with its interface, or an instance id.
 _Sign: TypeAlias = "str | tuple[str, str]"
 
 _host_of: Callable[[Vm], str] = attrgetter("host")
@@ -139,7 +139,7 @@ class Group:
     kind: GroupKind = GroupKind.AVAILABILITY_SET
     #: The group's owner; several owners may share a host.
     owner: str = ""
-    #: Number of fault domains of a scale set; 0 if unknown. S-3 depends on a value of 1.
+    #: Number of fault domains of a scale set; 0 if unknown. S-3 has a rule for 1.
     fault_domain_count: int = 0
     #: Whether every VM in Resources must approve. Source: A-7.
     strict_approval: bool = False
@@ -177,7 +177,7 @@ class Group:
 
     @property
     def splits_gpus(self) -> bool:
-        """Whether its GPU machines read documents of their own. Source: S-3."""
+        """Whether the group's GPU machines read documents of their own. Source: S-3."""
         return self.fault_domain_count == 1 and self.kind is GroupKind.SCALE_SET
 
 
@@ -195,7 +195,7 @@ class Vm:
     addresses: tuple[str, ...] = ()
     #: Receiving interface, if addresses repeat between networks. Source: S-6.
     interface: str = ""
-    #: The id a metadata proxy signs for it. Source: S-6.
+    #: The VM's id, as signed by a metadata proxy. Source: S-6.
     instance_id: str = ""
     vm_id: str = ""
     os_type: str = "Linux"
@@ -205,7 +205,7 @@ class Vm:
     tags: tuple[tuple[str, str], ...] = ()
     #: Extra instance metadata by dotted name; only metadata nodes interpret it. Source: I-1.
     instance: tuple[tuple[str, str], ...] = ()
-    #: Memory it needs on its host, in MiB; 0: unknown, and no maintenance moves it.
+    #: Required memory on its host, in MiB; 0: unknown, and no maintenance moves the VM.
     memory_mib: int = 0
 
     def __post_init__(self) -> None:
@@ -225,7 +225,7 @@ class Vm:
 
     @property
     def has_gpu(self) -> bool:
-        """Whether it is a GPU machine: declared so, or of an N-series size. Source: S-3."""
+        """Whether the VM is declared as a GPU machine or has an N-series size. Source: S-3."""
         return self.gpu or self.size_family == "N"
 
     @property
@@ -260,10 +260,10 @@ class FleetChange:
 class Topology:
     """The fleet's layout, whole and consistent.
 
-    It is changed key by key: a change costs the named records and the VMs there, never the fleet.
+    A change costs the changed records and their VMs, never the fleet.
 
     Raises:
-        FleetContradiction: a VM names a host or group that is not there, a lone group has two VMs,
+        FleetContradiction: a VM names a missing host or group, a lone group has two VMs,
             or two VMs would be recognised by the same address or instance id.
     """
 

@@ -79,7 +79,7 @@ def announce(draft: Draft, operation: Operation) -> Operation:
 def approved_by_policy(draft: Draft, operation: Operation, group: str) -> bool:
     """Return whether a group's policy approves the operation beforehand. Source: A-10.
 
-    Never with a later start: an early approval would override it (L-6).
+    Never for a later requested start, which an early approval would override (L-6).
     """
     return (
         operation.source is Source.USER
@@ -135,7 +135,7 @@ def put_off(draft: Draft, operation: Operation, by_ms: int) -> None:
         None if shown_ms is None else shown_ms + by_ms,
     )
     put_off = replace(operation, notice=notice)
-    text = f"{operation.id} is put off by {by_s} s: the service's clock is put ahead"
+    text = f"{operation.id} is put off by {by_s} s: the service's clock is set forward"
     draft.put("operation.put-off", text, put_off)
     _touch(draft, put_off, draft.events_of(put_off))
 
@@ -291,7 +291,7 @@ def _running(draft: Draft, operation: Operation) -> Operation:
 
 
 def _driver(draft: Draft, operation: Operation) -> str:
-    """Return the driver for an operation that starts now: that of its host. R-3."""
+    """Return the driver of the host, for an operation that starts now. R-3."""
     vm = draft.topology.vms.get(operation.vms[0]) if operation.of_vm else None
     host = draft.topology.hosts.get(vm.host if vm else operation.host)
     return (host.driver if host else "") or draft.default_driver

@@ -22,8 +22,9 @@ NAMED_MAX = 20
 def waits_until_shown(draft: Draft, operation: Operation, vms: tuple[str, ...]) -> bool:
     """Whether work waits because VMs could not be shown its notice. Source: H-7.
 
-    Policy lists the impacts that wait. The notice counts only once the VMs are shown it. The work
-    starts earlier if every group approves it, or an operator does for the group. Work whose notice
+    The policy lists the impacts that wait. The notice period starts once the VMs can read the
+    notice. The work starts earlier if every group, or an operator for the group, approves it. Work
+    whose notice
     was shown does not wait again before it begins: its VMs know its NotBefore.
 
     Args:
@@ -36,7 +37,7 @@ def waits_until_shown(draft: Draft, operation: Operation, vms: tuple[str, ...]) 
 
 
 def unseen_vms(draft: Draft, operation: Operation, hosts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return an operation's listening VMs on these hosts; an empty list means all hosts."""
+    """Return an operation's VMs of enabled groups on these hosts; an empty list: all hosts."""
     vms = draft.topology.vms
     return tuple(
         name
@@ -81,7 +82,7 @@ def unseen_blocker(draft: Draft, operation: Operation) -> Blocker | None:
 
 
 def unseen_note(operation: Operation) -> Blocker | None:
-    """Return which VMs may not know of work that goes on regardless; None: all know."""
+    """Return a note on VMs that may not know of work that continues; None: all VMs know."""
     if not operation.unseen_vms:
         return None
     vms = _some(operation.unseen_vms)

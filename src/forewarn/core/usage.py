@@ -35,13 +35,12 @@ UNCOUNTED_MAX = 100
 class Usage:
     """The use of each budget by announced and running work and failed hosts.
 
-    As of the last count; call `State.counted` first.
+    Call `State.counted` before reading it.
     """
 
     def __init__(self) -> None:
         """Start with no use."""
-        #: The first counts announced and running work and failures; the second omits announced
-        #: work.
+        #: First counter: announced and running work and failures; second: without announced work.
         self.taken: Counter[Subject] = Counter()
         self.running: Counter[Subject] = Counter()
         self._shares: dict[Disturbed, Share] = {}
@@ -108,7 +107,7 @@ def add(counts: Counter[Subject], running: Counter[Subject], share: Share, *, si
 
 
 def share_of_host(topology: Topology, name: str, operations: Iterable[Operation]) -> Share | None:
-    """Return the share of a host with its live operations; two on one host disturb it once."""
+    """Return the share of a host with its live operations; operations on a host count once."""
     known = topology.hosts.get(name)
     disturbing = [each for each in operations if not each.of_vm and is_disturbing(each)]
     failed = known is not None and known.health is Health.FAILED

@@ -161,7 +161,7 @@ def withdrawn_because(draft: Draft, operation: Operation) -> str:
     """Return why announced work of a maintenance must be withdrawn; empty if it may start."""
     assert operation.maintenance, operation
     assert operation.state is OperationState.ANNOUNCED, operation
-    if operation.is_return:  # held instead: an absent VM returns in any case
+    if operation.is_return:  # every absent VM returns, perhaps later
         return ""
     maintenance = draft.maintenances.get(operation.maintenance)
     if maintenance is None or not maintenance.live:
@@ -170,7 +170,7 @@ def withdrawn_because(draft: Draft, operation: Operation) -> str:
         return f"{maintenance.id} is {maintenance.state.value}"
     admission = Admission(draft, maintenance)
     closed = admission.closed_since(operation) or _crowded(draft, maintenance, operation)
-    at_once = not operation.requested_start_ms  # its VMs have left, and no notice runs
+    at_once = not operation.requested_start_ms  # the VMs have left, so no notice runs
     if not closed and (at_once or draft.now_ms >= operation.not_before_ms):
         return admission.too_late(operation)
     return closed

@@ -1,4 +1,4 @@
-"""All blockers of a live operation, in words for people: who, what, and until when.
+"""Describes all blockers of a live operation for people, with their end times.
 
 `operation_requests.py` and `step.py` decide what blocks work.
 """
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 def why(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
-    """Return the first blocker of an operation, which every waiting one has. Source: F-4.
+    """Return the blockers of an operation; a waiting operation has at least one. Source: F-4.
 
-    Return all blockers of an operation, the first one first; empty after its end.
+    The first blocker comes first; empty after the operation's end.
     """
     if operation.state is OperationState.PLANNED:
         blocked = work_before(draft, operation)
@@ -95,7 +95,7 @@ def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Blocke
 
 #: Blockers of a host that last until people change the policy or the maintenance.
 NEVER_CLEARS = frozenset({Code.WINDOW, Code.WINDOW_TOO_SHORT, Code.DEADLINE})
-#: What a wave waits for that may clear before the plan says: other work, and who is disturbed.
+#: Blockers of a wave that may clear before the planned time: other work and disturbances.
 CLEARS_EARLY = frozenset(
     {Code.HOST_BUSY, Code.FAULT_DOMAIN, Code.ARRIVALS, Code.BUDGET, Code.OWNER_REST}
 )
@@ -214,7 +214,7 @@ def why_impossible(draft: Draft, maintenance: Maintenance) -> Blocker | None:
 
 
 def _why_halted(draft: Draft, maintenance: Maintenance) -> Blocker | None:
-    """Return that an operator must resume a maintenance; None if it runs."""
+    """Return the blocker of a maintenance that an operator must resume; None if it runs."""
     if maintenance.running:
         return None
     if maintenance.state is MaintenanceState.DRAFT:
@@ -231,7 +231,7 @@ def _why_halted(draft: Draft, maintenance: Maintenance) -> Blocker | None:
 
 
 def _planning(maintenance: Maintenance) -> Blocker:
-    """Return that planning is running or due, and why the last try failed."""
+    """Return the blocker of a maintenance that waits for planning, with the last failure."""
     text = f"no plan of {maintenance.id} could be made: {maintenance.halt_reason}"
     return Blocker(
         Code.PLANNING,
@@ -251,7 +251,7 @@ def _why_postponed(draft: Draft, maintenance: Maintenance, host: str) -> Blocker
 
 
 def _of_host(host: str, blocker: Blocker) -> Blocker:
-    """Return the blocker of a host as that of its maintenance."""
+    """Return a host's blocker as the blocker of its maintenance."""
     return replace(blocker, text=blocker.sentence(host))
 
 
@@ -260,7 +260,7 @@ def _refused(draft: Draft, maintenance: Maintenance, wave: Wave) -> Blocker | No
     admission = Admission(draft, maintenance)
     for host in wave.hosts:
         blocker = admission.blocker(host, wave)
-        if blocker is not None and blocker.code is not Code.NOTICE:  # a new plan gives it
+        if blocker is not None and blocker.code is not Code.NOTICE:  # a new plan renews the notice
             return _of_host(host, blocker)
     return None
 
