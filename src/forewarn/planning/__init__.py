@@ -1,4 +1,1 @@
-"""The pure planner: turns fleet, live state, policy and time into a plan.
-
-No I/O, no clock, no core.
-"""
+"""The pure planner makes a plan from fleet, live state, policy and time; without I/O or clock."""

@@ -1,4 +1,4 @@
-"""Blockers: the codes for why work waits, and the sentence of each.
+"""Blockers: the reasons why work waits, each with a code and a sentence.
 
 Source: F-4. `why`, the API, the page and the log show these values.
 """
@@ -75,7 +75,7 @@ MEANINGS: dict[Code, tuple[str, str]] = {
         "The host is added again, or the maintenance is cancelled.",
     ),
     Code.HOST_FAILED: (
-        "The host has failed, or its VMs would move to a failed one.",
+        "The host has failed, or its VMs would move to a failed host.",
         "An operator repairs the host: `forewarn host repair`.",
     ),
     Code.HOST_BUSY: ("Other work is announced or runs on the host.", "That work ends."),
@@ -170,9 +170,9 @@ class Blocker:
     since_ms: int
     #: The earliest time at which the wait can end, ms since the epoch UTC; 0: unknown.
     clears_ms: int = 0
-    #: A sentence more specific than that of the code; empty: the code's.
+    #: A more specific sentence than the code's; empty: the code's sentence.
     text: str = ""
-    #: Number of the operation whose end it waits for; None: not an operation.
+    #: Number of the operation that must end first; None: the blocker is no operation.
     operation: int | None = field(default=None, compare=False)
 
     def sentence(self, name: str, kind: str = "host") -> str:

@@ -11,14 +11,15 @@ from forewarn.planning.policy import Scope, subject_text
 if TYPE_CHECKING:
     from forewarn.planning.packing import Problem
 
-#: Maximum hosts of a clique that the reason names; it counts the rest.
+#: Maximum hosts of a clique that the reason names; other hosts are only counted.
 _NAMED_MAX = 4
 
 
 def bound_of(problem: Problem) -> WaveBound:
     """Return the largest lower bound for hosts that share a calendar.
 
-    Cost: grows with the groups on them, and for small components with the square of their hosts.
+    Cost: grows with the groups on the hosts, and for small components with the square of their
+    hosts.
     """
     if not problem.hosts:
         return WaveBound(0, "no host is to be done")
@@ -39,7 +40,7 @@ def together(bounds: list[WaveBound]) -> WaveBound:
 
 
 def _of_limits(problem: Problem) -> WaveBound:
-    """The bound of one limit: the total demand, divided by the limit."""
+    """Return the bound of one limit: the total demand divided by the limit."""
     wanted = [0] * len(problem.room)
     for amounts in problem.amounts:
         for limit, amount in amounts:
@@ -57,7 +58,7 @@ def _of_limits(problem: Problem) -> WaveBound:
 
 
 def _of_groups(problem: Problem) -> WaveBound:
-    """The bound of one group: its fault domains must be done one after another."""
+    """Return the bound of one group, whose fault domains must be done one after another."""
     zones = [0] * len(problem.groups)
     for group in problem.group_of_slot:
         zones[group] += 1
@@ -69,7 +70,7 @@ def _of_groups(problem: Problem) -> WaveBound:
 
 
 def _of_cliques(problem: Problem) -> WaveBound:
-    """Return hosts of which every two share a group in different fault domains."""
+    """Return a set of hosts; any two share a group in different fault domains."""
     best: list[int] = []
     for part in problem.components():
         if len(best) < len(part) <= colouring.VERTICES_MAX:

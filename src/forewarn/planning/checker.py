@@ -1,7 +1,7 @@
 """An independent check that a plan keeps every rule.
 
 Source: F-3; invariant 19: a plan in force passes this check. The checker shares values with the
-planner, but no functions. It does not judge approvals and gates, which a plan cannot know.
+planner, but no functions. A plan does not contain approvals and gates, so they are not checked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from forewarn.planning.plan import FleetState, Plan, PlanEntry
 
     Found = Iterator[tuple[str, str]]
-    #: Host, VMs by disturbed group, end, whether the work occupies the host, and destinations.
+    #: One piece of work: host, VMs by disturbed group, end, whether it occupies the host,
+    #: destinations.
     Work = tuple[str, Counter[str], int, bool, bool, frozenset[str]]
 
 _FOREVER_MS = 1 << 62
@@ -37,7 +38,7 @@ class Finding:
 def check(
     plan: Plan, fleet: Fleet, *, state: FleetState, policy: MaintenancePolicy
 ) -> tuple[Finding, ...]:
-    """Return every rule that a plan breaks; a plan without any may come into force."""
+    """Return every rule that a plan breaks; a plan that breaks none may come into force."""
     return tuple(
         Finding(rule, text)
         for rule, text in _Checker(plan, fleet, state=state, policy=policy).all()
@@ -138,7 +139,7 @@ class _Checker:
         return not windows or open_throughout(windows, start_ms, end_ms)
 
     def _works(self) -> Iterator[Work]:
-        """Yield the hosts that other work and failures disturb, and for how long."""
+        """Yield the hosts that other work and failures disturb, with the duration."""
         for name in set(self.state.failed) & self.hosts.keys():
             yield name, self.on[name].copy(), _FOREVER_MS, True, True, frozenset()
         for live in self.state.live:
@@ -191,7 +192,7 @@ class _Checker:
     ) -> Found:
         used: Counter[tuple[Scope, str]] = Counter()
         whole = busy.union(entry.host for entry in entries)
-        for host, on in all_on.items():  # work on a VM uses no place of its host
+        for host, on in all_on.items():  # work on a VM does not count for its host
             used.update(self._taken([host] if host in whole else [], on))
         ours = {key for entry in entries for key in self._taken([entry.host], self.on[entry.host])}
         for key in ours & self.limits.keys():
@@ -244,7 +245,7 @@ class _Checker:
                 yield "capacity", f"{there} has no room for VM {vm}"
             if (here.zone, here.driver) != (place.zone, place.driver) or place.scheduled:
                 yield "moves", f"VM {vm} cannot be moved from {host} to {there}"
-        if self.plan.asked.return_s:  # no other VM arrived on their hosts, so they have room again
+        if self.plan.asked.return_s:  # their old hosts received no VM and have room
             for vm, (_, there) in moves.items():
                 self.size[there] -= self.fleet.vm_sizes[vm]
             return

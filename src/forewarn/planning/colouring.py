@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 #: Maximum vertices for these algorithms; beyond, bit sets grow long and DSATUR is quadratic.
 VERTICES_MAX = 2000
-#: A vertex that lost its colour may not return to it for this many moves, plus a random number up
-#: to this, plus 0.6 for each uncoloured vertex. From Blöchliger and Zufferey's PartialCol.
+#: A vertex may not get a lost colour back for this many moves, plus a random number up to this,
+#: plus 0.6 for each uncoloured vertex. From Blöchliger and Zufferey's PartialCol.
 _TENURE = 10
 #: Pairs of vertex and colour compared per step; larger choices cost more steps.
 _CHEAP_CHOICES = 500
@@ -22,7 +22,7 @@ _CLIQUE_STARTS = 40
 
 
 def dsatur(adjacent: list[int]) -> list[int]:
-    """Return a colour for each vertex; the next vertex is always the one that sees most colours."""
+    """Return a colour for each vertex; vertices with most coloured neighbours come first."""
     count = len(adjacent)
     assert count <= VERTICES_MAX, count
     colours, seen = [-1] * count, [0] * count
@@ -60,13 +60,13 @@ def improved(
 
 
 class _PartialColouring:
-    """A partial colouring; giving a vertex a colour takes it from its neighbours."""
+    """A partial colouring; colouring a vertex removes this colour from its neighbours."""
 
     def __init__(self, adjacent: list[int], colours: list[int], count: int) -> None:
         self._adjacent = adjacent
         self._classes = [0] * count
         self._tabu = [[0] * count for _ in adjacent]
-        #: Uncoloured vertex -> for each colour, how many neighbours would lose it.
+        #: Uncoloured vertex -> for each colour, the number of neighbours with this colour.
         self.outside: dict[int, list[int]] = {}
         for vertex, colour in enumerate(colours):
             if colour < count:

@@ -33,7 +33,7 @@ class PlanDifference:
     #: Hosts that have a wave only in the first plan: done since, blocked, or removed.
     removed: tuple[str, ...]
     changed: tuple[Changed, ...]
-    #: Hosts that only the second plan lists as blocked, and those that only the first one does.
+    #: Hosts that only the second plan lists as blocked, and hosts that only the first plan lists.
     blocked: tuple[str, ...]
     unblocked: tuple[str, ...]
 
@@ -44,7 +44,7 @@ class PlanDifference:
 
 
 def difference(before: Plan, after: Plan) -> PlanDifference:
-    """Return the changes of a plan from the one before it."""
+    """Return the changes from the previous plan to a plan."""
     old = {entry.host: entry for entry in before.entries}
     new = {entry.host: entry for entry in after.entries}
     changed = [

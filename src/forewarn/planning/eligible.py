@@ -1,4 +1,4 @@
-"""Splits hosts into those that can be done, by calendar, and those with a blocker."""
+"""Separates the hosts that can be done, by calendar, from the hosts with a blocker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Calendar:
 
     @property
     def subject(self) -> str:
-        """The windows' names for a sentence."""
+        """Names of the windows, for a sentence."""
         return f"window {', '.join(self.windows)}" if self.windows else FREEZE
 
 
@@ -84,7 +84,7 @@ class Calendars:
 def split_eligible(
     index: Index, occupied: Occupied, limits: BudgetLimits, *, terms: PlanningTerms
 ) -> tuple[list[tuple[Calendar, list[int]]], list[tuple[str, Blocker]]]:
-    """Return the possible hosts by calendar, and the others with their blockers."""
+    """Return the hosts that can be done by calendar, and other hosts with their blockers."""
     calendars = Calendars(terms.policy, terms.asked, now_ms=terms.now_ms, index=index)
     settled = {*terms.state.announced, *terms.state.done}
     blocked: list[tuple[str, Blocker]] = []
@@ -121,7 +121,7 @@ def _blocker(
 
 
 def _closed(calendar: Calendar, duration_s: int, now_ms: int) -> Blocker | None:
-    """Return why no opening is long enough for a host; None if one is. See F-7."""
+    """Return the blocker of a host without a long enough opening, or None. See F-7."""
     if any(end - start >= duration_s * 1000 for start, end in calendar.spans):
         return None
     code = Code.WINDOW_TOO_SHORT if calendar.spans else Code.WINDOW

@@ -45,7 +45,7 @@ class FleetHost:
 
     @property
     def words(self) -> frozenset[str]:
-        """All its labels as `key=value`, with `zone` and `rack`."""
+        """All labels of the host as `key=value`, with `zone` and `rack`."""
         return frozenset((f"zone={self.zone}", f"rack={self.rack}", *self.labels))
 
 
@@ -68,7 +68,7 @@ class Fleet:
     groups: tuple[FleetGroup, ...] = ()
     vm_hosts: array[int] = field(default_factory=lambda: array("i"))
     vm_groups: array[int] = field(default_factory=lambda: array("i"))
-    #: 0: unknown; the VM is not moved.
+    #: Size of each VM; 0: unknown, and the VM is not moved.
     vm_sizes: array[int] = field(default_factory=lambda: array("i"))
 
     @classmethod

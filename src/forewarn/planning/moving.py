@@ -1,8 +1,9 @@
-"""Waves of hosts whose VMs leave first: each wave starts from the placement after the last one.
+"""Builds waves of hosts whose VMs leave first, each from the placement after the previous wave.
 
 Source: F-3. No VM arrives on a host of the wave or on a host with live work. A host always has room
-for its VMs and those on their way to it. A VM stays at its destination, or returns before the wave
-ends; its old host keeps its room. If a driver's own scheduler chooses, the plan has no destination
+for its VMs and for VMs on their way there. A VM stays at its destination, or returns before the
+wave ends; room for it stays reserved on its old host. If a driver's own scheduler chooses, the plan
+has no destination
 for its VMs and reserves no room.
 
 Cost: O(moved VMs * fault domains of a zone).
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
     from forewarn.planning.occupied import Occupied
     from forewarn.planning.policy import BudgetLimits, Subject
 
-#: Successive hosts that do not fit a non-empty wave before the wave is closed.
+#: A non-empty wave is closed after this many successive hosts that do not fit.
 _MISSES_MAX = 500
-#: Maximum hosts that a blocker names, those with the most room first.
+#: Maximum hosts that a blocker names, in order of falling room.
 _NAMED_MAX = 5
 
 
@@ -43,7 +44,7 @@ class Placement:
         Args:
             index: the fleet.
             closed: hosts that no VM may move to.
-            asked: hosts that are yet to be done; VMs move there only if no other host has room.
+            asked: hosts that are not done yet; VMs move there only if no other host has room.
             returning: whether VMs return after the work on their host.
         """
         self.index, self._returning = index, returning
@@ -54,7 +55,7 @@ class Placement:
             self.vms[at].append(vm)
             self.free[at] -= fleet.vm_sizes[vm]
         self._undone = set(asked)
-        #: Zone and driver -> whether yet to be done, and fault domain -> free room and host.
+        #: Zone and driver -> whether not done yet, and fault domain -> free room and host.
         self._pools: dict[tuple[str, str], dict[tuple[bool, int], list[tuple[int, int]]]] = {}
         shut = set(closed)
         self._open: set[int] = set()
@@ -91,8 +92,8 @@ class Placement:
     def evacuated(self, host: int) -> dict[int, int] | None:
         """Reserve a destination for each VM on a closed host; None if a VM has no destination.
 
-        Large VMs are placed first. Their old room is not free before the wave ends. If the driver
-        chooses destinations, each is the host itself.
+        Large VMs are placed first. The VMs' old room is free only after the wave. If the driver
+        chooses destinations, each destination is the host itself.
         """
         if self.index.fleet.hosts[host].scheduled:
             return dict.fromkeys(self.vms[host], host)
@@ -114,7 +115,7 @@ class Placement:
         self.open(host)
 
     def _destination(self, host: int, size: int) -> int | None:
-        """Return an open host with room: preferably done, of the same fault domain, and full."""
+        """Return an open host with room, preferably done, full and of the same fault domain."""
         own = self.index.fault_zone[host]
         rows = self._pools.get(self.index.fleet.hosts[host].pool, {})
         for undone in (False, True):
@@ -127,7 +128,7 @@ class Placement:
         return None
 
     def arrive(self, moves: dict[int, int], host: int, *, reopen: bool) -> None:
-        """Place the VMs of a host for the time after its wave, and mark the host as done."""
+        """Place the VMs of a host after its wave, and mark the host as done."""
         if self.index.fleet.hosts[host].scheduled:
             pass
         elif self._returning:
@@ -143,7 +144,7 @@ class Placement:
             self.open(host)
 
     def most_room(self, host: int) -> list[str]:
-        """Return the names of hosts that its VMs could move to with more room."""
+        """Return the names of possible destinations of a host's VMs, given more room."""
         rows = self._pools.get(self.index.fleet.hosts[host].pool, {}).values()
         others = sorted((each for row in rows for each in row if each[1] != host), reverse=True)
         return [self.index.fleet.hosts[other].name for _, other in others[:_NAMED_MAX]]
@@ -156,7 +157,7 @@ def _fit(row: list[tuple[int, int]], size: int) -> tuple[int, int] | None:
 
 
 class Mover:
-    """Builds batches one after another; hosts that fit in no batch remain."""
+    """Builds batches one after another; hosts that fit in no batch stay in the list."""
 
     def __init__(self, placement: Placement, limits: BudgetLimits, occupied: Occupied) -> None:
         """Store the limits of every wave."""
@@ -209,7 +210,7 @@ class Mover:
         return None
 
     def blocker(self, host: int, now_ms: int) -> Blocker:
-        """Return why a host remains, by the placement after the last wave."""
+        """Return why a host has no wave, by the placement after the last wave."""
         placement, used = self._placement, self._occupied.taken
         endless = self._endless(host)
         if endless is not None:

@@ -1,4 +1,4 @@
-"""Hosts, fault domains of groups, and room in limits that live work and failures occupy.
+"""Computes which hosts, fault domains and limits live work and failures occupy.
 
 Source: F-3: failures and manual work count like planned work.
 """
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from forewarn.planning.plan import FleetState, PlanEntry
     from forewarn.planning.policy import BudgetLimits, Subject
 
-#: Why a host waits for live work, until when (0: unknown), and for which work.
+#: Blocker of a host: the code, the end (0: unknown) and the live work.
 Obstacle = tuple[Code, int, str]
 
 
 def live_work(state: FleetState, now_ms: int) -> list[Live]:
-    """Return everything that occupies hosts now, with failures and announced entries."""
+    """Return all work that occupies hosts now, with failures and announced entries."""
     work = [Live(f"the failure of host {name}", name) for name in state.failed]
     return [*work, *state.live, *announced(state, now_ms)]
 
@@ -48,7 +48,7 @@ class Occupied:
     """Live work by host, group and limit. Cost: grows with the work and its groups."""
 
     def __init__(self, index: Index, limits: BudgetLimits, live: Iterable[Live]) -> None:
-        """Index what each work occupies; work on hosts outside the fleet is left out."""
+        """Index the hosts, groups and limits that live work occupies within the fleet."""
         self._index, self._limits = index, limits
         self.live = [work for work in live if work.host in index.number]
         group_of = {group.name: number for number, group in enumerate(index.fleet.groups)}
@@ -68,7 +68,7 @@ class Occupied:
                 disturbed = (index.fault_zone[host], work.ends_ms, work.operation)
                 self._groups.setdefault(group, []).append(disturbed)
             self._counted.append((work, host, groups))
-        #: The share of each limit that work without a known end uses.
+        #: Use of each limit by work without a known end.
         self.taken = self.taken_after(0)
         #: Hosts with live work or arriving VMs.
         self.hosts = frozenset([*self._hosts, *(host for _, host, _ in self._counted)])
@@ -98,8 +98,8 @@ class Occupied:
     def taken_after(self, at_ms: int) -> dict[Subject, int]:
         """Return the share of each limit that work ending after a time uses.
 
-        Work without a known end always counts; at 0 nothing else does. Two pieces of work on one
-        host disturb the host, and each of its groups, once.
+        Work without a known end always counts; at time 0 only such work counts. Two pieces of work
+        on one host disturb the host, and each of its groups, once.
         """
         by_host: dict[int, tuple[dict[int, int], bool]] = {}
         for work, host, groups in self._counted:

@@ -1,7 +1,7 @@
-"""Waves of hosts whose VMs stay: first fit over bit sets, then repeated improvement.
+"""Builds waves of hosts whose VMs stay: first fit over bit sets, then repeated improvement.
 
 Each wave is one bit. The waves forbidden to a host are those that disturb one of its groups in
-another fault domain (G-1), and those in which a limit has no room for it.
+another fault domain (G-1), and waves in which a limit has no room for the host.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from forewarn.planning.prng import Prng
 
 
-#: Successive orders without a saved wave after which the search ends. Without this limit, a few
-#: hosts that need their waves would be fitted tens of thousands of times.
+#: The search ends after this many successive orders without a saved wave. Otherwise a few hosts
+#: could be fitted tens of thousands of times.
 FRUITLESS_MAX = 1000
 
 
 class Problem:
-    """A set of hosts, by position, with the rules that keep two of them out of one wave.
+    """A set of hosts, by position, with the rules that forbid two hosts in one wave.
 
-    Cost: grows with the groups on the hosts; limits that never bind are left out.
+    Cost: grows with the groups on the hosts; limits above the demand are left out.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Problem:
         slot_of: dict[tuple[int, int], int] = {}
         #: Slot -> its group; a slot is one group in one fault domain.
         self.group_of_slot: list[int] = []
-        #: Position -> its slots.
+        #: Position of a host -> its slots.
         self.slots: list[list[int]] = []
         for host, zone in zip(self.hosts, self.zones, strict=True):
             slots = []
@@ -75,12 +75,12 @@ class Problem:
             for subject, amount in of_host:
                 wanted[subject] = wanted.get(subject, 0) + amount
         room = {each: limits.limit[each] - usage.get(each, 0) for each in wanted}
-        #: Number -> the subject of the limit.
+        #: Number of the limit -> its subject.
         self.subjects = [each for each, total in wanted.items() if total > room[each]]
-        #: Number -> how much of the limit may be disturbed at once.
+        #: Number of the limit -> the amount that may be disturbed at once.
         self.room = [room[each] for each in self.subjects]
         number = {each: n for n, each in enumerate(self.subjects)}
-        #: Position -> its shares: (number of the limit, amount).
+        #: Position -> shares in limits: (number of the limit, amount).
         self.amounts = [
             [(number[each], amount) for each, amount in of_host if each in number]
             for of_host in amounts
@@ -213,10 +213,10 @@ def packed(problem: Problem, target: int, *, steps: int, prng: Prng) -> list[int
 def _repacked(
     problem: Problem, waves: list[int], *, target: int, steps: int, prng: Prng
 ) -> list[int]:
-    """Fit again, wave by wave in another order, which never needs more waves and often fewer.
+    """Fit wave by wave in another order, which often needs fewer waves and never more.
 
-    This is Culberson's iterated greedy. It is valid for every rule that holds for each part of a
-    valid wave, as G-1 and limits do.
+    This is Culberson's iterated greedy. It requires that every part of a valid wave is valid, as
+    with G-1 and limits.
     """
     turn = fruitless = 0
     while count_of(waves) > target and steps >= len(waves) and fruitless < FRUITLESS_MAX:

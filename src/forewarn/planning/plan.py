@@ -19,9 +19,9 @@ class Asked:
     hosts: tuple[str, ...]
     #: Duration of the work on each host, in seconds; above 0.
     duration_s: int = 600
-    #: VMs leave their host first, within this many seconds; 0: they stay on the host.
+    #: VMs leave their host first, within this many seconds; 0: the VMs stay.
     move_s: int = 0
-    #: VMs return after the work, within this many seconds, notice included; 0: they do not return.
+    #: VMs return after the work, within this many seconds, notice included; 0: no return.
     return_s: int = 0
     earliest_ms: int = 0
     #: Deadline of the last host; 0: no deadline.
@@ -53,11 +53,11 @@ class Live:
     groups: tuple[str, ...] = ()
     #: Latest end; 0: unknown.
     ends_ms: int = 0
-    #: Destinations of its VMs; empty: they stay.
+    #: Destinations of the VMs; empty: the VMs stay.
     destinations: tuple[str, ...] = ()
-    #: Whether it occupies the whole host; work on one VM does not.
+    #: Whether the work occupies the whole host; work on one VM does not.
     whole_host: bool = True
-    #: Whether routine work in other fault domains of its groups waits for it. Source: G-1.
+    #: Whether routine work in other fault domains of its groups waits for this work. Source: G-1.
     disturbs_groups: bool = True
 
 
@@ -67,7 +67,7 @@ class FleetState:
 
     #: Announced or running work, except on the hosts in `announced`.
     live: tuple[Live, ...] = ()
-    #: Failed hosts: they count as disturbed, and no VM moves there.
+    #: Failed hosts, which count as disturbed; no VM moves there.
     failed: tuple[str, ...] = ()
     #: Hosts of the plan in force that are done.
     done: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class FleetState:
     announced: tuple[str, ...] = ()
     #: Number of the last wave that any plan announced; 0: none.
     last_wave: int = 0
-    #: End of the pause after that wave; 0: no pause.
+    #: End of the pause after the last announced wave; 0: no pause.
     paused_until_ms: int = 0
 
 
@@ -99,7 +99,7 @@ class PlanEntry:
     """The plan for one host that can be done."""
 
     host: str
-    #: Number of its wave, 1 or more.
+    #: Number of the host's wave, 1 or more.
     wave: int
     #: When the VMs on the host get notice.
     shown_ms: int
@@ -107,7 +107,7 @@ class PlanEntry:
     latest_start_ms: int
     earliest_end_ms: int
     latest_end_ms: int
-    #: Names of the groups that get notice: all with VMs on the host at that time.
+    #: Names of the groups that get notice: all groups with VMs on the host at that time.
     groups: tuple[str, ...] = ()
     moves: tuple[VmMove, ...] = ()
 
@@ -129,7 +129,7 @@ class Wave:
 
 @value
 class WaveBound:
-    """A number of waves that no plan for this request can go below, and why."""
+    """The least number of waves of any plan for this request, with the reason."""
 
     waves: int
     argument: str
@@ -140,19 +140,19 @@ class Plan:
     """The wave or the blocker of each host; never changed, only replaced by a child."""
 
     id: str
-    #: Id of the plan that it replaces; empty for a first one.
+    #: Id of the replaced plan; empty for a first plan.
     parent: str
     made_ms: int
     asked: Asked
-    #: One for each host that can be done, ordered by wave and name.
+    #: One entry for each host that can be done, ordered by wave and name.
     entries: tuple[PlanEntry, ...]
     #: Hosts that cannot be done, ordered by name, each with its blocker.
     blocked: tuple[tuple[str, Blocker], ...]
     #: Waves that are not announced yet, ordered by time.
     waves: tuple[Wave, ...]
-    #: The bound for these waves.
+    #: The lower bound on the number of remaining waves.
     bound: WaveBound
-    #: The limits in force, each resolved to a number; limits that never bind are left out.
+    #: The limits in force, each as a number; limits above the demand are left out.
     limits: tuple[tuple[Subject, int], ...] = ()
 
 

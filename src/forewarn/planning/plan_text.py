@@ -29,9 +29,9 @@ class PlanBody:
     moves: dict[str, tuple[tuple[str, str], ...]]
     #: Hosts that could not be done, ordered by name, each with its blocker.
     blocked: tuple[tuple[str, Blocker], ...]
-    #: The lower bound on the number of waves, and why.
+    #: The lower bound on the number of waves, with the reason.
     bound: WaveBound
-    #: The budgets that could bind, resolved to numbers at the time of planning.
+    #: The budgets that could limit the plan, as numbers at the time of planning.
     limits: dict[Subject, int]
 
     def __reduce__(self) -> tuple[Callable[[str], PlanBody], tuple[str]]:

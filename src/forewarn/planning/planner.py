@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from forewarn.planning.plan import Asked, FleetState, PlanEntry
     from forewarn.planning.policy import MaintenancePolicy
 
-#: Hosts examined per canary host to find those that may share a wave.
+#: Hosts examined per canary host to find hosts that may share a wave.
 _CANARY_CANDIDATES = 50
 
 
@@ -34,8 +34,8 @@ def plan(
 ) -> Plan:
     """Return the plan of a maintenance: all its hosts, each with its wave or its blocker.
 
-    Announced and running hosts of the plan in force stay unchanged; its other hosts stay together
-    in their waves if that is still possible.
+    Announced and running hosts of the plan in force stay unchanged. Its other hosts stay together
+    in their waves if possible.
 
     Cost: grows with VMs and hosts; then `asked.steps` bounds the work that saves waves.
     """
@@ -107,7 +107,7 @@ class _Planning:
         ]
 
     def _classes(self, hosts: list[int]) -> list[list[int]]:
-        """Return positions of hosts by wave, if their VMs stayed; stores the bound."""
+        """Return positions of hosts by wave, as if all VMs stayed; store the bound."""
         problem = Problem(self._index, self._limits, hosts, usage=self._occupied.taken)
         bound = bound_of(problem)
         self._bounds.append((hosts, bound))
@@ -196,7 +196,7 @@ def _opens_ms(calendar: Calendar) -> int:
 
 
 def _stable(problem: Problem, before: list[int]) -> list[int]:
-    """Return a wave for each position: its old one if it still fits, else one with room."""
+    """Return a wave for each position: the old wave if it still fits, else another with room."""
     order = sorted(range(len(before)), key=lambda place: (before[place] < 0, before[place], place))
     numbers = sorted({wave for wave in before if wave >= 0})
     rank = {wave: place for place, wave in enumerate(numbers)}
@@ -221,7 +221,7 @@ def _kept(state: FleetState) -> tuple[PlanEntry, ...]:
 def _since(
     state: FleetState, blocked: list[tuple[str, Blocker]]
 ) -> tuple[tuple[str, Blocker], ...]:
-    """Return the blockers; those of the previous plan keep the start of their wait."""
+    """Return the blockers; a blocker of the previous plan retains the start of its wait."""
     before = dict(state.in_force.blocked) if state.in_force else {}
     blockers = []
     for host, blocker in blocked:

@@ -24,7 +24,7 @@ class PolicyInvalid(CallerError):
 
 
 class Scope(Word):
-    """The unit of a budget: hosts in the first four, VMs of the owner or group in the others."""
+    """The scope of a budget, which counts hosts in the first four, VMs in the others."""
 
     FLEET = "fleet"
     ZONE = "zone"
@@ -55,7 +55,7 @@ class Budget:
     """
 
     scope: Scope
-    #: 0 or more; as a percentage 1 to 100.
+    #: The number: 0 or more; as a percentage 1 to 100.
     limit: int
     percent: bool = False
     #: One zone, rack, owner, group, or label as `key=value`; empty: a budget for each.
@@ -86,20 +86,21 @@ class MaintenancePolicy:
     pause_s: int = 0
     #: Least time between two disturbances of one owner; 0: none.
     owner_rest_s: int = 0
-    #: Hosts in the canary wave, which tries the work first; 0: no such wave.
+    #: Number of hosts in the canary wave; 0: no canary wave.
     canary_count: int = 0
     #: Least notice, from the announcement to the latest start.
     notice_s: int = 900
     #: Hosts that may fail before a maintenance stops, unless the maintenance sets its own number.
     max_failures: int = 0
-    #: How much later than first planned an owner may postpone a host; 0: not possible. Source: F-8.
+    #: Longest postponement of a host by its owner, from the first planned start; 0: not possible.
+    #: Source: F-8.
     postpone_max_s: int = 0
-    #: Acts that a second principal must confirm, and the time limit for it. Source: P-8.
+    #: Acts that a second principal must confirm, and the time limit of a confirmation. Source: P-8.
     confirm: tuple[ConfirmedAct, ...] = ()
     confirm_within_s: int = 3600
     #: Maintenances with at most this many hosts start without confirmation.
     confirm_above: int = 0
-    #: Impacts, in Azure's words, whose work waits until its VMs are shown it. Source: H-7.
+    #: Impacts, in Azure's words, whose work waits until its VMs can read its notice. Source: H-7.
     wait_until_shown: tuple[str, ...] = ("Reboot", "Redeploy")
 
     def windows_of(self, words: frozenset[str]) -> tuple[Window, ...]:
@@ -107,11 +108,11 @@ class MaintenancePolicy:
         return tuple(each for each in self.windows if each.is_for(words))
 
     def open_spans_of(self, words: frozenset[str], span: Span) -> tuple[Span, ...]:
-        """Return when windows and freezes leave time open for such a host, within a span."""
+        """Return the open spans of windows and freezes for such a host, within a span."""
         return without(open_spans(self.windows_of(words), *span), self.freezes)
 
     def is_open(self, words: frozenset[str], span: Span) -> bool:
-        """Work fits a window only if its whole span is open. Source: F-7."""
+        """Whether the whole span is open for a host; otherwise work does not fit. Source: F-7."""
         closed = self.windows_of(words) or self.freezes
         return not closed or self.open_spans_of(words, span) == (span,)
 
@@ -132,11 +133,11 @@ class BudgetLimits:
     """
 
     def __init__(self, index: Index, budgets: tuple[Budget, ...]) -> None:
-        """Count the totals and resolve each budget to numbers, without those that never bind.
+        """Count the totals and resolve each budget to numbers, without budgets above the total.
 
         Args:
             index: the fleet.
-            budgets: those of the policy and of the maintenance.
+            budgets: budgets of the policy and of the maintenance.
         """
         self._fleet = index.fleet
         self._scopes = {budget.scope for budget in budgets}
@@ -165,7 +166,7 @@ class BudgetLimits:
     ) -> list[tuple[Subject, int]]:
         """Return the share of each limit that work on a host uses, given its VMs by group.
 
-        Work on a single VM, which is not `whole_host`, uses no place of the host.
+        Work on a single VM (not `whole_host`) does not count for the host.
         """
         amounts = dict.fromkeys(self._place(host), 1) if whole_host else {}
         of_group = self._of_group

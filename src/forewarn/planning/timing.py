@@ -1,7 +1,7 @@
-"""Schedules waves: each gets its start and its blocker, or the reason why it is too late.
+"""Schedules waves: each wave gets its start and its blocker, or the reason for being too late.
 
-Two waves never overlap, from the announcement of a wave to its end. So a rule that holds within
-each wave holds at every moment.
+Two waves never overlap, from the announcement of a wave to its end. So a rule that every wave obeys
+is obeyed at every moment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Batch:
     hosts: list[int]
     calendar: Calendar
     canary: bool = False
-    #: Host -> groups on it at the time of the batch, and their numbers of VMs.
+    #: Host -> groups on the host at the time of the batch, with their numbers of VMs.
     groups: dict[int, dict[int, int]] | None = None
     #: Host -> destinations of its VMs.
     moves: dict[int, tuple[VmMove, ...]] | None = None
@@ -41,12 +41,12 @@ class Batch:
         return self.groups[host] if self.groups is not None else index.groups_on[host]
 
 
-#: An earliest announcement or start of a wave, its reason, and the subject it waits for.
+#: An earliest announcement or start of a wave, its reason, and the awaited subject.
 _Earliest = tuple[int, Code, str]
 
 
 class Timetable:
-    """Turns batches into waves one by one, and tracks the limits for the next one."""
+    """Turns batches into waves one by one, and tracks the limits for the next batch."""
 
     def __init__(
         self, index: Index, limits: BudgetLimits, *, occupied: Occupied, terms: PlanningTerms
@@ -61,7 +61,7 @@ class Timetable:
                 self._rest(index.owners(index.number[work.host]), work.ends_ms)
         self._duration_ms = terms.asked.host_s * 1000
         self._taken: dict[int, dict[Subject, int]] = {}
-        #: Keyed by the identity of a batch; every earlier wave asks for it again.
+        #: Cached results by the identity of a batch, because every earlier wave asks again.
         self._owners: dict[int, frozenset[str]] = {}
         self._live_after: dict[int, list[_Earliest]] = {}
         #: The resulting waves and blocked hosts.
@@ -70,13 +70,13 @@ class Timetable:
         self.late: list[tuple[str, Blocker]] = []
 
     def add_all(self, batches: list[Batch], *, dependent: bool) -> None:
-        """Schedule every batch: canaries first, then those that can start first.
+        """Schedule every batch: canaries first, then batches in order of their earliest start.
 
         Args:
             batches: each with at least one host.
             dependent: whether each batch depends on the moves of earlier ones. Dependent batches
-                keep their order, and none follows a batch that is too late; the same applies after
-                a canary.
+                keep their order, and no batch follows a dependent batch or a canary that is too
+                late.
 
         Cost: with several calendars or resting owners, grows with the square of the batches.
         """
@@ -94,7 +94,7 @@ class Timetable:
                 self._add(next_up)
 
     def _unlike(self, batches: list[Batch]) -> list[Batch]:
-        """Return the first of all batches that can only start at the same time."""
+        """Return the first batch of each set of batches with equal conditions."""
         if self._terms.policy.owner_rest_s or self._occupied.live:
             return batches
         batches_by_kind: dict[int, Batch] = {}
@@ -163,7 +163,7 @@ class Timetable:
         return self._terms.policy.notice_s * 1000
 
     def _timed(self, batch: Batch) -> tuple[int, int, Blocker]:
-        """Return the earliest and the latest start, 0 if there is none, and the blocker."""
+        """Return the earliest and the latest start of a batch (0: no start), and the blocker."""
         announced = self._announced_after(batch)
         started = self._started_after(batch)
         notice_ms = self._notice_ms
@@ -231,7 +231,7 @@ class Timetable:
         return reasons
 
     def _rests(self, batch: Batch) -> list[_Earliest]:
-        """Return when the owners that a batch disturbs begin to rest, if the policy has them."""
+        """Return the last disturbances of a batch's owners, if the policy has a rest."""
         if not self._terms.policy.owner_rest_s:
             return []
         owners = sorted(self._owners_of(batch) & self._rested.keys())

@@ -1,4 +1,4 @@
-"""Checks windows minute by minute with local time, independent of `windows.py`.
+"""Checks windows minute by minute in local time, independently of `windows.py`.
 
 Source: F-7.
 """

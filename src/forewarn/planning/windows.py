@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 _DAY_S = 86_400
 _DAY_MIN = 1440
-#: Distance of compared offsets: no zone changes its offset twice within this time.
+#: Distance of compared UTC offsets, in seconds; no zone changes its offset twice within it.
 _SAMPLE_S = 6 * 3600
 #: Maximum length of a requested time, in days; a little more than a year.
 SPANS_DAYS_MAX = 800
 #: Length of the blocks, in seconds, for which open time is computed and cached.
 _BLOCK_S = 32 * _DAY_S
-#: Cached blocks, each of one window; the longest allowed time has 26.
+#: Maximum cached blocks, each of one window; the longest allowed time has 26 blocks.
 _BLOCKS_MAX = 1024
-#: Cached sets of windows, each for one run of blocks.
+#: Maximum cached sets of windows, each for one run of blocks.
 _RUNS_MAX = 32
 
 Span = tuple[int, int]
@@ -54,7 +54,7 @@ class Window:
     name: str
     #: IANA name.
     time_zone: str = "UTC"
-    #: Days on which it opens, 0 for Monday to 6 for Sunday.
+    #: Days on which the window opens, 0 for Monday to 6 for Sunday.
     weekdays: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6)
     #: Minutes after local midnight, 0 to 1439.
     from_min: int = 0
@@ -62,12 +62,11 @@ class Window:
     to_min: int = _DAY_MIN
     #: Local dates without work, such as `2028-02-29`, even in a window that opened the day before.
     except_dates: tuple[str, ...] = ()
-    #: Labels of its hosts, as `key=value`; empty: all hosts.
+    #: Labels of the window's hosts, as `key=value`; empty: all hosts.
     hosts: tuple[str, ...] = ()
-    #: Restricts those hosts to hosts with VMs of one of these groups; None: no restriction; empty:
-    #: no host. Source: Z-7.
+    #: Groups that a host must have VMs of; None: no restriction; empty: no host. Source: Z-7.
     groups: tuple[str, ...] | None = None
-    #: First and last local date on which it opens, such as `2028-02-29`; empty: no limit.
+    #: First and last local date on which the window opens, such as `2028-02-29`; empty: no limit.
     first_date: str = ""
     last_date: str = ""
 
@@ -93,14 +92,14 @@ class Window:
             raise WindowInvalid(name=self.name, problem=problem) from error
 
     def is_for(self, words: frozenset[str]) -> bool:
-        """Whether it applies to a host with these `key=value` pairs and groups."""
+        """Whether the window applies to a host with these `key=value` pairs and groups."""
         if self.groups is not None and words.isdisjoint(map(group_word, self.groups)):
             return False
         return words.issuperset(self.hosts)
 
     @property
     def length_min(self) -> int:
-        """How long it is open on an ordinary day, in minutes."""
+        """How long the window is open on an ordinary day, in minutes."""
         return (self.to_min - self.from_min) % _DAY_MIN or _DAY_MIN
 
 
@@ -135,7 +134,7 @@ def open_spans(windows: Iterable[Window], from_ms: int, to_ms: int) -> tuple[Spa
 
 
 def merged(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Return sorted spans; those that touch or overlap are merged."""
+    """Return sorted spans; spans that touch or overlap are merged."""
     joined: list[Span] = []
     for start, end in sorted(spans):
         if start >= end:
@@ -148,7 +147,7 @@ def merged(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def without(spans: Iterable[Span], closed: Sequence[Span]) -> tuple[Span, ...]:
-    """Return spans without the parts that others cover."""
+    """Return spans without the parts that other spans cover."""
     left: list[Span] = []
     closed = merged(closed)
     for start, end in spans:

@@ -6,10 +6,10 @@ from forewarn.errors import CallerError
 from forewarn.protocol.json_text import encode_json, parse_json
 
 APPROVAL_BYTES_MAX = 64 * 1024
-"""Largest approval that is read, in bytes. Source: A-5."""
+"""Maximum length of an approval, in bytes. Source: A-5."""
 
 APPROVALS_MAX = 100
-"""Most StartRequests in one approval. Source: A-5."""
+"""Maximum number of StartRequests in one approval. Source: A-5."""
 
 
 class ApprovalMalformed(CallerError):

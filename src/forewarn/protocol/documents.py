@@ -11,13 +11,13 @@ from forewarn.protocol.json_text import parse_json
 from forewarn.protocol.versions import FIELD_SINCE, RESOURCE_TYPE, TYPE_SINCE, UNDERSCORE_VERSION
 
 NO_INCARNATION = -1
-"""Incarnation that `read_document` returns if the sender set none, or not a number."""
+"""Incarnation that `read_document` returns if the document has no valid one."""
 
-DOCUMENT_BYTES_MAX = 4 * 1024 * 1024  # 10,000 events of 400 bytes, far above any observed
+DOCUMENT_BYTES_MAX = 4 * 1024 * 1024  # room for 10,000 events of 400 bytes
 
 
 class DocumentUnreadable(PeerError):
-    """An answer of a service that is not a document."""
+    """A service's answer is not a document."""
 
     code = "document-unreadable"
     message = "The answer is not a scheduled events document: {reason}."
@@ -25,7 +25,7 @@ class DocumentUnreadable(PeerError):
 
 
 class TimeUnreadable(PeerError):
-    """A NotBefore that has neither of the two known forms."""
+    """A NotBefore has neither of the two known forms."""
 
     code = "time-unreadable"
     message = "NotBefore {text!r} is neither RFC 1123 nor ISO 8601."
@@ -69,7 +69,7 @@ class ScheduledEvent:
         source: str = "Platform",
         duration_s: int = -1,
     ) -> None:
-        """Set the fields; the defaults are those for missing members.
+        """Set the fields; missing members of a document have the defaults.
 
         Args:
             event_id: A GUID.
@@ -140,7 +140,7 @@ class Document:
     events: tuple[ScheduledEvent, ...]
 
     def __init__(self, incarnation: int = 0, events: tuple[ScheduledEvent, ...] = ()) -> None:
-        """Set both; the defaults are those of a newly enabled group. Source: D-1."""
+        """Set incarnation and events; the defaults describe a newly enabled group. Source: D-1."""
         object.__setattr__(self, "incarnation", incarnation)
         object.__setattr__(self, "events", events)
 
@@ -291,5 +291,5 @@ def _int_of(value: object, default: int) -> int:
         return default
     try:
         return int(value)
-    except (ValueError, OverflowError):  # a word, a NaN, an infinity
+    except (ValueError, OverflowError):  # a word, a NaN or an infinity
         return default

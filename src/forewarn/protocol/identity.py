@@ -1,4 +1,4 @@
-"""How a VM was recognised, from the metadata node to the core. Not read by the agent."""
+"""The identity of a calling VM, which a metadata node passes to the core."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class CallerIdentity(NamedTuple):
-    """How a node knew a VM: as its record had it there. All empty: by no record. Source: S-6.
+    """The values of a VM's record by which a node recognised it; all empty: no record. Source: S-6.
 
-    The record may have changed since: an address may be another VM's by now.
+    The record may have changed since: the address may belong to another VM now.
     """
 
-    #: One of the VM's addresses, as its record writes it.
+    #: One of the VM's addresses, in the form of its record.
     address: str = ""
-    #: The interface on which that address counts; empty: any.
+    #: The interface to which the address is limited; empty: any.
     interface: str = ""
-    #: What a proxy signed for it.
+    #: The VM's id, as signed by a proxy.
     instance_id: str = ""

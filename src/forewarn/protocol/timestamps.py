@@ -11,10 +11,10 @@ _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 TIMES_REMEMBERED = 128
-"""Cached conversions of times, because every document repeats when its events are due."""
+"""Maximum cached conversions; documents repeat the times of their events."""
 
 TIME_CHARACTERS = 40
-"""Longest text of a time that is cached, well above the 29 characters of RFC 1123."""
+"""Maximum length of a cached text, well above the 29 characters of RFC 1123."""
 
 
 @lru_cache(TIMES_REMEMBERED)

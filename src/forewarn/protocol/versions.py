@@ -6,7 +6,7 @@ EVENTS_PATH = "/metadata/scheduledevents"
 """Path at which a VM reads and approves its events. Source: E-1."""
 
 HOLD_S_MAX = 120
-"""Longest delay of an answer, in seconds. Source: B-1, C-1."""
+"""Longest documented delay of a first answer, in seconds. Source: B-1, C-1."""
 
 RESOURCE_TYPE = "VirtualMachine"
 """Type of all resources of events."""
@@ -36,14 +36,14 @@ TYPE_SINCE = {
     "Terminate": "2019-01-01",
     "SpotRebalanceRecommendation": PREVIEW_VERSION,
 }
-"""Event type -> first api-version that has it."""
+"""Event type -> first api-version that has the type."""
 
 FIELD_SINCE = {
     "Description": "2019-04-01",
     "EventSource": "2019-08-01",
     "DurationInSeconds": "2020-07-01",
 }
-"""Field -> first api-version that has it; all versions have the other fields."""
+"""Field -> first api-version that has the field; every version has all other fields."""
 
 
 def known_in(version: str, fields: dict[str, object]) -> dict[str, object]:
