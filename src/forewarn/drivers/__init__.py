@@ -1,8 +1,7 @@
-"""The protocol of drivers, which carry operations out: begin, progress, abort, all safe to repeat.
+"""The interface of drivers, which execute operations: begin, progress and abort, all repeatable.
 
-This module defines what every driver promises; each driver has a module or package. Drivers never
-decide when work starts. docs/reference/drivers.md is the reference, and `forewarn driver check`
-tests a driver.
+Each driver has its own module or package. Forewarn decides when work starts, and calls the driver.
+docs/reference/drivers.md is the reference, and `forewarn driver check` tests a driver.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     from forewarn.core.lifecycle import Operation
 
-#: Maximum VMs whose destinations one answer of a driver may name.
+#: Maximum number of VM destinations in one answer of a driver.
 PLACEMENTS_MAX = 10_000
 #: Maximum interruption that a driver may report, in milliseconds: 30 days.
 INTERRUPTION_MS_MAX = 30 * 24 * 3600 * 1000
@@ -25,40 +24,40 @@ INTERRUPTION_MS_MAX = 30 * 24 * 3600 * 1000
 
 @value
 class TaskKey:
-    """What identifies a task, and the calling writer."""
+    """The identity of a task, and the generation of the calling writer."""
 
     operation: int
     attempt: int
-    #: Grows with each new writer of a store; 0: not counted.
+    #: Generation of the writer: grows with each new writer of a store; 0: unknown.
     generation: int = 0
 
     @property
     def id(self) -> str:
-        """Operation and attempt, the same under every writer: `op-12/1`."""
+        """Operation and attempt, such as `op-12/1`, independent of the writer."""
         return f"op-{self.operation}/{self.attempt}"
 
 
 @value
 class Task:
-    """One attempt at an operation, in the name of one writer. Source: R-2."""
+    """One attempt at an operation, requested by one writer. Source: R-2."""
 
     operation: Operation
-    #: Grows with each new writer of a store; 0: not counted.
+    #: Generation of the writer: grows with each new writer of a store; 0: unknown.
     generation: int = 0
 
     @property
     def id(self) -> str:
-        """Operation and attempt, the same under every writer: `op-12/1`."""
+        """Operation and attempt, such as `op-12/1`, independent of the writer."""
         return self.key.id
 
     @property
     def key(self) -> TaskKey:
-        """The key of its records."""
+        """The key of the task's records."""
         return TaskKey(self.operation.number, self.attempt, self.generation)
 
     @property
     def attempt(self) -> int:
-        """The number of the attempt at the operation, from 1."""
+        """Number of the attempt at the operation, from 1."""
         return self.operation.execution.attempt
 
 
@@ -66,22 +65,23 @@ class Task:
 class Progress:
     """The progress of one task."""
 
-    #: The attempt has succeeded.
+    #: Whether the attempt has succeeded.
     done: bool = False
-    #: Why the attempt failed; empty if it has not.
+    #: Reason why the attempt failed; empty without a failure.
     failed: str = ""
-    #: When to ask again, ms since the epoch UTC; 0: never, because a report will arrive.
+    #: Time of the next `progress` call, ms since the epoch UTC; 0: none, because the driver
+    #: reports.
     again_ms: int = 0
-    #: The person or thing the attempt waits for, as a clause for people; empty while the driver
+    #: The person or thing that delays the attempt, as a phrase for people; empty while the driver
     #: works.
     waits: str = ""
-    #: The current activity, as a clause for people: "migrating web_0"; empty: not reported.
+    #: The current activity, as a phrase for people, such as "migrating web_0"; empty: not reported.
     text: str = ""
     #: The share of the work done, 0.0 to 1.0; None: not reported.
     share: float | None = None
-    #: VM -> destination, if the driver chooses; the destination's node then answers the VM, too.
-    #: Reported destinations stay in force. A driver should move a VM only after the next `progress`
-    #: call, because the destination is known then. Source: M-1.
+    #: VM -> destination host, if the driver chooses; the metadata node of the destination then
+    #: answers the VM, too. Reported destinations remain valid. A driver should move a VM only after
+    #: the next `progress` call, when Forewarn knows the destination. Source: M-1.
     placements: Mapping[str, str] = field(default_factory=dict)
     #: The longest interruption of any VM, in ms; -1: not measured. Source: X-1.
     interruption_ms: int = -1
@@ -90,17 +90,17 @@ class Progress:
 class Driver(Protocol):
     """The calls that a driver must implement.
 
-    Every call comes from a worker thread, several at a time for different operations and one at a
-    time for each. Every call may be repeated, also after a crash, and must then continue from the
-    state that the first call left. An exception fails the attempt, with its text as the reason.
-    After `[drivers] call_timeout_s` a call counts as failed: the operation is stuck until people
-    decide, or until the call returns after all. Long work runs in the background.
+    Forewarn calls from worker threads: in parallel for different operations, and one call at a time
+    for each operation. Every call may be repeated, also after a crash, and must then continue from
+    the state after the first call. An exception fails the attempt, with its text as the reason.
+    After `[drivers] call_timeout_s`, a call counts as failed, and the operation is stuck until an
+    operator decides or the call returns. Long work must run in the background.
 
-    A driver whose tasks several writers can reach must refuse calls of a lower generation than the
-    highest it has seen, and must not begin aborted tasks. Source: R-2.
+    If several writers can call a driver, the driver must refuse calls with a lower generation than
+    the highest so far, and must not begin aborted tasks. Source: R-2.
 
-    A driver whose own scheduler chooses destinations has an attribute `schedules` that is true;
-    plans of maintenances then name no destination. Every other driver takes each VM of a first
+    If the driver's platform chooses destinations, the driver sets the attribute `schedules` to
+    true, and plans of maintenances contain no destinations. Other drivers move each VM of a first
     attempt to `operation.destination_of`. Source: F-3.
     """
 
@@ -109,18 +109,18 @@ class Driver(Protocol):
     def begin(self, task: Task) -> None:
         """Begin an attempt; repeated calls have no further effect. Source: L-7.
 
-        An operator's retry is the next attempt. It replaces the previous one, which is not aborted
-        separately.
+        An operator's retry is the next attempt, and replaces the previous attempt without an
+        `abort` call.
         """
 
     def progress(self, task: Task, now_ms: int) -> Progress:
-        """Return the progress of the attempt; raise for an unknown task, which is never done."""
+        """Return the progress of the attempt; raise an error for an unknown task."""
 
     def abort(self, task: Task) -> None:
-        """End all work on an operation that ended without the driver, whether begun or not.
+        """End all work on an operation that was ended by an operator or the service.
 
-        The call is repeated until it returns, also after a crash, within limits. The task has the
-        operation's last attempt. Source: L-7.
+        Forewarn repeats the call until the call returns, also after a crash, within limits. The
+        task contains the operation's last attempt. Source: L-7.
         """
 
 
@@ -129,22 +129,22 @@ class Discovering(Protocol):
     """A driver that can list the machines of its platform. Source: R-4."""
 
     def discover(self) -> Mapping[str, object]:
-        """Return hosts, groups and VMs, in the form of a topology file."""
+        """Return hosts, groups and VMs in the format of a topology file."""
 
 
 @runtime_checkable
 class Reported(Protocol):
-    """A driver whose remote service reports without being asked. Source: R-4."""
+    """A driver whose remote service sends reports. Source: R-4."""
 
     def take_report(self, headers: Mapping[str, str], body: bytes) -> None:
-        """Check and store a report, which the next `progress` of its task returns.
+        """Check and store a report, which the next `progress` call of the task returns.
 
-        Runs on a worker thread. The report is durable on return.
+        Forewarn calls this on a worker thread. The report is durable on return.
 
         Args:
-            headers: by lower-case name.
-            body: as received.
+            headers: HTTP headers by lower-case name.
+            body: the received bytes.
 
         Raises:
-            CallerError: the report is not from the remote service, too old, or malformed.
+            CallerError: the report is malformed, too old, or from another sender.
         """

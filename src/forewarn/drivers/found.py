@@ -1,6 +1,6 @@
 """Hosts and VMs that a driver has discovered, and their differences from the topology.
 
-Each driver's `discovery.py` fills these values.
+The `discovery.py` of each driver creates these values.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from forewarn.errors import clean_text
 
 @dataclass(slots=True)
 class Found:
-    """The discovered machines, in the form of the operator API."""
+    """The discovered machines, in the format of the operator API."""
 
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
     vms: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: Hosts that did not answer -> the reason.
+    #: Unreachable hosts, each with the reason.
     silent: dict[str, str] = field(default_factory=dict)
-    #: Members of a host that every discovery updates; the others are set only for a new host.
+    #: Members of a host record that every discovery updates.
     host_facts: tuple[str, ...] = ("driver",)
-    #: Host -> default members, used if the host is new.
+    #: Default members of new hosts, by host.
     defaults: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: VM -> rank of the placement where it was seen; a moving VM is on two hosts.
+    #: Rank of the best known placement of each VM; a moving VM is on two hosts.
     _rank: dict[str, tuple[bool, bool]] = field(default_factory=dict)
 
     def place(self, name: str, form: dict[str, Any], rank: tuple[bool, bool]) -> None:
-        """Add a machine, unless it is known with a better rank."""
+        """Add a machine, unless its record has a better rank."""
         if name not in self.vms or rank > self._rank[name]:
             self.vms[name], self._rank[name] = form, rank
 
 
 def difference(fleet: Found, known: dict[str, Any]) -> dict[str, Any]:
-    """Return the records that update the known topology to a discovery.
+    """Return the changed records by which the known topology matches a discovery.
 
-    Facts that the driver does not report stay unchanged. `gone` lists deleted VMs.
+    Members that the driver does not report remain unchanged. `gone` lists deleted VMs.
     """
     changed: dict[str, Any] = {"hosts": {}, "groups": {}, "vms": {}}
     groups = set(known.get("groups", {}))
@@ -63,7 +63,7 @@ def difference(fleet: Found, known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shown(form: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with printable texts: one odd character must not refuse the whole import."""
+    """Return a record with printable texts, so that the service accepts the record."""
     members = {name: _plain(value) for name, value in form.items()}
     if "tags" in form:
         members["tags"] = {_plain(name): _plain(text) for name, text in form["tags"].items()}
@@ -77,7 +77,7 @@ def _plain(text: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def gone(fleet: Found, known: dict[str, Any], hosts: set[str]) -> list[str]:
-    """Return the known VMs of these hosts that no answering host has any more."""
+    """Return the known VMs of `hosts` that have disappeared from all reachable hosts."""
     return [
         name
         for name, form in known.get("vms", {}).items()

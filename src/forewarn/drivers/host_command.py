@@ -1,6 +1,6 @@
 """A configured command that acts on a host, for example a reboot.
 
-The driver ensures that it runs at most once.
+The driver ensures that a command runs at most once.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class CommandFailed(PeerError):
 
     code = "command-failed"
     message = "{setting} of host {host} {problem}."
-    advice = "Look at the host; retry the operation where the command has not done its work."
+    advice = "Check the host; retry the operation if the command has not done its work."
 
 
 class _CommandWords(ListOf):
     """A program and its arguments; the program must be executable."""
 
     def read(self, value: object, where: str) -> tuple[object, ...]:
-        """Return the words."""
+        """Return the words of the command."""
         words = super().read(value, where)
         if shutil.which(str(words[0])) is None:
             problem = f"names {words[0]!r}, which is not an executable program"
@@ -49,16 +49,16 @@ COMMAND = _CommandWords(Text(4096), WORDS_MAX, 1)
 class HostCommand:
     """A command, and its time limit."""
 
-    #: The setting that defines it.
+    #: Name of the setting with the command.
     setting: str
     words: tuple[str, ...]
     timeout_s: int
 
     def run(self, host: str, facts: Mapping[str, str]) -> None:
-        """Run it to its end, with `{host}` and the named facts filled in.
+        """Run the command to its end, with `{host}` and the named facts replaced.
 
         Raises:
-            CommandFailed: it cannot be run, has failed or took too long.
+            CommandFailed: the command cannot be run, has failed or took too long.
         """
         words = [_filled(word, {"host": host, **facts}) for word in self.words]
         limits = ProgramLimits(self.timeout_s)
@@ -68,7 +68,7 @@ class HostCommand:
             raise self.failed(host, f"failed: {str(error).removesuffix('.')}") from error
 
     def failed(self, host: str, problem: str) -> CommandFailed:
-        """Return the error for it."""
+        """Return an error for this command on a host."""
         return CommandFailed(setting=self.setting, host=host, problem=problem)
 
 

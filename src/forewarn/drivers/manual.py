@@ -1,6 +1,6 @@
-"""The manual driver: people do the work and report its end to the operator API.
+"""The manual driver, for work that people do and report to the operator API.
 
-No machine is touched from here.
+The driver itself calls no machines.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ManualDriver:
-    """Does nothing: `forewarn operation complete` ends each operation."""
+    """Waits for `forewarn operation complete`, which ends each operation."""
 
     name = "manual"
 
@@ -23,13 +23,12 @@ class ManualDriver:
         self.name = name or self.name
 
     def begin(self, task: Task) -> None:
-        """Leave the work to people."""
+        """Do nothing, because people do the work."""
 
     def progress(self, task: Task, now_ms: int) -> Progress:  # noqa: ARG002
         """Report that a person must do the work and complete the operation."""
-        return Progress(
-            waits=f"somebody must do it and run `forewarn operation complete {task.operation.id}`"
-        )
+        command = f"forewarn operation complete {task.operation.id}"
+        return Progress(waits=f"an operator must do the work and run `{command}`")
 
     def abort(self, task: Task) -> None:
-        """Do nothing: no work was begun."""
+        """Do nothing, because the driver has begun no work."""

@@ -1,7 +1,7 @@
-"""Tasks and answers as JSON, for drivers that talk to other programs.
+"""Tasks and answers as JSON, for drivers that call other programs.
 
-Each driver has its own transport (a pipe, a request). docs/reference/drivers.md describes the
-messages.
+The transport, such as a pipe or a request, depends on the driver. docs/reference/drivers.md
+describes the messages.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from forewarn.validation.json_reader import BodyUnreadable, read_json
 if TYPE_CHECKING:
     from forewarn.drivers import Task
 
-#: Version of these messages; it grows when a reader of an older version would be misled.
+#: Version of the messages; grows with each incompatible change.
 PROTOCOL = 1
 #: Maximum length of an answer, in bytes.
 ANSWER_BYTES_MAX = 64 * 1024
 #: Maximum wait that an answer may request, in seconds.
 AGAIN_S_MAX = 24 * 3600
 
-#: Form of a reason or a text; one that is too long is cut off where it is shown.
+#: Format of a reason or a text; the output shortens long texts.
 _CLAUSE = Text(ANSWER_BYTES_MAX, lines=True)
 _ANSWER = Form(
     "DriverAnswer",
-    "The progress of a task, as a driver's program or service reports it.",
+    "The progress of a task, reported by a driver's program or service.",
     (
-        Field("task", Text(64), "The task; if given, it must be the one in the question."),
+        Field("task", Text(64), "The task; optional, and equal to the task of the request."),
         Field("done", Boolean(), "Whether the task has succeeded."),
-        Field("failed", _CLAUSE, "Why the task failed."),
+        Field("failed", _CLAUSE, "Reason why the task failed."),
         Field("text", _CLAUSE, "The current activity."),
-        Field("share", Number(0, 1), "The share of the work done."),
-        Field("waits", _CLAUSE, "The person or thing that the task waits for."),
+        Field("share", Number(0, 1), "Completed share of the work."),
+        Field("waits", _CLAUSE, "The person or thing that delays the task."),
         Field(
             "placements",
             Named(NAME, PLACEMENTS_MAX, NAME),
@@ -48,7 +48,7 @@ _ANSWER = Form(
             Integer(0, INTERRUPTION_MS_MAX),
             "Longest interruption of any VM in milliseconds, once the task is done.",
         ),
-        Field("again_s", Number(0, AGAIN_S_MAX), "When to ask again, in seconds from now."),
+        Field("again_s", Number(0, AGAIN_S_MAX), "Seconds until the next request for progress."),
         Field("protocol", Integer(PROTOCOL, PROTOCOL), "The version of these messages."),
     ),
 )
@@ -59,11 +59,11 @@ class AnswerUnusable(PeerError):
 
     code = "driver-answer-unusable"
     message = "The answer to {verb} of {task} cannot be used: {reason}."
-    advice = "See 'Drivers' in the documentation for the form of an answer."
+    advice = "See 'Drivers' in the documentation for the format of an answer."
 
 
 def task_message(verb: str, task: Task) -> dict[str, object]:
-    """Return a task in the form of a message."""
+    """Return the message for a call about a task."""
     operation = task.operation
     return {
         "protocol": PROTOCOL,
@@ -96,11 +96,10 @@ def read_answer(line: bytes, verb: str, task: str, *, now_ms: int) -> Progress:
     """Parse an answer.
 
     Raises:
-        AnswerUnusable: the answer is too long, not JSON, of the wrong form, contradictory, or about
-            another task.
+        AnswerUnusable: the answer is too long, malformed, contradictory, or about another task.
     """
     if len(line) > ANSWER_BYTES_MAX:
-        raise AnswerUnusable(verb=verb, task=task, reason=f"more than {ANSWER_BYTES_MAX} bytes")
+        raise AnswerUnusable(verb=verb, task=task, reason=f"longer than {ANSWER_BYTES_MAX} bytes")
     try:
         answer = _ANSWER.read(read_json(line), "the answer")
     except (BodyUnreadable, ValidationFailed) as error:

@@ -1,7 +1,7 @@
 """The kinds of drivers, and the creation of one driver for each table `[drivers.NAME]`.
 
-A kind is built in, or an installed package provides it under the entry point group
-`forewarn.drivers`: a callable that receives the driver's name and options.
+Some kinds are built in. Installed packages provide other kinds in the entry point group
+`forewarn.drivers`, as callables with the driver's name and options.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     Options: TypeAlias = Mapping[str, object]
     Factory: TypeAlias = Callable[[str, Options, str], Driver]
 
-#: The group of entry points for kinds of drivers in other packages.
+#: Group of entry points for kinds of drivers in other packages.
 GROUP = "forewarn.drivers"
-#: The option for a driver's kind; its default is the driver's name.
+#: Option with the kind of a driver; the default is the driver's name.
 KIND = "kind"
 
 
@@ -32,8 +32,8 @@ class DriverKindUnknown(CallerError):
 
     code = "driver-kind-unknown"
     status = 422
-    message = "[drivers.{name}] is of kind {kind}, and no such driver is installed."
-    advice = "Use one of: {known}. Or install the package that provides it."
+    message = "[drivers.{name}] has the kind {kind}, which is neither built in nor installed."
+    advice = "Use one of: {known}. Or install the package with this kind."
 
 
 class DriverUnusable(CallerError):
@@ -42,13 +42,13 @@ class DriverUnusable(CallerError):
     code = "driver-unusable"
     status = 422
     message = "[drivers.{name}] cannot be used: {reason}."
-    advice = "Correct its options; see 'Drivers' in the documentation."
+    advice = "Correct the driver's options; see 'Drivers' in the documentation."
 
 
 def make_drivers(tables: Mapping[str, Options], store: str) -> dict[str, Driver]:
-    """Return every driver by name: one for each table, and those that need no table.
+    """Create the drivers of all tables and the drivers that need no table; return them by name.
 
-    Drivers with task records store them at this address.
+    `store` is the address of the store for task records.
 
     Raises:
         DriverKindUnknown: the kind of a table is unknown.
@@ -61,17 +61,17 @@ def make_drivers(tables: Mapping[str, Options], store: str) -> dict[str, Driver]
 
 
 def scheduling(drivers: Mapping[str, Driver], default: str) -> frozenset[str]:
-    """Return the names of drivers that choose destinations; empty text for the default driver."""
+    """Return the names of drivers that choose destinations; the default driver is an empty text."""
     names = {name for name, driver in drivers.items() if getattr(driver, "schedules", False)}
     return frozenset({*names, ""} if default in names else names)
 
 
 def make_driver(name: str, options: Options, store: str = "") -> Driver:
-    """Return one driver, with any task records in the store at an address.
+    """Create a driver, with task records in the store at an address.
 
     Raises:
         DriverKindUnknown: the kind is unknown.
-        DriverUnusable: its options are wrong, or its package cannot be loaded.
+        DriverUnusable: the options are wrong, or the package cannot be loaded.
     """
     kind = options.get(KIND, name)
     factory = _factory(kind) if isinstance(kind, str) else None
@@ -85,15 +85,15 @@ def make_driver(name: str, options: Options, store: str = "") -> Driver:
         raise DriverUnusable(name=name, reason=error.without(f"[drivers.{name}]")) from error
     except ForewarnError as error:
         raise DriverUnusable(name=name, reason=str(error).removesuffix(".")) from error
-    except Exception as error:  # name the package, whatever its error is
+    except Exception as error:  # convert all errors of a package, to name the package
         raise DriverUnusable(name=name, reason=f"{type(error).__name__}: {error}") from error
 
 
 def _factory(kind: str) -> Factory | None:
-    """Return the factory of a kind; None if there is none.
+    """Return the factory of a kind of driver, or None.
 
-    No package can replace a built-in kind: those are found without scanning installed packages,
-    which takes longer than the rest of a start.
+    Built-in kinds have priority and need no scan of installed packages, which would take longer
+    than the rest of a start.
     """
     return _BUILT_IN.get(kind) or _installed().get(kind)
 
@@ -105,7 +105,7 @@ def _installed() -> dict[str, Factory]:
 
 
 def _loading(load: Callable[[], Callable[[str, Options], Driver]]) -> Factory:
-    """Return a factory that imports its package only when it creates a driver."""
+    """Return a factory that imports its package when creating a driver."""
 
     def make(name: str, options: Options, _: str) -> Driver:
         return load()(name, options)
@@ -156,7 +156,7 @@ def _kubernetes(name: str, options: Options, _: str) -> Driver:
 
 def _take_none(options: Options) -> None:
     if options:
-        raise ValueError(f"it has no option {', '.join(options)}")
+        raise ValueError(f"unknown option {', '.join(options)}")
 
 
 _BUILT_IN: dict[str, Factory] = {

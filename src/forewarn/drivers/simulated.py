@@ -1,4 +1,4 @@
-"""The simulated driver: every operation takes its announced time and does no work."""
+"""The simulated driver, in which every operation takes its announced time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
     from forewarn.drivers import Task
 
-#: Duration of each impact without an announced duration, in seconds. The published examples show
-#: freezes of 5 to 9 s and reboots over within a minute.
+#: Durations of impacts without an announced duration, in seconds, as in published examples: freezes
+#: of 5 to 9 s and reboots of less than a minute.
 USUAL_S: dict[Impact, int] = {
     Impact.FREEZE: 9,
     Impact.REBOOT: 60,
@@ -26,7 +26,7 @@ FAILURE_S = 300
 
 
 class SimulatedDriver:
-    """Takes the announced time by the service's clock."""
+    """Reports the end of each operation after its announced duration."""
 
     name = "simulated"
 
@@ -35,7 +35,7 @@ class SimulatedDriver:
         self.name = name or self.name
 
     def begin(self, task: Task) -> None:
-        """Do nothing; `progress` counts from the operation's start, so repeats are harmless."""
+        """Do nothing, because `progress` counts from the operation's start."""
 
     def progress(self, task: Task, now_ms: int) -> Progress:
         """Report the end once the announced time is over."""
@@ -43,17 +43,17 @@ class SimulatedDriver:
         return Progress(done=True) if now_ms >= ends_ms else Progress(again_ms=ends_ms)
 
     def abort(self, task: Task) -> None:
-        """Do nothing: no work was begun."""
+        """Do nothing, because the driver has begun no work."""
 
 
 def end_ms(operation: Operation) -> int:
-    """Return when running work is done, ms since the epoch UTC."""
+    """Return the end of running work, ms since the epoch UTC."""
     assert operation.execution.started_ms is not None, operation
     return operation.execution.started_ms + duration_s(operation) * SECOND_MS
 
 
 def duration_s(operation: Operation) -> int:
-    """Return the operation's duration, in seconds: announced or usual."""
+    """Return the announced or else usual duration of an operation, in seconds."""
     if operation.duration_s >= 0:
         return operation.duration_s
     return FAILURE_S if TRAITS[operation.cause].fault else USUAL_S[operation.impact]

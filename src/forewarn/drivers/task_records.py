@@ -1,6 +1,6 @@
-"""A driver's task records in the store, where any later process finds them.
+"""A driver's task records in the store, shared by all processes.
 
-Each record is a named text of one attempt, or (attempt 0) of a whole operation.
+Each record is a named text of an attempt, or with attempt 0, of the operation.
 """
 
 from __future__ import annotations
@@ -15,49 +15,50 @@ if TYPE_CHECKING:
     from forewarn.drivers import TaskKey
     from forewarn.store.engine import Transaction, Value
 
-    #: Attempt -> name -> text.
+    #: Records of an operation: attempt -> name -> text.
     Notes: TypeAlias = dict[int, dict[str, str]]
 
-#: Number of newest operations whose records are kept after their end.
+#: Number of newest operations whose records remain after their end.
 KEPT_MAX = 1000
-#: Attempt number in records of the whole operation.
+#: Attempt number in records of an operation instead of an attempt.
 WHOLE = 0
 BEGUN, ABORTED, DONE = "begun", "aborted", "done"
 _TASK_NAME = re.compile(r"op-([0-9]{1,18})/([0-9]{1,9})", re.ASCII)
 
 
 class TaskSuperseded(PeerError):
-    """The calling writer has been superseded by another."""
+    """A newer writer has superseded the calling writer."""
 
     code = "driver-task-superseded"
-    message = "{task} comes from writer generation {generation}, and {newest} was seen already."
-    advice = "Another process is the writer now; nothing was done."
+    message = "{task} belongs to writer generation {generation}; generation {newest} is newer."
+    advice = "Another process is the writer now; the task was refused."
 
 
 class TaskAborted(PeerError):
-    """A driver should begin an aborted task."""
+    """A call to begin an aborted task."""
 
     code = "driver-task-aborted"
-    message = "{task} was aborted before it was to begin."
-    advice = "Nothing was done; request the work again."
+    message = "{task} was aborted before its begin."
+    advice = "No work was done; request the work again."
 
 
 class TaskForgotten(PeerError):
-    """A driver is asked about an unknown task."""
+    """A call about an unknown task."""
 
     code = "driver-task-forgotten"
-    message = "Nothing is known of {task}."
-    advice = "Look at its host; then retry, complete or fail it."
+    message = "The driver has no records of {task}."
+    advice = "Check the task's host; then retry, complete or fail the operation."
 
 
 class TaskRecords:
     """The records of one driver's tasks; safe between threads and processes.
 
-    Every method may raise an error about an unavailable store; the call may then be repeated.
+    Every method may raise an error about an unavailable store, after which the caller may repeat
+    the call.
     """
 
     def __init__(self, store: str, driver: str) -> None:
-        """Use the store at an address; empty: an in-memory store that ends with this object."""
+        """Use the store at an address; empty: a temporary in-memory store."""
         self._beside = RecordsBeside(store)
         self.driver = driver
 
@@ -75,16 +76,16 @@ class TaskRecords:
         return notes
 
     def note(self, operation: int, attempt: int, name: str) -> str | None:
-        """Return one record; None if it does not exist."""
+        """Return a record, or None."""
         key: dict[str, Value] = {"operation": operation, "attempt": attempt, "name": name}
         rows = self._beside.rows("task_note", driver=self.driver, **key)
         return str(rows[0][0]) if rows else None
 
     def begin(self, task: TaskKey, name: str = BEGUN) -> bool:
-        """Record that an attempt, or a named part, begins; return False if it was recorded before.
+        """Record that an attempt, or a named part, begins; return False for a repeated call.
 
         Raises:
-            TaskSuperseded: a later writer has called.
+            TaskSuperseded: a newer writer has called the driver.
             TaskAborted: the operation was aborted.
         """
         key: dict[str, Value] = {
@@ -112,17 +113,17 @@ class TaskRecords:
             self._check_not_aborted(transaction, task)
 
     def abort(self, task: TaskKey) -> None:
-        """Record that no further work of an operation may begin.
+        """Record an abort, so that no further work of an operation begins.
 
         Raises:
-            TaskSuperseded: a later writer has called.
+            TaskSuperseded: a newer writer has called the driver.
         """
         with self._beside.writing() as transaction:
             self._enter(transaction, task)
             self._put(transaction, task.operation, WHOLE, {ABORTED: ""})
 
     def put(self, operation: int, attempt: int, texts: dict[str, str]) -> None:
-        """Write all records, or none."""
+        """Write records atomically."""
         with self._beside.writing() as transaction:
             self._put(transaction, operation, attempt, texts)
 
@@ -133,7 +134,7 @@ class TaskRecords:
             transaction.run("task_drop", driver=self.driver, **key)
 
     def close(self) -> None:
-        """Close the connections; the next use opens new ones."""
+        """Close the connections; the next use opens new connections."""
         self._beside.close()
 
     def _put(
@@ -144,7 +145,7 @@ class TaskRecords:
             transaction.run("task_put", **key, name=name, body=text.replace("\0", ""))
 
     def _enter(self, transaction: Transaction, task: TaskKey) -> None:
-        """Lock out all other callers of the driver until the transaction ends."""
+        """Block all other callers of the driver until the transaction ends."""
         [(newest,)] = transaction.rows(
             "task_writer", driver=self.driver, generation=task.generation
         )
@@ -159,6 +160,6 @@ class TaskRecords:
 
 
 def task_numbers(name: str) -> tuple[int, int] | None:
-    """Return operation and attempt of a task name such as `op-12/1`; None if it is invalid."""
+    """Parse a task name such as `op-12/1` into operation and attempt; None for an invalid name."""
     match = _TASK_NAME.fullmatch(name)
     return (int(match[1]), int(match[2])) if match else None

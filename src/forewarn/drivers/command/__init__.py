@@ -1,1 +1,1 @@
-"""The `command` driver: an operator's program for each call. Source: R-4."""
+"""The `command` driver, which runs an operator's program for each call. Source: R-4."""

@@ -1,7 +1,7 @@
-"""The driver whose work an operator's programs do: one for each call. Source: R-4.
+"""The driver that runs an operator's program for each call. Source: R-4.
 
-`begin` may do all the work and print its progress; the task then ends with it. Or `begin` only
-starts the work, and `progress` is asked about it.
+Without a `progress` program, `begin` does all the work and prints its progress. Otherwise, `begin`
+starts the work, and `progress` reports on the work.
 """
 
 from __future__ import annotations
@@ -24,32 +24,37 @@ if TYPE_CHECKING:
 
     from forewarn.drivers import Task
 
-#: Time limit of a program that only starts work or reports on it, in seconds.
+#: Time limit of a program that only starts work or reports progress, in seconds.
 CALL_TIMEOUT_S = 30.0
 #: Time limit of a program that does the work, in seconds.
 TIMEOUT_S = 3600.0
-#: Interval between questions about a task, in seconds.
+#: Interval between checks of a task, in seconds.
 POLL_S = 2.0
 
 _OPTIONS = Form(
     "CommandDriver",
     "A driver that runs programs.",
     (
-        Field("begin", COMMAND, "Program that begins a task, or does all of it.", required=True),
+        Field(
+            "begin",
+            COMMAND,
+            "Program that starts a task's work, or does all the work.",
+            required=True,
+        ),
         Field(
             "progress",
             COMMAND,
-            "Program that reports a task's progress; without it `begin` does all the work.",
+            "Program that reports a task's progress; by default, `begin` does all the work.",
         ),
         Field(
             "abort",
             COMMAND,
-            "Program that cleans up after an aborted task; `begin` is stopped with or without it.",
+            "Program that cleans up after an aborted task, once `begin` has been stopped.",
         ),
         Field("discover", COMMAND, "Program that lists the machines."),
         Field("timeout_s", Number(1, 7 * 86_400), "Time limit of `begin`."),
-        Field("call_timeout_s", Number(0.1, 3600), "Time limit of each other program."),
-        Field("poll_s", Number(0.1, 86_400), "Interval between questions about a task."),
+        Field("call_timeout_s", Number(0.1, 3600), "Time limit of each program except `begin`."),
+        Field("poll_s", Number(0.1, 86_400), "Interval between checks of a task."),
     ),
 )
 
@@ -68,29 +73,29 @@ class Programs:
 
 
 def create(name: str, options: Mapping[str, object], store: str) -> CommandDriver:
-    """Return a driver with these options, with task records in the store at an address.
+    """Create a driver from its options, with task records in the store.
 
     Raises:
-        ValidationFailed: an option is unknown, missing or wrong.
+        ValidationFailed: an option is unknown, missing or invalid.
     """
     programs = Programs(**_OPTIONS.read(dict(options), f"[drivers.{name}]"))
     return CommandDriver(name, programs, TaskRecords(store, name))
 
 
 class CommandDriver:
-    """Runs programs, and keeps the records of its tasks in the store."""
+    """Runs programs, and stores the records of its tasks in the store."""
 
     def __init__(self, name: str, programs: Programs, records: TaskRecords) -> None:
-        """Start without running a program."""
+        """Store the arguments; run no program yet."""
         self.name = name
         self._programs = programs
         self._records = records
         self._runs = ProgramRuns(records)
 
     def begin(self, task: Task) -> None:
-        """Start `begin` in the background, unless it was started before.
+        """Start the program `begin` in the background, once per attempt.
 
-        A previous attempt is ended first.
+        The call first ends a previous attempt.
         """
         self._records.check(task.key)
         operation = task.operation
@@ -111,13 +116,13 @@ class CommandDriver:
             raise TaskForgotten(task=task.id)
         again_ms = now_ms + int(self._programs.poll_s * 1000)
         progress = Progress()
-        if run.answer:  # malformed output is a failure: R-1
+        if run.answer:  # malformed output fails the attempt: R-1
             progress = read_answer(run.answer.encode(), "begin", task.id, now_ms=now_ms)
         if run.running:
             return replace(progress, done=False, failed="", again_ms=again_ms)
         if run.end is None:
             return Progress(
-                failed=("its program was killed or never ran, so its progress is unknown")
+                failed=("the program was killed or never ran, so the progress is unknown")
             )
         if progress.failed or run.end:
             return Progress(failed=progress.failed or run.end.removesuffix("."))
@@ -132,14 +137,14 @@ class CommandDriver:
         return replace(answer, again_ms=again_ms)
 
     def abort(self, task: Task) -> None:
-        """End a running `begin`, prevent a new one, and run `abort`."""
+        """Stop a running `begin`, prevent a new start, and run `abort`."""
         self._records.abort(task.key)
         self._stop_all(task)
         if self._programs.abort:
             self._call(self._programs.abort, "abort", task)
 
     def discover(self) -> dict[str, object]:
-        """Return the output of `discover`, all its lines as one topology."""
+        """Return the output of `discover`: all lines together, as one topology."""
         topology: dict[str, dict[str, object]] = {}
         if not self._programs.discover:
             return {}
@@ -147,14 +152,15 @@ class CommandDriver:
             part = read_json(line)
             if not isinstance(part, dict) or not all(isinstance(v, dict) for v in part.values()):
                 raise ProgramFailed(
-                    program=self._programs.discover[0], problem="printed no part of a topology"
+                    program=self._programs.discover[0],
+                    problem="printed a line that is not part of a topology",
                 )
             for kind, records in part.items():
                 topology.setdefault(kind, {}).update(records)
         return dict(topology)
 
     def _stop_all(self, task: Task) -> None:
-        """End the programs of every attempt at an operation."""
+        """Stop the programs of all attempts at an operation."""
         for attempt in self._records.notes(task.operation.number):
             self._runs.stop(task.operation.number, attempt)
 

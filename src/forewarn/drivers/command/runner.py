@@ -1,11 +1,11 @@
-"""Runs one task's program in a process apart from the service, which may restart meanwhile.
+"""Runs a task's program in a separate process, which survives a restart of the service.
 
 `python -m forewarn.drivers.command.runner` reads its order from standard input, returns once the
-program may run, and continues in the background. It writes results to the store, where the service
-finds them on any machine.
+program may run, and continues in the background. The runner writes results to the store, which
+services on all machines can read.
 
-It writes a heartbeat every few seconds. A process on another machine, which cannot see the runner,
-treats it as lost when the heartbeat has not changed for a while.
+The runner writes a heartbeat every few seconds. Processes on other machines treat the runner as
+lost if the heartbeat stays unchanged for `LOST_S`.
 """
 
 from __future__ import annotations
@@ -38,16 +38,15 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Names of the records: the request to stop, the last answer, the result, the runner's heartbeat,
-#: and the process ids of runner and program.
+#: Names of records: stop request, last answer, result, heartbeat of the runner, and process ids of
+#: the runner and the program.
 STOP, ANSWER, END, BEAT, RUNNER, PROGRAM = "stop", "answer", "end", "beat", "runner", "program"
-#: Interval at which a runner writes its heartbeat and checks for a request to stop, and interval at
-#: which it writes an answer, in seconds.
+#: Interval of heartbeats and checks for stop requests, and interval of writing answers, in seconds.
 BEAT_S, ANSWER_S = 3.0, 0.2
-#: How long a heartbeat may stay unchanged before the runner counts as lost, in seconds.
+#: Time without a new heartbeat after which a runner counts as lost, in seconds.
 LOST_S = 15.0
-#: Time limit for the end of a stopped program, in seconds: more than heartbeat and grace, or until
-#: a lost runner is detected.
+#: Time limit for the end of a stopped program, in seconds: exceeds heartbeat interval and grace,
+#: and the detection of a lost runner.
 STOP_S = 20.0
 
 
@@ -57,9 +56,9 @@ class ProgramRun:
 
     begun: bool = False
     running: bool = False
-    #: The last line of its answers.
+    #: The last answer of the program, one line.
     answer: str = ""
-    #: Why it failed, empty if it succeeded; None: it has not ended, or its result is unknown.
+    #: Reason why the program failed; empty after success; None: still running, or unknown result.
     end: str | None = None
 
 
@@ -67,17 +66,17 @@ class ProgramRuns:
     """The programs of one driver's tasks; a task may have several, as named parts."""
 
     def __init__(self, records: TaskRecords) -> None:
-        """Start without a program."""
+        """Store the arguments; start no program yet."""
         self._records = records
         self._clock = SystemClock()
-        #: Operation, attempt and part -> the last heartbeat of a remote runner, and when it was
-        #: first seen.
+        #: Operation, attempt and part -> the last heartbeat of a remote runner, and the time of its
+        #: first read.
         self._beats: dict[tuple[int, int, str], tuple[str, int]] = {}
 
     def look(self, operation: int, attempt: int, part: str = "") -> ProgramRun:
         """Return the known facts about a program."""
         run = self._look(operation, attempt, part)
-        # A runner writes the result of its program before it exits.
+        # A runner writes the result of its program before exiting.
         ended = run.begun and not run.running and run.end is None
         return self._look(operation, attempt, part) if ended else run
 
@@ -90,12 +89,12 @@ class ProgramRuns:
         limits_s: tuple[float, float],
         part: str = "",
     ) -> None:
-        """Start a program in the background, unless it was started before; return once it may run.
+        """Start a program in the background, once per part of a task; return once it may run.
 
         Args:
             task: the task of the program.
             words: the program and its arguments.
-            message: its standard input.
+            message: the program's standard input.
             limits_s: limits of the run and of the start, in seconds.
             part: name of the program within the task.
 
@@ -123,10 +122,10 @@ class ProgramRuns:
         runner.check_returncode()
 
     def stop(self, operation: int, attempt: int, part: str = "") -> None:
-        """Stop a program and wait for its end.
+        """Stop a program, and wait until the program has ended.
 
         Raises:
-            ProgramFailed: it does not end.
+            ProgramFailed: the program continues to run.
         """
         until_ms = self._clock.elapsed_ms() + int(STOP_S * 1000)
         signalled = False
@@ -141,7 +140,7 @@ class ProgramRuns:
             threading.Event().wait(0.02)
         if (
             run.begun and run.end is None
-        ):  # its runner was killed: the program would continue beside a retry
+        ):  # the runner was killed; stop the program, which would run in parallel with a retry
             program = self._records.note(operation, attempt, part + PROGRAM)
             with suppress(ProcessLookupError):
                 if (pid := _living(program or "")) is not None:
@@ -168,7 +167,7 @@ class ProgramRuns:
         return ProgramRun(begun, running, notes.get(part + ANSWER, ""), end)
 
     def _lives(self, key: tuple[int, int, str], notes: dict[str, str]) -> bool:
-        """Return whether a live runner watches a program that has not ended."""
+        """Return whether a program is running under a live runner."""
         runner, beat = notes.get(key[2] + RUNNER, ""), notes.get(key[2] + BEAT, "")
         if runner.partition(" ")[0] == _machine():
             return _living(runner) is not None
@@ -190,19 +189,19 @@ class _Reporter:
         self._news: dict[str, str] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
-        #: Set when the program is to end.
+        #: Set when the program must end.
         self.stopped = threading.Event()
 
     def start(self) -> None:
-        """Start writing."""
+        """Start the writing thread."""
         self._thread.start()
 
     def write(self, name: str, text: str) -> None:
-        """Schedule the writing of a record."""
+        """Schedule a record for writing."""
         self._news[self._part + name] = text
 
     def end(self, failed: str) -> None:
-        """Write the result of the program; return once it is durable."""
+        """Write the result of the program; return once the result is durable."""
         self.write(END, failed)
         self._ended.set()
         self._thread.join()
@@ -222,16 +221,16 @@ class _Reporter:
             threading.Event().wait(1) if ended else self._ended.wait(ANSWER_S)
 
     def _try_to_write(self, *, look: bool) -> bool:
-        """Write pending records and check for a request to stop; return whether this worked."""
+        """Write pending records and check for a stop request; return whether the store answered."""
         news = dict(self._news)
         try:
             self._records.put(*self._key, news)
             if look and self._records.note(*self._key, self._part + STOP) is not None:
                 self.stopped.set()
         except StoreMissing:
-            return True  # its records were removed
+            return True  # the records of the task were deleted
         except ForewarnError:
-            return False  # pending records are written once the store is back
+            return False  # retry, because the store is unavailable
         finally:
             self._records.close()
         for name, text in news.items():
@@ -241,17 +240,17 @@ class _Reporter:
 
 
 def main() -> int:
-    """Run a task's program, unless it was run before."""
+    """Run a task's program, once per task."""
     run = json.load(sys.stdin.buffer)
     records = TaskRecords(run["store"], run["driver"])
-    # From here on the program counts as begun, so no other runner starts it.
+    # From now on, the program counts as begun, so that no other runner starts the program.
     task = TaskKey(*run["task"])
     try:
         if not records.begin(task, run["part"] + BEGUN):
             return 0
     except (StoreFull, StoreUncertain, StoreUnavailable):
         return os.EX_TEMPFAIL
-    except ForewarnError as error:  # another process leads, or the operation was aborted
+    except ForewarnError as error:  # another process is the writer, or the operation was aborted
         sys.stderr.write(f"forewarn: {error}\n")
         return 1
     records.close()
@@ -270,10 +269,10 @@ def main() -> int:
 
 
 def _run(run: dict[str, str], reporter: _Reporter) -> str:
-    """Run a program to its end; return why it failed, or an empty text."""
+    """Run a program to its end; return the reason of a failure, or an empty text."""
 
     def keep(line: bytes) -> None:
-        if line.startswith(ANSWER_BEGINS):  # other lines are for people
+        if line.startswith(ANSWER_BEGINS):  # ignore other lines, which are for people
             reporter.write(ANSWER, line.decode("utf-8", "backslashreplace"))
 
     try:
@@ -291,12 +290,12 @@ def _run(run: dict[str, str], reporter: _Reporter) -> str:
 
 
 def _named(pid: int) -> str:
-    """Return the identity of a process: machine, process id and start time."""
+    """Return the identity of a process as text: machine, process id and start time."""
     return f"{_machine()} {pid} {_born(pid)}"
 
 
 def _living(name: str) -> int | None:
-    """Return the process id if the process runs on this machine; otherwise None."""
+    """Return the id of a process on this machine; None if the process ended or runs elsewhere."""
     machine, _, process = name.partition(" ")
     pid, _, born = process.partition(" ")
     with suppress(FileNotFoundError, ProcessLookupError):
@@ -306,13 +305,13 @@ def _living(name: str) -> int | None:
 
 
 def _machine() -> str:
-    """Return an id of this boot of this machine and its process namespace."""
+    """Return an id of this machine's current boot and process namespace."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
 def _born(pid: int) -> str:
-    """Return when a process began, in ticks since boot, because process ids are reused."""
+    """Return a process's start time, in ticks since boot, because process ids are reused."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
 

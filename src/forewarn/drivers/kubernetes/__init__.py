@@ -1,1 +1,1 @@
-"""The driver for Kubernetes nodes and KubeVirt's VMs; only `client.py` talks to the API server."""
+"""The driver for Kubernetes nodes and KubeVirt's VMs; only `client.py` calls the API server."""

@@ -1,4 +1,4 @@
-"""Requests to the API server, each on its own connection."""
+"""Client of the Kubernetes API server, with one connection per request."""
 
 from __future__ import annotations
 
@@ -26,20 +26,19 @@ if TYPE_CHECKING:
 #: Objects per page of a list.
 PAGE_MAX = 100
 MISSING, CONFLICT, EXPIRED, BUDGET = 404, 409, 410, 429
-#: Statuses that may change on a retry: an expired token is replaced in its file, and a list with an
-#: expired page restarts.
+#: Statuses after which a retry may succeed, for example with a new token from the file, or a
+#: restarted list.
 LATER = frozenset({401, 408, EXPIRED, 429, 500, 502, 503, 504})
-#: Duration of a watch before the API server ends it, in seconds, so that a dead connection is
-#: noticed.
+#: Duration after which the API server ends a watch, in seconds; detects dead connections.
 WATCH_S = 50
 
 
 class KubernetesUnreachable(PeerError):
-    """The API server does not answer, or cannot at the moment."""
+    """The API server does not answer, or is temporarily unable to answer."""
 
     code = "kubernetes-unreachable"
     message = "The API server does not answer: {reason}."
-    advice = "Look at the API server and the driver's token; the work goes on when it answers."
+    advice = "Check the API server and the driver's token; the driver retries automatically."
 
 
 class KubernetesRefused(PeerError):
@@ -47,7 +46,9 @@ class KubernetesRefused(PeerError):
 
     code = "kubernetes-refused"
     message = "Kubernetes refuses {verb} {path}: {reason} ({number})."
-    advice = "Look at the object and the driver's rights; then retry, complete or fail it."
+    advice = (
+        "Check the object and the driver's permissions; then retry, complete or fail the operation."
+    )
 
     @property
     def number(self) -> int:
@@ -56,23 +57,23 @@ class KubernetesRefused(PeerError):
 
 
 class VersionExpired(Exception):
-    """A watch starts at a version that the API server no longer has; list again."""
+    """A watch started at a version that the API server no longer has; list again."""
 
 
 class Kubernetes:
-    """An API server. Safe between threads."""
+    """A client of one API server; thread-safe."""
 
     def __init__(self, config: KubernetesConfig) -> None:
-        """Start without a request."""
+        """Store the arguments; send no request yet."""
         self._config = config
 
     def ask(
         self, verb: str, path: str, form: object = None, *, kind: str = "application/json"
     ) -> dict[str, Any]:
-        """Send one request and return its answer; an answer without a body is empty.
+        """Send a request and return the answer; empty if the answer has no body.
 
         Raises:
-            KubernetesUnreachable: there was no answer, or a retry may succeed.
+            KubernetesUnreachable: no answer, or a temporary error.
             KubernetesRefused: the request was refused.
         """
         try:
@@ -110,7 +111,7 @@ class Kubernetes:
             yield from page.get("items") or []
 
     def pages(self, path: str, query: str = "") -> Iterator[dict[str, Any]]:
-        """Yield the pages of a list, all of one version."""
+        """Yield the pages of a list, all from the same version."""
         more = ""
         while True:
             page = self.ask("GET", f"{path}?limit={PAGE_MAX}{query}{more}")
@@ -123,10 +124,10 @@ class Kubernetes:
     def watch(self, path: str, version: str) -> Iterator[dict[str, Any]]:
         """Yield the changes of a list after a version, until the API server ends the watch.
 
-        The first change is empty: it shows that the API server answers.
+        The first change is empty, and shows that the API server answers.
 
         Raises:
-            VersionExpired: the API server no longer has that version.
+            VersionExpired: the API server no longer has the version.
             KubernetesUnreachable: the API server does not answer.
             KubernetesRefused: the watch was refused.
         """
@@ -153,7 +154,7 @@ class Kubernetes:
             while line := response.readline(ANSWER_BYTES_MAX + 1):
                 change = _read(line)
                 if not line.endswith(b"\n") or "type" not in change:
-                    raise KubernetesUnreachable(reason="a watch was cut off")
+                    raise KubernetesUnreachable(reason="a watch was interrupted")
                 if change.get("type") == "ERROR":
                     status = change.get("object") or {}
                     if status.get("code") == EXPIRED:
@@ -162,15 +163,14 @@ class Kubernetes:
                 yield change
 
     def patch(self, path: str, form: object) -> dict[str, Any]:
-        """Change members of an object; members that are None are removed."""
+        """Change members of an object; remove members whose new value is None."""
         return self.ask("PATCH", path, form, kind="application/merge-patch+json")
 
 
 def _refusal(form: dict[str, Any], status: int, verb: str, path: str) -> ForewarnError:
     """Return the error for an answer with an error status."""
     reason = str(form.get("message", ""))[:200].removesuffix(".") or "no reason"
-    # For an eviction, 429 means that a disruption budget forbids it, and 500 that two budgets
-    # apply.
+    # 429 means that a disruption budget forbids an eviction, 500 that two budgets apply to the pod.
     if status in LATER and not (path.endswith("/eviction") and status in {BUDGET, 500}):
         return KubernetesUnreachable(reason=f"{reason} ({status})")
     return KubernetesRefused(verb=verb, path=path, reason=reason, number=status)
@@ -178,7 +178,7 @@ def _refusal(form: dict[str, Any], status: int, verb: str, path: str) -> Forewar
 
 def _read(body: bytes) -> dict[str, Any]:
     if len(body) > ANSWER_BYTES_MAX:
-        raise KubernetesUnreachable(reason=f"an answer of more than {ANSWER_BYTES_MAX} bytes")
+        raise KubernetesUnreachable(reason=f"the answer exceeds {ANSWER_BYTES_MAX} bytes")
     try:
         form = read_json(body)
     except BodyUnreadable:

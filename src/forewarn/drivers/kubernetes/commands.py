@@ -1,6 +1,6 @@
-"""Configured commands that run in the background of the driver, each on its own thread.
+"""Configured commands that run in the background, each on a separate thread.
 
-The records store which commands were begun; this process knows only its own.
+The driver's records contain all begun commands; this module contains the commands of this process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from forewarn.errors import ForewarnError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Operations whose command is remembered; the oldest is dropped first.
+#: Maximum number of operations in memory; the oldest is dropped first.
 REMEMBERED_MAX = 10_000
 
 
@@ -21,7 +21,7 @@ class LastCommands:
     """The last command of each operation."""
 
     def __init__(self) -> None:
-        """Start without a command."""
+        """Start with no commands."""
         self._lock = threading.Lock()
         self._runs: dict[str, _Run] = {}
 
@@ -32,7 +32,7 @@ class LastCommands:
         return run is not None and run.is_alive()
 
     def start(self, operation: str, act: Callable[[], None]) -> None:
-        """Run an operation's command, after its previous one has ended."""
+        """Run an operation's command after the operation's previous command has ended."""
         assert not self.runs(operation), operation
         run = _Run(act, operation)
         with self._lock:
@@ -43,7 +43,7 @@ class LastCommands:
         run.start()
 
     def failure(self, operation: str) -> ForewarnError | None:
-        """Return why an operation's last command failed, if it has."""
+        """Return the error of an operation's last command, or None."""
         with self._lock:
             run = self._runs.get(operation)
         return run.failed if run is not None else None

@@ -1,6 +1,6 @@
-"""The driver's settings: API server, time limits, and how nodes are rebooted.
+"""The driver's settings: API server, time limits and reboots of nodes.
 
-Nothing is connected to here.
+This module opens no connections.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Where a pod finds the token and the CA certificate of its service account.
+#: Directory in a pod with the token and the CA certificate of its service account.
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 #: A day, in seconds.
 DAY_S = 86_400
@@ -30,32 +30,33 @@ class KubernetesConfig:
     server: str = "https://kubernetes.default.svc"
     token_file: str = f"{ACCOUNT}/token"
     ca_file: str = f"{ACCOUNT}/ca.crt"
-    #: Namespace of the driver's records, which are ConfigMaps; no other program may use it.
+    #: Namespace of the driver's records, which are ConfigMaps; reserved for the driver.
     namespace: str = "forewarn"
     #: Time limit of one request.
     timeout_s: int = 10
-    #: Interval between looks at a task.
+    #: Interval between checks of a task.
     poll_s: float = 1.0
-    #: How long the API server may be unavailable before an operation is stuck.
+    #: Time without the API server after which an operation is stuck.
     unreachable_timeout_s: int = 300
-    #: Maximum VMs of one operation that are migrated at a time.
+    #: Maximum number of parallel migrations of one operation.
     parallel_migrations: int = 2
     migration_timeout_s: int = 1800
-    #: Whether a VM with a slower migration is restarted on another node.
+    #: Whether to restart a VM on another node after its migration exceeds `migration_timeout_s`.
     restart_when_late: bool = False
     #: Time limit of a node's reboot, counted from the driver's request.
     reboot_timeout_s: int = 1800
-    #: Annotation that makes an agent on the node reboot it; empty: people reboot the node.
+    #: Annotation with which an agent on the node reboots the node; empty: operators reboot the
+    #: node.
     reboot_annotation: str = ""
-    #: Reboots a node; `{host}` and `{address}`, its internal address, are filled in. Empty: the
-    #: annotation or people reboot it.
+    #: Command that reboots a node; `{host}` and `{address}` are replaced by the node's name and
+    #: internal address. Empty: the annotation or an operator reboots the node.
     reboot_command: tuple[str, ...] = ()
-    #: Time limit of that command.
+    #: Time limit of `reboot_command`.
     command_timeout_s: int = 600
-    #: Whether to evict pods that no controller would start again.
+    #: Whether to evict pods without a controller that starts them again.
     evict_unmanaged: bool = False
-    #: Seconds without a report of a node's kubelet before `topology import --follow` reports the
-    #: host lost; 0: never.
+    #: Seconds without a report of a node's kubelet after which `topology import --follow` reports
+    #: the host as lost; 0: never.
     lost_after_s: int = 0
 
 
@@ -64,23 +65,45 @@ FORM = Form(
     "KubernetesDriver",
     "A driver for Kubernetes and KubeVirt.",
     (
-        Field("server", Text(2048), "Address of the API server; https, unless on this machine."),
-        Field("token_file", Text(4096), "File with the token, read again for each request."),
-        Field("ca_file", Text(4096), "CA certificates to trust; empty: the system's."),
+        Field(
+            "server",
+            Text(2048),
+            "Address of the API server; https is required unless the server is on this machine.",
+        ),
+        Field(
+            "token_file",
+            Text(4096),
+            "File with the token; the driver reads the file for each request.",
+        ),
+        Field("ca_file", Text(4096), "Trusted CA certificates; empty: the system's certificates."),
         Field("namespace", Text(63), "Namespace of the driver's records."),
         Field("timeout_s", _SECONDS, "Time limit of one request."),
-        Field("poll_s", Number(0.01, 3600), "Interval between looks at a task."),
-        Field("unreachable_timeout_s", _SECONDS, "How long the API server may be unavailable."),
-        Field("parallel_migrations", Integer(1, 1000), "VMs migrated at a time."),
+        Field("poll_s", Number(0.01, 3600), "Interval between checks of a task."),
+        Field(
+            "unreachable_timeout_s",
+            _SECONDS,
+            "Time without the API server after which an operation is stuck.",
+        ),
+        Field("parallel_migrations", Integer(1, 1000), "Maximum number of parallel migrations."),
         Field("migration_timeout_s", _SECONDS, "Time limit of a live migration."),
-        Field("restart_when_late", Boolean(), "Restart a VM whose migration exceeds the limit."),
+        Field(
+            "restart_when_late",
+            Boolean(),
+            "Whether to restart a VM after its migration exceeds the limit.",
+        ),
         Field("reboot_timeout_s", _SECONDS, "Time limit of a node's reboot."),
         Field("reboot_annotation", Text(253), "Annotation that requests a node's reboot."),
         Field("reboot_command", COMMAND, "Reboots a node."),
         Field("command_timeout_s", _SECONDS, "Longest command."),
-        Field("evict_unmanaged", Boolean(), "Evict also pods that no controller starts again."),
         Field(
-            "lost_after_s", Integer(0, DAY_S), "Seconds of silence before a node is reported lost."
+            "evict_unmanaged",
+            Boolean(),
+            "Whether to evict pods without a controller that starts them again.",
+        ),
+        Field(
+            "lost_after_s",
+            Integer(0, DAY_S),
+            "Seconds without a report after which a node is reported as lost.",
         ),
     ),
 )
@@ -88,11 +111,11 @@ assert {each.name for each in FORM.fields} == {each.name for each in fields(Kube
 
 
 def read_options(name: str, options: Mapping[str, object]) -> KubernetesConfig:
-    """Return the configuration of a driver by its table in the service's settings.
+    """Parse the driver's table in the service's settings.
 
     Raises:
-        ValidationFailed: an option is unknown or wrong.
-        ValueError: the token would cross a network unencrypted, or two ways to reboot are set.
+        ValidationFailed: an option is unknown or invalid.
+        ValueError: the token would be sent unencrypted, or two methods of reboot are set.
     """
     read: dict[str, Any] = FORM.read(dict(options), f"[drivers.{name}]")
     config = KubernetesConfig(**read)

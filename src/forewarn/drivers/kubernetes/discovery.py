@@ -31,28 +31,28 @@ if TYPE_CHECKING:
 
 NODES, MACHINES = "/api/v1/nodes", f"{API}/virtualmachineinstances"
 ZONE = "topology.kubernetes.io/zone"
-#: Labels or annotations for facts that Kubernetes has no field for: the group of a VMI, the domains
-#: of a node.
+#: Labels or annotations for facts without a Kubernetes field: the group of a VMI, the domains of a
+#: node.
 GROUP, FAULT_DOMAIN, UPDATE_DOMAIN = (
     "forewarn.dev/group",
     "forewarn.dev/fault-domain",
     "forewarn.dev/update-domain",
 )
 DOMAINS = ("fault_domain", "update_domain")
-#: Controllers of similar VMIs: a set is the owner, a pool is named by a label of its template.
+#: Controllers of similar VMIs: a set as the owner, or a pool from a label of its template.
 SET, POOL = "VirtualMachineInstanceReplicaSet", "kubevirt.io/vmpool"
 #: Annotations of a VMI that name its instance type.
 TYPES = ("kubevirt.io/instancetype-name", "kubevirt.io/cluster-instancetype-name")
-#: Prefixes of labels that host selectors do not need: hundreds of CPU features, and labels that a
-#: host shows elsewhere.
+#: Prefixes of labels that are omitted from hosts: CPU features, and labels that duplicate other
+#: members.
 _IGNORED_LABELS = re.compile(
     r"([^/]*\.)?(kubevirt\.io|feature\.node\.kubernetes\.io|forewarn\.dev)/"
 )
 _KUBERNETES = re.compile(r"[^/]*kubernetes\.io/")
 _KEY = re.compile(KEY_PATTERN)
-#: Value for a label without one, because selectors need a value.
+#: Value for a label without a value, because selectors need a value.
 PRESENT = "true"
-#: Seconds before the API server is tried again: at first, and at most.
+#: First and longest pause before another attempt to reach the API server, in seconds.
 RETRY_S, RETRY_MAX_S = 1.0, 30.0
 
 
@@ -63,9 +63,9 @@ class NodeFacts:
     name: str
     #: The node as a host of the topology, without default values.
     form: dict[str, Any]
-    #: Why the node's state is unknown; empty: it reports.
+    #: Reason why the node's state is unknown; empty: the node reports its state.
     silent: str
-    #: The node as a VM of the topology, used without KubeVirt.
+    #: The node as a VM of the topology, for clusters without KubeVirt.
     itself: dict[str, Any]
 
 
@@ -82,36 +82,36 @@ class MachineFacts:
 class KubernetesSource:
     """A cluster as a source for `topology import`."""
 
-    #: Interval in seconds at which the topology is compared without changes in the cluster.
+    #: Interval of topology updates without changes in the cluster, in seconds.
     every_s = 10.0
 
     def __init__(self, config: KubernetesConfig, driver: str) -> None:
-        """Start unconnected; the first use connects."""
+        """Store the arguments; the first use opens a connection."""
         self._driver = driver
         self._kubernetes = Kubernetes(config)
         self._following: ClusterFollower | None = None
         self.lost_after_s = config.lost_after_s
 
     def discover(self) -> Found:
-        """Ask the API server, or return the followed state."""
+        """Query the API server, or return the followed state of the cluster."""
         if self._following is not None:
             return self._following.found()
         return discover(self._kubernetes, self._driver)
 
     def watch(self) -> threading.Event:
-        """Follow the cluster; return an event that is set when it changes."""
+        """Follow the cluster; return an event that is set when the cluster changes."""
         changed = threading.Event()
         self._following = ClusterFollower(self._kubernetes, self._driver, changed)
         return changed
 
     def close(self) -> None:
-        """Stop following."""
+        """Stop following the cluster."""
         if self._following is not None:
             self._following.close()
 
 
 def discover(kubernetes: Kubernetes, driver: str) -> Found:
-    """List the cluster's machines; sends one request per 100 nodes or VMIs."""
+    """List the cluster's machines; send one request per 100 nodes or VMIs."""
     nodes = [node_facts(each) for each in kubernetes.all(NODES)]
     try:
         machines = [machine_facts(each) for each in kubernetes.all(MACHINES)]
@@ -123,14 +123,14 @@ def discover(kubernetes: Kubernetes, driver: str) -> Found:
 
 
 class ClusterFollower:
-    """The machines of a cluster, kept up to date."""
+    """The current machines of a cluster, updated by watches."""
 
     def __init__(self, kubernetes: Kubernetes, driver: str, changed: threading.Event) -> None:
-        """Start following; `changed` is set at each change."""
+        """Start following the cluster; set `changed` at each change."""
         self._driver = driver
         self._nodes = Watched(kubernetes, NODES, node_facts, changed=changed)
         self._machines = Watched(kubernetes, MACHINES, machine_facts, changed=changed)
-        #: Whether KubeVirt was seen; if its API is missing later, VMs are kept.
+        #: Whether KubeVirt was seen before; the VMs then remain if its API disappears.
         self._has_machines = False
         self._nodes.start()
         self._machines.start()
@@ -139,7 +139,7 @@ class ClusterFollower:
         """Return the current hosts and VMs.
 
         Raises:
-            ForewarnError: the state is unknown, or may be outdated.
+            ForewarnError: the state of the cluster is unknown, or may be outdated.
         """
         nodes = self._nodes.facts()
         try:
@@ -148,13 +148,13 @@ class ClusterFollower:
             if error.number != MISSING:
                 raise
             if self._has_machines:
-                raise KubernetesUnreachable(reason="KubeVirt's API is gone") from error
+                raise KubernetesUnreachable(reason="KubeVirt's API has disappeared") from error
             return found_of(nodes, None, self._driver)
         self._has_machines = True
         return found_of(nodes, machines, self._driver)
 
     def close(self) -> None:
-        """Stop following."""
+        """Stop following the cluster."""
         self._nodes.close()
         self._machines.close()
 
@@ -203,7 +203,7 @@ def node_facts(node: dict[str, Any]) -> NodeFacts:
 
 
 def machine_facts(machine: dict[str, Any]) -> MachineFacts:
-    """Return the facts about a VMI; a VMI that does not run has no host."""
+    """Return the facts about a VMI, without a host unless the VMI runs."""
     meta, status = machine["metadata"], machine.get("status") or {}
     name = f"{meta['namespace']}.{meta['name']}"
     host = "" if status.get("phase") in ENDED else status.get("nodeName", "")
@@ -223,9 +223,9 @@ def machine_facts(machine: dict[str, Any]) -> MachineFacts:
 
 
 def _uid(meta: dict[str, Any]) -> str:
-    """Return the id of a VMI's VirtualMachine, or the VMI's own, which changes with each restart.
+    """Return the id of a VMI's VirtualMachine, or else of the VMI, which changes with each restart.
 
-    The API server assigns it, so unlike the firmware's UUID it cannot be chosen.
+    The API server assigns the id, whereas a user can choose the firmware's UUID.
     """
     for owner in meta.get("ownerReferences") or []:
         named = owner.get("kind"), owner.get("name")
@@ -235,10 +235,10 @@ def _uid(meta: dict[str, Any]) -> str:
 
 
 def _addresses(spec: dict[str, Any], status: dict[str, Any]) -> list[str]:
-    """Return the addresses of a VMI that its guest cannot choose.
+    """Return the addresses of a VMI that its guest cannot forge.
 
-    Behind masquerade, KubeVirt reports the pod's addresses. For all other bindings it reports what
-    an agent in the guest claims, and a guest must not be able to pose as another VM.
+    Behind masquerade, KubeVirt reports the addresses of the pod. For other bindings, KubeVirt
+    reports addresses from an agent in the guest, with which the guest could pose as another VM.
     """
     devices = (spec.get("domain") or {}).get("devices") or {}
     kept = {each["name"] for each in devices.get("interfaces") or [] if "masquerade" in each}
@@ -250,7 +250,7 @@ def _addresses(spec: dict[str, Any], status: dict[str, Any]) -> list[str]:
 
 
 def _group(meta: dict[str, Any]) -> str:
-    """Return the group of a VMI in its namespace: by its label, or by its controller."""
+    """Return the group of a VMI in its namespace, from its label or its controller."""
     for owner in meta.get("ownerReferences") or []:
         if owner.get("controller") and owner["kind"] == SET:
             return _said(meta, GROUP) or str(owner["name"])
@@ -258,7 +258,7 @@ def _group(meta: dict[str, Any]) -> str:
 
 
 def _said(meta: dict[str, Any], key: str) -> str:
-    """Return a label, or the annotation if there is no label."""
+    """Return a label's value, or else the value of the annotation with the same name."""
     for kind in ("labels", "annotations"):
         if (meta.get(kind) or {}).get(key):
             return str(meta[kind][key])
@@ -266,7 +266,7 @@ def _said(meta: dict[str, Any], key: str) -> str:
 
 
 def _labels(labels: dict[str, str]) -> dict[str, str]:
-    """Return a host's labels from a node's: custom labels first, up to the limit."""
+    """Return a host's labels from a node's labels: custom labels first, up to the limit."""
     shown = [
         each
         for each in labels
@@ -283,7 +283,7 @@ Facts = TypeVar("Facts")
 
 
 class Watched(Generic[Facts]):
-    """Facts about each object of a list; memory grows with their number, not their size."""
+    """Facts about each object of a list; the memory use grows with the number of objects."""
 
     def __init__(
         self,
@@ -293,13 +293,13 @@ class Watched(Generic[Facts]):
         *,
         changed: threading.Event,
     ) -> None:
-        """Start without a request.
+        """Store the arguments; send no request yet.
 
         Args:
             kubernetes: the API server.
             path: path of the list.
-            read: returns the facts about an object.
-            changed: set whenever the facts change.
+            read: function that returns the facts about an object.
+            changed: event that is set whenever the facts change.
         """
         self._kubernetes = kubernetes
         self._path = path
@@ -309,7 +309,7 @@ class Watched(Generic[Facts]):
         #: Namespace and name -> facts.
         self._known: dict[tuple[str, str], Facts] = {}
         self._failed: ForewarnError | None = None
-        #: Version that `_known` reflects; empty: list again.
+        #: Version of the list in `_known`; empty: list again.
         self._version = ""
         self._asked = threading.Event()
         self._closed = threading.Event()
@@ -323,7 +323,7 @@ class Watched(Generic[Facts]):
         self._closed.set()
 
     def facts(self) -> list[Facts]:
-        """Return the current facts; the first call waits for the list.
+        """Return the current facts; the first call waits for the first list.
 
         Raises:
             ForewarnError: the facts are unknown, or may be outdated.
@@ -382,7 +382,7 @@ class Watched(Generic[Facts]):
             self._changed.set()
 
     def _answered(self) -> None:
-        """Note that the facts are up to date."""
+        """Record that the facts are up to date."""
         with self._lock:
             was, self._failed = self._failed, None
         if was is not None:

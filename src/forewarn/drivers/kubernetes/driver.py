@@ -1,4 +1,4 @@
-"""The kubernetes driver: the API server's controllers do the work, and commands run on threads.
+"""The kubernetes driver, whose work the cluster's controllers and configured commands do.
 
 `begin` records the task. Each `progress` reads the state of the cluster and requests the next step.
 """
@@ -33,36 +33,36 @@ if TYPE_CHECKING:
     from forewarn.drivers.kubernetes.config import KubernetesConfig
 
 log = logging.getLogger("forewarn.drivers")
-#: Interval between searches for old records, in milliseconds: the first operation of a day.
+#: Interval between searches for old records, in milliseconds: one day.
 PRUNE_EVERY_MS = 24 * 3600 * 1000
 #: Maximum length of an answer's text, in characters.
 TEXT_MAX = 500
 
 
 def create(name: str, options: Mapping[str, object]) -> KubernetesDriver:
-    """Return a driver with these options.
+    """Create a driver from its options.
 
     Raises:
-        ValidationFailed: an option is unknown or wrong.
-        ValueError: options contradict each other, or the token would cross a network unencrypted.
+        ValidationFailed: an option is unknown or invalid.
+        ValueError: options contradict each other, or the token would be sent unencrypted.
     """
     return KubernetesDriver(read_options(name, options), name)
 
 
 class KubernetesDriver:
-    """Carries operations out on nodes of a cluster, and on KubeVirt's VMs."""
+    """Executes operations on nodes of a cluster, and on KubeVirt's VMs."""
 
     schedules = True
 
     def __init__(self, config: KubernetesConfig, name: str = "kubernetes") -> None:
-        """Start without a request."""
+        """Store the arguments; send no request yet."""
         self.name = name
         self._config = config
         self._kubernetes = Kubernetes(config)
         self._records = KubernetesRecords(self._kubernetes, config.namespace, name)
         self._commands = LastCommands()
         self._lock = threading.Lock()
-        #: Task -> start of the API server's unavailability, ms since the epoch UTC.
+        #: Time since when the API server is unavailable, by task, ms since the epoch UTC.
         self._away_ms: dict[str, int] = {}
         self._clock = SystemClock()
         #: Last search for old records, ms since the epoch UTC.
@@ -72,8 +72,8 @@ class KubernetesDriver:
         """Record an attempt; the first `progress` begins the work.
 
         Raises:
-            TaskAborted: its operation has ended.
-            TaskSuperseded: a later writer has called.
+            TaskAborted: the operation of the task has ended.
+            TaskSuperseded: a newer writer has called the driver.
             KubernetesUnreachable: the API server does not answer.
         """
         self._records.check_writer(task)
@@ -82,7 +82,7 @@ class KubernetesDriver:
         with self._lock:
             due = now_ms - self._pruned_ms > PRUNE_EVERY_MS
             self._pruned_ms = now_ms if due else self._pruned_ms
-        if due:  # on a thread, because it may exceed the call's time limit
+        if due:  # on a thread, because pruning may exceed the call's time limit
             threading.Thread(target=self._prune, args=(now_ms,), daemon=True).start()
 
     def progress(self, task: Task, now_ms: int) -> Progress:
@@ -90,8 +90,8 @@ class KubernetesDriver:
 
         Raises:
             TaskForgotten: the attempt was never begun.
-            TaskAborted: its operation has ended.
-            TaskSuperseded: a later writer has called.
+            TaskAborted: the operation of the task has ended.
+            TaskSuperseded: a newer writer has called the driver.
         """
         again_ms = self._again_ms(now_ms)
         try:
@@ -110,7 +110,9 @@ class KubernetesDriver:
         except KubernetesRefused as error:
             if error.number != CONFLICT:
                 return Progress(failed=_clause(error))
-            return Progress(again_ms=again_ms, text="another client changed an object meanwhile")
+            return Progress(
+                again_ms=again_ms, text="another client has changed an object in the meantime"
+            )
         except ForewarnError as error:
             return Progress(failed=_clause(error))
         self._answered(task)
@@ -125,11 +127,11 @@ class KubernetesDriver:
         )
 
     def abort(self, task: Task) -> None:
-        """Abort an operation: end its migrations and uncordon its node.
+        """Abort an operation: cancel its migrations, and uncordon its node.
 
         Raises:
-            TaskSuperseded: a later writer has called.
-            KubernetesUnreachable: the API server does not answer; the call is repeated.
+            TaskSuperseded: a newer writer has called the driver.
+            KubernetesUnreachable: the API server does not answer; Forewarn repeats the call.
         """
         self._records.check_writer(task)
         self._records.abort(task)

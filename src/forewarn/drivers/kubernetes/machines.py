@@ -1,4 +1,4 @@
-"""KubeVirt's VMs: migrate, restart and stop them with requests that repeat without harm."""
+"""KubeVirt's VMs: migrates, restarts and stops VMs with repeatable requests."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from forewarn.drivers.kubernetes.records import KubernetesRecords
 
 API, SUBRESOURCES = "/apis/kubevirt.io/v1", "/apis/subresources.kubevirt.io/v1"
-#: Phases of a migration, in order; unknown phases count as the first.
+#: Phases of a migration, in order; unknown phases count as the first phase.
 PHASES = ("Pending", "Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running")
-#: Phases of a VMI that no longer runs.
+#: Phases of an ended VMI.
 ENDED = frozenset({"Succeeded", "Failed"})
-#: Minimum time that a stopped VM has to shut down, in seconds.
+#: Minimum time for the shutdown of a VM, in seconds.
 FAREWELL_S = 5
 
 
@@ -29,7 +29,7 @@ class MigrationFailed(PeerError):
 
     code = "kubevirt-migration-failed"
     message = "The live migration of {vm} failed: {reason}."
-    advice = "Look at the VirtualMachineInstanceMigration and at virt-handler; then retry."
+    advice = "Check the VirtualMachineInstanceMigration and virt-handler; then retry the operation."
 
 
 @value
@@ -56,13 +56,13 @@ class TaskMachines:
         *,
         config: KubernetesConfig,
     ) -> None:
-        """Start without a request."""
+        """Store the arguments; send no request yet."""
         self._task = task
         self._kubernetes = kubernetes
         self._records = records
         self._config = config
         self.now_ms = 0
-        #: VM -> its destination, or its current node.
+        #: Destination, or else current node, of each VM.
         self.placements: dict[str, str] = {}
 
     def migrate(self, vm: str) -> MachineStep:
@@ -76,13 +76,15 @@ class TaskMachines:
             return self.restart(vm, elsewhere=True)
         machine = self._machine(vm)
         if machine is None:
-            return FINISHED  # a VM that does not run needs no migration
+            return FINISHED  # a stopped VM needs no migration
         migration = self._migration(vm)[1]
         if migration is None:
             if self._has_left(vm, machine):
                 return FINISHED
             if f"migration {vm}" in facts:
-                raise MigrationFailed(vm=vm, reason=facts[f"migration {vm}"] or "it was deleted")
+                raise MigrationFailed(
+                    vm=vm, reason=facts[f"migration {vm}"] or "the migration was deleted"
+                )
             migration = self._create_migration(vm)
         if f"migration {vm}" not in facts:
             self._records.note(self._task, f"migration {vm}", "")
@@ -92,7 +94,7 @@ class TaskMachines:
             self._has_left(vm, machine)
             return FINISHED
         if phase == "Failed":
-            reason = state.get("failureReason") or "KubeVirt does not say why"
+            reason = state.get("failureReason") or "KubeVirt gives no reason"
             raise MigrationFailed(vm=vm, reason=str(reason)[:200].removesuffix("."))
         begun = datetime.fromisoformat(migration["metadata"]["creationTimestamp"])
         if self.now_ms - begun.timestamp() * 1000 > self._config.migration_timeout_s * 1000:
@@ -101,7 +103,7 @@ class TaskMachines:
         return MachineStep(text=f"migrating {vm}: {phase}", share=done)
 
     def _state(self, vm: str, machine: dict[str, Any], migration: dict[str, Any]) -> dict[str, Any]:
-        """Return the progress of a VM's migration, and record the destination."""
+        """Return the state of a VM's migration, and record its destination."""
         state: dict[str, Any] = machine["status"].get("migrationState") or {}
         if state.get("migrationUid", "") != migration["metadata"]["uid"]:
             return {}
@@ -110,7 +112,7 @@ class TaskMachines:
         return state
 
     def _has_left(self, vm: str, machine: dict[str, Any]) -> bool:
-        """Whether a VM has left the operation's node; its node is then noted as destination."""
+        """Return whether a VM has left the operation's node; record its new node as destination."""
         node = machine["status"].get("nodeName")
         if not node or node == self._task.operation.host:
             return False
@@ -133,7 +135,7 @@ class TaskMachines:
         return self._kubernetes.ask("POST", folder, form)
 
     def _time_out(self, vm: str, machine: dict[str, Any]) -> MachineStep:
-        reason = f"it was ended after {self._config.migration_timeout_s} s"
+        reason = f"the driver cancelled the migration after {self._config.migration_timeout_s} s"
         self._records.note(self._task, f"migration {vm}", reason)
         if self._config.restart_when_late:
             self._records.note(self._task, f"restart {vm}", machine["metadata"]["uid"])
@@ -149,12 +151,12 @@ class TaskMachines:
             self._kubernetes.ask("DELETE", place)
 
     def restart(self, vm: str, *, elsewhere: bool = False) -> MachineStep:
-        """Restart a VM once: the current instance is not deleted twice."""
+        """Restart a VM, once per attempt."""
         machine = self._machine(vm)
         facts = self._records.facts(self._task)
         if f"restart {vm}" not in facts:
             if machine is None:
-                return FINISHED  # a VM that is off stays off
+                return FINISHED  # a stopped VM stays stopped
             facts[f"restart {vm}"] = machine["metadata"]["uid"]
             self._records.note(self._task, f"restart {vm}", facts[f"restart {vm}"])
         if machine is not None and machine["metadata"]["uid"] != facts[f"restart {vm}"]:
@@ -176,7 +178,7 @@ class TaskMachines:
         return MachineStep(text=f"stopping {vm}", share=0.5)
 
     def _act(self, vm: str, verb: str, form: object) -> None:
-        """Call a subresource; KubeVirt answers a conflict while the same action is in progress."""
+        """Call a subresource of a VM; a conflict means that the action is in progress."""
         namespace, name = _parts(vm)
         place = f"{SUBRESOURCES}/namespaces/{namespace}/virtualmachines/{name}/{verb}"
         try:
@@ -186,7 +188,7 @@ class TaskMachines:
                 raise
 
     def _machine(self, vm: str) -> dict[str, Any] | None:
-        """Return a VM's instance, or None if none runs."""
+        """Return a VM's instance, or None for a stopped VM."""
         namespace, name = _parts(vm)
         place = f"{API}/namespaces/{namespace}/virtualmachineinstances/{name}"
         machine = self._kubernetes.find(place)
@@ -195,7 +197,7 @@ class TaskMachines:
         return machine
 
     def _migration(self, vm: str) -> tuple[str, dict[str, Any] | None]:
-        """Return a migration and its path: this attempt's, or an earlier one that still runs."""
+        """Return the path and the form of this attempt's migration, or of a running earlier one."""
         namespace, name = _parts(vm)
         folder = f"{API}/namespaces/{namespace}/virtualmachineinstancemigrations"
         place_name, last = (
@@ -215,6 +217,6 @@ def _is_over(migration: dict[str, Any]) -> bool:
 
 
 def _parts(vm: str) -> tuple[str, str]:
-    """Return namespace and name of a VM; a namespace has no dot."""
+    """Split a VM's name into the namespace, which contains no dot, and the name."""
     namespace, dot, name = vm.partition(".")
     return (namespace, name) if dot else ("default", vm)

@@ -1,4 +1,4 @@
-"""One node: cordon, drain through the Eviction API, reboot, and uncordon."""
+"""Nodes: cordons, drains through the Eviction API, and uncordons nodes."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from forewarn.errors import PeerError
 if TYPE_CHECKING:
     from forewarn.drivers.kubernetes.client import Kubernetes
 
-#: Annotation of a node: the operation that has cordoned it.
+#: Annotation of a node with the operation that has cordoned the node.
 MARK = "forewarn.dev/cordoned-by"
-#: Annotation of a pod that the kubelet starts from a file: it cannot be evicted.
+#: Annotation of pods that the kubelet starts from a file, and that cannot be evicted.
 MIRROR = "kubernetes.io/config.mirror"
 ENDED = frozenset({"Succeeded", "Failed"})
-#: Maximum pods evicted per call, which has a time limit, and maximum waits reported.
+#: Maximum number of evictions in one call, and of waits in one report.
 EVICTIONS_MAX, TOLD_MAX = 20, 5
 
 
 class NodeMissing(PeerError):
-    """A host is not a node of the cluster."""
+    """A host is missing among the nodes of the cluster."""
 
     code = "kubernetes-node-missing"
     message = "The cluster has no node {host}."
-    advice = "Compare: kubectl get nodes. Then complete or fail the operation."
+    advice = "Check `kubectl get nodes`; then complete or fail the operation."
 
 
 class PodUnmanaged(PeerError):
-    """No controller would start a pod again."""
+    """A pod without a controller that starts it again."""
 
     code = "kubernetes-pod-unmanaged"
-    message = "Pod {pod} on {host} has no controller that would start it again elsewhere."
+    message = "Pod {pod} on {host} has no controller that would start the pod elsewhere."
     advice = "Delete the pod, or set evict_unmanaged; then retry the operation."
 
 
 class Nodes:
-    """Nodes, modified on behalf of one operation."""
+    """The nodes of a cluster, changed for one operation."""
 
     def __init__(self, kubernetes: Kubernetes, operation: str) -> None:
-        """Start without a request."""
+        """Store the arguments; send no request yet."""
         self._kubernetes = kubernetes
         self._operation = operation
 
@@ -55,17 +55,17 @@ class Nodes:
         return node
 
     def cordon(self, host: str) -> str:
-        """Cordon a node; return the other operation that must end first, or ''."""
+        """Cordon a node; return another operation that holds the cordon, or ''."""
         node = self.get(host)
         owner = annotations_of(node).get(MARK)
         if owner is not None:
             return "" if owner == self._operation else owner
-        if not node.get("spec", {}).get("unschedulable"):  # otherwise another party cordoned it
+        if not node.get("spec", {}).get("unschedulable"):  # otherwise: cordoned by another program
             self._change(node, {MARK: self._operation}, cordoned=True)
         return ""
 
     def free(self, host: str, task: str, annotation: str) -> None:
-        """Undo only this operation's changes to a node."""
+        """Undo this operation's changes to a node."""
         node = self._kubernetes.find(f"/api/v1/nodes/{host}")
         if node is None:
             return
@@ -76,7 +76,7 @@ class Nodes:
             self._change(self.get(host), {MARK: None}, cordoned=False)
 
     def annotate(self, host: str, annotation: str, task: str) -> None:
-        """Set an annotation of a node to the task, unless it is set."""
+        """Set an annotation of a node to the task, unless already set."""
         node = self.get(host)
         if annotations_of(node).get(annotation) != task:
             self._change(node, {annotation: task})
@@ -84,7 +84,7 @@ class Nodes:
     def _change(
         self, node: dict[str, Any], marks: dict[str, str | None], *, cordoned: bool | None = None
     ) -> None:
-        """Change the node in the version that was read; the next look resolves a conflict."""
+        """Change a node if its version is unchanged; after a conflict, the next call retries."""
         meta = node["metadata"]
         form: dict[str, Any] = {
             "metadata": {"annotations": marks, "resourceVersion": meta["resourceVersion"]}
@@ -94,10 +94,10 @@ class Nodes:
         self._kubernetes.patch(f"/api/v1/nodes/{meta['name']}", form)
 
     def drain(self, host: str, *, unmanaged: bool) -> tuple[int, list[str]]:
-        """Evict pods; return how many remain, and the waits of the first few.
+        """Evict pods; return the number of remaining pods, and the waits of some pods.
 
         Raises:
-            PodUnmanaged: a pod would be lost; nothing was evicted.
+            PodUnmanaged: a pod would be lost; no pods were evicted.
         """
         query = f"&fieldSelector=spec.nodeName={host}"
         left = [each for each in self._kubernetes.all("/api/v1/pods", query) if _is_in_way(each)]
@@ -113,7 +113,7 @@ class Nodes:
         return len(left), waits
 
     def _evict(self, pod: dict[str, Any]) -> str:
-        """Evict a pod; return what it waits for, or ''."""
+        """Evict a pod; return the reason of a wait, or ''."""
         meta = pod["metadata"]
         form = {
             "apiVersion": "policy/v1",
@@ -125,7 +125,7 @@ class Nodes:
         try:
             self._kubernetes.ask("POST", place, form)
         except KubernetesRefused as error:
-            if error.number in {MISSING, CONFLICT}:  # the pod has gone, or another one has its name
+            if error.number in {MISSING, CONFLICT}:  # the pod is gone or replaced
                 return ""
             if error.number == BUDGET:
                 return f"{_name(pod)} waits for {self._budgets(pod) or error.facts['reason']}"
@@ -160,13 +160,13 @@ def is_ready(node: dict[str, Any]) -> bool:
 
 
 def boot_id(node: dict[str, Any]) -> str:
-    """Return an id that changes with each boot of a node."""
+    """Return the boot id of a node, which changes with each boot."""
     boot_id = node.get("status", {}).get("nodeInfo", {}).get("bootID", "")
     return str(boot_id)
 
 
 def address(node: dict[str, Any]) -> str:
-    """Return the internal address of a node; its name if it reports none."""
+    """Return the internal address of a node, or else the node's name."""
     addresses = node.get("status", {}).get("addresses") or []
     internal = [each["address"] for each in addresses if each["type"] == "InternalIP"]
     return str(internal[0] if internal else node["metadata"]["name"])
@@ -185,7 +185,7 @@ def _controller(pod: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
-    """Whether a selector may match labels; one with expressions always may."""
+    """Return whether a selector may match labels; always true for selectors with expressions."""
     wanted = selector.get("matchLabels") or {}
     return all(labels.get(key) == text for key, text in wanted.items())
 

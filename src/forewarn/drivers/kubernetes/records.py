@@ -1,7 +1,7 @@
-"""The driver's task records, in ConfigMaps that any machine can read.
+"""The driver's task records, in ConfigMaps of the cluster.
 
-One ConfigMap for each operation, and one for the newest writer. A change applies only to the
-version that was read.
+Each operation has a ConfigMap, and the newest writer has another. A change is refused if the
+ConfigMap's version has changed since the read.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from forewarn.drivers import Task
     from forewarn.drivers.kubernetes.client import Kubernetes
 
-#: How often to retry a change after conflicts with other writers.
+#: Maximum number of attempts at a change, because of conflicts with other writers.
 TRIES = 5
 ABORTED, DONE = "aborted", "done"
-#: Time of the last note, ms since the epoch UTC.
+#: Member with the time of the last note, ms since the epoch UTC.
 CHANGED_MS = "changed_ms"
-#: Age at which the record of an ended operation is removed, in milliseconds; and how many are
-#: removed at a time.
+#: Age above which records of ended operations are removed, in milliseconds; and maximum number of
+#: removals at a time.
 KEPT_MS, PRUNED_MAX = 90 * 24 * 3600 * 1000, 1000
 #: Labels of the driver's ConfigMaps.
 LABEL, VALUE = "forewarn.dev/record", "task"
@@ -36,7 +36,7 @@ class KubernetesRecords:
     """The tasks of one driver."""
 
     def __init__(self, kubernetes: Kubernetes, namespace: str, driver: str) -> None:
-        """Start without reading."""
+        """Store the arguments; read no records yet."""
         self._kubernetes = kubernetes
         self._place = f"/api/v1/namespaces/{namespace}/configmaps"
         self._prefix = f"forewarn-{driver.lower().replace('_', '-')}"
@@ -45,7 +45,7 @@ class KubernetesRecords:
     def prune(self, now_ms: int) -> None:
         """Remove records of operations that ended long ago.
 
-        Costs a request for each 100 records, and one for each removal.
+        Sends a request for each 100 records, and for each removal.
         """
         query = f"&labelSelector={LABEL}%3D{VALUE}"
         old = [
@@ -63,11 +63,11 @@ class KubernetesRecords:
                     raise
 
     def operation(self, task: Task) -> str:
-        """Return a name for a task's operation that is unique across stores."""
+        """Return a name of a task's operation that is unique among all stores."""
         return f"{self._prefix}-{task.operation.id}-{task.operation.created_ms}"
 
     def cordon(self, task: Task) -> str:
-        """Return the cordon owner of a task's node: the work that follows a move uncordons it."""
+        """Return the name of the cordon's owner, shared by a move and its following work."""
         operation = task.operation
         if operation.maintenance and not operation.of_vm:
             return f"{self._prefix}-m-{operation.maintenance}"
@@ -77,7 +77,7 @@ class KubernetesRecords:
         """Record the task's writer as the newest.
 
         Raises:
-            TaskSuperseded: a later writer has called.
+            TaskSuperseded: a newer writer has called the driver.
         """
 
         def newest(state: dict[str, Any]) -> None:
@@ -89,10 +89,10 @@ class KubernetesRecords:
         self._change(f"{self._prefix}-writer", newest)
 
     def begin(self, task: Task) -> None:
-        """Record that an attempt was begun.
+        """Record that an attempt has begun.
 
         Raises:
-            TaskAborted: its operation has ended.
+            TaskAborted: the operation of the task has ended.
         """
 
         def note(state: dict[str, Any]) -> None:
@@ -106,7 +106,7 @@ class KubernetesRecords:
 
         Raises:
             TaskForgotten: the attempt was not begun.
-            TaskAborted: its operation has ended.
+            TaskAborted: the operation of the task has ended.
         """
         state = self._read(self.operation(task))[1]
         _check_not_aborted(state, task)
@@ -125,7 +125,7 @@ class KubernetesRecords:
         self._change(self.operation(task), note)
 
     def abort(self, task: Task) -> None:
-        """Record that no further work of the operation may begin."""
+        """Record the abort, so that no further work of the operation begins."""
 
         def note(state: dict[str, Any]) -> None:
             state[ABORTED] = True

@@ -1,6 +1,6 @@
-"""The work of each operation on a cluster; each call advances it by a step.
+"""The work of each operation on a cluster, advanced by a step with each call.
 
-`nodes.py` handles nodes, `machines.py` handles VMs; `driver.py` calls this module.
+`nodes.py` changes nodes, `machines.py` changes VMs, and `driver.py` calls this module.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ if TYPE_CHECKING:
     from forewarn.drivers.kubernetes.config import KubernetesConfig
     from forewarn.drivers.kubernetes.records import KubernetesRecords
 
-#: Default number of VMs that are worked on at a time.
+#: Default number of VMs handled in parallel.
 AT_ONCE_MAX = 20
-#: Note of an attempt whose command was begun.
+#: Name of the note that an attempt's command has begun.
 COMMAND = "command"
 
 
 class KubernetesWorkUnsupported(PeerError):
-    """The driver cannot carry out this operation."""
+    """The driver does not support this operation."""
 
     code = "kubernetes-work-unsupported"
     message = "The kubernetes driver cannot carry out {cause} with impact {impact}."
-    advice = "Do it by hand and run `forewarn operation complete`, or fail the operation."
+    advice = "Do the work by hand and run `forewarn operation complete`, or fail the operation."
 
 
 class NodeAway(PeerError):
     """A node did not return from its reboot."""
 
     code = "kubernetes-node-away"
-    message = "Node {host} was not rebooted and ready within {seconds} s."
-    advice = "Look at the node; then retry, complete or fail the operation."
+    message = "Node {host} did not reboot and become ready within {seconds} s."
+    advice = "Check the node; then retry, complete or fail the operation."
 
 
 class NodeWork:
-    """One task, advanced by one step from its current state."""
+    """The work of one task, advanced by a step with each call."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class NodeWork:
         config: KubernetesConfig,
         commands: LastCommands,
     ) -> None:
-        """Start without work."""
+        """Store the arguments; start no work yet."""
         self._task = task
         self._operation = task.operation
         self._records = records
@@ -74,19 +74,19 @@ class NodeWork:
 
     @property
     def placements(self) -> dict[str, str]:
-        """VM -> destination node, as far as known."""
+        """Known destination nodes of VMs, by VM."""
         return dict(self._machines.placements)
 
     def advance(self, now_ms: int) -> MachineStep:
-        """Do the work that is possible now.
+        """Do the work that is currently possible.
 
         Raises:
-            ForewarnError: the task failed; after `KubernetesUnreachable` it may be tried again.
+            ForewarnError: the task failed; `KubernetesUnreachable` permits a retry.
         """
         self._machines.now_ms = now_ms
         operation, machines = self._operation, self._machines
         traits = TRAITS[operation.cause]
-        itself = operation.host in operation.vms  # without KubeVirt a node is also a VM
+        itself = operation.host in operation.vms  # without KubeVirt, nodes are VMs
         if itself and not traits.fault and operation.impact is not Impact.REBOOT:
             raise self._unsupported()
         if operation.impact in {Impact.PREEMPT, Impact.TERMINATE}:
@@ -109,7 +109,7 @@ class NodeWork:
         return KubernetesWorkUnsupported(cause=cause, impact=impact)
 
     def call_off(self) -> None:
-        """End migrations of this operation's last attempt, and uncordon its node."""
+        """Cancel the migrations of this operation's last attempt, and uncordon its node."""
         for vm in self._operation.vms:
             self._machines.end_migration(vm)
         self.give_back()
@@ -119,7 +119,7 @@ class NodeWork:
         self._nodes.free(self._operation.host, self._task.id, self._config.reboot_annotation)
 
     def _away(self, act: Callable[[str], MachineStep], at_once: int) -> MachineStep:
-        """Move VMs away; the host stays cordoned until the following work has ended."""
+        """Move VMs away; the host remains cordoned until the following work has ended."""
         other = self._nodes.cordon(self._operation.host)
         if other:
             return MachineStep(waits=f"{other}, which has cordoned {self._operation.host}")
@@ -130,7 +130,7 @@ class NodeWork:
         return step
 
     def _reboot(self, now_ms: int) -> MachineStep:
-        """Empty a node, have it rebooted, and uncordon it once it is ready."""
+        """Drain a node, request its reboot, and uncordon the ready node."""
         host, facts = self._operation.host, self._records.facts(self._task)
         if "boot" not in facts:
             other = self._nodes.cordon(host)
@@ -171,14 +171,14 @@ class NodeWork:
         )
 
     def _command(self, node: dict[str, Any], facts: dict[str, Any]) -> MachineStep | None:
-        """Run the command once per attempt, even if the service restarts meanwhile.
+        """Run the reboot command once per attempt, even after a restart of the service.
 
-        The node's boot id shows whether a command begun before a restart did its work.
+        The node's boot id shows whether the command of an earlier process has rebooted the node.
         """
         host, operation = self._operation.host, self._records.operation(self._task)
         if COMMAND not in facts:
             if self._commands.runs(operation):
-                return MachineStep(waits=f"the command of the attempt before to end on {host}")
+                return MachineStep(waits=f"the previous attempt's command to end on {host}")
             self._records.note(self._task, COMMAND, fact=True)
             command = HostCommand(
                 "reboot_command", self._config.reboot_command, self._config.command_timeout_s
@@ -191,7 +191,7 @@ class NodeWork:
         return None
 
     def _each(self, act: Callable[[str], MachineStep], at_once: int = AT_ONCE_MAX) -> MachineStep:
-        """Advance VMs by a step, even if one fails; raise that failure at the end."""
+        """Advance all VMs by a step; raise the first failure at the end."""
         vms, over = self._operation.vms, 0
         going: list[MachineStep] = []
         failed: PeerError | None = None

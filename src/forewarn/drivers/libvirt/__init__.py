@@ -1,4 +1,5 @@
-"""The driver for libvirt hosts; only `connection.py` imports libvirt's library.
+"""The driver for libvirt hosts.
 
-The library is an extra (`pip install './forewarn[libvirt]'`), imported at first use.
+Only `connection.py` imports libvirt's library, at first use. The library is an extra: `pip install
+'./forewarn[libvirt]'`.
 """

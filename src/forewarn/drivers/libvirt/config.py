@@ -1,6 +1,6 @@
-"""The libvirt driver's settings in one file: hosts and their URIs, time limits, commands.
+"""The libvirt driver's settings from one file: hosts with URIs, time limits, commands.
 
-Nothing is connected to here.
+This module opens no connections.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Maximum hosts of one file.
+#: Maximum number of hosts in one file.
 HOSTS_MAX = 100_000
 #: A day, in seconds.
 DAY_S = 86_400
@@ -45,10 +45,10 @@ class Fallback(Enum):
 
 @value
 class HostConfig:
-    """The address of one host, and its place in the layout."""
+    """The URIs of one host, and its location in the fleet."""
 
     uri: str
-    #: URI that other hosts use for a migration; empty: `uri`.
+    #: URI of this host for migrations from other hosts; empty: `uri`.
     migration_uri: str = ""
     fault_domain: int = 0
     update_domain: int = 0
@@ -60,34 +60,36 @@ class LibvirtConfig:
     """All settings of the driver."""
 
     hosts: Mapping[str, HostConfig]
-    #: Directory for the definitions of domains, so that a lost host's domains can be started
-    #: elsewhere, and for the list of begun commands.
+    #: Directory for the list of begun commands, and for the definitions of domains, from which the
+    #: driver starts a lost host's domains elsewhere.
     directory: str = "/var/lib/forewarn/libvirt"
     migration_timeout_s: int = 300
     migration_fallback: Fallback = Fallback.GIVE_UP
     #: Whether to treat disks as shared if libvirt cannot detect it.
     storage_is_shared: bool = False
-    #: Maximum speed of a migration in megabytes a second; 0: libvirt's default.
+    #: Maximum speed of a migration in MiB per second; 0: libvirt's default.
     migration_mib_s: int = 0
-    #: Whether guest memory crosses the network encrypted, with QEMU's own TLS.
+    #: Whether migrations encrypt guest memory with QEMU's TLS.
     migration_tls: bool = False
-    #: Time that a guest has to shut down before it is destroyed.
+    #: Time for the shutdown of a guest, before the driver destroys the guest.
     shutdown_timeout_s: int = 60
     #: Time limit of a host's reboot.
     reboot_timeout_s: int = 900
-    #: Reboots a host; `{host}` and `{uri}` are filled in. Empty: only its guests are rebooted.
+    #: Command that reboots a host; `{host}` and `{uri}` are replaced. Empty: the driver reboots
+    #: only the guests.
     reboot_command: tuple[str, ...] = ()
-    #: Updates a host while its guests are suspended.
+    #: Command for an update of a host with suspended guests.
     update_command: tuple[str, ...] = ()
-    #: Ensures that a lost host is off, before its guests are started elsewhere.
+    #: Command that ensures that a lost host is off, before its guests are started elsewhere.
     fence_command: tuple[str, ...] = ()
     #: Time limit of a command.
     command_timeout_s: int = 600
-    #: Seconds without contact before `topology import --follow` reports a host lost; 0: never.
+    #: Seconds without contact after which `topology import --follow` reports a host as lost; 0:
+    #: never.
     lost_after_s: int = 0
 
     def migration_uri(self, host: str) -> str:
-        """Return the URI that other hosts use to reach one for a migration."""
+        """Return the URI of a host for migrations from other hosts."""
         uris = self.hosts.get(host)
         return (uris.migration_uri or uris.uri) if uris else host
 
@@ -109,7 +111,7 @@ _HOST = Form(
 
 @value
 class _OneOf:
-    """A setting with a few possible words."""
+    """A setting with a fixed set of words."""
 
     words: tuple[str, ...] = field(default=tuple(each.value for each in Fallback))
 
@@ -118,7 +120,7 @@ class _OneOf:
         return Fallback(Text(pattern="|".join(self.words), wanted=self._wanted).read(value, where))
 
     def read_text(self, text: str, where: str) -> Fallback:
-        """Return the word that a query gives."""
+        """Return the word in a query."""
         return self.read(text, where)
 
     @property
@@ -126,7 +128,7 @@ class _OneOf:
         return f"one of {', '.join(self.words)}"
 
     def schema(self) -> dict[str, object]:
-        """Return its schema."""
+        """Return the JSON schema of the setting."""
         return {"type": "string", "enum": list(self.words)}
 
 
@@ -137,18 +139,20 @@ FORM = Form(
         Field("hosts", Named(_HOST, HOSTS_MAX), "Hosts by name.", required=True),
         Field("directory", Text(4096), "Directory for the definitions of domains."),
         Field("migration_timeout_s", _SECONDS, "Time limit of a live migration."),
-        Field("migration_fallback", _OneOf(), "Action when a migration exceeds the limit."),
+        Field("migration_fallback", _OneOf(), "Action after a migration exceeds the limit."),
         Field("storage_is_shared", Boolean(), "Whether to treat disks as shared."),
         Field("migration_mib_s", Integer(0, 1_000_000), "Maximum speed of a migration in MiB/s."),
         Field("migration_tls", Boolean(), "Whether guest memory is sent over TLS."),
-        Field("shutdown_timeout_s", Integer(0, DAY_S), "Time that a guest has to shut down."),
+        Field("shutdown_timeout_s", Integer(0, DAY_S), "Time for the shutdown of a guest."),
         Field("reboot_timeout_s", _SECONDS, "Time limit of a host's reboot."),
         Field("reboot_command", COMMAND, "Reboots a host."),
-        Field("update_command", COMMAND, "Updates a host while its guests are suspended."),
-        Field("fence_command", COMMAND, "Ensures that a lost host is off."),
+        Field("update_command", COMMAND, "Command for an update of a host with suspended guests."),
+        Field("fence_command", COMMAND, "Command that ensures that a lost host is off."),
         Field("command_timeout_s", _SECONDS, "Longest command."),
         Field(
-            "lost_after_s", Integer(0, DAY_S), "Seconds of silence before a host is reported lost."
+            "lost_after_s",
+            Integer(0, DAY_S),
+            "Seconds without an answer after which a host is reported as lost.",
         ),
     ),
 )
@@ -179,17 +183,17 @@ def read_config(path: Path) -> LibvirtConfig:
 
 
 def read_options(options: Mapping[str, object]) -> LibvirtConfig:
-    """Return the configuration of a driver by its table in the service's settings.
+    """Parse the driver's table in the service's settings.
 
     Raises:
-        LibvirtConfigUnreadable: the file that it names cannot be read.
+        LibvirtConfigUnreadable: the file named in the options cannot be read.
         ValidationFailed: a setting is unknown or invalid.
     """
     return read_config(Path(_OPTIONS.read(dict(options), "the table")["config"]))
 
 
 def config_of_uris(uris: Mapping[str, str]) -> LibvirtConfig:
-    """Return a configuration with only the URIs of hosts by name."""
+    """Return a configuration with default settings from the URIs of hosts by name."""
     hosts = {
         name: HostConfig(uri, fault_domain=number, update_domain=number)
         for number, (name, uri) in enumerate(uris.items())

@@ -1,6 +1,6 @@
-"""Connections to hypervisors: opened on demand, kept, and monitored.
+"""Connections to hypervisors: opened on demand, reused and monitored.
 
-The only module that imports libvirt's library; it converts the library's exceptions.
+Only this module imports libvirt's library. The module converts the library's exceptions.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from forewarn.drivers.libvirt.config import LibvirtConfig
 
-#: Seconds between two keepalives, and how many may be missed.
+#: Seconds between two keepalives, and number of missing answers after which a connection is dead.
 KEEPALIVE_S, KEEPALIVE_COUNT = 2, 3
-#: Time limit for a host to accept a connection, in seconds. libvirt itself waits as long as the
-#: system does: two minutes for a host that drops packets.
+#: Time limit for a host to accept a connection, in seconds. libvirt alone would wait two minutes
+#: for a host that drops packets.
 CONNECT_TIMEOUT_S = 5.0
-#: Ports of libvirt's own transports.
+#: Default ports of libvirt's transports.
 _PORTS = {"": 16514, "tls": 16514, "tcp": 16509}
 
 
@@ -41,15 +41,15 @@ class LibvirtMissing(CallerError):
 
 
 class HypervisorFailed(PeerError):
-    """A hypervisor is unreachable, or refuses."""
+    """A hypervisor is unreachable, or refused a call."""
 
     code = "hypervisor-failed"
     message = "Host {host}: {reason}."
-    advice = "Look at libvirtd on that host; then retry, complete or fail the operation."
+    advice = "Check libvirtd on the host; then retry, complete or fail the operation."
 
 
 class DomainGone(HypervisorFailed):
-    """A domain has left its host since its look-up."""
+    """A domain left its host after the driver had read the domain."""
 
     code = "domain-gone"
     message = "Host {host} no longer has the domain: {reason}."
@@ -65,10 +65,10 @@ class HostUnconfigured(CallerError):
 
 
 def library() -> Any:  # noqa: ANN401 - a module without types
-    """Return libvirt's library, with its event loop running.
+    """Import libvirt's library, start its event loop, and return the library.
 
     Raises:
-        LibvirtMissing: it is not installed.
+        LibvirtMissing: the library is not installed.
     """
     with _loading:
         try:
@@ -78,7 +78,7 @@ def library() -> Any:  # noqa: ANN401 - a module without types
         if not _loop:
             libvirt.registerErrorHandler(
                 lambda *_: None, None
-            )  # they are raised as exceptions, too
+            )  # print no errors, which libvirt also raises as exceptions
             libvirt.virEventRegisterDefaultImpl()
             thread = threading.Thread(target=_run_loop, args=(libvirt,), daemon=True)
             _loop.append(thread)
@@ -91,7 +91,7 @@ _loop: list[threading.Thread] = []
 
 
 def _run_loop(libvirt: Any) -> None:  # noqa: ANN401 - the same
-    """Run libvirt's timers; without them a call to a silent host would wait forever."""
+    """Run libvirt's timers, which end calls to hosts that do not answer."""
     while True:
         libvirt.virEventRunDefaultImpl()
 
@@ -114,13 +114,14 @@ class Connections:
     """Open connections to the hosts of one configuration; thread-safe."""
 
     def __init__(self, config: LibvirtConfig) -> None:
-        """Start without connections."""
+        """Store the configuration; open no connections yet."""
         self._config = config
         self._open: dict[str, Any] = {}
         self._lock = threading.Lock()
-        #: Set when a domain of any host starts, moves or stops; None without a follower.
+        #: Event that is set when a domain of any host starts, moves or stops; None without a
+        #: follower.
         self._changed: threading.Event | None = None
-        #: One lock per host, so that a silent host does not delay the others.
+        #: One lock per host, so that an unreachable host does not delay calls to other hosts.
         self._opening: dict[str, threading.Lock] = {}
 
     def to(self, host: str) -> Any:  # noqa: ANN401 - libvirt's own, which has no types
@@ -161,7 +162,7 @@ class Connections:
         connection.domainEventRegisterAny(None, kind, lambda *_: changed.set(), None)
 
     def forget(self, host: str) -> None:
-        """Drop the connection to a host, so that the next call opens a new one."""
+        """Close the connection to a host, so that the next call opens a new connection."""
         connection = self._open.pop(host, None)
         if connection is not None:
             with contextlib.suppress(library().libvirtError):
@@ -178,7 +179,7 @@ class Connections:
         """Return a domain of a host; None if no domain has this name.
 
         Raises:
-            HypervisorFailed: it cannot be reached.
+            HypervisorFailed: the host is unreachable.
         """
         libvirt, connection = library(), self.to(host)
         with failing(host):
@@ -193,7 +194,7 @@ class Connections:
         """Return all domains of a host, running or not.
 
         Raises:
-            HypervisorFailed: it cannot be reached.
+            HypervisorFailed: the host is unreachable.
         """
         libvirt, connection = library(), self.to(host)
         with failing(host):
@@ -204,17 +205,17 @@ class Connections:
         """Return a host's memory, in MiB.
 
         Raises:
-            HypervisorFailed: it cannot be reached.
+            HypervisorFailed: the host is unreachable.
         """
         connection = self.to(host)
         with failing(host):
             return int(connection.getInfo()[1])
 
     def free_kib(self, host: str) -> int:
-        """Return the memory not promised to a running domain, in KiB.
+        """Return the host memory that is not assigned to running domains, in KiB.
 
         Raises:
-            HypervisorFailed: it cannot be reached.
+            HypervisorFailed: the host is unreachable.
         """
         connection = self.to(host)
         with failing(host):
@@ -226,7 +227,7 @@ class Connections:
         """Define a domain on a host, replacing an existing definition.
 
         Raises:
-            HypervisorFailed: it cannot be reached, or refuses.
+            HypervisorFailed: the host is unreachable, or refuses the definition.
         """
         connection = self.to(host)
         with failing(host):
@@ -234,7 +235,7 @@ class Connections:
 
 
 def _keep_alive(libvirt: Any, connection: Any) -> None:  # noqa: ANN401 - no types
-    """Turn keepalive on, so that a dead connection over a network is noticed."""
+    """Enable keepalive on a network connection, to detect a dead connection."""
     try:
         connection.setKeepAlive(KEEPALIVE_S, KEEPALIVE_COUNT)
     except libvirt.libvirtError as error:
@@ -246,7 +247,7 @@ def _check_accepts(host: str, uri: str) -> None:
     """Refuse a remote host that does not accept a connection in time.
 
     Raises:
-        HypervisorFailed: the host does not accept.
+        HypervisorFailed: the host does not accept a connection.
     """
     parts = urlsplit(uri)
     transport = parts.scheme.partition("+")[2]
@@ -262,7 +263,7 @@ def _check_accepts(host: str, uri: str) -> None:
 
 @contextlib.contextmanager
 def failing(host: str) -> Iterator[None]:
-    """Convert an exception of libvirt to one of our errors."""
+    """Convert exceptions of libvirt to errors of the driver."""
     libvirt = library()
     try:
         yield

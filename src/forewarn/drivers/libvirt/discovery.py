@@ -18,26 +18,27 @@ if TYPE_CHECKING:
     from forewarn.drivers.libvirt.domain import Domain
     from forewarn.drivers.libvirt.records import DomainRecords
 
-#: Namespace of the element `vm` in a domain's metadata, for facts that libvirt has no field for.
+#: Namespace of the element `vm` in a domain's metadata, which contains facts without a libvirt
+#: field.
 NAMESPACE = "https://forewarn.dev/libvirt/1"
-#: Attributes of this element that are members of a VM, as text and as yes or no.
+#: Attributes of the element `vm` that are members of a VM: texts, and booleans.
 TEXTS, FLAGS = ("group", "size", "location", "resource_group", "subscription"), ("spot", "gpu")
 
 
 class LibvirtSource:
     """libvirt hosts as a source for `topology import`."""
 
-    #: Interval at which all hosts are asked while they are followed, in seconds.
+    #: Interval of queries to all hosts while following, in seconds.
     every_s = 2.0
 
     def __init__(self, config: LibvirtConfig, records: DomainRecords | None = None) -> None:
-        """Start unconnected; the first use connects."""
+        """Store the arguments; the first use opens a connection."""
         self._config, self._records = config, records
         self._connections = Connections(config)
         self.lost_after_s = config.lost_after_s
 
     def discover(self) -> Found:
-        """Ask every host."""
+        """Query every host."""
         return discover(self._config, self._connections, self._records)
 
     def watch(self) -> threading.Event:
@@ -48,12 +49,12 @@ class LibvirtSource:
 def discover(
     config: LibvirtConfig, connections: Connections, records: DomainRecords | None = None
 ) -> Found:
-    """List the machines of every host; makes three calls per host and two per domain.
+    """List the machines of every host with three calls per host and two calls per domain.
 
     Args:
         config: the hosts.
         connections: connections to the hosts.
-        records: store the definitions, so that a lost host's guests can be started elsewhere.
+        records: records that store the definitions, for starting a lost host's guests elsewhere.
     """
     fleet = Found()
     for name, host in config.hosts.items():
@@ -72,7 +73,7 @@ def discover(
             try:
                 _take(fleet, domain, records)
             except DomainGone:
-                continue  # it has left since; its next host reports it
+                continue  # the domain has left meanwhile; its next host reports the domain
             except HypervisorFailed as error:
                 fleet.silent[name] = str(error)
                 break
@@ -90,10 +91,10 @@ def _take(fleet: Found, domain: Domain, records: DomainRecords | None) -> None:
 
 
 def vm_of(definition: str) -> dict[str, Any]:
-    """Return the facts about a VM in a domain's definition.
+    """Return the VM record from a domain's definition.
 
-    Its addresses are those that a `clean-traffic` filter enforces, otherwise those in its metadata.
-    Only a filter ensures that a guest cannot use other addresses.
+    The VM's addresses are those of its `clean-traffic` filter, or else of its metadata. Only the
+    filter prevents a guest from using other addresses.
     """
     tree = ET.fromstring(definition)  # noqa: S314 - written by libvirt
     element = tree.find(f"./metadata/{{{NAMESPACE}}}vm")
@@ -109,7 +110,7 @@ def vm_of(definition: str) -> dict[str, Any]:
     if tags:
         form["tags"] = {each.attrib["name"]: each.attrib.get("value", "") for each in tags}
     memory = tree.find("./memory")
-    if memory is not None and memory.text:  # libvirt writes it in KiB
+    if memory is not None and memory.text:  # libvirt writes memory in KiB
         form["memory_mib"] = -(-int(memory.text) // 1024)
     uuid = tree.findtext("./uuid")
     if uuid:

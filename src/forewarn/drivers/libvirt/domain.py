@@ -1,6 +1,6 @@
-"""One domain of one host, with the driver's actions on it, which may be repeated.
+"""A domain of a host, with the driver's repeatable actions on the domain.
 
-No decision about what to do stands here.
+`guests.py` and `migration.py` choose the actions.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ PREFIX = "forewarn-task"
 
 @value
 class DomainMark:
-    """The note in a domain about the operation that works on it."""
+    """The note in a domain's metadata about the operation that works on the domain."""
 
-    #: `op-12@` and its creation time, so that names are unique across stores.
+    #: `op-12@` and the operation's creation time, so that names are unique among stores.
     operation: str
     attempt: int
     generation: int
-    #: Whether the current run of the domain must end. The note is only in the running domain, not
-    #: in its definition, so a later run does not have it.
+    #: Whether the current run of the domain must end. A pending mark exists only in the running
+    #: domain, so that a later run has no such mark.
     pending: bool = False
-    #: The destination host; empty if the domain stays.
+    #: The destination host; empty: the domain stays on its host.
     to: str = ""
-    #: Whether the domain ran, and so must run again.
+    #: Whether the domain ran before the work, and must run afterwards.
     ran: bool = True
 
     @property
     def element(self) -> str:
-        """The element that goes into the domain's metadata."""
+        """The mark as an element for the domain's metadata."""
         return (
             f"<task operation={quoteattr(self.operation)} attempt='{self.attempt}' "
             f"generation='{self.generation}' pending='{int(self.pending)}' to={quoteattr(self.to)} "
@@ -53,7 +53,7 @@ class DomainMark:
 
 
 def read_mark(element: str) -> DomainMark | None:
-    """Return the mark in a domain's metadata; None if it has none of ours."""
+    """Return the driver's mark in a domain's metadata, or None."""
     try:
         attributes = ET.fromstring(element).attrib  # noqa: S314 - libvirt wrote it from its own tree
         return DomainMark(
@@ -79,26 +79,26 @@ class Domain:
 
     @property
     def active(self) -> bool:
-        """Whether it runs, suspended or not."""
+        """Whether the domain runs or is suspended."""
         return bool(self.handle.isActive())
 
     @property
     def paused(self) -> bool:
-        """Whether it is suspended."""
+        """Whether the domain is suspended."""
         return bool(self.handle.state()[0] == self.libvirt.VIR_DOMAIN_PAUSED)
 
     @property
     def memory_kib(self) -> int:
-        """Its maximum memory."""
+        """The domain's maximum memory, in KiB."""
         return int(self.handle.maxMemory())
 
     @property
     def migrating(self) -> bool:
-        """Whether it is migrating to another host."""
+        """Whether the domain is migrating to another host."""
         return bool(self.handle.jobInfo()[0] != self.libvirt.VIR_DOMAIN_JOB_NONE)
 
     def share(self) -> float:
-        """Share of the current migration that is done, 0 to 1."""
+        """Completed share of the current migration, 0 to 1."""
         counts: dict[str, int] = {}
         with self._gone():
             counts = self.handle.jobStats()
@@ -106,7 +106,7 @@ class Domain:
         return counts.get("data_processed", 0) / total if total else 0.0
 
     def downtime_ms(self) -> int:
-        """Return how long it was paused by its migration here; -1: not reported."""
+        """Return the domain's pause during its migration to this host, in ms; -1: unknown."""
         lib = self.libvirt
         flags = lib.VIR_DOMAIN_JOB_STATS_COMPLETED | lib.VIR_DOMAIN_JOB_STATS_KEEP_COMPLETED
         try:
@@ -116,7 +116,7 @@ class Domain:
         return int(counts.get(lib.VIR_DOMAIN_JOB_DOWNTIME, -1))
 
     def mark(self) -> DomainMark | None:
-        """Return its mark."""
+        """Return the mark of the domain."""
         kind = self.libvirt.VIR_DOMAIN_METADATA_ELEMENT
         try:
             return read_mark(self.handle.metadata(kind, NAMESPACE))
@@ -127,7 +127,7 @@ class Domain:
 
     @property
     def run_lasts(self) -> bool:
-        """Whether the run seen at the look-up continues; each run has its own number."""
+        """Return whether the domain is still in the run that the driver has read."""
         number = self.handle.ID()
         try:
             return bool(number >= 0 and self.handle.connect().lookupByID(number).isActive())
@@ -137,7 +137,7 @@ class Domain:
             raise
 
     def put_mark(self, mark: DomainMark) -> None:
-        """Write a mark into its metadata; a pending one only for the current run."""
+        """Write a mark into the domain's metadata; a pending mark ends with the current run."""
         lib = self.libvirt
         if self.handle.isPersistent():
             self._put(replace(mark, pending=False), lib.VIR_DOMAIN_AFFECT_CONFIG)
@@ -150,23 +150,23 @@ class Domain:
         self.handle.setMetadata(kind, mark.element, PREFIX, NAMESPACE, flags)
 
     def definition(self) -> str:
-        """Return its definition for a start."""
+        """Return the domain's definition for a start."""
         flags = self.libvirt.VIR_DOMAIN_XML_SECURE
         flags |= self.libvirt.VIR_DOMAIN_XML_INACTIVE if self.handle.isPersistent() else 0
         return str(self.handle.XMLDesc(flags))
 
     def shutdown(self) -> None:
-        """Press its power button."""
+        """Request a shutdown by the domain's power button."""
         with self._gone():
             self.handle.shutdown()
 
     def destroy(self) -> None:
-        """Power it off."""
+        """Power the domain off."""
         with self._gone():
             self.handle.destroy()
 
     def create(self) -> None:
-        """Start it, unless it runs or another client is starting it."""
+        """Start the domain, unless the domain runs or another client is starting the domain."""
         if self.active:
             return
         try:
@@ -176,19 +176,19 @@ class Domain:
                 raise
 
     def suspend(self) -> None:
-        """Stop its processors."""
+        """Stop the domain's processors."""
         if self.active and not self.paused:
             with self._ended():
                 self.handle.suspend()
 
     def resume(self) -> None:
-        """Resume its processors."""
+        """Resume the domain's processors."""
         if self.active and self.paused:
             with self._ended():
                 self.handle.resume()
 
     def undefine(self) -> None:
-        """Remove its definition from its host; its disks stay."""
+        """Remove the domain's definition from the host; leave its disks."""
         with self._gone():
             self.handle.undefineFlags(
                 self.libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
@@ -197,7 +197,7 @@ class Domain:
             )
 
     def migrate(self, uri: str, config: LibvirtConfig) -> None:
-        """Migrate it live between the two hosts; return after the end."""
+        """Migrate the domain live to another host; return after the end of the migration."""
         lib = self.libvirt
         flags = lib.VIR_MIGRATE_LIVE | lib.VIR_MIGRATE_PEER2PEER | lib.VIR_MIGRATE_AUTO_CONVERGE
         if self.handle.isPersistent():
@@ -213,18 +213,18 @@ class Domain:
         self.handle.migrateToURI3(uri, parameters, flags)
 
     def end_precopy(self) -> None:
-        """Switch a running migration to post-copy: the guest moves, and its memory follows."""
+        """Switch a running migration to post-copy, in which the guest moves before its memory."""
         with self._gone():
             self.handle.migrateStartPostCopy()
 
     def abort_migration(self) -> None:
-        """Abort a running migration; the guest stays on its source host."""
+        """Abort a running migration, so that the guest stays on its source host."""
         with self._gone():
             self.handle.abortJob()
 
     @contextlib.contextmanager
     def _ended(self) -> Iterator[None]:
-        """Ignore that a run has just ended: the action is no longer needed."""
+        """Ignore errors because a run has just ended, which makes the action unnecessary."""
         lib = self.libvirt
         try:
             yield
@@ -234,7 +234,7 @@ class Domain:
 
     @contextlib.contextmanager
     def _gone(self) -> Iterator[None]:
-        """Ignore that a domain or job has gone: the action is no longer needed."""
+        """Ignore errors about a missing domain or job, which make the action unnecessary."""
         lib = self.libvirt
         try:
             yield

@@ -1,7 +1,7 @@
-"""The libvirt driver: each attempt runs on its own thread, in the background of the calls.
+"""The libvirt driver, which runs each attempt on a background thread.
 
 `work.py` does the work of an attempt. After a restart of the service, `progress` starts a new
-thread; every step first checks what has been done.
+thread, in which every step first checks the state of the hypervisors.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
     from forewarn.drivers.libvirt.config import LibvirtConfig
 
-#: Interval between questions about an attempt, in milliseconds.
+#: Interval between `progress` calls for an attempt, in milliseconds.
 ASK_EVERY_MS = 500
 #: Time limit for an aborted attempt to stop, in seconds.
 STOP_S = 30.0
-#: How long guests wait until their destinations are known to the control plane, in milliseconds,
-#: and the interval of checks, in seconds.
+#: Longest wait until the control plane knows the destinations of guests, in milliseconds, and
+#: interval of checks, in seconds.
 KNOWN_MS, LOOK_S = 10_000, 0.05
-#: How long a process waits for another one that works on its operation, in ms; afterwards the marks
-#: on the guests decide.
+#: Longest wait for another process that works on the same operation, in ms; afterwards the marks on
+#: the guests decide.
 HELD_MS = 60_000
-#: Ended attempts whose result is remembered; the oldest is dropped first.
+#: Maximum number of results of ended attempts in memory; the oldest is dropped first.
 REMEMBERED_MAX = 10_000
 
 
-#: Notes of a task.
+#: Texts of a task's notes.
 BEGUN, ENDED, CALLED_OFF = "begun", "ended", "called off"
 
 
@@ -50,11 +50,11 @@ class TaskUnknown(PeerError):
 
     code = "task-unknown"
     message = "The libvirt driver never began {task}."
-    advice = "Retry the operation; or complete or fail it."
+    advice = "Retry, complete or fail the operation."
 
 
 class TaskCalledOff(PeerError):
-    """A task should begin after its operation ended."""
+    """A call to begin a task of an aborted operation."""
 
     code = "task-called-off"
     message = "{task} was aborted before it began."
@@ -62,7 +62,7 @@ class TaskCalledOff(PeerError):
 
 
 class _Attempt:
-    """One attempt, on its thread."""
+    """One attempt, with its thread."""
 
     def __init__(self, task: Task, stopped: threading.Event, records: DomainRecords) -> None:
         self.task = task
@@ -72,20 +72,20 @@ class _Attempt:
         self._failed = ""
         self._text, self._share = "", 0.0
         self._interruption_ms = -1
-        #: VM -> destination; `progress` reports it once, and it counts as known at the next call.
+        #: VM -> destination; a destination counts as known at the `progress` call after its report.
         self._placements: dict[str, str] = {}
         self._told, self._known = False, threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self, work: GuestWork) -> None:
-        """Carry the attempt out."""
+        """Execute the attempt."""
         self._thread = threading.Thread(
             target=self._run, args=(work,), name=f"libvirt {self.task.id}", daemon=True
         )
         self._thread.start()
 
     def say(self, text: str, share: float) -> None:
-        """Record the current activity, and its share done, 0 to 1."""
+        """Record the current activity, and its completed share, 0 to 1."""
         self._text, self._share = text, share
 
     def take(self, vm: str, host: str) -> None:
@@ -93,7 +93,7 @@ class _Attempt:
         self._placements[vm] = host
 
     def until_known(self) -> None:
-        """Wait, for a limited time, until the control plane knows the destinations.
+        """Wait, up to a time limit, until the control plane knows the destinations.
 
         Raises:
             Stopped: the task was aborted meanwhile.
@@ -107,12 +107,12 @@ class _Attempt:
         try:
             self._when_free(work)
         except Stopped:
-            self._failed = "it was aborted"
+            self._failed = "the task was aborted"
         except Exception as error:  # noqa: BLE001 - whatever it is, people must look
             self._failed = str(error).removesuffix(".") or type(error).__name__
 
     def _when_free(self, work: GuestWork) -> None:
-        """Carry the attempt out once an earlier process, which may hang for long, has let go."""
+        """Execute the attempt once an earlier process has released the operation."""
         ends_ms = self._clock.now_ms() + HELD_MS
         while True:
             with self._records.lock(_key(self.task, operation=True)) as free:
@@ -122,7 +122,7 @@ class _Attempt:
                         self._interruption_ms = work.interruption_ms
                         self._records.note_task(_key(self.task), ENDED)
                     return
-            self.say("waiting for another process that works on it", 0)
+            self.say("waiting for another process that works on the operation", 0)
             if self.stopped.wait(LOOK_S):
                 raise Stopped
 
@@ -140,7 +140,7 @@ class _Attempt:
         return replace(report, placements=placements)
 
     def stop(self) -> bool:
-        """Stop the attempt; return whether it has stopped."""
+        """Stop the attempt; return whether the attempt has stopped."""
         assert self._thread is not None, self.task
         self.stopped.set()
         self._thread.join(STOP_S)
@@ -148,27 +148,27 @@ class _Attempt:
 
 
 class LibvirtDriver:
-    """Carries operations out on hosts that run libvirt. Source: R-5."""
+    """Executes operations on libvirt hosts. Source: R-5."""
 
     def __init__(self, config: LibvirtConfig, name: str = "libvirt") -> None:
-        """Start unconnected; the first use connects."""
+        """Store the arguments; the first use opens a connection."""
         self.name = name
         self._config = config
         self._connections = Connections(config)
         self._records = DomainRecords(config)
         self._records.prune(SystemClock().now_ms())
         self._lock = threading.Lock()
-        #: Operation -> its newest attempt.
+        #: Newest attempt of each operation.
         self._attempts: dict[int, _Attempt] = {}
-        #: The highest generation of a writer that has called.
+        #: The highest generation of all calling writers.
         self._generation = 0
 
     def begin(self, task: Task) -> None:
-        """Begin an attempt, unless it is in progress.
+        """Begin an attempt, unless the attempt is in progress.
 
         Raises:
-            TaskCalledOff: its operation has ended.
-            TaskSuperseded: a later writer has called.
+            TaskCalledOff: the operation of the task has ended.
+            TaskSuperseded: a newer writer has called the driver.
         """
         number = task.operation.number
         with self._lock:
@@ -185,11 +185,11 @@ class LibvirtDriver:
             self._attempt(task)
 
     def progress(self, task: Task, now_ms: int) -> Progress:
-        """Return the progress of the attempt; resume one that was begun before a restart.
+        """Return the progress of the attempt; after a restart, resume the attempt.
 
         Raises:
             TaskUnknown: the attempt was never begun.
-            TaskSuperseded: a later writer has called.
+            TaskSuperseded: a newer writer has called the driver.
         """
         with self._lock:
             self._check_writer(task)
@@ -205,10 +205,10 @@ class LibvirtDriver:
             return self._attempt(task).progress(now_ms)
 
     def abort(self, task: Task) -> None:
-        """Abort an operation: a migration returns to its source, suspended guests resume.
+        """Abort an operation: cancel migrations, and resume suspended guests.
 
         Raises:
-            TaskSuperseded: a later writer has called.
+            TaskSuperseded: a newer writer has called the driver.
         """
         with self._lock:
             self._check_writer(task)
@@ -229,7 +229,7 @@ class LibvirtDriver:
         self._generation = task.generation
 
     def _attempt(self, task: Task) -> _Attempt:
-        """Return the attempt, started if it is unknown; call with the lock held."""
+        """Return the attempt; start an unknown attempt. The caller must hold the lock."""
         number = task.operation.number
         attempt = self._attempts.pop(number, None)
         if attempt is None or attempt.task.attempt != task.attempt:
@@ -250,7 +250,7 @@ class LibvirtDriver:
         )
 
     def _ended_before(self, task: Task) -> int:
-        """Return the last earlier attempt that succeeded; 0 if none did."""
+        """Return the number of the last successful earlier attempt, or 0."""
         operation = task.operation
         for attempt in range(operation.execution.attempt - 1, 0, -1):
             earlier = Task(with_execution(operation, attempt=attempt))
@@ -260,6 +260,6 @@ class LibvirtDriver:
 
 
 def _key(task: Task, *, operation: bool = False) -> str:
-    """Return a name for a task, or its operation, that is unique across stores."""
+    """Return a name of a task, or its operation, that is unique among stores."""
     name = task.operation.id if operation else task.id
     return f"{name}@{task.operation.created_ms}"

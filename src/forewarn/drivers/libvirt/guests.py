@@ -1,6 +1,6 @@
-"""Actions on one guest: move, reboot, remove, suspend; each may be repeated.
+"""Repeatable actions on one guest: move, reboot, remove, suspend.
 
-Every action first reads the state of the hypervisors, so it is safe after a crash at any point.
+Every action first reads the state of the hypervisors, and is therefore safe after a crash.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from forewarn.drivers.libvirt.connection import Connections
     from forewarn.drivers.libvirt.domain import Domain
 
-#: How often a guest that leaves a host between two calls is searched for.
+#: Maximum number of searches for a guest that moves between two calls.
 LOOKS_MAX = 5
 
 
@@ -33,23 +33,23 @@ class GuestMissing(PeerError):
 
     code = "guest-missing"
     message = "No host of the libvirt configuration has a domain {vm}."
-    advice = "Look where it went, define it again, then retry; or fail the operation."
+    advice = "Find or define the domain and retry the operation, or fail the operation."
 
 
 class NoRoom(PeerError):
-    """No host has room for a guest."""
+    """No host has enough memory for a guest."""
 
     code = "no-room"
-    message = "No other host that can be reached has {mib} MiB of memory for {vm}."
-    advice = "Make room or name a destination, then retry."
+    message = "No other reachable host has {mib} MiB of memory for {vm}."
+    advice = "Free memory or name a destination, then retry the operation."
 
 
 class GuestTaskSuperseded(PeerError):
-    """A later writer has begun work with the guest."""
+    """A newer writer has begun work on the guest."""
 
     code = "task-superseded"
-    message = "A later control plane (generation {generation}) works on {vm}."
-    advice = "End this process: another one is the writer."
+    message = "A newer control plane (generation {generation}) works on {vm}."
+    advice = "Stop this process, because another process is the writer."
 
 
 class Guests:
@@ -65,14 +65,14 @@ class Guests:
         say: Callable[[str, float], None],
         take: Callable[[str, str], None],
     ) -> None:
-        """Start without work.
+        """Store the arguments; start no work yet.
 
         Args:
             task: the task of every action.
             connections: connections to the hosts.
             config: limits and policies.
-            stopped: set when the task is aborted.
-            say: called with the current activity, and its share done, 0 to 1.
+            stopped: event that is set when the task is aborted.
+            say: called with the current activity, and its completed share, 0 to 1.
             take: called with a VM and its chosen destination.
         """
         self._task = task
@@ -82,32 +82,31 @@ class Guests:
         self._stopped = stopped
         self._say = say
         self._take = take
-        #: Host -> memory of the guests that will move there, in KiB.
+        #: Memory of the guests that will move to each host, in KiB.
         self._promised: dict[str, int] = {}
-        #: The last attempt of the operation that succeeded; this one starts over after it.
+        #: The last successful attempt of the operation; this attempt repeats the work.
         self.ended = 0
-        #: Hosts known to be lost, which are not asked.
+        #: Lost hosts, which the driver does not query.
         self.lost: set[str] = set()
-        #: Guests that were asked to shut down -> their time limit, ms since the epoch UTC.
+        #: Time limits of guests that are shutting down, ms since the epoch UTC.
         self._grace_ms: dict[str, int] = {}
-        #: Guests that this process shut down or suspended -> the time, by the monotonic clock, in
-        #: ms.
+        #: Times at which this process shut down or suspended guests, in ms of the monotonic clock.
         self._down_ms: dict[str, int] = {}
-        #: The longest measured interruption of a guest, in ms; -1: none. X-1.
+        #: The longest measured interruption of a guest, in ms; -1: not measured. Source: X-1.
         self.interruption_ms = -1
 
-    # --- where it is ----------------------------------------------------------------------
+    # --- find the VM --------------------------------------------------------------------
 
     def find(self, vm: str) -> Domain | None:
-        """Return the domain of a guest; None if no host has it. Costs at most a call of each host.
+        """Return the domain of a guest, or None, with at most one call per host.
 
-        A migrating guest is on two hosts; its source counts.
+        For a migrating guest on two hosts, return the source's domain.
 
         Raises:
             HypervisorFailed: the guest may be on an unreachable host.
         """
         for _ in range(LOOKS_MAX - 1):
-            with contextlib.suppress(DomainGone):  # it has just arrived, or ended
+            with contextlib.suppress(DomainGone):  # the guest has just arrived, or ended
                 return self._look(vm)
         return self._look(vm)
 
@@ -149,10 +148,10 @@ class Guests:
             mark = domain.mark()
             return domain.active, mark is None or mark.to != domain.host
 
-    # --- acts -----------------------------------------------------------------------------
+    # --- actions ------------------------------------------------------------------------
 
     def choose(self, vm: str) -> None:
-        """Choose and report the destination of a guest, unless it has one."""
+        """Choose and report the destination of a guest without a destination."""
         domain = self.needed(vm)
         if self._has_gone(domain):
             return
@@ -162,7 +161,7 @@ class Guests:
             self._take(vm, mark.to)
 
     def move_alive(self, vm: str) -> None:
-        """Migrate a guest live; a guest that is off is moved and stays off."""
+        """Migrate a guest live; move a stopped guest without starting the guest."""
         domain = self.needed(vm)
         if self._has_gone(domain):
             return
@@ -172,7 +171,9 @@ class Guests:
             return
         while domain.host != mark.to:
             if not domain.active:
-                raise HypervisorFailed(host=domain.host, reason=f"{vm} stopped while it moved")
+                raise HypervisorFailed(
+                    host=domain.host, reason=f"{vm} stopped during its migration"
+                )
             Migration(
                 domain, mark.to, self.config, stopped=self._stopped, say=self._say
             ).carry_out()
@@ -195,22 +196,22 @@ class Guests:
                 xml = domain.definition()
             self.connections.define(mark.to, xml)
             with failing(domain.host):
-                domain.undefine()  # before the other start: the guest never runs twice
+                domain.undefine()  # stop before the start, so that the guest never runs twice
         self._start(mark.to, vm, mark)
 
     def reboot(self, vm: str) -> None:
-        """End a guest's run and begin another; a guest that is off stays off."""
+        """Reboot a running guest by a stop and a start."""
         self.stop(vm)
         self.start(vm)
 
     def ask_to_stop(self, vm: str) -> None:
-        """Ask a guest to end the run it had when the task began; `stop` waits for it."""
+        """Request the shutdown of a guest, unless rebooted since the task began."""
         domain = self.needed(vm)
         if self._marked(domain).pending:
             self._ask_to_stop(domain, self.config.shutdown_timeout_s)
 
     def stop(self, vm: str) -> None:
-        """End the run that a guest had when the task began."""
+        """Stop a guest, unless rebooted since the task began."""
         domain = self.needed(vm)
         mark = self._marked(domain)
         if mark.pending:
@@ -222,7 +223,7 @@ class Guests:
         self._start(domain.host, vm, self._marked(domain))
 
     def remove(self, vm: str, grace_s: float) -> None:
-        """Shut a guest down, by force after its grace, and remove its definition."""
+        """Shut a guest down, after the grace by force, and remove its definition."""
         domain = self.find(vm)
         if domain is None:
             return
@@ -251,7 +252,7 @@ class Guests:
                 self._is_up(vm)
 
     def bring_up(self, vm: str, definition: str | None) -> None:
-        """Start a guest of a lost host on another one, from its last known definition."""
+        """Start a guest of a lost host on another host, from its last known definition."""
         domain = self.find(vm)
         if domain is None and definition is None:
             raise GuestMissing(vm=vm)
@@ -267,14 +268,14 @@ class Guests:
             domain.put_mark(self._fresh(ran=True, to=domain.host))
             domain.create()
 
-    # --- steps ----------------------------------------------------------------------------
+    # --- steps --------------------------------------------------------------------------
 
     def _has_gone(self, domain: Domain) -> bool:
-        """Whether an earlier attempt succeeded and moved the guest, although people retried."""
+        """Return whether a successful earlier attempt has already moved the guest."""
         return bool(self.ended) and domain.host != self._task.operation.host
 
     def _marked(self, domain: Domain, *, moves: bool = False) -> DomainMark:
-        """Return this operation's mark on a guest, which is added if missing."""
+        """Return this operation's mark on a guest; add a missing mark."""
         with failing(domain.host):
             mark, active, attempt = (
                 domain.mark(),
@@ -305,18 +306,18 @@ class Guests:
 
     @property
     def _key(self) -> str:
-        """The operation's name in marks, unique also when a new store counts from 1 again."""
+        """Return the operation's name in marks, which is unique among stores."""
         operation = self._task.operation
         return f"{operation.id}@{operation.created_ms}" + (f"+{self.ended}" if self.ended else "")
 
     def _destination(self, domain: Domain) -> str:
-        """Return the destination of a guest: the planned one at first, then one with room now."""
+        """Return a guest's planned destination; on retries, a host with enough memory."""
         operation = self._task.operation
         planned = operation.destination_of(domain.name) if operation.execution.attempt == 1 else ""
         return planned or self._room(domain.name, domain.memory_kib, but=domain.host)
 
     def _room(self, vm: str, kib: int, but: str = "") -> str:
-        """Return the host with the most room. Costs a call of each host."""
+        """Return the host with the most free memory, with a call per host."""
         operation = self._task.operation
         if operation.destination:
             return operation.destination
@@ -342,7 +343,7 @@ class Guests:
                 self._is_up(vm)
 
     def _ask_to_stop(self, domain: Domain, grace_s: float) -> None:
-        """Ask a guest to shut down; its grace period starts now."""
+        """Request the shutdown of a guest, and start its grace period."""
         self._grace_ms[domain.name] = self._clock.now_ms() + int(grace_s * 1000)
         self._down_ms[domain.name] = self._clock.elapsed_ms()
         with failing(domain.host):
@@ -351,9 +352,9 @@ class Guests:
                 domain.shutdown()
 
     def _stop(self, domain: Domain, grace_s: float) -> None:
-        """End the current run of a guest: shut it down, by force after its grace.
+        """End the current run of a guest, after the grace by force.
 
-        Never another run: a superseded writer may still be at work.
+        Leave later runs untouched, because a superseded writer may call this.
         """
         self._say(f"shutting {domain.name} down", 0)
         if domain.name not in self._grace_ms:
@@ -366,7 +367,7 @@ class Guests:
                 domain.destroy()
 
     def _is_up(self, vm: str) -> None:
-        """Measure the interruption of a guest that this process stopped or suspended."""
+        """Measure the interruption of a guest that this process had stopped or suspended."""
         since_ms = self._down_ms.pop(vm, None)
         if since_ms is not None:
             self._measured(self._clock.elapsed_ms() - since_ms)
@@ -375,10 +376,10 @@ class Guests:
         self.interruption_ms = max(self.interruption_ms, interruption_ms)
 
     def _forget_elsewhere(self, moved: Domain) -> None:
-        """Remove a guest that has arrived from all other hosts; makes one call per host.
+        """Remove the definitions of a moved guest from other hosts, with one call per host.
 
-        If libvirtd dies at the end of a migration, the definition stays, and the guest could be
-        started a second time on the same disks.
+        If libvirtd crashes at the end of a migration, the old definition remains, and another start
+        could corrupt the disks.
 
         Raises:
             HypervisorFailed: the source host is unreachable.
@@ -404,7 +405,7 @@ class Guests:
             raise Stopped
 
     def leave(self, vm: str) -> None:
-        """Put a final mark on a guest, so that no superseded writer begins work with it."""
+        """Put a final mark on a guest, so that no superseded writer begins work on the guest."""
         domain = self.find(vm)
         if domain is None:
             return

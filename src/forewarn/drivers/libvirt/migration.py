@@ -1,6 +1,6 @@
-"""One live migration of a guest: start it, watch it, and apply the policy if it is slow.
+"""One live migration of a guest: start, progress, and the policy for slow migrations.
 
-`guests.py` chooses the destination and stores the notes.
+`guests.py` chooses the destination and writes the marks.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from forewarn.drivers.libvirt.config import LibvirtConfig
     from forewarn.drivers.libvirt.domain import Domain
 
-#: Interval between questions to a hypervisor during work, in seconds.
+#: Interval between calls to a hypervisor during a migration, in seconds.
 LOOK_EVERY_S = 0.2
 #: Time limit for undoing a migration, in seconds.
 ABORT_S = 20.0
-#: Extra time after the limit for a guest to become ready for post-copy, in seconds: with a short
-#: limit, or on a busy host, both hosts are still preparing.
+#: Extra time after the limit until a guest is ready for post-copy, in seconds, because both hosts
+#: may still be preparing.
 POSTCOPY_S = 60.0
 
 
@@ -33,12 +33,12 @@ class MigrationTimedOut(PeerError):
     """A live migration exceeded its time limit."""
 
     code = "migration-timed-out"
-    message = "The live migration of {vm} to {host} was given up after {seconds} s."
-    advice = "Retry at a quieter time, or set migration_fallback."
+    message = "The live migration of {vm} to {host} was aborted after {seconds} s."
+    advice = "Retry when the VM is less busy, or set migration_fallback."
 
 
 class Stopped(Exception):
-    """The operation ended without its driver."""
+    """The operation was aborted."""
 
 
 class Migration:
@@ -53,7 +53,7 @@ class Migration:
         stopped: threading.Event,
         say: Callable[[str, float], None],
     ) -> None:
-        """Start without work.
+        """Store the arguments; start no work yet.
 
         Args:
             domain: the guest on its current host.
@@ -81,7 +81,7 @@ class Migration:
         domain, to, config = self._domain, self._to, self._config
         self._say(f"migrating {domain.name} to {to}", 0)
         with failing(domain.host):
-            if domain.migrating:  # begun before a crash; the hosts continue without the driver
+            if domain.migrating:  # since before a crash of the driver
                 with contextlib.suppress(DomainGone):
                     while domain.active and domain.migrating:
                         self._watch_or_abort()
@@ -105,7 +105,7 @@ class Migration:
             raise self._failed[0]
 
     def _act(self) -> None:
-        """Migrate, on a thread of its own; `carry_out` raises its errors."""
+        """Migrate on a separate thread; `carry_out` raises the errors of this thread."""
         domain, config = self._domain, self._config
         try:
             with failing(domain.host):
@@ -116,7 +116,7 @@ class Migration:
             self._ended.set()
 
     def _watch(self) -> None:
-        """Report the progress.
+        """Report the progress of the migration.
 
         Raises:
             Stopped: the task was aborted.
@@ -137,7 +137,8 @@ class Migration:
     def _end(self) -> None:
         """Abort the migration, and wait until both hosts have ended it.
 
-        libvirt refuses an abort before memory is being copied, so the abort is repeated.
+        The driver repeats the abort, because libvirt refuses an abort before the copy of memory
+        begins.
         """
         ends_ms = self._clock.now_ms() + ABORT_S * 1000
         while not self._ended.is_set() and self._clock.now_ms() < ends_ms:
@@ -146,7 +147,7 @@ class Migration:
             self._ended.wait(LOOK_EVERY_S)
 
     def _hurry(self, since_ms: int) -> bool:
-        """Apply the policy for slow migrations; return False to apply it again later."""
+        """Apply the policy for slow migrations; return whether the policy is applied completely."""
         domain, fallback = self._domain, self._config.migration_fallback
         with failing(domain.host):
             if fallback is Fallback.SUSPEND:
@@ -158,7 +159,7 @@ class Migration:
         try:
             with failing(domain.host):
                 domain.end_precopy()
-        except HypervisorFailed:  # refused until memory is being copied
+        except HypervisorFailed:  # libvirt refuses this before the copy of memory begins
             if self._clock.now_ms() - since_ms < POSTCOPY_S * 1000:
                 return False
             self._end()

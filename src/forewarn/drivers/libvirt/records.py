@@ -1,6 +1,6 @@
 """The driver's files on disk: domain definitions, and begun tasks and commands.
 
-One process of a machine works on an operation at a time; it holds the operation's lock.
+The process of a machine that works on an operation holds the operation's lock.
 
 This module only reads and writes files.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from forewarn.drivers.libvirt.config import LibvirtConfig
 
-#: Age at which the record of a task is removed, in milliseconds.
+#: Age above which the record of a task is removed, in milliseconds.
 KEPT_MS = 90 * 24 * 3600 * 1000
 
 
@@ -28,7 +28,7 @@ class DomainRecords:
     """Files of one directory, each written atomically."""
 
     def __init__(self, config: LibvirtConfig) -> None:
-        """Start without creating files."""
+        """Store the configuration; create no files yet."""
         self._directory = Path(config.directory)
 
     def prune(self, now_ms: int) -> None:
@@ -41,7 +41,7 @@ class DomainRecords:
 
     @contextlib.contextmanager
     def lock(self, key: str) -> Iterator[bool]:
-        """Take the lock of an operation; False if another process or driver holds it."""
+        """Acquire the lock of an operation; yield whether the lock was free."""
         path = self._directory / "locks" / _safe(key)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with path.open("a") as held:
@@ -53,7 +53,7 @@ class DomainRecords:
                 yield True
 
     def keep_definition(self, vm: str, xml: str) -> None:
-        """Store a domain's definition, unless it is stored already."""
+        """Store a domain's definition if the definition has changed."""
         path = self._definition(vm)
         if not path.exists() or path.read_text("utf-8") != xml:
             _write(path, xml)
@@ -64,17 +64,17 @@ class DomainRecords:
         return path.read_text("utf-8") if path.exists() else None
 
     def note_task(self, key: str, state: str) -> None:
-        """Record that an attempt was begun, or that its operation was aborted."""
+        """Record that an attempt has begun, or that its operation was aborted."""
         if self.task(key) != state:
             _write(self._task(key), state)
 
     def task(self, key: str) -> str:
-        """Return the notes of an attempt or operation; empty without any."""
+        """Return the note of an attempt or operation; empty without a note."""
         path = self._task(key)
         return path.read_text("utf-8") if path.exists() else ""
 
     def begin_command(self, key: str) -> bool:
-        """Record that a command has begun; return False if it was recorded before."""
+        """Record that a command has begun; return False for a command that had begun before."""
         path = self._command(key)
         if path.exists():
             return False
@@ -86,7 +86,7 @@ class DomainRecords:
         _write(self._command(key), "ended")
 
     def command_ended(self, key: str) -> bool:
-        """Whether a command is known to have succeeded."""
+        """Return whether a command's success is recorded."""
         path = self._command(key)
         return path.exists() and path.read_text("utf-8") == "ended"
 
@@ -101,7 +101,7 @@ class DomainRecords:
 
 
 def _safe(name: str) -> str:
-    """Return a file name for any name of a domain."""
+    """Convert the name of a domain to a file name."""
     plain = "".join(each if each.isalnum() or each in "-_" else "_" for each in name)[:80]
     return f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
@@ -110,7 +110,7 @@ def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     fresh = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.new")
     with fresh.open("w", encoding="utf-8") as file:
-        fresh.chmod(0o600)  # a definition may hold a console's password
+        fresh.chmod(0o600)  # a definition may contain a console's password
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

@@ -1,6 +1,7 @@
-"""The work of each operation on libvirt hosts: which guests are moved, rebooted or removed.
+"""The work of each operation on libvirt hosts: moves, reboots and removals of guests.
 
-`guests.py` acts on one guest; `driver.py` handles threads and answers to the control plane.
+`guests.py` contains the actions on one guest. `driver.py` handles threads and calls of the control
+plane.
 """
 
 from __future__ import annotations
@@ -24,30 +25,30 @@ if TYPE_CHECKING:
     from forewarn.drivers.libvirt.guests import Guests
     from forewarn.drivers.libvirt.records import DomainRecords
 
-#: Minimum time that a removed guest has to shut down, even after its notice, in seconds.
+#: Minimum time for the shutdown of a removed guest, even after its notice, in seconds.
 FAREWELL_S = 5
-#: Interval between tries to reach a host, in seconds.
+#: Interval between attempts to reach a host, in seconds.
 TRY_EVERY_S = 1.0
 
 
 class WorkUnsupported(PeerError):
-    """The driver cannot carry out this operation."""
+    """The driver does not support this operation."""
 
     code = "work-unsupported"
     message = "The libvirt driver cannot carry out {cause} with impact {impact}: {reason}."
-    advice = "Do it by hand and run `forewarn operation complete`, or fail the operation."
+    advice = "Do the work by hand and run `forewarn operation complete`, or fail the operation."
 
 
 class HostAway(PeerError):
-    """A host did not return."""
+    """A host did not return after its reboot or failure."""
 
     code = "host-away"
     message = "Host {host} is not back after {seconds} s: {reason}"
-    advice = "Look at the host; then retry or fail the operation."
+    advice = "Check the host; then retry or fail the operation."
 
 
 class GuestWork:
-    """One task, carried out from its current state."""
+    """The work of one task, continued from the current state."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class GuestWork:
         stopped: threading.Event,
         until_known: Callable[[], None],
     ) -> None:
-        """Start without work; `until_known` returns once every destination is known."""
+        """Store the arguments; `until_known` waits until the destinations are known."""
         self._task = task
         self._until_known = until_known
         self._guests = guests
@@ -69,7 +70,7 @@ class GuestWork:
         self._stopped = stopped
 
     def carry_out(self) -> None:
-        """Carry the task out to its end.
+        """Execute the task to its end.
 
         Raises:
             ForewarnError: the task failed.
@@ -99,17 +100,17 @@ class GuestWork:
 
     @property
     def interruption_ms(self) -> int:
-        """The longest measured interruption of a guest, in ms; -1: none."""
+        """The longest measured interruption of a guest, in ms; -1: not measured."""
         return self._guests.interruption_ms
 
     def called_off(self) -> None:
-        """Resume everything that this operation suspended."""
+        """Resume the guests that this operation suspended."""
         for vm in self._task.operation.vms:
             self._guests.leave(vm)
             self._guests.resume(vm)
 
     def _each(self, vms: tuple[str, ...], act: Callable[[str], None]) -> None:
-        """Act on every guest, even if one fails; raise the first failure at the end."""
+        """Execute an action on every guest; raise the first failure at the end."""
         failed: PeerError | None = None
         for vm in vms:
             if self._stopped.is_set():
@@ -122,7 +123,7 @@ class GuestWork:
             raise failed
 
     def _move(self, act: Callable[[str], None]) -> None:
-        """Move every guest once the destinations are known, because their nodes answer then.
+        """Move every guest once the control plane knows the destinations.
 
         M-1.
         """
@@ -140,7 +141,7 @@ class GuestWork:
         self._each(operation.vms, lambda vm: self._guests.remove(vm, grace_s))
 
     def _update(self) -> None:
-        """Run the update command, with the guests suspended unless no interruption is announced."""
+        """Run the update command; suspend the guests if an interruption is announced."""
         operation = self._task.operation
         if not self._config.update_command:
             raise self._unsupported("update_command is not set")
@@ -159,7 +160,7 @@ class GuestWork:
         if not self._records.command_ended(key):
             self._each(
                 operation.vms, self._guests.ask_to_stop
-            )  # all at once, so that their grace periods overlap
+            )  # request all shutdowns first, so that the grace periods overlap
             self._each(operation.vms, self._guests.stop)
             self._command_once("reboot_command", self._config.reboot_command)
         self._connections.forget(operation.host)
@@ -167,7 +168,7 @@ class GuestWork:
         self._each(operation.vms, self._guests.start)
 
     def _start_again(self) -> None:
-        """Start the guests of a failed host once it is back."""
+        """Start the guests of a failed host once the host has returned."""
         self._wait_for_host()
         self._each(self._task.operation.vms, self._start_if_there)
 
@@ -182,7 +183,7 @@ class GuestWork:
         self._guests.bring_up(vm, definition)
 
     def _bring_up_elsewhere(self) -> None:
-        """Start the guests of a lost host on others, once the host is certainly off."""
+        """Start the guests of a lost host on other hosts, after ensuring that the host is off."""
         operation = self._task.operation
         if not self._config.fence_command:
             raise self._unsupported("fence_command is not set, so the host may still be running")
@@ -207,18 +208,18 @@ class GuestWork:
                 raise Stopped
 
     def _command_once(self, setting: str, command: tuple[str, ...]) -> None:
-        """Run a command that must run at most once per attempt."""
+        """Run a command at most once per attempt."""
         key = self._command_key(setting)
         if self._records.command_ended(key):
             return
         if not self._records.begin_command(key):
-            problem = "was begun before the service ended; its result is unknown"
+            problem = "began before the service ended; the result is unknown"
             raise self._host_command(setting, command).failed(self._task.operation.host, problem)
         self._command(setting, command)
         self._records.end_command(key)
 
     def _command_key(self, setting: str) -> str:
-        """Return a name for a command's run that is unique across stores."""
+        """Return a name of a command's run that is unique among stores."""
         return f"{self._task.id}@{self._task.operation.created_ms}:{setting}"
 
     def _command(self, setting: str, command: tuple[str, ...]) -> None:

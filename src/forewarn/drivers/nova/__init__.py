@@ -1,4 +1,4 @@
-"""The `nova` driver: OpenStack's compute service does the work and stores its state.
+"""The `nova` driver, for OpenStack's compute service.
 
-`client.py` is the only module that touches openstacksdk, an extra.
+Only `client.py` imports openstacksdk, which is an extra.
 """

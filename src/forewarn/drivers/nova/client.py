@@ -1,7 +1,7 @@
-"""Nova's API: one request at a time, with the names and paths of its reference.
+"""A client of Nova's API.
 
-The only module that imports openstacksdk, which finds the cloud, authenticates and stores the
-token; it converts the library's exceptions.
+Only this module imports openstacksdk, which reads the cloud's configuration, authenticates and
+stores the token. The module converts the library's exceptions.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-#: Microversion of every request: Train (2019) and later. Up to 2.94 an evacuated server that ran is
-#: started at its destination, and all paths and members in use are the same.
+#: Microversion of every request: Train (2019) and later. Up to 2.94, Nova starts evacuated servers
+#: that ran, and all used paths and members are the same.
 MICROVERSION = "2.79"
 #: Time limit of a request, in seconds.
 REQUEST_TIMEOUT_S = 20
 #: Records per page of a list.
 PAGE = 500
-#: Maximum part of an answer that is stored as a reason, in characters.
+#: Maximum length of a reason from an answer, in characters.
 REASON_MAX = 300
 
 
@@ -39,20 +39,22 @@ class OpenstackMissing(CallerError):
 
 
 class CloudUnconfigured(CallerError):
-    """The configured cloud does not exist, or its credentials are refused."""
+    """The configured cloud does not exist, or refused the credentials."""
 
     code = "cloud-unconfigured"
     status = 422
     message = "The OpenStack cloud {cloud} cannot be used: {reason}."
-    advice = "Try: openstack --os-cloud {cloud} compute service list. Its user must be an admin."
+    advice = (
+        "Try `openstack --os-cloud {cloud} compute service list`, which requires an admin user."
+    )
 
 
 class NovaUnreachable(PeerError):
-    """Nova or Keystone does not answer, or cannot at the moment; a retry may help."""
+    """Nova or Keystone is temporarily unable to answer."""
 
     code = "nova-unreachable"
     message = "Nova does not answer: {reason}."
-    advice = "Look at nova-api and Keystone; the work goes on when they answer."
+    advice = "Check nova-api and Keystone; the driver retries automatically."
 
 
 class NovaRefused(PeerError):
@@ -60,26 +62,26 @@ class NovaRefused(PeerError):
 
     code = "nova-refused"
     message = "Nova refuses {verb} {path}: {reason} ({status})."
-    advice = "Look at the server in Nova; then retry, complete or fail the operation."
+    advice = "Check the server in Nova; then retry, complete or fail the operation."
 
 
 class NovaBusy(NovaRefused):
-    """Nova is busy with a server; the same request may succeed later."""
+    """Nova is busy with a server; a later request may succeed."""
 
     code = "nova-busy"
 
 
 class NovaMissing(NovaRefused):
-    """Nova does not know the object of a request."""
+    """The object of a request does not exist in Nova."""
 
     code = "nova-missing"
 
 
 class Nova:
-    """One cloud's compute API; thread-safe. It connects at the first request."""
+    """A client of one cloud's compute API; thread-safe; connects at the first request."""
 
     def __init__(self, config: NovaConfig) -> None:
-        """Start unconnected."""
+        """Store the configuration; open no connection yet."""
         self._config = config
         self._lock = threading.Lock()
         self._found: Any = None
@@ -87,12 +89,12 @@ class Nova:
 
     @property
     def user(self) -> str:
-        """The id of the user of Nova's API; empty if the cloud has no users."""
+        """Id of the client's user; empty if the cloud has no users."""
         return str(self._asking(lambda: self._cloud().get_session().get_user_id()) or "")
 
     @property
     def secret(self) -> bytes:
-        """A secret that only this user's processes know; it signs the marks.
+        """Secret of the client's user, with which the driver signs marks.
 
         Raises:
             CloudUnconfigured: the login has no secret.
@@ -100,38 +102,38 @@ class Nova:
         auth = self._cloud().get_auth_args()
         secret = auth.get("application_credential_secret") or auth.get("password")
         if not secret:
-            reason = "Forewarn needs a password or an application credential, to sign its marks"
+            reason = "Forewarn needs a password or an application credential to sign marks"
             raise CloudUnconfigured(cloud=self._config.cloud or "-", reason=reason)
         return str(secret).encode()
 
     def get(self, path: str, **query: object) -> dict[str, Any]:
-        """Read.
+        """Send a GET and return the answer.
 
         Raises:
             NovaUnreachable: Nova does not answer.
-            NovaRefused: Nova refuses; `NovaMissing` if the object does not exist.
+            NovaRefused: Nova refused the request; `NovaMissing`: the object does not exist.
         """
         return self._send("GET", path, params=query)
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Create, or act on a server.
+        """Send a POST, which creates an object or acts on a server, and return the answer.
 
         Raises:
             NovaUnreachable: Nova does not answer, and the result is unknown.
-            NovaRefused: Nova refuses; after `NovaBusy` a retry may succeed.
+            NovaRefused: Nova refused the request; after `NovaBusy`, a retry may succeed.
         """
         return self._send("POST", path, json=body)
 
     def put(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Change; raises as `post` does."""
+        """Send a PUT and return the answer; raise the errors of `post`."""
         return self._send("PUT", path, json=body)
 
     def delete(self, path: str) -> None:
-        """Delete, or end; raises as `post` does."""
+        """Send a DELETE; raise the errors of `post`."""
         self._send("DELETE", path)
 
     def pages(self, path: str, member: str, **query: object) -> Iterator[dict[str, Any]]:
-        """Yield the records of a paged list; raises as `get` does."""
+        """Yield the records of a paged list; raise the errors of `get`."""
         marker: dict[str, object] = {}
         while True:
             items = self.get(path, limit=PAGE, **query, **marker)[member]
@@ -157,7 +159,7 @@ class Nova:
         raise kind(verb=verb, path=path, reason=reason, status=status)
 
     def _asking(self, ask: Callable[[], _T]) -> _T:
-        """Call Keystone or Nova; converts the library's exceptions."""
+        """Call a function that sends requests, and convert the library's exceptions."""
         self._cloud()
         from keystoneauth1 import exceptions as trouble  # noqa: PLC0415 - an extra
 
@@ -199,7 +201,7 @@ def _find(config: NovaConfig) -> Any:  # noqa: ANN401 - the library's
 
 
 def _compute_of(cloud: Any) -> Any:  # noqa: ANN401 - the library's
-    """Return a sender of requests to a cloud's Nova that hides the library's objects."""
+    """Return openstacksdk's adapter for requests to a cloud's Nova."""
     from keystoneauth1.adapter import Adapter  # noqa: PLC0415 - an extra
 
     return Adapter(
@@ -212,7 +214,7 @@ def _compute_of(cloud: Any) -> Any:  # noqa: ANN401 - the library's
 
 
 def _reason(answer: Any) -> str:  # noqa: ANN401 - the library's
-    """Return the text of an error, which Nova wraps in a member named for its kind."""
+    """Return the text of Nova's error, which is inside a member named after the kind of error."""
     try:
         (fault,) = answer.json().values()
         return str(fault["message"])[:REASON_MAX].rstrip(".")

@@ -1,6 +1,6 @@
 """The nova driver's settings: the cloud, time limits, policies and commands.
 
-Nothing is connected to here.
+This module opens no connections.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 DAY_S = 86_400
 #: Action when a live migration exceeds its time limit.
 GIVE_UP, FORCE_COMPLETE = "give-up", "force-complete"
-#: Names of VMs: their server's id, or its name.
+#: Choices for the names of VMs: the server's id or the server's name.
 BY_ID, BY_NAME = "id", "name"
-#: How a server is rebooted.
+#: Kind of reboot of a server.
 SOFT, HARD = "soft", "hard"
 
 
@@ -30,34 +30,36 @@ SOFT, HARD = "soft", "hard"
 class NovaConfig:
     """All settings of the driver."""
 
-    #: The cloud's name in `clouds.yaml`; empty: the environment variables `OS_…` describe it.
+    #: The cloud's name in `clouds.yaml`; empty: the environment variables `OS_…` describe the
+    #: cloud.
     cloud: str = ""
-    #: The file `clouds.yaml`; empty: openstacksdk's usual places.
+    #: Path of `clouds.yaml`; empty: the default paths of openstacksdk.
     clouds_file: str = ""
     region: str = ""
     vm_names: str = BY_ID
-    #: Maximum servers moved or evacuated at a time, for each operation.
+    #: Maximum number of servers that an operation moves or evacuates in parallel.
     parallel_moves: int = 2
     migration_timeout_s: int = 1800
     migration_fallback: str = GIVE_UP
     reboot_type: str = SOFT
     #: Time limit of Nova's work on one server, except a live migration.
     server_timeout_s: int = 900
-    #: How long Nova's API may be unavailable before a task fails.
+    #: Time without Nova's API after which a task fails.
     unreachable_timeout_s: int = 300
     #: Time limit for a compute service to return after its host's reboot.
     host_timeout_s: int = 1800
-    #: Whether a host's compute service is enabled again once its VMs have been migrated away.
+    #: Whether the driver enables a host's compute service after moving the VMs away.
     enable_after_drain: bool = True
-    #: Reboots a host; `{host}` is filled in. Empty: only its servers are rebooted.
+    #: Command that reboots a host; `{host}` is replaced. Empty: the driver reboots only the
+    #: servers.
     reboot_command: tuple[str, ...] = ()
-    #: Updates a host while its servers are paused.
+    #: Command for an update of a host with paused servers.
     update_command: tuple[str, ...] = ()
-    #: Ensures that a lost host is off, before its servers are evacuated.
+    #: Command that ensures that a lost host is off, before its servers are evacuated.
     fence_command: tuple[str, ...] = ()
     command_timeout_s: int = 600
-    #: Seconds that a compute service may be down before `topology import --follow` reports its host
-    #: lost; 0: never.
+    #: Seconds of a compute service's failure after which `topology import --follow` reports the
+    #: host as lost; 0: never.
     lost_after_s: int = 0
 
 
@@ -75,33 +77,39 @@ FORM = Form(
         Field("cloud", Text(255), "The cloud's name in clouds.yaml."),
         Field("clouds_file", Text(4096), "The file clouds.yaml."),
         Field("region", Text(255), "Region, if the cloud has several."),
-        Field("vm_names", _one_of(BY_ID, BY_NAME), "Whether VMs have their server's id or name."),
-        Field("parallel_moves", Integer(1, 1000), "Maximum servers moved at a time."),
+        Field("vm_names", _one_of(BY_ID, BY_NAME), "Names of VMs: the server's id or name."),
+        Field("parallel_moves", Integer(1, 1000), "Maximum number of servers moved in parallel."),
         Field("migration_timeout_s", _SECONDS, "Time limit of a live migration."),
         Field(
             "migration_fallback",
             _one_of(GIVE_UP, FORCE_COMPLETE),
-            "Action when a migration exceeds the limit.",
+            "Action after a migration exceeds the limit.",
         ),
-        Field("reboot_type", _one_of(SOFT, HARD), "How a server is rebooted."),
+        Field("reboot_type", _one_of(SOFT, HARD), "Kind of reboot of a server."),
         Field("server_timeout_s", _SECONDS, "Time limit of other work on one server."),
-        Field("unreachable_timeout_s", _SECONDS, "How long Nova's API may be unavailable."),
+        Field(
+            "unreachable_timeout_s", _SECONDS, "Time without Nova's API after which a task fails."
+        ),
         Field("host_timeout_s", _SECONDS, "Time limit for a compute service to return."),
-        Field("enable_after_drain", Boolean(), "Whether a drained host is enabled again."),
+        Field("enable_after_drain", Boolean(), "Whether to enable a drained host again."),
         Field("reboot_command", COMMAND, "Reboots a host."),
-        Field("update_command", COMMAND, "Updates a host while its servers are paused."),
-        Field("fence_command", COMMAND, "Ensures that a lost host is off."),
+        Field("update_command", COMMAND, "Command for an update of a host with paused servers."),
+        Field("fence_command", COMMAND, "Command that ensures that a lost host is off."),
         Field("command_timeout_s", _SECONDS, "Longest command."),
-        Field("lost_after_s", Integer(0, DAY_S), "Seconds down before a host is reported lost."),
+        Field(
+            "lost_after_s",
+            Integer(0, DAY_S),
+            "Seconds of failure after which a host is reported as lost.",
+        ),
     ),
 )
 assert {each.name for each in FORM.fields} == {each.name for each in fields(NovaConfig)}
 
 
 def read_options(name: str, options: Mapping[str, object]) -> NovaConfig:
-    """Return the configuration of a driver by its table in the service's settings.
+    """Parse the driver's table in the service's settings.
 
     Raises:
-        ValidationFailed: an option is unknown, missing or wrong.
+        ValidationFailed: an option is unknown, missing or invalid.
     """
     return NovaConfig(**FORM.read(dict(options), f"[drivers.{name}]"))

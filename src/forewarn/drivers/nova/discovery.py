@@ -20,9 +20,9 @@ from forewarn.drivers.nova.server import GONE
 if TYPE_CHECKING:
     from forewarn.drivers.nova.config import NovaConfig
 
-#: Members of an aggregate's metadata that give the location of its hosts.
+#: Members of an aggregate's metadata with the location of its hosts.
 DOMAINS = ("fault_domain", "update_domain")
-#: The member that makes an aggregate an availability zone.
+#: Member of an aggregate's metadata with the availability zone.
 AVAILABILITY_ZONE = "availability_zone"
 #: Server groups per page.
 PAGE = 500
@@ -33,31 +33,31 @@ _NOT_IN_VALUES = re.compile(r"[\x00-\x20,=]+")
 class NovaSource:
     """A cloud as a source for `topology import`."""
 
-    #: Interval between questions to Nova while it is followed, in seconds; each lists all servers.
+    #: Interval between discoveries while following, in seconds; each lists all servers.
     every_s = 10.0
 
     def __init__(self, config: NovaConfig, driver: str) -> None:
-        """Start unconnected; the first use connects."""
+        """Store the arguments; the first use opens a connection."""
         self._config, self._driver = config, driver
         self._nova = Nova(config)
         self.lost_after_s = config.lost_after_s
 
     def discover(self) -> Found:
-        """Ask Nova."""
+        """Query Nova."""
         return discover(self._nova, self._config, self._driver)
 
     def watch(self) -> threading.Event:
-        """Return an event that is never set: Nova sends no notifications here."""
+        """Return an event that is never set, because Nova sends no notifications to the driver."""
         return threading.Event()
 
 
 def discover(nova: Nova, config: NovaConfig, driver: str = "nova") -> Found:
-    """List the cloud's machines; sends one request per 500 servers or groups, and two more.
+    """List the cloud's machines; send one request per 500 servers or groups, and two more.
 
     Args:
         nova: the cloud.
-        config: the names of VMs.
-        driver: the hosts' driver.
+        config: the settings, which determine the names of VMs.
+        driver: name of the driver, for the records of hosts.
     """
     fleet = Found(host_facts=("driver", "zone", "labels", *DOMAINS))
     _take_hosts(fleet, nova, driver)
@@ -78,8 +78,8 @@ def _named(
 ) -> dict[str, dict[str, Any]]:
     """Return servers, or groups, by their names in the topology.
 
-    A name belongs to the first project that has it. An object is named by its id if its name is not
-    unique in the project, or not valid in the topology.
+    The first project with a name uses the name. Other objects are named by their ids, as are
+    objects with names that are ambiguous in the project or invalid in the topology.
     """
     count = Counter((each[project], each["name"]) for each in records)
     names = {}
@@ -109,12 +109,12 @@ def _take_hosts(fleet: Found, nova: Nova, driver: str) -> None:
         form["labels"] = dict(sorted(labels.items())[:LABELS_MAX])
         fleet.hosts[host] = form
         fleet.defaults[host] = dict.fromkeys(DOMAINS, place % (DOMAIN_MAX + 1))
-        if service["state"] != UP and not service["forced_down"]:  # the other cases are known
+        if service["state"] != UP and not service["forced_down"]:  # unknown state
             fleet.silent[host] = f"its compute service is {service['state']}"
 
 
 def _groups(nova: Nova, config: NovaConfig) -> dict[str, str]:
-    """Return the group of each server that is in one."""
+    """Return the group of each server in a server group."""
     listed: list[dict[str, Any]] = []
     while True:
         query = {"all_projects": "true", "limit": PAGE, "offset": len(listed)}
@@ -142,5 +142,5 @@ def _vm(server: dict[str, Any], group: str) -> dict[str, Any]:
 
 
 def _plain(text: str, refused: re.Pattern[str]) -> str:
-    """Return what can be a label's key or value."""
+    """Return a text as a valid key or value of a label."""
     return refused.sub("_", text)[:63].lstrip("._-/") or "0"

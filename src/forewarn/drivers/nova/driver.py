@@ -1,7 +1,7 @@
-"""The nova driver: it needs no threads, because Nova does the work behind its API.
+"""The nova driver, which needs no threads, because Nova does the work.
 
-`begin` records the task; each `progress` reads Nova's state and requests the next step. `work.py`
-does the work of a task.
+`begin` records the task. Each `progress` reads Nova's state and requests the next step. `work.py`
+chooses the steps of a task.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from forewarn.drivers import Task
     from forewarn.drivers.nova.config import NovaConfig
 
-#: Interval between looks at a task, in milliseconds.
+#: Interval between `progress` calls for a task, in milliseconds.
 ASK_EVERY_MS = 1000
-#: Attempts with cached facts, which can be found again; the oldest is dropped first.
+#: Maximum number of attempts with cached facts; the oldest is dropped first.
 REMEMBERED_MAX = 10_000
 #: Maximum length of an answer's text, in characters.
 TEXT_MAX = 500
-#: Key of the time since when Nova does not answer.
+#: Key of the time since when Nova is unavailable.
 SILENCE = "Nova"
 
 
 def create(name: str, options: Mapping[str, object], store: str) -> NovaDriver:
-    """Return a driver with these options, with task records in the store at an address.
+    """Create a driver from its options, with task records in the store.
 
     Raises:
-        ValidationFailed: an option is unknown, missing or wrong.
+        ValidationFailed: an option is unknown, missing or invalid.
         OpenstackMissing: openstacksdk is not installed.
-        CloudUnconfigured: the cloud is not described, or its login has no secret.
+        CloudUnconfigured: the cloud is not configured, or its login has no secret.
     """
     driver = NovaDriver(read_options(name, options), TaskRecords(store, name))
     driver.check_secret()
@@ -51,12 +51,12 @@ def create(name: str, options: Mapping[str, object], store: str) -> NovaDriver:
 
 
 class NovaDriver:
-    """Carries operations out on the compute hosts of an OpenStack cloud."""
+    """Executes operations on the compute hosts of an OpenStack cloud."""
 
     schedules = True
 
     def __init__(self, config: NovaConfig, records: TaskRecords) -> None:
-        """Start unconnected; the first use connects."""
+        """Store the arguments; the first use opens a connection."""
         self.name = records.driver
         self._config = config
         self._nova = Nova(config)
@@ -66,10 +66,10 @@ class NovaDriver:
         self._memories: dict[str, Memory] = {}
 
     def check_secret(self) -> None:
-        """Refuse a cloud whose marks anybody could sign; sends no request.
+        """Refuse a cloud without a secret to sign marks; send no request.
 
         Raises:
-            ForewarnError: the cloud is not described, or logs in without a secret.
+            ForewarnError: the cloud is not configured, or its login has no secret.
         """
         assert self._nova.secret
 
@@ -77,8 +77,8 @@ class NovaDriver:
         """Record an attempt; the first `progress` begins the work.
 
         Raises:
-            TaskAborted: its operation has ended.
-            TaskSuperseded: a later writer has called.
+            TaskAborted: the operation of the task has ended.
+            TaskSuperseded: a newer writer has called the driver.
         """
         self._records.begin(task.key)
 
@@ -87,8 +87,8 @@ class NovaDriver:
 
         Raises:
             TaskForgotten: the attempt was never begun.
-            TaskAborted: its operation has ended.
-            TaskSuperseded: a later writer has called.
+            TaskAborted: the operation of the task has ended.
+            TaskSuperseded: a newer writer has called the driver.
         """
         self._records.check(task.key)
         notes = self._records.notes(task.operation.number).get(task.attempt)
@@ -120,11 +120,11 @@ class NovaDriver:
         )
 
     def abort(self, task: Task) -> None:
-        """Abort an operation: a live migration returns to its source, a paused server resumes.
+        """Abort an operation: cancel live migrations, and resume paused servers.
 
         Raises:
-            TaskSuperseded: a later writer has called.
-            NovaStillWorking: Nova has not ended it yet.
+            TaskSuperseded: a newer writer has called the driver.
+            NovaStillWorking: Nova has not ended the work yet.
             NovaUnreachable: Nova does not answer.
         """
         self._records.abort(task.key)

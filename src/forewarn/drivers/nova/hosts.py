@@ -1,6 +1,7 @@
-"""Compute services of hosts: disable them around work, force them down, wait for them.
+"""Compute services of hosts: disable, enable, force down, and check.
 
-The reason of a disabled service names the operation; only that operation enables it again.
+The reason of a disabled service names the operation. Only the named operation enables the service
+again.
 """
 
 from __future__ import annotations
@@ -22,33 +23,33 @@ class HostUnknown(PeerError):
 
     code = "nova-host-unknown"
     message = "The cloud has no compute service on host {host}."
-    advice = "Compare: openstack compute service list --service nova-compute."
+    advice = "Check `openstack compute service list --service nova-compute`."
 
 
 class ComputeHosts:
-    """The compute services of a cloud, changed on behalf of one operation."""
+    """The compute services of a cloud, changed for one operation."""
 
     def __init__(self, nova: Nova, key: str) -> None:
-        """Start without a request."""
+        """Store the arguments; send no request yet."""
         self._nova = nova
         self._mark = f"forewarn {key}: "
 
     def disable(self, host: str, why: str) -> None:
-        """Disable a host's compute service, unless another party has disabled it already."""
+        """Disable a host's compute service, unless already disabled by another program."""
         service = self._service(host)
         if service["status"] == ENABLED:
             reason = f"{self._mark}{why}"[:REASON_MAX]
             self._change(service, {"status": DISABLED, "disabled_reason": reason})
 
     def enable(self, host: str) -> None:
-        """Enable a host's compute service again, if this operation has disabled it."""
+        """Enable a host's compute service that this operation has disabled."""
         service = self._service(host)
         reason = service["disabled_reason"] or ""
         if service["status"] == DISABLED and reason.startswith(self._mark):
             self._change(service, {"status": ENABLED})
 
     def force_down(self, host: str) -> None:
-        """Force a host's compute service down; only an operator brings it up again."""
+        """Force a host's compute service down, until an operator clears this state."""
         service = self._service(host)
         if not service["forced_down"]:
             self._change(service, {"forced_down": True})

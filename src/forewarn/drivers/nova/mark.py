@@ -1,7 +1,7 @@
-"""The mark of a server's current task: signed, in the server's metadata and in the store.
+"""The mark of a server's current task, in the server's metadata (signed) and in the store.
 
-It records Nova's earlier records of the server. Everything after those is the task's own work,
-which a restarted driver, on this machine or another, does not repeat. Source: R-2.
+A mark contains the ids of Nova's newest records of the server before the task. Later records belong
+to the task, so that a restarted driver does not repeat this work. Source: R-2.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from forewarn.drivers.nova.server import Server
     from forewarn.drivers.task_records import TaskRecords
 
-#: Metadata key of the mark. The server's project can read and delete it.
+#: Metadata key of the mark, which the server's project can read and delete.
 KEY = "forewarn"
 #: Characters of the stored signature: 128 bits.
 SIGNATURE_LENGTH = 32
@@ -29,22 +29,22 @@ NONE = "-"
 
 @value
 class ServerMark:
-    """The task that works on a server, and the server's state before it."""
+    """The task that works on a server, and the server's state before the task."""
 
-    #: `op-12@`, its creation time, and the last attempt that succeeded.
+    #: `op-12@`, the operation's creation time, and the last successful attempt.
     operation: str
     attempt: int
     generation: int
-    #: Whether the server was active.
+    #: Whether the server was active before the task.
     ran: bool
-    #: Id of its newest migration; 0 if it had none.
+    #: Id of the server's newest migration before the task; 0: none.
     migration: int
-    #: Request id of its newest action.
+    #: Request id of the server's newest action before the task.
     action: str
 
     @property
     def text(self) -> str:
-        """The stored content."""
+        """The mark as text."""
         numbers = (self.attempt, self.generation, int(self.ran), self.migration)
         return " ".join((self.operation, *map(str, numbers), self.action))
 
@@ -64,12 +64,12 @@ class ServerMarks:
     """The marks of a cloud's servers."""
 
     def __init__(self, nova: Nova, records: TaskRecords) -> None:
-        """Start without reading."""
+        """Store the arguments; read no marks yet."""
         self._nova = nova
         self._records = records
 
     def read(self, server: Server, operation: str) -> ServerMark | None:
-        """Return the newest mark of an operation; None if the server has none."""
+        """Return the newest mark of an operation on a server, or None."""
         kept = self._records.note(WHOLE, WHOLE, server.id)
         marks = [self._signed(server), read_mark(kept or "")]
         own = [each for each in marks if each is not None and each.operation == operation]
@@ -78,8 +78,8 @@ class ServerMarks:
     def put(self, server: Server, mark: ServerMark) -> None:
         """Mark a server, before any work on it.
 
-        Nova accepts no metadata for a server in error or during another action; then only the store
-        holds the mark.
+        Nova refuses metadata for a server in error or during another action. In this case, only the
+        store contains the mark.
         """
         self._records.put(WHOLE, WHOLE, {server.id: mark.text})
         signed = f"{mark.text} {self._signature(server, mark.text)}"
@@ -87,7 +87,7 @@ class ServerMarks:
             self._nova.post(f"/servers/{server.id}/metadata", {"metadata": {KEY: signed}})
 
     def forget(self, server_id: str) -> None:
-        """Forget a deleted server."""
+        """Delete the mark of a deleted server."""
         self._records.drop(WHOLE, WHOLE, server_id)
 
     def _signed(self, server: Server) -> ServerMark | None:
@@ -96,6 +96,6 @@ class ServerMarks:
         return read_mark(text) if hmac.compare_digest(right.encode(), signature.encode()) else None
 
     def _signature(self, server: Server, text: str) -> str:
-        """Return a signature that no project can forge; a forged mark could abort maintenance."""
+        """Return the signature of a mark; projects cannot forge signatures."""
         signed_text = f"forewarn-mark:{server.id}:{text}".encode()
         return hmac.digest(self._nova.secret, signed_text, "sha256").hex()[:SIGNATURE_LENGTH]

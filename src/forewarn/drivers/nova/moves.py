@@ -1,6 +1,6 @@
-"""Moves one server, a step at a time: live migration, cold migration, evacuation.
+"""Moves of a server, step by step: live migration, cold migration, evacuation.
 
-Nova's migration record shows the result of a move.
+Nova's migration records show the results of moves.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from forewarn.drivers.nova.server import Server
     from forewarn.drivers.nova.servers import Servers
 
-#: Maximum migrations searched for a task's own.
+#: Maximum number of migrations searched for a task's migration.
 LOOKED_AT = 100
 #: States in which a live migration can be aborted.
 OVER = FAILED | {"completed"}
@@ -31,7 +31,7 @@ class ServerMigrationTimedOut(PeerError):
 
     code = "nova-migration-timed-out"
     message = (
-        "The live migration of {vm} was aborted after {seconds} s; it still runs on its old host."
+        "The live migration of {vm} was aborted after {seconds} s; {vm} still runs on its old host."
     )
     advice = "Retry when the VM is less busy, or set migration_fallback; see the nova driver."
 
@@ -40,13 +40,13 @@ class ServerMigrationTimedOut(PeerError):
 class ServerMove:
     """One kind of move."""
 
-    #: Nova's names in its list of migrations, and in a server's list of actions.
+    #: Nova's names of the move in lists of migrations and of a server's actions.
     kind: str
     action: str
-    #: The action's name in a request, and its other parameters.
+    #: The action's name in a request, and the parameters of the action.
     verb: str
     more: tuple[tuple[str, object], ...]
-    #: For people.
+    #: Name of the move for people.
     doing: str
 
 
@@ -65,20 +65,20 @@ class ServerMoves:
     """Moves of one task's servers off the operation's host."""
 
     def __init__(self, servers: Servers) -> None:
-        """Start without a move."""
+        """Store the servers; start no move yet."""
         self._servers = servers
         self._nova = servers.nova
         self._source = servers.task.operation.host
 
     def alive(self, vm: str) -> ServerStep:
-        """Migrate a server live; a server that is off is moved and stays off."""
+        """Migrate a server live; move a stopped server without starting the server."""
         server = self._servers.needed(vm)
         if server.status in {SHUTOFF, VERIFY_RESIZE, "RESIZE"}:
             return self.cold(vm)
         if self._has_left(server, vm):
             return DONE
         if server.status not in {ACTIVE, PAUSED, "MIGRATING"}:
-            raise ServerUnfit(vm=vm, status=server.status, what="migrated while it runs")
+            raise ServerUnfit(vm=vm, status=server.status, what="migrated live")
         return self._move(vm, server, LIVE)
 
     def cold(self, vm: str) -> ServerStep:
@@ -100,25 +100,25 @@ class ServerMoves:
         return self._move(vm, server, EVACUATION)
 
     def call_off(self, vm: str) -> bool:
-        """Abort a live migration of this task; return whether no migration runs."""
+        """Abort a live migration of this task; return whether the migration has ended."""
         server = self._servers.find(vm)
         mark = self._servers.mark_of(server) if server else None
         if server is None or mark is None or not server.task:
             return True
         migration = self._newest(server, mark, LIVE)
-        if migration is None:  # Nova has not begun it, or is busy with the server
+        if migration is None:  # Nova has not begun the migration, or is busy with the server
             return self._servers.action_since(server, mark, LIVE.action) is None
         return migration["status"] in OVER or self._end(server, migration)
 
     def _has_left(self, server: Server, vm: str) -> bool:
-        """Whether a server is on another host, and Nova has completed the move."""
+        """Return whether a server is on another host, and Nova has completed the move."""
         left = server.host != self._source and not server.task and server.status != ERROR
         if left and server.host:
             self._servers.memory.placements[vm] = server.host
         return left
 
     def _move(self, vm: str, server: Server, move: ServerMove) -> ServerStep:
-        """Ask Nova to move a server, once in this attempt."""
+        """Request a move of a server from Nova, once per attempt."""
         mark = self._servers.mark_of(server)
         migration = self._newest(server, mark, move) if mark else None
         asked = self._servers.action_since(server, mark, move.action) if mark else None
@@ -153,7 +153,7 @@ class ServerMoves:
     def _watch(
         self, vm: str, server: Server, migration: dict[str, Any], move: ServerMove
     ) -> ServerStep:
-        """Return the progress of a move; apply the policy for slow migrations."""
+        """Return the progress of a move, and apply the policy to slow migrations."""
         config, to = self._servers.config, migration["dest_compute"] or "another host"
         text = f"{move.doing} {vm} to {to}"
         if migration["dest_compute"]:
@@ -165,24 +165,24 @@ class ServerMoves:
         helped = self._servers.memory.helped
         if late and vm not in helped and self._hurry(server, migration):
             helped.add(vm)
-        # Nova has ended it without recording this everywhere, or the policy's action takes time.
+        # Nova has not recorded the end completely, or the policy's action takes time.
         limit_s = config.migration_timeout_s + config.server_timeout_s
         return self._servers.going(vm, text, self._share(server, migration), limit_s=limit_s)
 
     def _share(self, server: Server, migration: dict[str, Any]) -> float:
-        """Return the share of a server's memory that is at its destination, 0 to 1."""
+        """Return the share of a server's memory at the destination, 0 to 1."""
         if migration["status"] != "running":
             return 0.0
         try:
             path = f"/servers/{server.id}/migrations/{migration['id']}"
             details = self._nova.get(path)["migration"]
-        except NovaMissing:  # it has just ended
+        except NovaMissing:  # the migration has just ended
             return 1.0
         total, left = details["memory_total_bytes"] or 0, details["memory_remaining_bytes"] or 0
         return max(0.0, min(1 - left / total, 1.0)) if total else 0.0
 
     def _hurry(self, server: Server, migration: dict[str, Any]) -> bool:
-        """Apply the policy; return whether Nova has accepted this, which it refuses at first."""
+        """Apply the policy for slow migrations; return whether Nova has accepted the request."""
         path = f"/servers/{server.id}/migrations/{migration['id']}"
         if self._servers.config.migration_fallback == GIVE_UP:
             return self._end(server, migration)
@@ -192,12 +192,12 @@ class ServerMoves:
         return True
 
     def _end(self, server: Server, migration: dict[str, Any]) -> bool:
-        """Abort a live migration; return whether Nova has accepted this."""
+        """Abort a live migration; return whether Nova has accepted the request."""
         if migration["status"] not in ABORTABLE:
             return False
         try:
             self._nova.delete(f"/servers/{server.id}/migrations/{migration['id']}")
-        except NovaRefused:  # it has ended, or cannot be aborted now
+        except NovaRefused:  # the migration has ended, or cannot be aborted now
             return False
         return True
 
@@ -208,16 +208,16 @@ class ServerMoves:
         asked = self._servers.action_since(server, mark, move.action)
         migration = self._newest(server, mark, move)
         if migration is not None and migration["status"] == "cancelled":
-            return ServerFailed(what=move.doing, vm=vm, reason="it was cancelled")
+            return ServerFailed(what=move.doing, vm=vm, reason="the migration was cancelled")
         return self._servers.failure(server, asked, vm, doing=move.doing)
 
     def _confirm(self, vm: str, server: Server) -> ServerStep:
-        """Confirm a move of this task; the project's own moves are left to the project."""
+        """Confirm a move of this task, and leave other moves unchanged."""
         mark = self._servers.mark_of(server)
         if mark is None or self._newest(server, mark, COLD) is None:
             if self._has_left(server, vm):
                 return DONE
-            raise ServerUnfit(vm=vm, status="waiting for its resize to be confirmed", what="moved")
+            raise ServerUnfit(vm=vm, status="waiting for confirmation of its resize", what="moved")
         if not server.task:
             self._servers.act(server, {"confirmResize": None})
         return self._servers.going(vm, f"confirming the move of {vm}", 0.9)

@@ -1,7 +1,4 @@
-"""A server, its actions and its migrations, as Nova's API reports them.
-
-Parsed values only.
-"""
+"""Values from Nova's API: servers and their actions."""
 
 from __future__ import annotations
 
@@ -26,15 +23,15 @@ class Server:
 
     id: str
     name: str
-    #: Its compute host; empty if it has none.
+    #: Compute host of the server; empty: none.
     host: str
     status: str
     #: Nova's current task on the server; empty: none.
     task: str
     metadata: Mapping[str, str]
-    #: Id of its image; empty if it boots from a volume.
+    #: Id of the server's image; empty for boots from a volume.
     image: str
-    #: Why it is in error; empty if it is not.
+    #: Reason of the server's error state; empty: no error.
     fault: str
 
 
@@ -44,12 +41,12 @@ class Action:
 
     request: str
     name: str
-    #: Id of the requesting user; empty if it was Nova.
+    #: Id of the requesting user; empty: Nova.
     user: str
 
 
 def server_of(form: Mapping[str, Any]) -> Server:
-    """Return a server from Nova's JSON."""
+    """Parse a server from Nova's JSON."""
     image = form.get("image") or {}
     return Server(
         id=form["id"],
@@ -64,6 +61,6 @@ def server_of(form: Mapping[str, Any]) -> Server:
 
 
 def actions_of(form: Mapping[str, Any]) -> list[Action]:
-    """Return a server's actions, newest first, from Nova's JSON."""
+    """Parse a server's actions from Nova's JSON, newest first."""
     listed = sorted(form["instanceActions"], key=lambda each: each["start_time"], reverse=True)
     return [Action(each["request_id"], each["action"], each["user_id"] or "") for each in listed]

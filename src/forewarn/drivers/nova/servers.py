@@ -1,7 +1,7 @@
-"""Actions on one server, a step at a time: reboot, stop, rebuild, delete.
+"""Actions on a server, step by step: reboot, stop, rebuild, delete.
 
-Each step first reads Nova's records and repeats no earlier request, so a step may run again after a
-crash at any point. `moves.py` handles moves.
+Each step first reads Nova's records, and never repeats an earlier request, so that steps are safe
+after a crash. `moves.py` contains the moves.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from forewarn.drivers.nova.config import NovaConfig
     from forewarn.drivers.nova.mark import ServerMarks
 
-#: Minimum time that a removed server has to shut down, even after its notice, in milliseconds.
+#: Minimum time for the shutdown of a removed server, even after its notice, in milliseconds.
 FAREWELL_MS = 5000
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-#: Maximum migrations searched for the newest one.
+#: Maximum number of migrations searched for the newest.
 NEWEST = 10
 
 
@@ -46,7 +46,7 @@ class ServerMissing(PeerError):
 
     code = "server-missing"
     message = "The cloud has no server {vm}."
-    advice = "Look where it went, import the topology again; then complete or fail the operation."
+    advice = "Find the server and import the topology again; then complete or fail the operation."
 
 
 class ServerAmbiguous(PeerError):
@@ -54,23 +54,23 @@ class ServerAmbiguous(PeerError):
 
     code = "server-ambiguous"
     message = "The cloud has {count} servers called {vm}."
-    advice = 'Set vm_names = "id" and import the topology again, or rename the others.'
+    advice = 'Set vm_names = "id" and import the topology again, or rename the other servers.'
 
 
 class ServerUnfit(PeerError):
-    """The state of a server does not allow the work."""
+    """The state of a server forbids the work."""
 
     code = "server-unfit"
     message = "Server {vm} is {status} and cannot be {what}."
-    advice = "Bring it into another state, or move it by hand; then retry the operation."
+    advice = "Change the server's state, or move the server by hand; then retry the operation."
 
 
 class ServerFailed(PeerError):
-    """Nova accepted work on a server and failed."""
+    """Nova failed after accepting work on a server."""
 
     code = "server-failed"
-    message = "Nova failed: {what} of {vm}: {reason}."
-    advice = "Look at the server's events (openstack server event list); then retry."
+    message = "Nova failed during {what} of {vm}: {reason}."
+    advice = "Check the server's events (openstack server event list); then retry the operation."
 
 
 class ServerSlow(PeerError):
@@ -78,7 +78,7 @@ class ServerSlow(PeerError):
 
     code = "server-slow"
     message = "Server {vm} is still {text} after {seconds} s."
-    advice = "Look at nova-compute on its host; then retry, complete or fail the operation."
+    advice = "Check nova-compute on the server's host; then retry, complete or fail the operation."
 
 
 @value
@@ -86,9 +86,9 @@ class ServerStep:
     """The progress of a step."""
 
     done: bool = False
-    #: The current activity, as a clause for people.
+    #: The current activity, as a phrase for people.
     text: str = ""
-    #: The share done, 0 to 1.
+    #: Completed share, 0 to 1.
     share: float = 0.0
 
 
@@ -99,10 +99,10 @@ DONE = ServerStep(done=True, share=1.0)
 class ServerVerb:
     """An action of Nova on a server."""
 
-    #: Nova's name in a server's list of actions.
+    #: Nova's name of the action in a server's list of actions.
     action: str
     body: dict[str, Any]
-    #: For people.
+    #: Name of the action for people.
     doing: str
 
 
@@ -114,19 +114,19 @@ UNPAUSE = ServerVerb("unpause", {"unpause": None}, "unpausing")
 
 @dataclass(slots=True)
 class Memory:
-    """Cached facts of an attempt between two looks; all of them can be found again."""
+    """Cached facts of an attempt; the driver can read all facts again."""
 
-    #: Phase and VM whose part is done.
+    #: Completed parts of the attempt, by phase and VM.
     finished: set[tuple[str, str]] = field(default_factory=set)
-    #: Phase and VM -> why the part failed.
+    #: Reasons of failed parts, by phase and VM.
     failed: dict[tuple[str, str], PeerError] = field(default_factory=dict)
-    #: Awaited condition -> start of the wait, ms since the epoch UTC.
+    #: Start of each wait, by condition, ms since the epoch UTC.
     since_ms: dict[str, int] = field(default_factory=dict)
     #: VMs whose slow migration was forced or aborted.
     helped: set[str] = field(default_factory=set)
-    #: VM -> its destination in Nova.
+    #: Destinations of VMs in Nova, by VM.
     placements: dict[str, str] = field(default_factory=dict)
-    #: VM -> its server's id.
+    #: Ids of servers, by VM.
     ids: dict[str, str] = field(default_factory=dict)
 
 
@@ -134,23 +134,23 @@ class Servers:
     """The servers of one task."""
 
     def __init__(self, task: Task, nova: Nova, marks: ServerMarks, *, config: NovaConfig) -> None:
-        """Start without a request."""
+        """Store the arguments; send no request yet."""
         self.task = task
         self.nova = nova
         self.config = config
         self.memory = Memory()
-        #: The last attempt of the operation that succeeded; this one starts over after it.
+        #: The last successful attempt of the operation; this attempt repeats the work.
         self.ended = 0
         self.now_ms = 0
         self._marks = marks
 
-    # --- where it is ----------------------------------------------------------------------
+    # --- find the VM --------------------------------------------------------------------
 
     def find(self, vm: str) -> Server | None:
-        """Return a VM's server; None if it does not exist.
+        """Return a VM's server, or None.
 
         Raises:
-            ServerAmbiguous: several servers have its name.
+            ServerAmbiguous: several servers have the VM's name.
             NovaUnreachable: Nova does not answer.
         """
         known = self.memory.ids.get(vm) or self._id(vm)
@@ -187,10 +187,10 @@ class Servers:
             raise ServerAmbiguous(vm=vm, count=len(ids))
         return ids[0] if ids else ""
 
-    # --- acts -----------------------------------------------------------------------------
+    # --- actions ------------------------------------------------------------------------
 
     def reboot(self, vm: str) -> ServerStep:
-        """Reboot a server, if it runs."""
+        """Reboot a running server."""
         server = self.needed(vm)
         if server.status in {ERROR, "UNKNOWN"} and self.task.operation.of_vm:
             raise ServerUnfit(vm=vm, status=server.status, what="rebooted")
@@ -198,11 +198,11 @@ class Servers:
         return self.once(vm, server, ServerVerb("reboot", body, "rebooting"), where=ACTIVE)
 
     def stop(self, vm: str) -> ServerStep:
-        """Shut a server down if it runs."""
+        """Shut a running server down."""
         return self.once(vm, self.needed(vm), STOP, where=ACTIVE)
 
     def pause(self, vm: str) -> ServerStep:
-        """Stop a server's processors if it runs."""
+        """Stop the processors of a running server."""
         return self.once(vm, self.needed(vm), PAUSE, where=ACTIVE)
 
     def start(self, vm: str) -> ServerStep:
@@ -212,7 +212,7 @@ class Servers:
         return self.once(vm, server, START, where=SHUTOFF) if mark and mark.ran else DONE
 
     def unpause(self, vm: str) -> ServerStep:
-        """Resume a server's processors if it ran when the task began."""
+        """Resume the processors of a server that ran when the task began."""
         server = self.find(vm)
         mark = self.mark_of(server) if server else None
         if server is None or mark is None or not mark.ran:
@@ -220,7 +220,7 @@ class Servers:
         return self.once(vm, server, UNPAUSE, where=PAUSED)
 
     def start_fallen(self, vm: str) -> ServerStep:
-        """Start a server that its host's failure has stopped, but not one that people stopped."""
+        """Start a server stopped by its host's failure, but not a server stopped by people."""
         server = self.needed(vm)
         if server.status == SHUTOFF and self.mark_of(server) is None:
             newest = next(iter(self.actions(server)), None)
@@ -237,7 +237,7 @@ class Servers:
         return self.once(vm, server, ServerVerb("rebuild", body, "rebuilding"), where="")
 
     def remove(self, vm: str) -> ServerStep:
-        """Shut a server down, and delete it once it is off or its notice is over."""
+        """Shut a server down; delete the server once stopped, or after its notice."""
         operation = self.task.operation
         server = self.find(vm)
         if server is None:
@@ -261,13 +261,13 @@ class Servers:
         return self.going(vm, f"deleting {vm}", 0.5)
 
     def once(self, vm: str, server: Server, verb: ServerVerb, *, where: str) -> ServerStep:
-        """Ask Nova for an action on a server, once in this task.
+        """Request an action on a server from Nova, once per task.
 
         Args:
             vm: the VM.
-            server: its server, just read.
+            server: the VM's server, just read.
             verb: the action.
-            where: the status that the action requires; other servers are left alone; empty: any.
+            where: the required status; servers with other statuses remain unchanged; empty: any.
         """
         mark = self.mark_of(server)
         done = self.action_since(server, mark, verb.action) if mark else None
@@ -277,7 +277,7 @@ class Servers:
                 return step
             if mark.attempt == self.task.attempt:
                 raise self.failure(server, done, vm, doing=verb.doing)
-            mark = None  # an earlier attempt failed with it
+            mark = None  # the action of an earlier attempt failed
         if server.task:
             return self.going(vm, f"waiting for {vm}, which is {server.task}", 0)
         if where and server.status != where:
@@ -287,7 +287,7 @@ class Servers:
         self.act(server, verb.body)
         return self.going(vm, f"{verb.doing} {vm}", 0)
 
-    # --- what Nova has recorded -----------------------------------------------------------
+    # --- Nova's records -----------------------------------------------------------------
 
     def actions(self, server: Server) -> list[Action]:
         """Return the actions of a server, newest first."""
@@ -304,7 +304,7 @@ class Servers:
         return None
 
     def outcome(self, vm: str, server: Server, action: Action, *, doing: str) -> ServerStep | None:
-        """Return the progress of Nova's action; None if it has failed."""
+        """Return the progress of Nova's action; None after a failure."""
         if server.task:
             return self.going(vm, f"{doing} {vm}", 0.5)
         events = self._events(server, action)
@@ -329,13 +329,13 @@ class Servers:
         path = f"/servers/{server.id}/os-instance-actions/{action.request}"
         return list(self.nova.get(path)["instanceAction"].get("events", ()))
 
-    # --- the mark -------------------------------------------------------------------------
+    # --- the mark -----------------------------------------------------------------------
 
     def mark_of(self, server: Server) -> ServerMark | None:
         """Return this operation's mark on a server.
 
         Raises:
-            TaskSuperseded: a later writer has put its mark.
+            TaskSuperseded: a newer writer has marked the server.
         """
         mark = self._marks.read(server, self.key)
         if mark is not None and mark.generation > self.task.generation:
@@ -344,7 +344,7 @@ class Servers:
         return mark
 
     def put_mark(self, server: Server) -> ServerMark:
-        """Mark a server; Nova's later records of it are this task's work."""
+        """Mark a server; this task is the cause of Nova's later records of the server."""
         before = self.mark_of(server)
         query = {"instance_uuid": server.id, "limit": NEWEST}
         migrations = self.nova.get("/os-migrations", **query)["migrations"]
@@ -362,14 +362,14 @@ class Servers:
 
     @property
     def key(self) -> str:
-        """The operation's name in marks, unique also when a new store counts from 1 again."""
+        """Return the operation's name in marks, which is unique among stores."""
         operation = self.task.operation
         return f"{operation.id}@{operation.created_ms}" + (f"+{self.ended}" if self.ended else "")
 
-    # --- steps ----------------------------------------------------------------------------
+    # --- steps --------------------------------------------------------------------------
 
     def act(self, server: Server, body: dict[str, Any]) -> None:
-        """Send Nova a request."""
+        """Send an action request for a server to Nova."""
         self.nova.post(f"/servers/{server.id}/action", body)
 
     def going(self, vm: str, text: str, share: float, *, limit_s: int = 0) -> ServerStep:
@@ -384,5 +384,5 @@ class Servers:
         return ServerStep(text=text, share=share)
 
     def since_ms(self, what: str) -> int:
-        """Return the start of a wait."""
+        """Return the start of a wait, ms since the epoch UTC."""
         return self.memory.since_ms.setdefault(what, self.now_ms)

@@ -1,6 +1,6 @@
-"""The work of each operation on a cloud: which servers are moved, rebooted or removed.
+"""The work of each operation on a cloud: moves, reboots and removals of servers.
 
-`servers.py` and `moves.py` act on one server; `driver.py` calls this module.
+`servers.py` and `moves.py` contain the actions on one server. `driver.py` calls this module.
 """
 
 from __future__ import annotations
@@ -25,17 +25,16 @@ if TYPE_CHECKING:
 
 #: Time limit for the start of a command, in seconds.
 START_S = 30
-#: Default number of servers worked on at a time, and maximum servers examined per call: each costs
-#: some requests, and a call has a time limit.
+#: Default number of servers handled in parallel, and maximum number of servers handled per call.
 AT_ONCE_MAX, LOOKS_MAX = 20, 50
 
 
 class NovaWorkUnsupported(PeerError):
-    """The driver cannot carry out this operation."""
+    """The driver does not support this operation."""
 
     code = "nova-work-unsupported"
     message = "The nova driver cannot carry out {cause} with impact {impact}: {reason}."
-    advice = "Do it by hand and run `forewarn operation complete`, or fail the operation."
+    advice = "Do the work by hand and run `forewarn operation complete`, or fail the operation."
 
 
 class NovaCommandFailed(PeerError):
@@ -43,15 +42,15 @@ class NovaCommandFailed(PeerError):
 
     code = "nova-command-failed"
     message = "{setting} of host {host} failed: {reason}."
-    advice = "Look at the host; retry the operation where the command has not done its work."
+    advice = "Check the host; retry the operation if the command has not done its work."
 
 
 class NovaHostAway(PeerError):
-    """A host's compute service did not return."""
+    """A host's compute service did not return after its reboot or failure."""
 
     code = "nova-host-away"
     message = "The compute service of host {host} is not up after {seconds} s."
-    advice = "Look at the host; then retry or fail the operation."
+    advice = "Check the host; then retry or fail the operation."
 
 
 class NovaStillWorking(PeerError):
@@ -59,26 +58,26 @@ class NovaStillWorking(PeerError):
 
     code = "nova-still-working"
     message = "Nova still works on {vm}."
-    advice = "The driver tries again until Nova has finished."
+    advice = "The driver retries until Nova has finished."
 
 
 class ServerWork:
-    """One task, advanced by one step with each call."""
+    """The work of one task, advanced by a step with each call."""
 
     def __init__(self, servers: Servers, attempts: list[int], runs: ProgramRuns) -> None:
-        """Start without work.
+        """Store the arguments; start no work yet.
 
         Args:
             servers: the servers of the task.
-            attempts: the attempts that this one continues, its own first.
+            attempts: names of this attempt and of the earlier attempts of its work, this attempt
+                first.
             runs: the commands of all attempts.
         """
         self._servers = servers
         self._operation = servers.task.operation
         self._config = servers.config
         self._moves = ServerMoves(servers)
-        # After a move, the following work of the same maintenance enables the service that the move
-        # disabled.
+        # After a move, the following work of the same maintenance enables the service again.
         shared = self._operation.maintenance and not self._operation.of_vm
         owner = f"m-{self._operation.maintenance}" if shared else servers.key
         self._hosts = ComputeHosts(servers.nova, owner)
@@ -86,10 +85,10 @@ class ServerWork:
         self._runs = runs
 
     def advance(self) -> ServerStep:
-        """Do the work that is possible now; sends some requests for each server in progress.
+        """Do the currently possible work; send some requests for each server in progress.
 
         Raises:
-            ForewarnError: the task failed; after `NovaUnreachable` it may be tried again.
+            ForewarnError: the task failed; `NovaUnreachable` permits a retry.
         """
         operation = self._operation
         traits = TRAITS[operation.cause]
@@ -112,10 +111,10 @@ class ServerWork:
         return self._reboot_host()
 
     def call_off(self) -> None:
-        """End Nova's remaining work; resume and enable what this operation paused or disabled.
+        """End Nova's remaining work; resume servers and enable services of this operation.
 
         Raises:
-            NovaStillWorking: this takes longer; the next call continues.
+            NovaStillWorking: Nova still works; the next call continues.
         """
         for attempt in self._attempts:
             for setting in ("reboot_command", "update_command", "fence_command"):
@@ -134,7 +133,7 @@ class ServerWork:
     def _each(
         self, phase: str, act: Callable[[str], ServerStep], at_once: int = AT_ONCE_MAX
     ) -> ServerStep:
-        """Advance servers by a step, even if one fails; raise that failure at the end."""
+        """Advance all servers by a step; raise the first failure at the end."""
         memory, vms = self._servers.memory, self._operation.vms
         left = [vm for vm in vms if (phase, vm) not in {*memory.finished, *memory.failed}]
         going: list[ServerStep] = []
@@ -152,14 +151,14 @@ class ServerWork:
         return DONE
 
     def _step(self, part: tuple[str, str], act: Callable[[str], ServerStep]) -> ServerStep:
-        """Advance one server by a step; remember its result."""
+        """Advance one server by a step, and store the result."""
         memory, vm = self._servers.memory, part[1]
         try:
             step = act(vm)
             if step.done:
                 memory.finished.add(part)
             return step
-        except NovaBusy as busy:  # another client was faster; the next look shows it
+        except NovaBusy as busy:  # another client changed the server
             try:
                 return self._servers.going(vm, f"waiting for {vm}: {_clause(busy)}", 0)
             except PeerError as error:
@@ -171,7 +170,7 @@ class ServerWork:
         return DONE
 
     def _drain(self, act: Callable[[str], ServerStep]) -> ServerStep:
-        """Move servers away; the host stays disabled until the following work has ended."""
+        """Move servers away; the host remains disabled until the following work has ended."""
         operation, at_once = self._operation, self._config.parallel_moves
         if operation.of_vm:
             return self._each("move", act, at_once)
@@ -208,7 +207,7 @@ class ServerWork:
     def _reboot_servers(self) -> ServerStep:
         step = self._each("reboot", self._servers.reboot)
         if step.done and self._operation.maintenance and not self._operation.of_vm:
-            self._hosts.enable(self._operation.host)  # its VMs may have been moved away before
+            self._hosts.enable(self._operation.host)  # a move may have disabled the host
         return step
 
     def _reboot_host(self) -> ServerStep:
@@ -228,12 +227,12 @@ class ServerWork:
         return step
 
     def _start_again(self) -> ServerStep:
-        """Start the servers of a failed host once it is back."""
+        """Start the servers of a failed host once the host has returned."""
         step = self._wait_for_host()
         return self._each("start", self._servers.start_fallen) if step.done else step
 
     def _bring_up_elsewhere(self) -> ServerStep:
-        """Evacuate the servers of a lost host, once the host is certainly off."""
+        """Evacuate the servers of a lost host, after a command has ensured that the host is off."""
         if not self._config.fence_command:
             raise self._unsupported("fence_command is not set, so the host may still be running")
         step = self._command("fence_command", self._config.fence_command)
@@ -250,7 +249,7 @@ class ServerWork:
             raise NovaHostAway(host=host, seconds=limit_s)
         return ServerStep(text=f"waiting for the compute service of {host}")
 
-    # --- commands -------------------------------------------------------------------------
+    # --- commands -----------------------------------------------------------------------
 
     def _begun(self, setting: str) -> bool:
         return any(self._run(setting, each).begun for each in self._attempts)
@@ -259,7 +258,7 @@ class ServerWork:
         return self._runs.look(self._operation.number, attempt, f"{setting}/")
 
     def _command(self, setting: str, words: tuple[str, ...]) -> ServerStep:
-        """Run a command at most once per attempt, and never again after a success."""
+        """Run a command at most once per attempt, and once in total after a success."""
         runs = [self._run(setting, each) for each in self._attempts]
         if any(each.end == "" for each in runs):
             return DONE
@@ -267,7 +266,7 @@ class ServerWork:
             self._begin_command(setting, words)
         if runs[0].running or not runs[0].begun:
             return ServerStep(text=f"{setting} runs")
-        reason = runs[0].end or "it was killed; its result is unknown"
+        reason = runs[0].end or "the command was killed, with an unknown result"
         raise NovaCommandFailed(
             setting=setting, host=self._operation.host, reason=reason.removesuffix(".")
         )

@@ -1,1 +1,1 @@
-"""The `webhook` driver: a signed request for each call, and signed reports in return. R-4."""
+"""The `webhook` driver, with signed requests and signed reports. Source: R-4."""

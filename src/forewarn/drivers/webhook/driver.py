@@ -1,7 +1,7 @@
 """The driver for a remote service, with signed requests and signed reports.
 
-The remote service must recognise a repeated `Idempotency-Key`: after a crash the driver does not
-know whether its request arrived.
+The remote service must recognise a repeated `Idempotency-Key`, because the driver repeats requests
+after a crash.
 """
 
 from __future__ import annotations
@@ -42,46 +42,57 @@ if TYPE_CHECKING:
 
 
 TIMEOUT_S, BACKOFF_S, POLL_S = 10.0, 0.5, 2.0
-#: Records of an attempt: that the remote service has accepted it; when its last report was signed,
-#: and that report.
+#: Names of records: acceptance by the remote service, signing time of the last report, and the last
+#: report.
 SENT, REPORT = "sent", "report"
 
 _OPTIONS = Form(
     "WebhookDriver",
     "A driver that calls another service.",
     (
-        Field("url", Text(2048), "URL for requests; https, unless on this machine.", required=True),
+        Field(
+            "url",
+            Text(2048),
+            "URL for requests; https is required unless the service is on this machine.",
+            required=True,
+        ),
         Field("secret_file", Text(4096), "File with the shared secret.", required=True),
-        Field("polls", Boolean(), "Ask for a task's progress instead of waiting for reports."),
-        Field("ca_file", Text(4096), "CA certificates to trust instead of the system's."),
+        Field("polls", Boolean(), "Request a task's progress instead of waiting for reports."),
+        Field(
+            "ca_file", Text(4096), "Trusted CA certificates (default: the system's certificates)."
+        ),
         Field(
             "timeout_s",
             Number(0.1, 3600),
             "Time limit of each step of sending, and of the whole answer.",
         ),
         Field(
-            "backoff_s", Number(0, 60), "Delay before a request is sent again, doubled each time."
+            "backoff_s", Number(0, 60), "Delay before the retry of a request, doubled each time."
         ),
-        Field("poll_s", Number(0.1, 86_400), "Interval between checks for reports, or questions."),
+        Field(
+            "poll_s",
+            Number(0.1, 86_400),
+            "Interval between checks for reports, or requests for progress.",
+        ),
     ),
 )
-#: Tries of a request before the call fails.
+#: Attempts at a request before the call fails.
 TRIES = 3
-#: Statuses that may change on a retry.
+#: Statuses after which a retry may succeed.
 LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 def create(name: str, options: Mapping[str, object], store: str) -> WebhookDriver:
-    """Return a driver with these options, with task records in the store at an address.
+    """Create a driver from its options, with task records in the store.
 
     Raises:
-        ValidationFailed: an option is unknown, missing or wrong.
-        ValueError: the address is not protected, or the secret too short.
+        ValidationFailed: an option is unknown, missing or invalid.
+        ValueError: the URL is not https, or the secret is too short.
         OSError: the secret cannot be read.
     """
     read = _OPTIONS.read(dict(options), f"[drivers.{name}]")
     if not is_protected(read["url"]):
-        raise ValueError("its url is neither https nor on this machine")
+        raise ValueError("the url is neither https nor on this machine")
     secret = Path(read["secret_file"]).read_bytes().strip()
     if len(secret) < SECRET_BYTES_MIN:
         raise ValueError(f"the secret in {read['secret_file']} is shorter than 16 bytes")
@@ -98,7 +109,7 @@ def create(name: str, options: Mapping[str, object], store: str) -> WebhookDrive
 
 
 class WebhookDriver:
-    """Sends tasks to another service, and stores their records."""
+    """Sends tasks to a remote service, and stores the records of tasks."""
 
     def __init__(
         self,
@@ -108,7 +119,7 @@ class WebhookDriver:
         polls: bool = False,
         poll_s: float = POLL_S,
     ) -> None:
-        """Start without a request."""
+        """Store the arguments; send no request yet."""
         self.name = endpoint.driver
         self._endpoint = endpoint
         self._records = records
@@ -116,7 +127,7 @@ class WebhookDriver:
         self._poll_ms = int(poll_s * 1000)
 
     def begin(self, task: Task) -> None:
-        """Send `begin`, unless the remote service has accepted it before."""
+        """Send `begin`, unless the remote service has already accepted the task."""
         operation = task.operation
         self._records.begin(task.key)
         if SENT not in self._records.notes(operation.number)[operation.execution.attempt]:
@@ -139,18 +150,18 @@ class WebhookDriver:
         return replace(progress, again_ms=progress.again_ms or now_ms + self._poll_ms)
 
     def abort(self, task: Task) -> None:
-        """Block further begins and reports, and send `abort`."""
+        """Refuse further begins and reports of the operation, and send `abort`."""
         self._records.abort(task.key)
         self._send("abort", task)
 
     def discover(self) -> dict[str, object]:
-        """Return the topology that the remote service reports."""
+        """Return the topology from the remote service."""
         body = encoded({"verb": "discover"})
         form = read_json(send(self._endpoint, "discover", "the fleet", body=body))
         return form if isinstance(form, dict) else {}
 
     def take_report(self, headers: Mapping[str, str], body: bytes) -> None:
-        """Check and store a report for the next `progress`. Durable on return."""
+        """Check and durably store a report for the next `progress` call."""
         now_s = SystemClock().now_ms() // 1000
         signed_s = check_report(self._endpoint.secret, self.name, headers, body=body, now_s=now_s)
         operation, attempt, last = self._reported(body)
@@ -160,7 +171,7 @@ class WebhookDriver:
             kept_s, _, kept = last.partition("\n")
             if signed_s < int(kept_s) or (signed_s == int(kept_s) and text == kept):
                 raise ReportRefused(
-                    driver=self.name, reason=("it, or a later report, was received before")
+                    driver=self.name, reason=("this report, or a later report, was received before")
                 )
             before = read_answer(kept.encode(), "report", task, now_ms=0)
             if before.done or before.failed:
@@ -168,7 +179,7 @@ class WebhookDriver:
         self._records.put(operation, attempt, {REPORT: f"{signed_s}\n{text}"})
 
     def _reported(self, body: bytes) -> tuple[int, int, str]:
-        """Return operation and attempt of a report, and the previous report."""
+        """Return operation and attempt of a report, and the text of the previous report."""
         form = read_json(body)
         task = str(form.get("task", "")) if isinstance(form, dict) else ""
         if numbers := task_numbers(task):
@@ -176,7 +187,7 @@ class WebhookDriver:
             attempt = notes.get(numbers[1], {})
             if BEGUN in attempt and ABORTED not in notes[WHOLE]:
                 return *numbers, attempt.get(REPORT, "")
-        raise ReportRefused(driver=self.name, reason=f"no task {task!r} runs here")
+        raise ReportRefused(driver=self.name, reason=f"the driver runs no task {task!r}")
 
     def _send(self, verb: str, task: Task) -> bytes:
         message = encoded(task_message(verb, task))
@@ -193,24 +204,24 @@ class WebhookFailed(PeerError):
 
 @value
 class WebhookEndpoint:
-    """The target and options of requests."""
+    """The URL and options of requests."""
 
     driver: str
     url: str
     secret: bytes
     #: Time limit of each step of sending, and of the whole answer, in seconds.
     timeout_s: float
-    #: Delay before a request is sent again, in seconds; doubled each time.
+    #: Delay before the retry of a request, in seconds; doubled each time.
     backoff_s: float
-    #: Trusted CA certificates; empty: the system's.
+    #: Trusted CA certificates; empty: the system's certificates.
     ca_file: str = ""
 
 
 def send(endpoint: WebhookEndpoint, verb: str, task: str, *, body: bytes) -> bytes:
-    """Send a request, with some retries; return the answer.
+    """Send a request with retries; return the answer.
 
     Raises:
-        WebhookFailed: the request was refused, or never succeeded.
+        WebhookFailed: the remote service refused the request, or all attempts failed.
     """
     problem = ""
     for attempt in range(TRIES):
@@ -222,7 +233,7 @@ def send(endpoint: WebhookEndpoint, verb: str, task: str, *, body: bytes) -> byt
             problem = f"cannot be reached: {error}"
             continue
         if len(answer) > ANSWER_BYTES_MAX:
-            problem = f"answered more than {ANSWER_BYTES_MAX} bytes"
+            problem = f"answered with more than {ANSWER_BYTES_MAX} bytes"
             break
         if 200 <= status < 300:
             return answer

@@ -1,6 +1,6 @@
-"""Signatures of requests and reports: sender, time, and direction.
+"""Signatures of requests and reports, which protect sender, time and direction.
 
-No request is sent from here.
+`driver.py` sends the requests.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from forewarn.errors import CallerError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Maximum age of a signature, or distance ahead, in seconds; Slack and Stripe use the same.
+#: Maximum difference between a signature's time and now, in seconds, the same as for Slack and
+#: Stripe.
 AGE_S_MAX = 300
 #: Minimum length of a secret, in bytes.
 SECRET_BYTES_MIN = 16
-#: Direction of a message, so that a sent message cannot be replayed as a received one.
+#: Direction of a message, so that an attacker cannot replay a request as a report.
 REQUEST, REPORT = "request", "report"
 DRIVER_HEADER = "forewarn-driver"
 TIME_HEADER = "forewarn-timestamp"
@@ -31,7 +32,7 @@ class ReportRefused(CallerError):
     code = "driver-report-refused"
     status = 403
     message = "The report for driver {driver} is refused: {reason}."
-    advice = "Sign it again, with the current time; see 'Drivers' in the documentation."
+    advice = "Sign the report again, with the current time; see 'Drivers' in the documentation."
 
 
 def signature(secret: bytes, way: str, driver: str, *, time_s: int, body: bytes) -> str:
@@ -52,17 +53,19 @@ def signed(secret: bytes, way: str, driver: str, *, time_s: int, body: bytes) ->
 def check_report(
     secret: bytes, driver: str, headers: Mapping[str, str], *, body: bytes, now_s: int
 ) -> int:
-    """Check the sender of a report; return when it was signed, seconds since the epoch.
+    """Check the sender of a report; return the time of the signature, seconds since the epoch.
 
     Raises:
-        ReportRefused: its signature is missing, wrong, or too old.
+        ReportRefused: the signature is missing, wrong or too old.
     """
     timestamp = headers.get(TIME_HEADER, "")
     if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12):
         raise ReportRefused(driver=driver, reason=f"{TIME_HEADER} is not a time in seconds")
     right = signature(secret, REPORT, driver, time_s=int(timestamp), body=body)
     if not hmac.compare_digest(right.encode(), headers.get(SIGNATURE_HEADER, "").encode()):
-        raise ReportRefused(driver=driver, reason=f"{SIGNATURE_HEADER} is not right")
+        raise ReportRefused(driver=driver, reason=f"{SIGNATURE_HEADER} is wrong")
     if abs(now_s - int(timestamp)) > AGE_S_MAX:
-        raise ReportRefused(driver=driver, reason=f"it was signed more than {AGE_S_MAX} s ago")
+        raise ReportRefused(
+            driver=driver, reason=f"the signature's time differs by more than {AGE_S_MAX} s"
+        )
     return int(timestamp)
