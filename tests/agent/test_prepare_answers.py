@@ -141,6 +141,6 @@ def test_unknown_action_starts_no_unit(
 ) -> None:
     """Only `start` starts; anything else was meant otherwise."""
     monkeypatch.setenv("FOREWARN_STATE", str(tmp_path))
-    with pytest.raises(SystemctlFailed, match="only stop and start"):
+    with pytest.raises(SystemctlFailed, match="must be stop or start"):
         systemd.prepare({"units": ["web.service"], "action": action}, {})
     assert list(tmp_path.iterdir()) == []

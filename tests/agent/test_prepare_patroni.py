@@ -129,14 +129,14 @@ def test_leader_is_switched_over_and_a_follower_left_alone(
     """A database fails over before the event, not in it. Source: C-3."""
     one, two = members
     settings = {"address": one.url}
-    assert "nothing to switch" in done(
+    assert "no switchover is needed" in done(
         "patroni", "prepare", {"address": two.url}, tmp_path / "second"
     )
     assert f"switched over from {one.name} to {two.name}" in done(
         "patroni", "prepare", settings, tmp_path / "first"
     )
     until(lambda: two.role() in LEADING, "the second leads", seconds=30)
-    assert "nothing to switch" in done("patroni", "prepare", settings, tmp_path / "first")
+    assert "no switchover is needed" in done("patroni", "prepare", settings, tmp_path / "first")
     assert "this member runs" in done("patroni", "recover", settings, tmp_path / "first")
 
 

@@ -130,7 +130,7 @@ def test_units_are_stopped_and_only_the_active_started_again(tmp_path: Path) -> 
     assert "stopped: web.service\ninactive\ninactive\n" in text
     assert "start: web.service\nactive\ninactive\n" in text
     assert "ActiveState=active" in text
-    assert "StatusText=The metadata service does not answer" in text
+    assert "StatusText=The metadata service failed temporarily" in text
     assert "it is up again" in text
 
 

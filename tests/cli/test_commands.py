@@ -319,7 +319,8 @@ def test_work_is_decided_about_by_id(run: Run, live: Live) -> None:
     assert "at the latest 2027-01-15T08:15:01Z (in 15m 1s)" in why.out
     event = live.get("/v1/events")["events"][0]["id"]
     assert "running" in run("operation", "approve", event[:6]).out
-    asked = "waits: an operator must do the work and run `forewarn operation complete op-1` [operator]\n"
+    command = "`forewarn operation complete op-1`"
+    asked = f"waits: an operator must do the work and run {command} [operator]\n"
     wait_until(
         lambda: asked in run("operation", "why", "op-1").out, what="the driver to have begun"
     )

@@ -124,7 +124,7 @@ def test_faults_are_set_listed_and_cleared(command: Run) -> None:
     assert "500" not in command("emulator", "fault", "clear", "500")
     assert command("emulator", "fault", "clear") == ""
     assert json.loads(command("emulator", "fault", "list", "--json")) == {"faults": []}
-    assert "there is no fault" in command("emulator", "fault", "set", "teapot", status=1)
+    assert "unknown fault" in command("emulator", "fault", "set", "teapot", status=1)
 
 
 def test_routes_are_in_the_openapi_document(stage: Stage) -> None:

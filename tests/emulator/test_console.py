@@ -93,7 +93,7 @@ def test_strict_approvals_are_counted_aloud(staged: Callable[..., Stage]) -> Non
     stage.api.post("/v1/hosts/host-1/reboot")
     stage.approve("a")
     said = "\n".join(heard.lines())
-    assert "a at 127.0.0.1 approves, not the last, " in said
+    assert "a at 127.0.0.1 approves, with other approvals missing, " in said
     assert "a, b see incarnation 1: Reboot Scheduled (a, b, not before " in said
 
 
@@ -142,7 +142,7 @@ def test_greeting_names_an_operator_api_that_answers(
 def test_greeting_of_an_empty_fleet_says_so() -> None:
     """Without a VM nobody is taken for one, and there is none to reboot."""
     said = banner(BoundAddresses(("127.0.0.1:8169",), "http://127.0.0.1:8470"), vms=(), speed=1)
-    assert "VM of callers    none: there is no VM yet\n" in said
+    assert "VM of callers    none: the fleet has no VMs\n" in said
     assert "\n  forewarn topology apply FILE\n" in said
     assert "reboot" not in said
 
@@ -193,7 +193,7 @@ def test_story_completes_repairs_and_forgives(stage: Stage, heard: Heard) -> Non
         "the host is gone",
         "op-1 host-lost of host-1 is over: a new host",
         "host host-1 is healthy",
-        "scenario mine is over; run it again whenever you like",
+        "scenario mine is over and can run again",
     ):
         assert line in said
 

@@ -154,7 +154,7 @@ def test_shipped_scenario_introduces_itself(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "it has no [[steps]]"),
+        ("", "the scenario has no [[steps]]"),
         ("steps = 3", "must be a list of tables"),
         ("nonsense = 1\n[[steps]]\nsay = 'x'", "unknown member 'nonsense'"),
         ("[[steps]]\nsay = 3", "must be a string"),
@@ -188,7 +188,7 @@ def test_shipped_scenario_introduces_itself(name: str) -> None:
         ("[policy.windows.w]\nfrom = '+x'\n[[steps]]\nsay = 'x'", "windows.w.from"),
         (
             "[policy.windows.w]\nfrom='+1m'\ntime_zone='Asia/Tokyo'\n[[steps]]\nsay='x'",
-            "must be omitted: relative times are in UTC",
+            "must be omitted, because relative times are in UTC",
         ),
         ("[[steps]]\nmaintain = 'x'\ncause = 'reboot-it'", "cause must be one of"),
         ("[[steps]]\ndo='reboot'\non='x'\nas='a'\n[[steps]]\nresume='a'", "a `maintain` step"),

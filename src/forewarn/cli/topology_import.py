@@ -277,7 +277,7 @@ class Importer:
     def _is_worked_on(self, host: str) -> bool:
         """Return whether the work of a driver explains why a host does not answer.
 
-        Stuck work is no explanation, because the host may never answer again.
+        Stuck work does not count, because the host may never answer again.
         """
         running = self._client.get("/v1/operations", state="running", host=host)["operations"]
         return any(

@@ -1,1 +1,1 @@
-"""The emulator: the whole service with its own clock, scenarios and faults."""
+"""The emulator: the service with a movable clock, scenarios and faults."""

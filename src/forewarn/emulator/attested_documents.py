@@ -1,6 +1,6 @@
 """Attested documents of emulated VMs, signed with a key that the emulator creates. Source: I-1.
 
-The public cloud signs with a key that only it has.
+The key differs from the key of the public cloud.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ class SigningKey:
 
 
 class AttestedDocuments:
-    """Signs documents with a key that it creates at the first request and deletes at the end."""
+    """Signs documents with a temporary key, created at the first request."""
 
     def __init__(self, clock: Clock, bound: Callable[[], BoundAddresses | None]) -> None:
-        """Prepare a signer without a key.
+        """Store the arguments; create no key yet.
 
         Args:
             clock: source of the times in documents.
-            bound: the emulator's addresses; its operator API serves the issuer's certificate.
+            bound: the emulator's addresses; the operator API serves the issuer's certificate.
         """
         self._clock = clock
         self._bound = bound
         self._made: SigningKey | None = None
 
     def answer(self, caller: Caller, version: str, nonce: str) -> Response:
-        """Return a VM's signed document; 404 if signing is not possible."""
+        """Return a VM's signed document; 404 if the emulator cannot sign."""
         text = json.dumps(attested(caller, version, nonce, now_ms=self._clock.now_ms()))
         try:
             signature = self._sign(text.encode())
@@ -89,7 +89,9 @@ class AttestedDocuments:
     def _sign(self, text: bytes) -> bytes:
         key = self._key()
         with tempfile.TemporaryDirectory(prefix="forewarn-attested-") as folder:
-            signer = Path(folder, "signer.pem")  # contains the key: readable only by its owner
+            signer = Path(
+                folder, "signer.pem"
+            )  # the directory contains the key and is readable only by its owner
             signer.touch(0o600)
             signer.write_bytes(key.signer)
             words = ("cms", "-sign", "-binary", "-nodetach", "-md", "sha256", "-outform", "DER")
@@ -97,7 +99,7 @@ class AttestedDocuments:
 
 
 def attested(caller: Caller, version: str, nonce: str, *, now_ms: int) -> dict[str, object]:
-    """Return the members of a VM's document to sign, in the form of an api-version."""
+    """Return the unsigned members of a VM's document, in the format of an api-version."""
     facts = caller.instance
     now = datetime.fromtimestamp(now_ms // 1000, UTC)
     until = datetime.fromtimestamp(now_ms // 1000 + LIFETIME_S, UTC)
@@ -120,7 +122,7 @@ def attested(caller: Caller, version: str, nonce: str, *, now_ms: int) -> dict[s
 
 
 def _make_key(operator: str) -> SigningKey:
-    """Return a key; its certificate has the URL of the issuer's, unless `operator` is empty."""
+    """Create a key; its certificate contains the issuer's URL, unless `operator` is empty."""
     arguments = ("-newkey", "rsa:2048", "-nodes", "-sha256")
     days = ("-days", str(DAYS))
     with tempfile.TemporaryDirectory(prefix="forewarn-attested-") as folder:

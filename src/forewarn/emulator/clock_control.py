@@ -1,6 +1,6 @@
 """Moves the emulator's clock forward from one deadline to the next.
 
-This module only moves time. Other modules do the work that is due at each stop.
+At each deadline, other modules do the due work.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Most stops in one move; a storm of a day needs some thousands.
+#: Most stops in one move; a storm of a day needs a few thousand.
 STOPS_MAX = 100_000
 #: Most checks for unfinished work at one stop.
 LOOKS_MAX = 20_000
-#: The same limit at this speed or higher, at which there is always unfinished work.
+#: Most checks at one stop at high speed, and the speed, in emulated seconds per real second.
 FAST, FAST_LOOKS_MAX = 1_000.0, 1_000
-#: Real seconds between two checks after the first few.
+#: Real seconds between two later checks for unfinished work.
 LOOK_S = 0.001
 
 
@@ -36,11 +36,11 @@ class Sleeper(Protocol):
 
     @property
     def waits_until_ms(self) -> int | None:
-        """Time of its next action, ms since the epoch UTC; None: it waits for no time."""
+        """Time of the component's next action, ms since the epoch UTC; None: no action."""
 
     @property
     def quiet(self) -> bool:
-        """Whether it has done all due actions."""
+        """Whether the component has done all due actions."""
 
 
 class ClockControl:
@@ -54,12 +54,12 @@ class ClockControl:
         sleepers: Callable[[], Iterable[Sleeper]],
         driver: str = SimulatedDriver.name,
     ) -> None:
-        """Set the clock and the components that act by it.
+        """Set the clock and the components that use the clock.
 
         Args:
             clock: the emulator's clock.
-            control: the control loop, which knows the deadlines.
-            sleepers: function that returns the other components that wait for the clock.
+            control: the control loop, which has the deadlines.
+            sleepers: function that returns the other components with scheduled actions.
             driver: the default driver of hosts.
         """
         self._clock = clock
@@ -88,9 +88,9 @@ class ClockControl:
     async def settle(self) -> None:
         """Wait until all due work is done."""
         for look in range(LOOKS_MAX if self._clock.speed < FAST else FAST_LOOKS_MAX):
-            await self._read(_nothing)  # afterwards the loop has processed the current time once
-            # Before and after: a scenario may request work right after the check for unfinished
-            # work.
+            await self._read(_nothing)  # afterwards the control loop has processed the current time
+            # Check before and after, because a scenario may request work after the check for
+            # unfinished work.
             quiet = all(sleeper.quiet for sleeper in self._sleepers())
             busy = await self._read(self._busy)
             if quiet and not busy and all(sleeper.quiet for sleeper in self._sleepers()):
@@ -112,7 +112,7 @@ class ClockControl:
         return min((each for each in times if each > now_ms), default=None)
 
     def _busy(self, plane: ControlPlane) -> bool:
-        """Whether any work waits to be planned, checked, shown, started or ended now."""
+        """Return whether any operation or maintenance needs an action now."""
         now_ms = self._clock.now_ms()
         for maintenance in plane.state.maintenances.values():
             if maintenance.plan_wanted or isinstance(maintenance.phase, Checking):
@@ -130,7 +130,7 @@ class ClockControl:
         return False
 
     def _simulated(self, plane: ControlPlane, operation: Operation) -> bool:
-        """Whether an operation is running on the simulated driver, which will end it."""
+        """Return whether an operation is running on the simulated driver."""
         if operation.state is not OperationState.RUNNING or operation.reason:
             return False
         host = plane.state.topology.hosts.get(operation.host)
@@ -141,4 +141,4 @@ class ClockControl:
 
 
 def _nothing(_: ControlPlane) -> None:
-    """Return nothing; a query without effect."""
+    """Return None, as a query without effect."""

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from forewarn.service.daemon import BoundAddresses
 
 METADATA_PATH = f"{EVENTS_PATH}?api-version={VERSIONS[-1]}"
-#: Actions that are printed -> their text; all other changes are intermediate steps.
+#: Texts of printed actions; other actions are intermediate steps.
 _TOLD = {
     "operation.planned": "waits",
     "operation.announced": "is announced",
-    "operation.renewed": "gets its notice again",
+    "operation.renewed": "starts its notice again",
     "operation.started": "is running",
     "operation.succeeded": "is over",
     "operation.failed": "has failed",
@@ -35,9 +35,9 @@ _TOLD = {
     "operation.stuck": "is stuck",
     "operation.overdue": "runs longer than expected",
 }
-#: Addresses that mean all interfaces -> a loopback address to connect to.
+#: Loopback addresses for connections to servers that listen on all interfaces.
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - replaced
-#: Most VM names in one line; the line counts the others.
+#: Most VM names in one line; the line gives the number of the others.
 NAMES_MAX = 4
 
 
@@ -54,7 +54,7 @@ def banner(
         bound: the emulator's addresses.
         vms: names of the VMs, the default one first; may be empty.
         speed: emulated seconds per real second.
-        program: the command line's name, for the commands.
+        program: name of this program, for the commands.
     """
     first, *others = sorted(bound.metadata, key=lambda place: place.startswith("unix:"))
     url, curl = f"{_url(first)}{METADATA_PATH}", "curl"
@@ -68,7 +68,7 @@ def banner(
     trigger = (
         _trigger(operator, vms, program)
         if operator
-        else "\nThere is no operator API: only --scenario makes something happen.\n"
+        else "\nThe operator API is disabled, so that only --scenario causes events.\n"
     )
     if operator != bound.operator:
         port = urlsplit(bound.operator).port
@@ -78,13 +78,13 @@ def banner(
         operator += "\n                   which needs a token"
     azure = _azure(bound) if bound.azure else ""
     return f"""\
-Forewarn emulator. Ctrl-C ends it.
+Forewarn emulator. Ctrl-C stops the emulator.
 
   poll             {poll}{places}
   VM of callers    {_caller(vms)}
   operator API     {operator or "none"}
   page             {page or "none"}
-  clock            {pace}; all times shown are the emulator's
+  clock            {pace}; all times are the emulator's
 
 Read and approve events, as a VM does:
   {curl} -H Metadata:true '{url}'
@@ -93,13 +93,13 @@ Read and approve events, as a VM does:
 
 
 def _page(bound: BoundAddresses) -> str:
-    """Return the address of the page; empty if no browser can reach it."""
+    """Return the address of the page; empty if browsers cannot connect."""
     operator = reached(bound.operator)
     return f"{operator}/" if operator.startswith("http") else ""
 
 
 def _azure(bound: BoundAddresses) -> str:
-    """Return the lines that point Azure's command line and SDK at the emulator. Source: Z-3."""
+    """Return the instructions for Azure's command line and SDK. Source: Z-3."""
     return f"""
 Point `az` and the SDK at the emulator, in another terminal:
   export REQUESTS_CA_BUNDLE={bound.azure_certificate}
@@ -111,12 +111,12 @@ Point `az` and the SDK at the emulator, in another terminal:
 
 def _caller(vms: tuple[str, ...]) -> str:
     if not vms:
-        return "none: there is no VM yet"
+        return "none: the fleet has no VMs"
     return vms[0] if len(vms) == 1 else f"{vms[0]} (or ?vm=NAME: {_names(vms)})"
 
 
 def _trigger(operator: str, vms: tuple[str, ...], program: str) -> str:
-    """Return commands to try."""
+    """Return example commands."""
     server = "" if operator == "http://127.0.0.1:8470" else f" --server {operator}"
     if not vms:
         return f"\nAdd VMs, from another terminal:\n  {program} topology apply FILE{server}\n"
@@ -146,11 +146,11 @@ class Dated:
     """Prefixes each line with the time, and prints the date of each new day."""
 
     def __init__(self, now_ms: int) -> None:
-        """Set the first day, whose date is not printed."""
+        """Set the first day; dates are printed only for later days."""
         self._day = iso8601(now_ms)[:10]
 
     def lines(self, text: str, now_ms: int) -> str:
-        """Return the line to write, after a line with the date if the day has changed."""
+        """Return the text with its time; on a new day, first a line with the date."""
         day, _, time = iso8601(now_ms).partition("T")
         before = "" if day == self._day else f"{day}\n"
         self._day = day
@@ -161,11 +161,11 @@ class Console:
     """Prints one line per committed change."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
-        """Set the function that writes a line; it adds the time."""
+        """Set the function that writes a line with its time."""
         self.say = write
 
     def show(self, committed: Committed, topology: Topology) -> None:
-        """Print a commit, and the events that VMs see after it."""
+        """Print a commit, and the resulting documents of VMs."""
         for line in lines_of(committed, topology):
             self.say(line)
 
@@ -182,7 +182,11 @@ def lines_of(committed: Committed, topology: Topology) -> Iterator[str]:
             ):
                 yield _of_operation(entry, record)
         elif isinstance(record, Event) and entry.action in {"event.approved", "event.counted"}:
-            done = "approves" if entry.action == "event.approved" else "approves, not the last,"
+            done = (
+                "approves"
+                if entry.action == "event.approved"
+                else "approves, with other approvals missing,"
+            )
             yield f"{_who(entry)} {done} {record.id}"
         elif entry.action.startswith(("vm.", "host.", "group.")):
             yield entry.text
@@ -205,7 +209,7 @@ def _of_operation(entry: Entry, operation: Operation) -> str:
     what = f"{operation.id} {operation.cause.value} of {operation.target}"
     _, colon, reason = entry.text.partition(": ")
     because = f": {reason}" if colon and entry.action != "operation.planned" else ""
-    if entry.action == "operation.announced":  # possibly to no VM
+    if entry.action == "operation.announced":  # perhaps without a VM
         return what + entry.text.removeprefix(operation.id)
     return f"{what} {_TOLD[entry.action]}{because}"
 
@@ -221,7 +225,7 @@ def _documents(change: DocumentChange, topology: Topology, day: str) -> Iterator
         if not vms:
             continue
         if not publication.enabled:
-            yield f"  {_names(vms)}: not enabled until a VM asks"
+            yield f"  {_names(vms)}: not enabled until a VM polls"
             continue
         events = "; ".join(_event(event, day) for event in publication.document.events)
         incarnation = publication.document.incarnation
@@ -243,7 +247,7 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 def _url(place: str) -> str:
-    """Return a metadata address as a URL; a Unix socket unchanged."""
+    """Return a metadata address as a URL; return a Unix socket unchanged."""
     if place.startswith("unix:"):
         return place
     host, port = host_and_port(place)
@@ -251,7 +255,7 @@ def _url(place: str) -> str:
 
 
 def reached(operator: str) -> str:
-    """Return the operator API's URL with an address that this machine can connect to."""
+    """Return the operator API's URL for connections from this machine."""
     scheme, _, place = operator.partition("://")
     if not place:
         return operator
@@ -260,6 +264,6 @@ def reached(operator: str) -> str:
 
 
 def _here(operator: str) -> bool:
-    """Return whether this machine may call the operator API at a URL without a token."""
+    """Return whether the operator API at a URL requires no token from this machine."""
     host = urlsplit(operator).hostname or ""
     return not host or host == "::1" or host.startswith("127.")

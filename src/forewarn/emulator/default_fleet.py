@@ -12,18 +12,18 @@ from forewarn.core.topology import Group, Host, Vm
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-#: Actor in history of the fleet's creation.
+#: Actor of the fleet's creation in history.
 ACTOR = "emulator"
-#: A scenario's actor in history is this prefix and the scenario's name.
+#: Prefix of a scenario's actor in history, followed by the scenario's name.
 SCENARIO = "scenario "
-#: Actors whose deleted VMs are not restored: scenarios, and callers of Azure's API.
+#: Actors whose deleted VMs remain deleted: scenarios, and callers of Azure's API.
 KEEPS_AWAY = (SCENARIO, "azure ")
 DEFAULT_VM = "vm-1"
 DEFAULT_GROUP = "group-1"
-#: Number of fault domains of an availability set in the public cloud by default.
+#: Default number of fault domains of an availability set in the public cloud.
 FAULT_DOMAINS = 3
 UPDATE_DOMAINS = 5
-#: Instance metadata that cloud-init, waagent and ohai read, with values of a common image.
+#: Instance metadata for cloud-init, waagent and ohai, with values of a common image.
 IMAGE = (
     ("offer", "debian-12"),
     ("publisher", "Debian"),
@@ -42,12 +42,12 @@ def default_fleet(
     *,
     addresses: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> ChangeTopology:
-    """Return a fleet with these VMs: one group, each VM on its own host.
+    """Return a fleet with one group, and each VM on its own host.
 
     Args:
         names: names of the VMs.
         vm_id: function that returns the vmId for a VM's instance metadata.
-        addresses: source addresses by VM name; VMs that are identified otherwise may be missing.
+        addresses: source addresses by VM name; optional for each VM.
     """
     hosts, vms = [], []
     for index, name in enumerate(names):
@@ -75,7 +75,7 @@ def default_fleet(
 
 
 def _network(index: int) -> tuple[tuple[str, str], ...]:
-    """Return a VM's network interface for instance metadata; requests may have another source."""
+    """Return a VM's network interface for instance metadata."""
     network = ip_network(SUBNET)
     place = FIRST_ADDRESS + index % (network.num_addresses - FIRST_ADDRESS - 1)
     return (

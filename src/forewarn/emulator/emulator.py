@@ -32,28 +32,28 @@ if TYPE_CHECKING:
     from forewarn.emulator.scenario import Scenario
     from forewarn.emulator.scenario_runner import Run
 
-#: Most scenarios that run at the same time, each as a task.
+#: Most scenarios that run in parallel.
 RUNS_MAX = 20
-#: Most runs in memory, including ended ones.
+#: Most runs in memory, including ended runs.
 RUNS_KEPT_MAX = 200
 
 
 class VmUnknown(CallerError):
-    """A VM of a scenario run that does not exist."""
+    """The VM of a scenario run does not exist."""
 
     code = "scenario-vm-unknown"
     status = 404
-    message = "Scenario {name} cannot run on {vm}: this VM does not exist."
+    message = "Scenario {name} cannot run on {vm}, because VM {vm} does not exist."
     advice = "Name a VM from `forewarn vm list`."
 
 
 class VmMissing(CallerError):
-    """A VM of --vm that the topology file does not contain."""
+    """The topology file does not contain a VM of --vm."""
 
     code = "vm-missing"
     status = 422
     message = "{place} has no VM {name}."
-    advice = "Name one of its VMs, or omit --vm."
+    advice = "Name a VM of the file, or omit --vm."
 
 
 class FleetUnreadable(CallerError):
@@ -66,14 +66,15 @@ class FleetUnreadable(CallerError):
 
 
 class ScenarioBusy(CallerError):
-    """The scenario is already running, or too many others are."""
+    """The scenario is already running, or too many scenarios are running."""
 
     code = "scenario-busy"
     status = 409
     message = "Scenario {name} cannot run now: {problem}."
     advice = (
-        "Wait for its end, or stop it with `forewarn emulator scenario stop`; `forewarn operation`"
-        " shows the work on its machines."
+        "Wait for the end of the scenario, or stop the scenario with `forewarn emulator scenario "
+        "stop`; `forewarn "
+        "operation` shows the work on the machines."
     )
 
 
@@ -87,10 +88,10 @@ class ScenarioIdle(CallerError):
 
 
 class Emulator(Daemon):
-    """An emulator; use it on one event loop."""
+    """An emulator; not thread-safe, for one event loop."""
 
     def __init__(self, options: Options, *, clock: ScaledClock | None = None) -> None:
-        """Prepare an emulator without starting it.
+        """Create an emulator; `start` starts it.
 
         Raises:
             ClockSpeedInvalid: the speed is invalid.
@@ -102,7 +103,7 @@ class Emulator(Daemon):
         self.pace: ScaledClock = clock
         #: Last run of each scenario, by name.
         self.runs: dict[str, Run] = {}
-        #: Callback for each commit, with the fleet after it; called on the event loop.
+        #: Callback for each commit, with the resulting fleet; called on the event loop.
         self.on_commit: Callable[[Committed, Topology], None] = lambda _, __: None
         #: Callback for the remarks of scenarios.
         self.say: Callable[[str], None] = lambda _: None
@@ -119,7 +120,7 @@ class Emulator(Daemon):
     # --- life -----------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Stop scenarios, which undo their changes, and then all other parts."""
+        """Stop scenarios and undo their changes, then stop all other parts."""
         await asyncio.gather(*(run.stop() for run in self.runs.values()))
         if self._comebacks is not None:
             self.clock.unlisten(self._clock_moved)
@@ -128,7 +129,7 @@ class Emulator(Daemon):
         await super().stop()
 
     def _follow(self) -> None:
-        """Start to follow commits and the clock."""
+        """Follow commits and the clock."""
         self._comebacks = VmRestore(self.control, self.clock)
         if self.options.gone_vm != "404":
             from forewarn.emulator.gone_vms import GoneVmAnswer, GoneVms  # noqa: PLC0415 - seldom wanted
@@ -191,12 +192,12 @@ class Emulator(Daemon):
         )
 
     def _names(self, topology: Topology) -> tuple[str, ...]:
-        """Return the VMs in the order of the options, the default VM first."""
+        """Return the names of VMs in the order of the options, the default VM first."""
         named = (self.settings.metadata.default_vm, *self.options.vms)
         return tuple(dict.fromkeys([*filter(topology.vms.__contains__, named), *topology.vms]))
 
     def _unused_guid(self) -> str:
-        """Return an event id that the store has never contained, even if a seed repeats. D-3."""
+        """Return a new event id, even after a restart with the same seed. Source: D-3."""
         while True:
             guid = self.ids.guid("event")
             if self.store.event(guid) is None:
@@ -206,7 +207,7 @@ class Emulator(Daemon):
 
     @property
     def default_vm(self) -> str:
-        """The VM of callers that are not identified otherwise."""
+        """The VM of callers without another identity."""
         return self.settings.metadata.default_vm
 
     @property
@@ -229,7 +230,7 @@ class Emulator(Daemon):
         """Set a fault.
 
         Raises:
-            Unknown: its VM does not exist.
+            Unknown: the VM of the fault does not exist.
         """
         self._check_fault(spec)
         self.faults.set(spec)
@@ -257,7 +258,7 @@ class Emulator(Daemon):
         await asyncio.wrap_future(self.control.read(keep_notice))
 
     async def run_scenario(self, scenario: Scenario, vm: str = "") -> Run:
-        """Start a scenario on a VM, by default the first one.
+        """Start a scenario on a VM, by default the first VM.
 
         Raises:
             VmUnknown: the VM does not exist.
@@ -269,12 +270,12 @@ class Emulator(Daemon):
         name = scenario.name
         live = [run.scenario.name for run in self.runs.values() if not run.over]
         if name in live:
-            raise ScenarioBusy(name=name, problem="it is running already")
+            raise ScenarioBusy(name=name, problem="the scenario is already running")
         if len(live) >= RUNS_MAX:
             raise ScenarioBusy(name=name, problem=f"{RUNS_MAX} scenarios are running")
         if name in self.runs and self.runs[name].left:
             left = ", ".join(self.runs[name].left)
-            raise ScenarioBusy(name=name, problem=f"work still uses {left} of its last run")
+            raise ScenarioBusy(name=name, problem=f"work still uses {left} of the last run")
         vm = vm or self.default_vm
         assert self._comebacks is not None
         await self._comebacks.restore_now(vm)
@@ -291,7 +292,7 @@ class Emulator(Daemon):
         return run
 
     def _forget_runs(self, name: str) -> None:
-        """Drop the last run of the same name, then the oldest ended runs beyond the limit."""
+        """Delete the last run of the same scenario, and the oldest ended runs beyond the limit."""
         self.runs.pop(name, None)
         ended = [each for each, run in self.runs.items() if run.over and not run.left]
         for each in ended[: max(len(self.runs) - RUNS_KEPT_MAX + 1, 0)]:
@@ -316,11 +317,11 @@ class Emulator(Daemon):
         return (*self.runs.values(), self._comebacks)
 
     def _clock_moved(self) -> None:
-        """Wake everything that waits for the clock; called on the thread that changed it."""
+        """Wake all parts that wait for the clock; called on the thread that changed the clock."""
         self.bridge.call(self._wake)
 
     def _wake(self) -> None:
-        if self._comebacks is None:  # the emulator was stopped meanwhile
+        if self._comebacks is None:  # the emulator has stopped meanwhile
             return
         self.metadata.service.clock_moved()
         for run in self.runs.values():
@@ -374,7 +375,7 @@ def _read_fleet(name: str, text: str) -> ChangeTopology:
 
 
 def _restorable(committed: Committed) -> list[str]:
-    """Return the VMs that an operation removed, except those that must stay removed."""
+    """Return the VMs removed by operations that the emulator must restore."""
     gone = {entry.vm for entry in committed.entries if entry.action == "vm.removed"}
     return [
         name
@@ -384,7 +385,7 @@ def _restorable(committed: Committed) -> list[str]:
 
 
 def _ended(committed: Committed) -> dict[str, str]:
-    """Return the evicted or deleted VMs, with the actors who requested that."""
+    """Return the evicted or deleted VMs, with the actors who requested the work."""
     reasons: dict[str, str] = {}
     for entry in committed.entries:
         row = entry.images[0].row if entry.images else None

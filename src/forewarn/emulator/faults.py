@@ -1,4 +1,4 @@
-"""Faults for testing clients. Source: E-10.
+"""Faults for tests of clients. Source: E-10.
 
 The metadata service calls `FaultPlan.fault_for` for each request.
 """
@@ -57,7 +57,7 @@ class FaultInvalid(CallerError):
 
 
 class FaultNotSet(CallerError):
-    """A fault to clear that is not set."""
+    """The fault to clear is not set."""
 
     code = "fault-unknown"
     status = 404
@@ -72,17 +72,17 @@ class FaultSpec:
     kind: FaultKind
     #: Share of affected requests, above 0 to 1.
     share: float = 1.0
-    #: Duration in real seconds (slow-first: delay of the answer); 0: until it is cleared.
+    #: Duration in real seconds (slow-first: delay of the answer); 0: unlimited.
     lasts_s: float = 0.0
     #: Number of affected requests after which the fault ends; 0: no limit.
     times: int = 0
-    #: Method of affected requests; empty: any that the kind applies to.
+    #: Method of affected requests; empty: all methods of the kind of fault.
     method: str = ""
     #: VM of affected requests; empty: any.
     vm: str = ""
 
     def __str__(self) -> str:
-        """Return the fault in the form of the command line."""
+        """Return the fault as written on the command line."""
         parts = [
             f"{self.share * 100:g}%" if self.share < 1 else "",
             f"{self.lasts_s:g}s" if self.lasts_s else "",
@@ -104,12 +104,12 @@ def read_fault(text: str) -> FaultSpec:
     try:
         kind = FaultKind(name.lower())
     except ValueError as error:
-        raise FaultInvalid(text=text, problem=f"there is no fault {name!r}") from error
+        raise FaultInvalid(text=text, problem=f"unknown fault {name!r}") from error
     spec = FaultSpec(kind, lasts_s=HOLD_S if kind is FaultKind.SLOW_FIRST else 0.0)
     for part in filter(None, (piece.strip() for piece in given.split(","))):
         spec = _with_argument(spec, part, text)
     if kind is FaultKind.SLOW_FIRST and spec.lasts_s > HOLD_S_MAX:
-        raise FaultInvalid(text=text, problem=f"an answer is delayed {HOLD_S_MAX:g}s at most")
+        raise FaultInvalid(text=text, problem=f"the longest delay is {HOLD_S_MAX:g}s")
     return spec
 
 
@@ -136,8 +136,8 @@ class FaultPlan:
         """Start without faults.
 
         Args:
-            now_s: returns real seconds from any origin; clients' timeouts are in real time, too.
-            chance: returns random numbers from 0 up to but excluding 1.
+            now_s: function that returns real seconds from any origin.
+            chance: function that returns random numbers from 0 up to but excluding 1.
         """
         self._now_s = now_s
         self._chance = chance
@@ -154,12 +154,12 @@ class FaultPlan:
         return tuple(active.spec for active in self._set.values())
 
     def set(self, spec: FaultSpec) -> None:
-        """Set a fault, replacing one of the same kind."""
+        """Set a fault, which replaces a fault of the same kind."""
         self._set.pop(spec.kind, None)
         self._set[spec.kind] = _Active(spec, self._now_s())
 
     def clear(self, kind: FaultKind | None = None) -> None:
-        """Clear one fault, or all.
+        """Clear a fault, or all faults.
 
         Raises:
             FaultNotSet: the fault is not set.
@@ -171,7 +171,7 @@ class FaultPlan:
 
     def fault_for(self, vm: str, request: HttpRequest) -> InjectedFault | None:
         """Return the fault to inject into a request of a VM, or None."""
-        if request.path != EVENTS_PATH:  # instance metadata is not affected
+        if request.path != EVENTS_PATH:  # faults affect only events, not instance metadata
             return None
         hold_s = 0.0
         for active in self._set.values():
@@ -195,7 +195,7 @@ class _Active:
         self._ahead: dict[str, int] = {}
 
     def over(self, now_s: float) -> bool:
-        """Whether the fault's time or number of requests is used up."""
+        """Return whether the fault's time or number of requests is exhausted."""
         if self.spec.times and self._met >= self.spec.times:
             return self.spec.kind is not FaultKind.INCARNATION
         timed = self.spec.kind is not FaultKind.SLOW_FIRST
@@ -242,7 +242,7 @@ class _Active:
         )
 
 
-#: Kinds that affect only polls: an approval's answer is an empty 200 without an incarnation.
+#: Kinds that affect only polls, because answers to approvals have no body.
 _ONLY_READS = frozenset(
     {FaultKind.SLOW_FIRST, FaultKind.EMPTY, FaultKind.TRUNCATE, FaultKind.INCARNATION}
 )

@@ -1,6 +1,6 @@
 """Evicted and deleted VMs: leaves their requests unanswered, or resets their connections.
 
-In the public cloud such a VM no longer exists and sends no requests.
+In the public cloud, such VMs no longer exist.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DISTURBANCES = {
 
 
 class GoneVms:
-    """Identifies callers among current and former VMs; used only on the event loop."""
+    """Recognises requests of former VMs; used only on the event loop."""
 
     def __init__(self, answer: GoneVmAnswer, settings: MetadataSettings, vms: Iterable[Vm]) -> None:
         """Start with the current VMs."""
@@ -48,7 +48,7 @@ class GoneVms:
         self.know(vms)
 
     def know(self, vms: Iterable[Vm]) -> None:
-        """Identify these VMs from now on, even after their removal; O(VMs)."""
+        """Add VMs, to be recognised even after their removal; O(VMs)."""
         callers = tuple(
             Caller(
                 vm=vm.name,
@@ -63,7 +63,7 @@ class GoneVms:
         self._callers.apply(DocumentChange(sequence=0, callers=callers))
 
     def forget(self, names: Iterable[str]) -> None:
-        """Treat these VMs as unknown, because an operator removed them."""
+        """Remove VMs that an operator has removed from the fleet."""
         self._callers.apply(DocumentChange(sequence=0, gone=tuple(names)))
 
     def fault_for(self, peer: Peer, request: HttpRequest) -> InjectedFault | None:

@@ -1,4 +1,4 @@
-"""Creation of an emulator whose operator API has the emulator's own routes."""
+"""Creation of an emulator, with its own routes in the operator API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def new_emulator(options: Options) -> Emulator:
-    """Return an emulator that is not started yet.
+    """Create an emulator without starting it.
 
     Raises:
         ClockSpeedInvalid: the speed is invalid.

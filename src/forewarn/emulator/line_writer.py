@@ -1,4 +1,4 @@
-"""Writes lines to standard output on a thread, so that a full pipe cannot block the emulator.
+"""Writes lines to standard output on a thread, because a full pipe could block the emulator.
 
 `console.py` creates the lines.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: Most queued lines; further lines are dropped.
 LINES_MAX = 10_000
-#: Longest wait for the last lines, in seconds.
+#: Longest wait for the last lines at the end, in seconds.
 CLOSE_S_MAX = 1.0
 
 
@@ -23,7 +23,7 @@ class LineWriter:
     """Writes texts to a file in order, on its own thread."""
 
     def __init__(self, file: TextIO) -> None:
-        """Start the thread; the file must have no other writer."""
+        """Start the thread, which must be the file's only writer."""
         self._file = file
         self._texts: deque[str] = deque()
         self._left_out = 0
@@ -42,7 +42,7 @@ class LineWriter:
             self._news.notify()
 
     def close(self) -> None:
-        """Write queued lines, unless the reader blocks too long."""
+        """Write the queued lines, up to a time limit."""
         with self._news:
             self._closed = True
             self._news.notify()
@@ -59,7 +59,7 @@ class LineWriter:
                 self._texts.clear()
                 left_out, self._left_out = self._left_out, 0
             if left_out:
-                text += f"({left_out} lines were dropped: the reader was too slow)\n"
+                text += f"({left_out} lines were dropped because the reader was too slow)\n"
             try:
                 self._file.write(text)
                 self._file.flush()

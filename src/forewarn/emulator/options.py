@@ -25,11 +25,11 @@ METADATA_ADDRESS = "127.0.0.1:8169"
 OPERATOR_ADDRESS = "127.0.0.1:8470"
 #: The emulator's default settings for serving VMs.
 METADATA = MetadataSettings(rate_per_s=0.0, vm_by_query=True, outcomes=True)
-#: Timeout that never expires: a jump of the clock by a week must not disable a group, nor make a
-#: call of the simulated driver count as hung. Source: B-4, R-1.
+#: Unlimited timeout, in seconds: a jump of the clock by a week must not disable groups or time out
+#: calls of the simulated driver. Source: B-4, R-1.
 NEVER_S = 100 * 366 * 24 * 3600
-#: Longest real time from deciding on an event to showing it, in ms. Multiplied by the speed, it is
-#: the margin that is added to every notice.
+#: Longest real time between the decision on an event and its display, in ms. This time, multiplied
+#: by the speed, is added to every notice.
 SHOWING_MS = 20
 MARGIN_MS = 500
 
@@ -38,17 +38,17 @@ MARGIN_MS = 500
 class Options:
     """Options of an emulator."""
 
-    #: Addresses of the metadata service, in the form of `MetadataServer.start`.
+    #: Addresses of the metadata service, in the format of `MetadataServer.start`.
     listen: tuple[str, ...] = (METADATA_ADDRESS,)
     #: Address of the operator API; empty: none.
     operator: str = OPERATOR_ADDRESS
     #: Address of Azure Resource Manager; empty: none.
     azure: str = ""
-    #: Names of the VMs; empty: those of the store or topology, otherwise one default VM.
+    #: Names of the VMs; empty: the VMs of the store or topology, otherwise one default VM.
     vms: tuple[str, ...] = ()
     #: Source addresses of VMs, by name. Source: S-6.
     addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    #: Text of a topology file and its name; empty: the fleet consists of `vms`.
+    #: Name and text of a topology file; empty: the fleet consists of `vms`.
     topology: str = ""
     topology_name: str = ""
     #: Emulated seconds per real second.
@@ -57,16 +57,17 @@ class Options:
     seed: int | None = None
     #: File of the store; empty: in memory.
     store: str = ""
-    #: Whether a group is enabled by its first request, as in the public cloud. Source: B-1.
+    #: Whether the first request of a group enables the group, as in the public cloud. Source: B-1.
     enable_on_first_request: bool = False
-    #: Settings for serving VMs; a first answer is delayed only with `enable_on_first_request`.
+    #: Settings of the metadata service; only `enable_on_first_request` permits a delayed first
+    #: answer.
     metadata: MetadataSettings = METADATA
     #: Response to an evicted or deleted VM: `404`, `hang` or `refuse`.
     gone_vm: str = "404"
 
 
 def settings_of(options: Options) -> Settings:
-    """Return the settings of the emulator's service; they do not include the default VM."""
+    """Return the settings of the emulator's service, without the fleet."""
     on_first = options.enable_on_first_request
     delay_s = options.metadata.enable_delay_s if on_first else 0.0
     return Settings(

@@ -47,14 +47,21 @@ RUN = Form(
         Field(
             "text",
             Text(scenario_files.FILE_BYTES_MAX, lines=True),
-            "Your own scenario, in TOML (default: the built-in scenario of that name).",
+            "Text of your own scenario, in TOML (default: the built-in scenario with the name).",
         ),
     ),
 )
 FAULT = Form(
     "FaultForm",
     "A fault.",
-    (Field("fault", Text(), "KIND or KIND=ARG,ARG, as on the command line.", required=True),),
+    (
+        Field(
+            "fault",
+            Text(),
+            "The fault: KIND or KIND=ARG,ARG, as on the command line.",
+            required=True,
+        ),
+    ),
 )
 
 _TEXT: Schema = {"type": "string"}
@@ -197,7 +204,7 @@ def _scenario_form(emulator: Emulator, scenario: Scenario) -> dict[str, object]:
 
 
 def _known(emulator: Emulator, name: str) -> Scenario:
-    """Return a built-in scenario, or one that a caller has sent and run."""
+    """Return a built-in scenario, or a scenario that a caller has sent and run."""
     if name in scenario_files.shipped():
         return scenario_files.read_scenario(name, scenario_files.shipped_text(name))
     run = emulator.runs.get(name)
@@ -285,9 +292,9 @@ def _rows() -> tuple[_Row, ...]:
     faults = list_page_schema("faults", FAULT_SHAPE)
     every = list_page_schema("scenarios", SCENARIO_SHAPE)
     return (
-        _Row("GET", clock, "get_clock", "The emulator's clock.", _show_clock, CLOCK_SHAPE),
+        _Row("GET", clock, "get_clock", "Show the emulator's clock.", _show_clock, CLOCK_SHAPE),
         _Row("POST", f"{clock}/advance", "advance_clock",
-            "Move the clock forward; the answer follows after all effects.",
+            "Move the clock forward; return after all effects.",
             _advance, CLOCK_SHAPE, ADVANCE),
         _Row("POST", f"{clock}/speed", "set_clock_speed", "Run the clock at another speed.",
             _speed, CLOCK_SHAPE, SPEED),
@@ -304,7 +311,7 @@ def _rows() -> tuple[_Row, ...]:
             "Stop a scenario and undo its changes.", _stop_scenario,
             SCENARIO_SHAPE, EMPTY),
         _Row("GET", "/v1/faults", "list_faults", "List the active faults.", _list_faults, faults),
-        _Row("POST", "/v1/faults", "set_fault", "Set a fault, replacing one of the same kind.",
+        _Row("POST", "/v1/faults", "set_fault", "Set or replace a fault of a kind.",
             _set_fault, faults, FAULT),
         _Row("DELETE", "/v1/faults/{kind}", "clear_fault", "Clear a fault.",
             _clear_fault, faults),

@@ -18,12 +18,12 @@ ON_VM, ON_HOST, ON_GROUP = "$vm", "$host", "$group"
 
 
 class Until(Enum):
-    """State of an earlier step's work for which a step can wait."""
+    """States of work for which a step can wait."""
 
     SCHEDULED = "scheduled"
     STARTED = "started"
     ENDED = "ended"
-    #: Only for a maintenance: stopped by its gate.
+    #: Stopped by its gate; only for a maintenance.
     STOPPED = "stopped"
 
 
@@ -33,7 +33,7 @@ class RequestedWork:
 
     cause: Cause
     on: tuple[str, ...]
-    #: Label by which later steps refer to this work.
+    #: Label of this work, for later steps.
     label: str = ""
     impact: Impact | None = None
     source: Source | None = None
@@ -42,9 +42,9 @@ class RequestedWork:
     duration_s: int | None = None
     #: Time from request to NotBefore, in ms; 0: the least notice.
     notice_ms: int = 0
-    #: Host of the VMs afterwards.
+    #: Host of the VMs after the work.
     destination: str = ""
-    #: Number of requests; if more than one, they go to the targets in turn.
+    #: Number of requests, distributed over the targets in turn.
     times: int = 1
     #: Interval between two requests, in ms.
     every_ms: int = 0
@@ -60,14 +60,14 @@ class Maintain:
     cause: Cause
     #: Duration of the work on each host, in seconds.
     duration_s: int
-    #: Label by which later steps refer to this work.
+    #: Label of this work, for later steps.
     label: str = ""
     reason: str = ""
     #: Hosts of the first wave.
     canary: tuple[str, ...] = ()
     #: Most hosts disturbed at a time; 0: the policy's number.
     max_at_once: int = 0
-    #: Number of failed hosts that do not stop the maintenance.
+    #: Most failed hosts before the maintenance stops.
     max_failures: int = 0
 
 
@@ -83,11 +83,11 @@ class Wait:
 
 @value
 class Approval:
-    """Step: VMs approve the events of earlier work, if there is still time."""
+    """Step: VMs approve the events of earlier work, unless already started."""
 
     of: str
     by: tuple[str, ...]
-    #: Only events that name no other VMs; empty: all events.
+    #: VMs to which the events are limited; empty: all events.
     only: tuple[str, ...] = ()
 
 
@@ -146,18 +146,18 @@ Act: TypeAlias = (
     | Remark
     | Pause
 )
-#: Steps that may have a label.
+#: Types of steps that may have a label.
 Labelled: TypeAlias = RequestedWork | Maintain
 
 
 @value
 class ScenarioStep:
-    """One step and its time; times are the emulator's, so they follow its speed."""
+    """A step and its time, by the emulator's clock."""
 
     act: Act
-    #: Time since the start of the scenario, in ms; None: `after_ms` applies.
+    #: Time after the start of the scenario, in ms; None: `after_ms` applies.
     at_ms: int | None = None
-    #: Time since the end of the previous step, in ms.
+    #: Time after the end of the previous step, in ms.
     after_ms: int = 0
 
 
@@ -181,5 +181,5 @@ class Scenario:
     machines: DeclaredMachines = field(default_factory=DeclaredMachines)
     #: Labelled steps, by label.
     labels: Mapping[str, Labelled] = field(default_factory=dict)
-    #: Policy during the run, as in a policy file; empty: the current policy.
+    #: Policy during the run, in the format of a policy file; empty: the current policy.
     policy: Mapping[str, object] = field(default_factory=dict)

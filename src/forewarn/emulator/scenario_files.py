@@ -50,7 +50,7 @@ STEPS_MAX = 1000
 MACHINES_MAX = 1000
 TIMES_MAX = 1000
 TEXT_LENGTH_MAX = 2000
-#: Default longest wait of a step in seconds: longer than any notice except a prediction's.
+#: Default longest wait of a step, in seconds; exceeds the notices except for predicted failures.
 WITHIN_S = 3600
 #: Default duration of a maintenance's work on each host, in seconds.
 DURATION_S = 300
@@ -78,7 +78,7 @@ class ScenarioUnknown(CallerError):
     code = "scenario-unknown"
     status = 404
     message = "Scenario {name} does not exist."
-    advice = "List them with `forewarn emulator scenario list`, or name a file that ends in .toml."
+    advice = "Use a name from `forewarn emulator scenario list`, or a file that ends in .toml."
 
 
 def read_scenario(name: str, text: str) -> Scenario:
@@ -88,7 +88,9 @@ def read_scenario(name: str, text: str) -> Scenario:
         ScenarioInvalid: the text is invalid.
     """
     if len(text) > FILE_BYTES_MAX:
-        raise ScenarioInvalid(name=name, problem=f"it is longer than {FILE_BYTES_MAX} characters")
+        raise ScenarioInvalid(
+            name=name, problem=f"the text is longer than {FILE_BYTES_MAX} characters"
+        )
     try:
         return _scenario(name, read_toml(text))
     except (ValueError, _Wrong, ValidationFailed, FileTooComplex) as error:
@@ -102,10 +104,10 @@ def shipped() -> tuple[str, ...]:
 
 
 def find_scenario(name: str) -> Scenario:
-    """Return a built-in scenario, or the one in a file.
+    """Return a built-in scenario, or the scenario in a file.
 
     Raises:
-        ScenarioUnknown: neither exists.
+        ScenarioUnknown: neither the scenario nor the file exists.
         ScenarioInvalid: the text is invalid.
     """
     if name in shipped():
@@ -133,14 +135,14 @@ def shipped_text(name: str) -> str:
 
 
 class _Wrong(Exception):
-    """A problem of a scenario, as half a sentence."""
+    """A problem of a scenario, as a clause."""
 
 
 def _scenario(name: str, written: Table) -> Scenario:
     _known(written, {"title", "about", "hosts", "groups", "vms", "policy", "steps"}, "the scenario")
     tables = _tables(written, "steps", STEPS_MAX)
     if not tables:
-        raise _Wrong("it has no [[steps]]")
+        raise _Wrong("the scenario has no [[steps]]")
     steps: list[ScenarioStep] = []
     labels: dict[str, Labelled] = {}
     for number, table in enumerate(tables, start=1):
@@ -167,7 +169,7 @@ def _scenario(name: str, written: Table) -> Scenario:
 
 
 def _policy(written: Table) -> Table:
-    """Return the policy of a scenario as written, after checking it."""
+    """Check the policy of a scenario, and return the written table."""
     table = written.get("policy", {})
     if not isinstance(table, dict):
         raise wrong("policy", table, "a table, written as [policy]")
@@ -186,14 +188,14 @@ def _machines(written: Table, kind: str) -> Mapping[str, Table]:
 
 @value
 class _Place:
-    """A step's table, and the location for its errors."""
+    """The table of a step, and the location for errors."""
 
     table: Table
     where: str
     labels: Mapping[str, Labelled]
 
     def label(self, key: str, *, maintenance: bool = False) -> str:
-        """Return the label of an earlier step, which may have to be a maintenance."""
+        """Return the label of an earlier step, or with `maintenance`, of an earlier maintenance."""
         name = _text(self.table, key, "", self.where)
         if name not in self.labels:
             raise wrong(f"{self.where}: {key}", name, "the label (`as`) of an earlier step")
@@ -214,7 +216,7 @@ def _step(table: Table, where: str, labels: Mapping[str, Labelled]) -> ScenarioS
     keys, read = _ACTS[kind] if kind else (frozenset[str](), _pause)
     _known(table, {"at", "after", *keys} | ({kind} if kind else set()), where)
     if not kind and not {"at", "after"} & table.keys():
-        raise _Wrong(f"{where} does nothing: add one of {', '.join(_ACTS)}")
+        raise _Wrong(f"{where} has no action: add one of {', '.join(_ACTS)}")
     if "at" in table and "after" in table:
         raise _Wrong(f"{where} has both 'at' and 'after'")
     place = _Place(table, where, labels)
@@ -299,7 +301,7 @@ def _pause(_: _Place) -> Pause:
     return Pause()
 
 
-#: Key that defines the kind of a step -> its other keys, and its parser.
+#: Kinds of steps, each with its other keys and its parser.
 _ACTS: dict[str, tuple[frozenset[str], Callable[[_Place], Act]]] = {
     "do": (
         frozenset(

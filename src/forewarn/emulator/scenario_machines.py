@@ -1,6 +1,6 @@
-"""The machines of a scenario: the changes that add them, and those that remove them.
+"""The machines of a scenario: the changes that add and remove machines; pure.
 
-Pure: these functions return changes and do not apply them.
+Callers apply the changes.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class ScenarioFleet:
     group: str
 
     def name(self, written: str) -> str:
-        """Return the name of a machine that a scenario names directly or by a placeholder."""
+        """Return the name of a machine, which a scenario may write as a placeholder."""
         return {ON_VM: self.vm, ON_HOST: self.host, ON_GROUP: self.group}.get(written, written)
 
     def names(self, written: Iterable[str]) -> tuple[str, ...]:
-        """Return the names of such machines, without duplicates."""
+        """Return the names of machines, without duplicates and placeholders."""
         return tuple(dict.fromkeys(self.name(word) for word in written))
 
 
@@ -50,7 +50,7 @@ def stage_for(topology: Topology, vm: str) -> ScenarioFleet | None:
 def brought(topology: Topology, machines: DeclaredMachines, stage: ScenarioFleet) -> ChangeTopology:
     """Return the change that adds a scenario's machines.
 
-    An existing machine changes only in the members that the scenario sets.
+    The scenario's members replace those of an existing machine; other members remain.
 
     Raises:
         ValidationFailed: a member is unknown or has the wrong type.
@@ -62,7 +62,7 @@ def brought(topology: Topology, machines: DeclaredMachines, stage: ScenarioFleet
     vms = _placed(machines.vms, known["vms"], stage)
     joined = any(vm.get("group") == stage.group for name, vm in vms.items() if name != stage.vm)
     if joined and topology.groups[stage.group].kind is GroupKind.LONE:
-        # A lone group has only one VM, so it becomes an availability set for the scenario.
+        # Convert a lone group, which has only one VM, to an availability set.
         lone = groups.get(stage.group, known["groups"][stage.group])
         groups[stage.group] = {**lone, "kind": GroupKind.AVAILABILITY_SET.value}
     tables = {"hosts": hosts, "groups": groups, "vms": vms}
@@ -78,12 +78,12 @@ class Touched:
     vms: frozenset[str] = frozenset()
 
     def __or__(self, other: Touched) -> Touched:
-        """Return the machines of both."""
+        """Return the union of two sets of names."""
         return Touched(self.hosts | other.hosts, self.groups | other.groups, self.vms | other.vms)
 
 
 def touched_by(change: ChangeTopology) -> Touched:
-    """Return the machines that a change names."""
+    """Return the names of machines in a change."""
     return Touched(
         frozenset(each.name for each in change.hosts),
         frozenset(each.name for each in change.groups),
@@ -125,12 +125,12 @@ def taken_back(before: Topology, now: Topology, touched: Touched) -> ChangeTopol
 
 
 def _same_host(now: Host | None, before: Host) -> bool:
-    """Return whether two records are equal except for health, which a topology does not set."""
+    """Return whether two host records are equal except for health."""
     return now is not None and replace(now, health=before.health) == before
 
 
 def _placed(tables: Tables, known: Tables, stage: ScenarioFleet) -> dict[str, Mapping[str, object]]:
-    """Return a scenario's machines with their real names, merged with existing records."""
+    """Return a scenario's machines with real names, merged with existing records."""
     members: dict[str, Mapping[str, object]] = {}
     for written, table in tables.items():
         name = stage.name(written)

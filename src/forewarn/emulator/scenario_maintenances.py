@@ -39,16 +39,16 @@ log = logging.getLogger("forewarn.emulator")
 
 T = TypeVar("T")
 
-OVER = "the scenario is over"
+OVER = "the scenario has ended"
 
 
 class PolicyBusy(CallerError):
-    """A policy of a scenario that would replace the policy of another running scenario."""
+    """The policy of another running scenario is active."""
 
     code = "scenario-policy-busy"
     status = 409
-    message = "Scenario {name} cannot apply its policy: that of {actor} is in force."
-    advice = "Wait for the end of that scenario, or stop it with `forewarn emulator scenario stop`."
+    message = "Scenario {name} cannot apply its policy, because the policy of {actor} is active."
+    advice = "Wait for the end of the other scenario, or run `forewarn emulator scenario stop`."
 
 
 class ScenarioMaintenances:
@@ -57,16 +57,16 @@ class ScenarioMaintenances:
     def __init__(self, control: ControlEngine, actor: str) -> None:
         """Start without maintenances."""
         self._control, self._actor = control, actor
-        #: Numbers of maintenances by label; without a label, by number.
+        #: Numbers of maintenances by label, or else by number.
         self.numbers: dict[str, int] = {}
         self._brought: MaintenancePolicy | None = None
         self._before: MaintenancePolicy | None = None
 
     async def bring_policy(self, scenario: Scenario, begun_ms: int) -> None:
-        """Apply the policy of a scenario, if it has one.
+        """Apply the policy of a scenario with a policy.
 
         Raises:
-            PolicyBusy: the policy of another scenario is in force.
+            PolicyBusy: the policy of another scenario is active.
         """
         if not scenario.policy:
             return
@@ -78,7 +78,7 @@ class ScenarioMaintenances:
         await self._submit(ApplyPolicy(self._brought))
 
     async def begin(self, asked: Maintain, stage: ScenarioFleet) -> Touched:
-        """Create a maintenance and start it; return its machines."""
+        """Create and start a maintenance; return its machines."""
         hosts = stage.names(asked.hosts)
         created = await self._submit(
             CreateMaintenance(
@@ -121,7 +121,7 @@ class ScenarioMaintenances:
         return await self._read(look)
 
     async def resume(self, label: str) -> None:
-        """Resume a maintenance, if it is stopped."""
+        """Resume a stopped maintenance."""
         await self._try(ResumeMaintenance(self.numbers[label]))
 
     async def cancel(self, label: str, reason: str = "") -> None:
@@ -131,7 +131,7 @@ class ScenarioMaintenances:
     async def take_back(self) -> None:
         """Cancel remaining maintenances, and restore the previous policy.
 
-        A policy that an operator has applied meanwhile stays.
+        A policy applied by an operator meanwhile remains.
         """
         for label in self.numbers:
             await self.cancel(label, OVER)

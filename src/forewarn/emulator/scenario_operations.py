@@ -1,6 +1,6 @@
 """The operations of a scenario's run, by the labels of its steps.
 
-The control loop's thread calls the methods that read the state.
+The control loop's thread calls the methods with a `plane`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 
 
 class ScenarioOperations:
-    """The numbers of operations by label; a maintenance's label gives its live operations."""
+    """The operations of a run, by label of a step or a maintenance."""
 
     def __init__(self, maintenances: Mapping[str, int]) -> None:
         """Start without operations.
 
         Args:
-            maintenances: numbers of the run's maintenances by label; later ones are added to it.
+            maintenances: numbers of the run's maintenances by label; the caller adds later
+                maintenances.
         """
         self._maintenances = maintenances
-        #: Requested operations by label; those without a label under the empty text.
+        #: Requested operations by label; the empty text for operations without a label.
         self.by_label: dict[str, list[int]] = {}
 
     def add(self, label: str, number: int) -> None:
@@ -60,13 +61,13 @@ class ScenarioOperations:
     def shown(
         self, plane: ControlPlane, label: str, *, to: Collection[str], only: Collection[str]
     ) -> list[tuple[str, str]]:
-        """Return the events of a label that VMs see, as pairs of VM and event.
+        """Return the visible events of a label, as pairs of VM and event.
 
         Args:
             plane: the control plane.
             label: the label of the operations.
-            to: the VMs that see the events.
-            only: only events that name no other VMs; empty: all events.
+            to: the VMs whose documents are read.
+            only: VMs to which the events are limited; empty: all events.
         """
         vms = plane.state.topology.vms
         groups = {name: vms[name].group for name in to if name in vms}

@@ -21,8 +21,8 @@ MINUTE_S, DAY_MIN = 60, 24 * 60
 def policy_at(table: Mapping[str, object], begun_ms: int) -> MaintenancePolicy:
     """Return the policy of a scenario that started at `begun_ms`, ms since the epoch UTC.
 
-    `from` and `to` of a window may be relative to the scenario's start, such as `+75m`; they are
-    rounded to minutes, in UTC.
+    `from` and `to` of a window may be relative to the scenario's start, such as `+75m`. Relative
+    times are rounded to minutes, in UTC.
 
     Raises:
         ValidationFailed: the policy is invalid.
@@ -46,7 +46,9 @@ def _resolved(window: object, begun_ms: int, where: str) -> object:
         if isinstance(written := window.get(key), str) and written.startswith("+")
     }
     if relative and "time_zone" in window:
-        raise wrong(f"{where}.time_zone", window["time_zone"], "omitted: relative times are in UTC")
+        raise wrong(
+            f"{where}.time_zone", window["time_zone"], "omitted, because relative times are in UTC"
+        )
     return {**window, **relative}
 
 

@@ -1,6 +1,6 @@
 """Runs scenarios on the emulator's clock through the control loop.
 
-A scenario can do only what an operator, a VM or a host could do.
+A scenario has only the permissions of operators, VMs and hosts.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ScenarioFailed(CallerError):
     code = "scenario-failed"
     status = 409
     message = "Scenario {name} failed in step {step}: {problem}"
-    advice = "Run `forewarn emulator scenario show {name}`; its changes are undone."
+    advice = "Run `forewarn emulator scenario show {name}`; the changes of the scenario are undone."
 
 
 class RunState(Enum):
@@ -82,7 +82,7 @@ class Run:
     """One run of a scenario; used only on the event loop."""
 
     def __init__(self, scenario: Scenario, stage: ScenarioFleet, service: ScenarioControl) -> None:
-        """Prepare the run; `start` begins it."""
+        """Store the arguments; `start` begins the run."""
         self.scenario = scenario
         self.stage = stage
         self.state = RunState.RUNNING
@@ -90,7 +90,7 @@ class Run:
         self.done = 0
         self.started_ms = service.clock.now_ms()
         self.problem = ""
-        #: Time of the next action, ms since the epoch UTC; None if the run waits for no time.
+        #: Time of the next action, ms since the epoch UTC; None: no action is scheduled.
         self.waits_until_ms: int | None = None
         self._service = service
         self._actor = f"{SCENARIO}{scenario.name}"
@@ -107,14 +107,14 @@ class Run:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def wake(self) -> None:
-        """Check the clock and the work again; after the end, retry the cleanup."""
+        """Check the clock and the work again; after the end of the run, retry the cleanup."""
         self._moved.set()
         if self.left and self.over and (self._tidying is None or self._tidying.done()):
             self._tidying = asyncio.get_running_loop().create_task(self._tidy_again())
 
     @property
     def quiet(self) -> bool:
-        """Whether the run waits for a condition that is still false."""
+        """Whether the run is waiting for a condition that is still false."""
         if self.state is not RunState.RUNNING:
             return all(task is None or task.done() for task in (self._task, self._tidying))
         if not self._resting or self._moved.is_set():
@@ -128,7 +128,7 @@ class Run:
 
     @property
     def left(self) -> dict[str, str]:
-        """Changes that cannot be undone yet, such as `vm upgrade-2`, with the reasons."""
+        """Changes that the cleanup cannot undo yet, such as `vm upgrade-2`, with the reasons."""
         return self._tidy.left if self._tidy is not None else {}
 
     async def stop(self) -> None:
@@ -140,7 +140,7 @@ class Run:
             self._tidying.cancel()
             await asyncio.wait([self._tidying])
 
-    # --- the story ------------------------------------------------------------------------
+    # --- the steps ------------------------------------------------------------------------
 
     async def _run(self) -> None:
         try:
@@ -158,7 +158,7 @@ class Run:
         except Exception:
             log.exception("scenario %s failed because of a bug", self.scenario.name)
             self.state = RunState.FAILED
-            self.problem = "it failed because of a bug; see the log"
+            self.problem = "the scenario failed because of a bug; see the log"
         finally:
             self.waits_until_ms = None
             self._resting = False
@@ -168,7 +168,7 @@ class Run:
     def _ending(self) -> str:
         ended = f"scenario {self.scenario.name} has {self.state.value}"
         if self.state is RunState.FINISHED:
-            return f"scenario {self.scenario.name} is over; run it again whenever you like"
+            return f"scenario {self.scenario.name} is over and can run again"
         if self.state is RunState.STOPPED:
             return f"scenario {self.scenario.name} is stopped"
         return f"{ended}: {self.problem}"
@@ -184,7 +184,7 @@ class Run:
         await self.maintenances.bring_policy(self.scenario, self.started_ms)
 
     async def _take(self, step: ScenarioStep, before_ms: int) -> int:
-        """Run one step at its time; return the time at which it ended."""
+        """Run a step at its time; return the time of its end."""
         due_ms = before_ms + step.after_ms
         if step.at_ms is not None:
             due_ms = max(due_ms, self.started_ms + step.at_ms)
@@ -236,7 +236,9 @@ class Run:
             await self._until(_never, due_ms)
             try:
                 await self._ask(work, (targets[turn % len(targets)],))
-            except CallerError as refusal:  # in a storm some requests come too early or twice
+            except (
+                CallerError
+            ) as refusal:  # ignore refusals, because a storm requests some work too early or twice
                 log.info("scenario %s: %s", self.scenario.name, refusal)
             jitter = self._service.ids.fraction("scenario") if work.jitter_ms else 0.0
             due_ms += work.every_ms + int(jitter * work.jitter_ms)
@@ -258,7 +260,7 @@ class Run:
             self._touch(Touched(frozenset({operation.host}), vms=frozenset(operation.vms)))
 
     def _touch(self, touched: Touched) -> None:
-        assert self._tidy is not None, "machines are brought before work is asked for"
+        assert self._tidy is not None, "machines are added before work is requested"
         self._tidy.touched |= touched
 
     async def _wait(self, wait: Wait) -> None:
@@ -289,14 +291,14 @@ class Run:
                 log.info("scenario %s: %s", self.scenario.name, late)
 
     async def _each(self, label: str, act: Callable[[int], Stimulus]) -> None:
-        """Apply an action to all work of a label, except work for which it is too late."""
+        """Apply an action to all work of a label; ignore work that has started or ended."""
         for number in await self._read(lambda plane: self.operations.numbers(plane, label)):
             try:
                 await self._submit(act(number))
             except CallerError as late:
                 log.info("scenario %s: %s", self.scenario.name, late)
 
-    # --- afterwards -----------------------------------------------------------------------
+    # --- cleanup -----------------------------------------------------------------------
 
     async def _take_back(self) -> None:
         """Restore the fleet: end the scenario's work, repair hosts, restore machines."""
@@ -311,10 +313,10 @@ class Run:
             self._service.say(f"scenario {self.scenario.name} could not undo its changes: {error}")
         if self.left:
             what, why = ", ".join(self.left), next(iter(self.left.values()))
-            self._service.say(f"scenario {self.scenario.name} leaves {what} for now: {why}")
+            self._service.say(f"scenario {self.scenario.name} cannot undo {what} yet: {why}")
 
     async def _tidy_again(self) -> None:
-        """Retry to undo the remaining changes; a commit meanwhile causes another try."""
+        """Retry to undo the remaining changes, and again after a commit in the meantime."""
         assert self._tidy is not None
         while self._moved.is_set() and self.left:
             self._moved.clear()
@@ -335,10 +337,10 @@ class Run:
         except CallerError as ended:
             log.info("scenario %s: %s", self.scenario.name, ended)
 
-    # --- waiting and asking ---------------------------------------------------------------
+    # --- waits and queries ---------------------------------------------------------------
 
     async def _until(self, ready: Callable[[], Awaitable[bool]], until_ms: int) -> bool:
-        """Wait for a condition, or until a time of the emulator's clock; return which was first."""
+        """Wait for a condition, up to a time of the clock; return whether the condition is true."""
         while True:
             self._moved.clear()
             if await ready():

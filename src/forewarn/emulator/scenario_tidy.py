@@ -1,6 +1,6 @@
-"""Cleanup of a scenario: undoes its changes, one machine at a time if work still uses some.
+"""Cleanup of a scenario: undoes its changes, if necessary one machine at a time.
 
-It does not end work that others requested.
+Work requested by others continues, and can delay the cleanup.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class TidyUp:
-    """The changes of one run that must be undone; used only on the event loop."""
+    """The changes of one run, with the actions that undo them; used only on the event loop."""
 
     def __init__(self, control: ControlEngine, actor: str, before: Topology) -> None:
-        """Prepare the cleanup.
+        """Store the arguments of the cleanup.
 
         Args:
             control: the control loop, which applies the changes.
@@ -38,7 +38,7 @@ class TidyUp:
         self._actor = actor
         self._before = before
         self.touched = Touched()
-        #: Changes that remain, such as `vm upgrade-2` -> reason.
+        #: Remaining changes, such as `vm upgrade-2`, each with the reason.
         self.left: dict[str, str] = {}
 
     async def attempt(self) -> None:
@@ -73,10 +73,10 @@ class TidyUp:
 
 
 def in_parts(change: ChangeTopology) -> Generator[ChangeTopology, str, dict[str, str]]:
-    """Yield a change; if it is refused, yield its parts as long as some succeed.
+    """Yield a change; after a refusal, yield its parts as long as some succeed.
 
-    The caller sends the reason of each refusal, or nothing. Returns the remaining parts and
-    reasons.
+    The caller sends the reason of each refusal, or an empty text. The generator returns the
+    remaining parts with reasons.
     """
     if is_empty(change) or not (yield change):
         return {}

@@ -1,6 +1,6 @@
-"""Restores evicted and deleted VMs, so that the emulator stays usable.
+"""Restores evicted and deleted VMs, so that users can continue with the same fleet.
 
-VMs that an operator removes stay removed.
+VMs removed by an operator remain removed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.emulator")
 
-#: Time until a VM is restored, in ms of the emulator's clock; long enough to be noticed.
+#: Time between the removal of a VM and its return, in ms of the emulator's clock.
 AWAY_MS = 60_000
 
 
 class VmRestore:
-    """Removed VMs and the times of their return; used only on the event loop."""
+    """The times at which removed VMs return; used only on the event loop."""
 
     def __init__(self, control: ControlEngine, clock: Clock) -> None:
         """Start without removed VMs."""
@@ -55,7 +55,7 @@ class VmRestore:
         self.wake()
 
     async def restore_now(self, name: str) -> None:
-        """Restore a VM now, because it is needed."""
+        """Restore a VM now, because a scenario needs the VM."""
         if name in self._away:
             _, vm = self._away[name]
             self._away[name] = (self._clock.now_ms(), vm)
@@ -94,7 +94,9 @@ class VmRestore:
                 if name in topology.vms:
                     continue
                 await asyncio.wrap_future(self._control.submit(ChangeTopology(vms=(vm,)), ACTOR))
-            except ForewarnError as error:  # its host or group was removed, or its address is used
+            except (
+                ForewarnError
+            ) as error:  # the VM's host or group was removed, or the VM's address is in use
                 log.info("%s cannot be restored: %s", name, error)
 
 

@@ -304,7 +304,7 @@ def seconds(name: str, given: object) -> float:
     """Return a duration argument in seconds.
 
     Raises:
-        ArgumentInvalid: the argument is no number, negative or too large.
+        ArgumentInvalid: the argument must be a number from 0 to 1e9.
     """
     if type(given) not in (int, float) or not 0 <= given <= SECONDS_MAX:  # type: ignore[operator]
         raise ArgumentInvalid(name=name, wanted="seconds from 0 to 1e9", found=given)
