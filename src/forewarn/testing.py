@@ -1,4 +1,4 @@
-"""A pytest plugin: an emulator and an agent of your own in each test.
+"""A pytest plugin with an emulator and an agent for each test.
 
 The emulator listens on free ports and has a stopped clock.
 
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 API_VERSION = "2020-07-01"
-#: Time limit of an act on the emulator, in real seconds; a hanging test then shows where it hangs.
+#: Time limit of an action of the emulator, in real seconds, after which a test fails.
 ACT_S_MAX = 60.0
 #: Interval of checks in `until`, in real seconds.
 LOOK_S = 0.02
 
 
 class EmulatorStopped(CallerError):
-    """A call to an emulator that is not running."""
+    """A call of an emulator that is not running."""
 
     code = "emulator-stopped"
-    message = "This emulator does not run."
-    advice = "Call start() first, or use the fixture forewarn_emulator, which does."
+    message = "This emulator is not running."
+    advice = "Call start() first, or use the fixture forewarn_emulator, which starts the emulator."
 
 
 class EmulatorThread:
-    """An emulator in a thread of its own, used from the test's thread."""
+    """An emulator in a separate thread, called from the test's thread."""
 
     def __init__(self, options: Options | None = None, *, stopped: bool = True) -> None:
-        """Prepare; `start` starts it.
+        """Store the arguments; start nothing yet.
 
         Args:
             options: options of the emulator; None: one VM, no operator API, in memory.
@@ -66,7 +66,7 @@ class EmulatorThread:
 
     @property
     def emulator(self) -> Emulator:
-        """The emulator itself; access it only through `call`."""
+        """The emulator; access its attributes only through `call`."""
         if self._emulator is None:
             raise EmulatorStopped
         return self._emulator
@@ -77,7 +77,7 @@ class EmulatorThread:
         return f"{self.url}/metadata/scheduledevents?api-version={API_VERSION}"
 
     def start(self) -> EmulatorThread:
-        """Start; return when it answers."""
+        """Start the emulator; return when the emulator answers."""
         loop = self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=_run_loop, args=(loop,), name="emulator")
         self._thread.start()
@@ -89,7 +89,7 @@ class EmulatorThread:
         return self
 
     def stop(self) -> None:
-        """Stop; return when every port is closed. No effect if it is not running."""
+        """Stop the emulator and close its ports; do nothing if already stopped."""
         if self._loop is None:
             return
         try:
@@ -104,7 +104,7 @@ class EmulatorThread:
             raise EmulatorStopped
         return asyncio.run_coroutine_threadsafe(act(), self._loop).result(ACT_S_MAX)
 
-    # --- as the one who watches the time ------------------------------------------------------
+    # --- clock ------------------------------------------------------
 
     @property
     def now_ms(self) -> int:
@@ -122,13 +122,14 @@ class EmulatorThread:
         """Wait until all due work is done."""
         self.call(self.emulator.pacing.settle)
 
-    # --- as the cloud -------------------------------------------------------------------------
+    # --- actions of the cloud
+    # -------------------------------------------------------------------------
 
     def ask(self, cause: str, *targets: str, duration_s: int | None = None) -> str:
         """Request work and return the operation's id, such as `op-1`.
 
         Args:
-            cause: the name in docs/reference/causes.md, such as `reboot`.
+            cause: a name in docs/reference/causes.md, such as `reboot`.
             targets: VMs or hosts.
             duration_s: duration of the disturbance; None: the cause's default.
 
@@ -148,7 +149,7 @@ class EmulatorThread:
         return committed.operations[0].id
 
     def cancel(self, operation: str, reason: str = "") -> None:
-        """Cancel an operation that has not started, by the id that `ask` returned.
+        """Cancel an operation that has not started; `operation` is an id from `ask`.
 
         Raises:
             CallerError: the operation is unknown or has started.
@@ -162,14 +163,14 @@ class EmulatorThread:
         self.settle()
 
     def run_scenario(self, name: str, vm: str = "") -> None:
-        """Run a scenario: a built-in one, or a file that ends in .toml.
+        """Run a built-in scenario, or a file that ends in .toml.
 
         Args:
-            name: the name in docs/reference/scenarios.md, such as `host-reboot`.
-            vm: the affected VM; empty: the default one.
+            name: a name in docs/reference/scenarios.md, such as `host-reboot`.
+            vm: the affected VM; empty: the default VM.
 
         Raises:
-            CallerError: the scenario or VM is unknown; the message lists the built-in ones.
+            CallerError: the scenario or VM is unknown; the message lists the built-in scenarios.
         """
         from forewarn.emulator.scenario_files import find_scenario  # noqa: PLC0415
 
@@ -210,14 +211,15 @@ class EmulatorThread:
 
         self.call(act)
 
-    # --- as a VM ------------------------------------------------------------------------------
+    # --- actions of a VM
+    # ------------------------------------------------------------------------------
 
     def document(self, vm: str = "") -> Document:
-        """Return the document of a VM, by default of the first one.
+        """Return the document of a VM, by default of the first VM.
 
         Raises:
             CallerError: no VM has this name.
-            urllib.error.HTTPError: a fault answers; the note on the error has the answer.
+            urllib.error.HTTPError: an injected fault; the error has a note with the answer.
         """
         from forewarn.protocol.documents import read_document  # noqa: PLC0415
 
@@ -228,23 +230,24 @@ class EmulatorThread:
     ) -> Document:
         """Wait until a condition holds for the document of a VM, and return the document.
 
-        It waits for your client, in real seconds; the emulator's clock stays stopped.
+        The wait takes real time, in which your client can act. The emulator's clock remains
+        stopped.
 
         Args:
-            true: such as `lambda document: document.events[0].status == "Started"`; a document
-                for which it raises `IndexError` does not count.
-            vm: the VM; empty: the default one.
-            within_s: time limit.
+            true: condition, such as `lambda document: document.events[0].status == "Started"`; an
+                `IndexError` means false.
+            vm: the VM; empty: the default VM.
+            within_s: time limit, in seconds.
 
         Raises:
             CallerError: no VM has this name.
-            TimeoutError: the condition did not become true; the message has the last document.
+            TimeoutError: the condition did not become true; the message contains the last document.
         """
         from forewarn.clock import SystemClock  # noqa: PLC0415 - with the emulator
 
         clock, pause = SystemClock(), threading.Event()
         until_ms = clock.now_ms() + within_s * 1000
-        while True:  # ends: at `until_ms`
+        while True:  # ends at `until_ms`
             document = self.document(vm)
             with contextlib.suppress(IndexError):
                 if true(document):
@@ -258,11 +261,12 @@ class EmulatorThread:
             pause.wait(LOOK_S)
 
     def approve(self, *event_ids: str, vm: str = "") -> None:
-        """Approve events as a VM; return when the approval is durable and has had its effect.
+        """Approve events as a VM; return after the effects of the approval.
 
         Raises:
             CallerError: no VM has this name.
-            urllib.error.HTTPError: the service refuses; the note on the error has the reason.
+            urllib.error.HTTPError: the service refused the approval; the error has a note with the
+                reason.
         """
         from forewarn.protocol.approvals import render_approval  # noqa: PLC0415
 
@@ -282,7 +286,7 @@ class EmulatorThread:
                 read: bytes = answer.read()
         except urllib.error.HTTPError as refused:
             refused.add_note(f"The service answered: {refused.read().decode('utf-8', 'replace')}")
-            refused.close()  # otherwise Python 3.14 warns in a test that expected the refusal
+            refused.close()  # close the answer, because Python 3.14 would otherwise warn
             raise
         return read
 
@@ -314,7 +318,7 @@ class AgentThread:
     """Forewarn's agent in a thread, with your configuration, as the VM of an emulator."""
 
     def __init__(self, endpoint: str, directory: Path) -> None:
-        """Prepare; `start` starts it.
+        """Store the arguments; start nothing yet.
 
         Args:
             endpoint: URL of the emulator.
@@ -326,9 +330,9 @@ class AgentThread:
         self._thread: threading.Thread | None = None
 
     def start(self, config: Path | str) -> AgentThread:
-        """Start; rules, steps and hooks have the form of a configuration file.
+        """Start the agent; `config` has the format of a configuration file.
 
-        It may be started again after `stop`, and continues with its journal.
+        After `stop`, a further start continues with the agent's journal.
 
         Raises:
             CallerError: the configuration is invalid, or the agent is running already.
@@ -350,7 +354,7 @@ class AgentThread:
         return self
 
     def stop(self) -> None:
-        """Stop; running hooks continue. No effect if it is not running."""
+        """Stop the agent, but not its running hooks; do nothing if already stopped."""
         if self._holdings is not None and self._thread is not None:
             self._holdings.signals.stop()
             self._thread.join(ACT_S_MAX)
@@ -358,9 +362,9 @@ class AgentThread:
 
 
 def _plain_opener() -> urllib.request.OpenerDirector:
-    """Return an opener for plain HTTP only: no proxy, no redirect, and no TLS.
+    """Return an opener for plain HTTP, without proxies, redirects and TLS.
 
-    `build_opener` would read the system's certificates again for each request.
+    `build_opener` would read the system's certificates for each request.
     """
     opener = urllib.request.OpenerDirector()
     for kind in (
@@ -384,13 +388,13 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 @pytest.fixture
 def forewarn_options() -> Options | None:
-    """The options of the emulator in `forewarn_emulator`; override it to change them."""
+    """The options of the emulator in `forewarn_emulator`; override this fixture for others."""
     return None
 
 
 @pytest.fixture
 def forewarn_emulator(forewarn_options: Options | None) -> Iterator[EmulatorThread]:
-    """An emulator with one VM, `vm-1`, on a free port; its clock is stopped until advanced."""
+    """An emulator with one VM, `vm-1`, a free port, and a stopped clock."""
     emulator = EmulatorThread(forewarn_options).start()
     yield emulator
     emulator.stop()

@@ -103,8 +103,8 @@ def test_every_route_refuses_in_one_shape(shared: Live) -> None:
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        (b"", "The body cannot be read: it is empty."),
-        (b"[" * 50_000, "The body cannot be read: it is nested too deeply."),
+        (b"", "The body cannot be read: the body is empty."),
+        (b"[" * 50_000, "The body cannot be read: the text is nested too deeply."),
         (b"null", "the body must be an object, not null."),
         (b'{"fault_domain":true}', "fault_domain must be an integer from 0 to 999, not true."),
         (b'{"labels":{"a b":"c"}}', "a name in labels must be 1 to 63 letters, digits, `.`, `_`,"),

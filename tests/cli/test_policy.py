@@ -68,7 +68,7 @@ def test_policy_that_is_none_is_said_with_its_file(run: Run, tmp_path: Path) -> 
     file = tmp_path / "bad.toml"
     file.write_bytes(b'pause = "\xff"\n')
     refused = run("policy", "apply", str(file))
-    reason = "it is not UTF-8 text, from byte 9 on"
+    reason = "the text is not UTF-8 from byte 9 on"
     assert refused.err.startswith(
         f"forewarn: The policy {file} cannot be read: {reason}. [file-malformed]\n"
     )

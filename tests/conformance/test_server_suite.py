@@ -148,7 +148,7 @@ WRONG: dict[str, tuple[str, Wrong]] = {
     "unknown path is fine": ("E-5", answered(rb"nothing-of-the-kind", b"200")),
     "plain text": ("E-7", replaced(rb"(?i)application/json", b"text/plain")),
     "pretty JSON": ("E-7", replaced(rb'":', b'": ')),
-    "close is not echoed": ("E-7", replaced(rb"(?i)\r\nconnection: close", b"")),
+    "the answer lacks Connection: close": ("E-7", replaced(rb"(?i)\r\nconnection: close", b"")),
     "case matters": ("E-8", answered(rb"/Metadata/ScheduledEvents", b"404")),
     "malformed is 500": ("E-8", answered(rb"Metadata true|: -1|^GET\r", b"500")),
     "one version is missing": ("V-1", answered(rb"api-version=2017-11-01", b"400")),

@@ -372,7 +372,7 @@ def test_command_shows_destinations_and_hurries_them(
     wait_until(lambda: status(service)["behind"] == 0)
     assert main([*server, "outbox", "skip", "hook", "--to", "3"]) == 0
     assert main([*server, "outbox", "retry", "nobody"]) != 0
-    assert "There is no destination nobody" in capsys.readouterr().err
+    assert "The destination nobody does not exist" in capsys.readouterr().err
     service.stop()
 
 

@@ -1,7 +1,7 @@
-"""`python -m forewarn.conformance.agent_client`: runs Forewarn's agent as the client to check.
+"""Program that runs Forewarn's agent as the client of the client checks.
 
-Writes a configuration with one step, which records its calls as the client suite expects, and then
-becomes the agent.
+`python -m forewarn.conformance.agent_client` writes a configuration with one step, whose commands
+record the agent's actions, and then runs the agent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from forewarn.conformance.marks import ENDPOINT, MARK, PREPARED, RECOVERED, STATE, VM
 
-#: Seconds between two polls: short stories, within the rate limit of E-6.
+#: Seconds between two polls, within the rate limit of E-6.
 INTERVAL_S = 0.3
 
 
@@ -34,7 +34,7 @@ def configuration(environment: dict[str, str]) -> str:
     return "\n".join(["[agent]", *lines, "[step.mark]", *step, "repeatable = true", ""])
 
 
-#: Word that the step records in each phase.
+#: Word recorded by the step in each phase.
 STEP = {"prepare": PREPARED, "recover": RECOVERED}
 
 

@@ -1,4 +1,4 @@
-"""Runs Forewarn's agent, in its own process, with a server that is being checked."""
+"""Runs Forewarn's agent with a server under test, in a separate process."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from forewarn.conformance.marks import PREPARED, ConformanceMarks
 if TYPE_CHECKING:
     from forewarn.conformance.exchange import ServiceUnderTest
 
-#: Command that starts the agent as the client to check.
+#: Command that starts the agent.
 AGENT = (sys.executable, "-m", "forewarn.conformance.agent_client")
 STOP_TIMEOUT_S = 30.0
 
 
 def with_agent(target: ServiceUnderTest, act: Callable[[], str]) -> None:
-    """Run an action while the agent follows the server; then the agent must have prepared.
+    """Run an action while the agent follows the server, and check that the agent has prepared.
 
     Args:
-        target: the server; the agent gets only its host and port.
+        target: the server, of which the agent receives only host and port.
         act: creates an event and returns its id.
     """
     with tempfile.TemporaryDirectory(prefix="forewarn-conformance-") as directory:
@@ -39,4 +39,7 @@ def with_agent(target: ServiceUnderTest, act: Callable[[], str]) -> None:
             process.terminate()
             process.wait(STOP_TIMEOUT_S)
         lines = log.read_text("utf-8", "replace").strip().splitlines() or ["nothing"]
-        demand(marks.count(PREPARED, event_id), f"the agent has not prepared; it said: {lines[-1]}")
+        demand(
+            marks.count(PREPARED, event_id),
+            f"the agent has not prepared; its last line: {lines[-1]}",
+        )

@@ -1,4 +1,4 @@
-"""Checks of approvals that a server must refuse; no check approves a real event."""
+"""Checks of invalid approvals, which a server must refuse."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from forewarn.conformance.exchange import ServiceUnderTest
 
 
-@check("A-2", "a malformed approval is 400")
+@check("A-2", "a malformed approval is answered 400")
 def _malformed_approval(target: ServiceUnderTest) -> None:
     for body in (
         *(b"", b"{", b"[]", b"{}", b'{"StartRequests":{}}', b'{"StartRequests":[]}'),

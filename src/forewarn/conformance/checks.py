@@ -1,7 +1,6 @@
-"""The definition of a check, and functions that the checks of a server share.
+"""The definition of a check, and shared functions for checks of servers.
 
-A check raises `ConformanceFault` with the reason, or `NotApplicable` if the server shows nothing to
-check.
+A check raises `ConformanceFault` for a violation, or `NotApplicable` if the check is not possible.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class ConformanceFault(Exception):
 
 
 class NotApplicable(Exception):
-    """A check that has nothing to check."""
+    """The check is not possible with this server."""
 
 
 Subject = TypeVar("Subject")
@@ -47,7 +46,7 @@ class Check(Generic[Subject]):
 
 
 CHECKS: list[Check[ServiceUnderTest]] = []
-#: Checks that run last, because the server may refuse requests for a while afterwards.
+#: Whether the check runs last, because the server may refuse requests afterwards.
 LAST_CHECKS: list[Check[ServiceUnderTest]] = []
 
 
@@ -69,7 +68,7 @@ def demand(holds: object, fault: str) -> None:
 
 
 def expect_status(reply: Reply, *wanted: int, of: str) -> None:
-    """Raise a fault unless an answer has one of the given statuses."""
+    """Raise a fault unless the status of an answer is in `statuses`."""
     names = " or ".join(map(str, wanted))
     demand(reply.status in wanted, f"{of} is answered {reply.status}, not {names}")
 
@@ -86,14 +85,14 @@ def json_object(reply: Reply, of: str) -> dict[str, Any]:
 
 
 def document_of(target: ServiceUnderTest, version: str = VERSION) -> dict[str, Any]:
-    """Read the document."""
+    """Read and return the document."""
     reply = target.get(query=f"api-version={version}")
     expect_status(reply, 200, of=f"GET with api-version {version}")
     return json_object(reply, f"GET with api-version {version}")
 
 
 def events_of(target: ServiceUnderTest, version: str = VERSION) -> list[dict[str, Any]]:
-    """Read the events; without any, the check does not apply."""
+    """Read and return the events; raise `NotApplicable` for an empty list."""
     events = document_of(target, version).get("Events")
     demand(isinstance(events, list), "Events is not a list")
     assert isinstance(events, list)
@@ -103,5 +102,5 @@ def events_of(target: ServiceUnderTest, version: str = VERSION) -> list[dict[str
 
 
 def approval_of(*event_ids: str) -> bytes:
-    """Return the body of an approval of events."""
+    """Return the body of an approval for events."""
     return json.dumps({"StartRequests": [{"EventId": each} for each in event_ids]}).encode()

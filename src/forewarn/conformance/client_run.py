@@ -1,4 +1,4 @@
-"""Runs the stories against a client, several at a time."""
+"""Runs the stories with a client, several in parallel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["AGENT", "ClientMissing", "ClientOptions", "run_stories", "stories_na
 
 
 class ClientMissing(CallerError):
-    """A missing command for the client."""
+    """The command that starts the client is missing."""
 
     code = "conformance-client-missing"
     message = "The command that starts the client is missing."
@@ -39,10 +39,10 @@ class StoryUnknown(CallerError):
 
 
 def stories_named(names: Sequence[str]) -> list[Story]:
-    """Return the stories with these names; all if there are no names.
+    """Return the stories with the given names; without names, return all stories.
 
     Raises:
-        StoryUnknown: no story has one of the names.
+        StoryUnknown: a name matches no story.
     """
     known = {story.name: story for story in STORIES}
     for name in names:

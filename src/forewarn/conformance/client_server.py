@@ -1,7 +1,7 @@
-"""A metadata service on a loopback address that plays a story and records the client's requests.
+"""A metadata service on a loopback address that plays a story for a client, and records requests.
 
-`client_stories.py` defines what a client must do. This module only rejects requests that no story
-allows.
+`client_stories.py` defines the duties of clients. This module checks only the rules that are common
+to all stories.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 ELSEWHERE = "/elsewhere"
 NAME = "vm-1"
-#: Name of another VM of the group.
+#: Name of the other VM of the group.
 NEIGHBOUR = "vm-2"
 BODY_BYTES_MAX = 64 * 1024
 NOT_JSON = b'{"DocumentIncarnation":1,"Ev'
 
-#: Answer to a request for each fault: status, headers and body.
+#: Answers for each fault: status, headers and body.
 ANSWERS: dict[str, tuple[int, dict[str, str], bytes]] = {
     "429": (429, {"Retry-After": "1"}, b"Throttle Result: Too Many Requests"),
     "410": (410, {}, b'{"error":"Gone"}'),
@@ -47,16 +47,16 @@ ANSWERS: dict[str, tuple[int, dict[str, str], bytes]] = {
 
 @dataclass(slots=True)
 class Seen:
-    """The requests of a client; times are ms since the epoch UTC."""
+    """The recorded requests of a client; times are ms since the epoch UTC."""
 
     polls_ms: list[int] = field(default_factory=list)
     #: Number of documents sent completely since the last change.
     shown: int = 0
     versions: list[str] = field(default_factory=list)
-    #: By event id: number of approvals answered 200, and number sent.
+    #: Number of approvals answered 200, and number of sent approvals, by event id.
     approved: dict[str, int] = field(default_factory=dict)
     posted: dict[str, int] = field(default_factory=dict)
-    #: Violations that count in any story; each is listed once.
+    #: Violations of common rules, without duplicates.
     wrongs: list[str] = field(default_factory=list)
 
     def wrong(self, text: str) -> None:
@@ -78,9 +78,9 @@ class PlayedServer:
         self.seen = Seen()
         self.incarnation = 0
         self.events: tuple[ScheduledEvent, ...] = ()
-        #: Fault of each method: a key of `ANSWERS`, `reset`, `half` or `hold`; empty: none.
+        #: Fault of each method: a key of `ANSWERS`, `reset`, `half` or `hold`; empty: no fault.
         self.fault: dict[str, str] = {"GET": "", "POST": ""}
-        #: Distortion of documents: bytes to replace, and their replacement.
+        #: Bytes to replace in documents, and the replacement.
         self.edit: tuple[bytes, bytes] | None = None
         #: The newest api-version that the service supports.
         self.newest = VERSIONS[-1]
@@ -98,13 +98,13 @@ class PlayedServer:
         return f"http://127.0.0.1:{self._http.server_address[1]}"
 
     def close(self) -> None:
-        """End it."""
+        """Stop the service."""
         self.released.set()
         self._http.shutdown()
         self._http.server_close()
 
     def event(self, *resources: str, notice_s: int = 900, kind: str = "Reboot") -> ScheduledEvent:
-        """Return a new event that is not shown yet; without names, an event of this VM."""
+        """Return a new event, by default of this VM, without adding it to the document."""
         with self.lock:
             self._ids += 1
             number = self._ids
@@ -149,7 +149,7 @@ class PlayedServer:
             for event_id in ids:
                 event = shown.get(event_id)
                 if event is None:
-                    if self.seen.shown > 1:  # otherwise the client could not know yet
+                    if self.seen.shown > 1:  # the client has read the current document
                         self.seen.wrong("the client approved an event that does not exist")
                 elif NAME not in event.resources:
                     self.seen.wrong("the client approved an event of another VM only")
@@ -165,12 +165,12 @@ class PlayedServer:
 
 
 def started(event: ScheduledEvent) -> ScheduledEvent:
-    """Return an event in its state Started."""
+    """Return an event in the state Started."""
     return replaced(event, status="Started", not_before_ms=None)
 
 
 def replaced(event: ScheduledEvent, **changes: object) -> ScheduledEvent:
-    """Return an event with other fields."""
+    """Return an event with changed fields."""
     fields = {name: getattr(event, name) for name in ScheduledEvent.__slots__}
     return ScheduledEvent(**{**fields, **changes})
 
@@ -185,7 +185,7 @@ def _handler_of(server: PlayedServer) -> type[BaseHTTPRequestHandler]:
 
 
 class _HttpServer(ThreadingHTTPServer):
-    """An HTTP server that closes its connections at the end and ignores lost clients."""
+    """An HTTP server that closes its connections at the end and ignores lost connections."""
 
     daemon_threads = True
 
@@ -196,7 +196,7 @@ class _HttpServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection."""
+    """The handler of a connection."""
 
     protocol_version = "HTTP/1.1"
     server_version = "Forewarn"
@@ -259,7 +259,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, body)
 
     def _refused(self, query: dict[str, list[str]]) -> bool:
-        """Refuse requests as the public service does; return whether the request was refused."""
+        """Refuse an invalid request like the public service; return whether it was refused."""
         seen, newest = self.played.seen, self.played.newest
         version = "".join(query.get("api-version", []))
         if self.headers.get("Metadata", "").lower() != "true":
@@ -281,7 +281,7 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def _faulty(self, method: str) -> bool:
-        """Answer with the story's fault; return whether there is one."""
+        """Answer with the story's fault; return False without a fault."""
         fault = self.played.fault[method]
         if not fault:
             return False

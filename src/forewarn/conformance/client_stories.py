@@ -1,4 +1,4 @@
-"""The stories that are played to a client; each checks one of its duties.
+"""The stories, each of which checks a duty of a client.
 
 `client_trial.py` starts the client and waits for its actions.
 """
@@ -22,13 +22,13 @@ Play = Callable[[ClientTrial], None]
 POLLS_MEASURED = 9
 #: Shortest permitted median interval of polls, in ms: just below the limit of E-6.
 GAP_MS_MIN = 180
-#: Longest interval of polls, in seconds: half of the shortest notice, 30 s.
+#: Longest permitted interval of polls, in seconds: half of the shortest notice, 30 s.
 GAP_S_MAX = 15.0
 
 
 @value
 class Story:
-    """One story."""
+    """A story: a sequence of events and faults, with checks of the client."""
 
     name: str
     statement: str
@@ -83,7 +83,7 @@ def _follow_on(trial: ClientTrial) -> None:
     trial.wait_approved(trial.announce())
 
 
-@_story("another", "C-3", "the client ignores an event that names only another VM")
+@_story("another", "C-3", "the client ignores an event of another VM only")
 def _another(trial: ClientTrial) -> None:
     trial.start()
     theirs = trial.server.event(NEIGHBOUR)
@@ -93,14 +93,14 @@ def _another(trial: ClientTrial) -> None:
         raise ConformanceFault("the client prepared for an event of another VM only")
 
 
-@_story("together", "C-3", "of two events the client approves only its own")
+@_story("together", "C-3", "the client approves only its own event of two events")
 def _together(trial: ClientTrial) -> None:
     trial.start()
     trial.wait_approved(trial.announce(trial.server.event(NEIGHBOUR)))
     trial.wait_polls(POLLS_QUIET)
 
 
-@_story("at-once", "C-6", "an event appears as Started; the next one is announced")
+@_story("at-once", "C-6", "an event appears as Started; the next event is announced")
 def _at_once(trial: ClientTrial) -> None:
     trial.start()
     trial.server.show(started(trial.server.event()))
@@ -123,7 +123,7 @@ def _withdrawn(trial: ClientTrial) -> None:
     trial.wait_polls(2 + POLLS_QUIET)
 
 
-@_story("postponed", "C-2", "NotBefore of an approved event changes; the event stays the same")
+@_story("postponed", "C-2", "NotBefore of an approved event changes")
 def _postponed(trial: ClientTrial) -> None:
     trial.start()
     event = trial.announce()
@@ -165,7 +165,9 @@ def _iso_time(trial: ClientTrial) -> None:
     trial.wait_approved(event)
 
 
-@_story("unknown", "C-2", "an event of an unknown type, with more fields, beside a known one")
+@_story(
+    "unknown", "C-2", "an event of an unknown type, with additional fields, beside a known event"
+)
 def _unknown(trial: ClientTrial) -> None:
     trial.start()
     trial.server.edit = (b'"EventType":"Freeze"', b'"More":{"n":1},"EventType":"Hibernate"')
@@ -243,7 +245,7 @@ def _late(trial: ClientTrial) -> None:
     trial.server.set_fault("GET", "hold")
     trial.start()
     trial.server.set_fault("GET", "")
-    trial.server.released.wait(2.0)  # the client waits meanwhile
+    trial.server.released.wait(2.0)  # the client is waiting for the answer
     trial.server.released.set()
     event = trial.announce()
     trial.wait_approved(event)

@@ -1,4 +1,4 @@
-"""One client in one story: starts its process, and waits for its actions.
+"""The client's process in a story, and waits for the actions of the client.
 
 `client_stories.py` defines the stories.
 """
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 START_S = 60.0
 #: Interval of checking the client's actions, in seconds.
 LOOK_EVERY_S = 0.02
-#: Number of polls after which a client has had enough time to act.
+#: Number of polls within which a client must act.
 POLLS_ENOUGH = 5
-#: Number of polls without an action after which the client will not act.
+#: Number of polls after which a missing action counts as omitted.
 POLLS_QUIET = 3
-#: The public service's rate limit, and the size of its bursts. Source: E-6.
+#: Rate limit of the public service per second, and size of bursts. Source: E-6.
 RATE_PER_S = 5
 BURST = 10
-#: Shortest duration of a fault, in seconds, and the number of requests that must meet it.
+#: Shortest duration of a fault, in seconds, and minimum number of affected requests.
 TROUBLE_S = 1.5
 TROUBLE_POLLS = 3
 
 
 class ClientUnstartable(CallerError):
-    """A client's command that cannot be started."""
+    """The client's command cannot be started."""
 
     code = "conformance-client-unstartable"
     message = "{program} cannot be started: {reason}."
-    advice = "Write the client's command after `--`, with the path of its program."
+    advice = "Write the client's command after `--`, with the path of the program."
 
 
 @value
@@ -62,10 +62,10 @@ class ClientOptions:
 
 
 class ClientTrial:
-    """A client and the service that it follows."""
+    """A client, and the service for this client."""
 
     def __init__(self, options: ClientOptions, directory: Path) -> None:
-        """Prepare the trial without starting anything."""
+        """Store the arguments; start no client yet."""
         self.options = options
         self.marks = ConformanceMarks(directory)
         self.server = PlayedServer(self._prepared)
@@ -139,18 +139,18 @@ class ClientTrial:
         return self.server.seen.posted.get(event.event_id, 0)
 
     def prepared(self, event: ScheduledEvent) -> int:
-        """Return how often the client has prepared for an event."""
+        """Return the number of the client's preparations for an event."""
         return self.marks.count(PREPARED, event.event_id)
 
     # --- expected actions ---------------------------------------------------------------------
 
     def wait_polls(self, number: int) -> None:
-        """Wait until the client has read the current document this many times."""
+        """Wait until the client has read the current document `number` times."""
         wanted = self.server.seen
         self._wait(lambda: wanted.shown >= number, "the client stopped polling", START_S)
 
     def wait_next_poll(self, number: int, limit_s: float) -> None:
-        """Wait until the client has made more than this many requests."""
+        """Wait until the client has sent more than `number` requests."""
         self._wait(
             lambda: self.polls() > number, "the client polls too rarely: no request", limit_s
         )
@@ -160,7 +160,7 @@ class ClientTrial:
         self._wait(lambda: self.approvals(event), "the client has not approved its event")
 
     def wait_posted(self, event: ScheduledEvent, times: int = 1) -> None:
-        """Wait until the client has sent this many approvals, whatever the answers."""
+        """Wait until the client has sent `times` approvals of an event, with any answers."""
         fault = (
             "the client did not repeat an approval"
             if times > 1
@@ -194,7 +194,7 @@ class ClientTrial:
         return event
 
     def begin(self, event: ScheduledEvent) -> ScheduledEvent:
-        """Start an event; return it in its new state."""
+        """Start an event; return the started event."""
         now = started(event)
         self.server.show(now)
         return now
@@ -205,7 +205,7 @@ class ClientTrial:
         self.server.show(replaced(event, not_before_ms=event.not_before_ms + 3_600_000))
 
     def trouble(self, fault: str) -> None:
-        """Answer with a fault for a while; the client must not retry too often."""
+        """Answer with a fault for a while; check that the client retries not too often."""
         first, begun_ms = self.polls(), self.server.clock.now_ms()
         self.server.set_fault("GET", fault)
 
@@ -232,7 +232,7 @@ class ClientTrial:
         return not self.options.marks or self.marks.count(PREPARED, event_id) > 0
 
     def _wait(self, until: Callable[[], object], fault: str, limit_s: float = 0.0) -> None:
-        """Wait for a condition; a client that times out must have had enough polls."""
+        """Wait for a condition; extend the timeout until the client has polled often enough."""
         clock, shown = self.server.clock, self.server.seen.shown
         begun_ms, limit_ms = clock.now_ms(), (limit_s or self.options.patience_s) * 1000
         pause = threading.Event()

@@ -1,6 +1,6 @@
 """Checks of documents and events in every api-version, and of instance metadata.
 
-These checks do not create or approve events; `event_checks.py` and `approval_checks.py` do.
+`event_checks.py` and `approval_checks.py` contain the checks that create or approve events.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _one_id(target: ServiceUnderTest) -> None:
         demand(ids <= newest, f"{version} shows other ids: {sorted(ids - newest)}")
 
 
-@check("V-5", "the preview form of 2016 is not served")
+@check("V-5", "the preview api-version of 2016 is refused")
 def _preview(target: ServiceUnderTest) -> None:
     expect_status(
         target.get("/metadata/latest/scheduledevents", query=None), 404, 400, of="the 2016 path"
@@ -112,7 +112,7 @@ def _list(target: ServiceUnderTest) -> None:
     demand(isinstance(events, list), f"Events is {events!r}")
 
 
-@check("D-3", "no two events have the same id")
+@check("D-3", "event ids are unique")
 def _distinct(target: ServiceUnderTest) -> None:
     ids = [str(event.get("EventId")).upper() for event in events_of(target)]
     demand(len(set(ids)) == len(ids), f"the ids are {sorted(ids)}")
@@ -211,7 +211,7 @@ def _strings(target: ServiceUnderTest) -> None:
     if reply.status == 404:
         raise NotApplicable("the server has no instance metadata")
     waiting: list[object] = [json_object(reply, "GET /metadata/instance")]
-    for each in waiting:  # the loop appends to it
+    for each in waiting:  # the loop appends further members
         if isinstance(each, dict):
             demand(list(each) == sorted(each, key=str.lower), f"the keys are {list(each)}")
             waiting += each.values()

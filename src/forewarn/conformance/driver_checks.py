@@ -1,6 +1,6 @@
-"""The checks of a driver, each of one statement of the contract. Source: R-6.
+"""The checks of a driver, each for a statement of the contract. Source: R-6.
 
-Each check uses its own operations, and ends or aborts every task that it begins.
+Each check uses separate operations, and ends or aborts all its tasks.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _Act: TypeAlias = Callable[[Trial], None]
 
 #: Kinds of records that discovery may report.
 KINDS = {"hosts", "groups", "vms"}
-#: Shortest duration of a task, in seconds, with which the check of `abort` makes sense.
+#: Shortest duration of a task, in seconds, for the check of `abort`.
 SOON_S = 2.0
 
 DRIVER_CHECKS: list[Check[Trial]] = []
 
 
 def run_driver_checks(subject: Subject) -> Iterator[Result]:
-    """Run the checks one by one, each with a new instance of the driver."""
+    """Run the checks one after another, each with a new instance of the driver."""
     for place, check in enumerate(DRIVER_CHECKS):
         try:
             check.run(Trial(subject, place))
@@ -53,7 +53,7 @@ def _check(statement: str, title: str) -> Callable[[_Act], None]:
 def _once(trial: Trial, task: Task, after: str) -> None:
     count = trial.effects(task)
     if count != 1:
-        raise ConformanceFault(f"{task.id} was begun to effect {count} times after {after}")
+        raise ConformanceFault(f"{task.id} took effect {count} times after {after}")
 
 
 def _attempt(task: Task, attempt: int) -> Task:
@@ -61,7 +61,7 @@ def _attempt(task: Task, attempt: int) -> Task:
     return Task(operation, task.generation)
 
 
-@_check("R-4", "a task that has begun ends well, as the driver reports")
+@_check("R-4", "a task succeeds, and the driver reports the success")
 def _ends(trial: Trial) -> None:
     task = trial.task()
     trial.begin(task)
@@ -70,16 +70,16 @@ def _ends(trial: Trial) -> None:
         raise ConformanceFault(f"{task.id} failed: {progress.failed}")
 
 
-@_check("R-2", "a task that is begun twice takes effect once")
+@_check("R-2", "a task takes effect once after two begins")
 def _begins_once(trial: Trial) -> None:
     task = trial.task()
     trial.begin(task)
     trial.begin(task)
     _wait_end(trial, task)
-    _once(trial, task, "begin came twice")
+    _once(trial, task, "two begins")
 
 
-@_check("R-2", "a task that is begun again after a restart takes effect once")
+@_check("R-2", "a task takes effect once after a second begin after a restart")
 def _begins_once_after_restart(trial: Trial) -> None:
     task = trial.task()
     trial.begin(task)
@@ -90,7 +90,7 @@ def _begins_once_after_restart(trial: Trial) -> None:
     _once(trial, task, "a restart")
 
 
-@_check("R-2", "a task is found again after a restart")
+@_check("R-2", "the driver reports on a task after a restart")
 def _remembers(trial: Trial) -> None:
     task = trial.task()
     trial.begin(task)
@@ -98,7 +98,7 @@ def _remembers(trial: Trial) -> None:
     _wait_end(trial, Task(task.operation, task.generation + 1))
 
 
-@_check("R-2", "an ended task keeps its result, and does nothing more")
+@_check("R-2", "an ended task has the same result, and no further effect, after a restart")
 def _stays_ended(trial: Trial) -> None:
     task = trial.task()
     trial.begin(task)
@@ -107,12 +107,12 @@ def _stays_ended(trial: Trial) -> None:
     again = trial.progress(task)
     if (first.done, bool(first.failed)) != (again.done, bool(again.failed)):
         raise ConformanceFault(
-            f"{task.id} had ended, and is reported as running or with another result"
+            f"{task.id} had ended, but is reported as running or with another result"
         )
     _once(trial, task, "its end")
 
 
-@_check("R-2", "a task that was never begun is not reported as done")
+@_check("R-2", "a task that never began is not reported as done")
 def _does_not_lie(trial: Trial) -> None:
     task = replace_duration(trial.task())
     try:
@@ -120,15 +120,15 @@ def _does_not_lie(trial: Trial) -> None:
     except Failure:
         return
     if progress.done:
-        raise ConformanceFault(f"{task.id} was never begun, and is reported as done")
+        raise ConformanceFault(f"{task.id} never began, but is reported as done")
 
 
 def replace_duration(task: Task) -> Task:
-    """Return a task with an announced duration of an hour, so that it cannot have ended in time."""
+    """Return a task with an announced duration of an hour, too long for an early end."""
     return Task(replace(task.operation, duration_s=3600), task.generation)
 
 
-@_check("R-1", "tasks are separate: the end of one is not that of another")
+@_check("R-1", "the end of a task does not end another task")
 def _separates_tasks(trial: Trial) -> None:
     ending, other = trial.task(), replace_duration(trial.task())
     trial.begin(ending)
@@ -138,10 +138,10 @@ def _separates_tasks(trial: Trial) -> None:
     except Failure:
         return
     if progress.done:
-        raise ConformanceFault(f"{other.id} is reported as done when {ending.id} was")
+        raise ConformanceFault(f"{other.id} is reported as done after the end of {ending.id}")
 
 
-@_check("L-7", "abort may be repeated, even after the end")
+@_check("L-7", "abort can be repeated, even after the end of the task")
 def _aborts_twice(trial: Trial) -> None:
     task = trial.task()
     trial.begin(task)
@@ -151,7 +151,7 @@ def _aborts_twice(trial: Trial) -> None:
     trial.abort(Task(task.operation, task.generation + 1))
 
 
-@_check("L-7", "abort of a task that was never begun returns")
+@_check("L-7", "abort of a task that never began returns")
 def _aborts_unknown(trial: Trial) -> None:
     trial.abort(trial.task())
 
@@ -166,15 +166,15 @@ def _heeds_abort(trial: Trial) -> None:
         before = None
     trial.abort(task)
     if before is None or before.done:
-        raise NotApplicable("the task had ended before it could be aborted")
+        raise NotApplicable("the task ended before the abort")
     try:
         progress = trial.progress(task)
     except Failure:
         return
     if progress.done and _ends_soon(trial):
-        raise NotApplicable("tasks end too soon to find out whether they were aborted")
+        raise NotApplicable("tasks end too soon to check the abort")
     if progress.done:
-        raise ConformanceFault(f"{task.id} was aborted, and is reported as done")
+        raise ConformanceFault(f"{task.id} was aborted, but is reported as done")
 
 
 def _ends_soon(trial: Trial) -> bool:
@@ -198,7 +198,7 @@ def _stays_aborted(trial: Trial) -> None:
     trial.refused(trial.begin, Task(task.operation, task.generation + 1))
     count = trial.effects(task)
     if count:
-        raise ConformanceFault(f"{task.id} was aborted, then begun to effect {count} times")
+        raise ConformanceFault(f"{task.id} took effect {count} times after its abort")
 
 
 @_check("L-8", "a retry begins as a new attempt, once")
@@ -211,7 +211,7 @@ def _retries(trial: Trial) -> None:
     trial.begin(second)
     _wait_end(trial, second)
     _once(trial, task, "a retry")
-    _once(trial, second, "begin of a retry came twice")
+    _once(trial, second, "two begins of a retry")
 
 
 @_check("R-2", "a superseded writer cannot begin a task")
@@ -223,7 +223,7 @@ def _refuses_late_writer(trial: Trial) -> None:
     trial.refused(trial.begin, late)
     count = trial.effects(late)
     if count:
-        raise ConformanceFault(f"{late.id} of an older writer was begun to effect")
+        raise ConformanceFault(f"{late.id} of an older writer took effect")
 
 
 @_check("R-4", "discovery returns parts of a topology")
@@ -236,7 +236,8 @@ def _discovers(trial: Trial) -> None:
     unknown = set(fleet) - KINDS
     if unknown:
         raise ConformanceFault(
-            f"it discovers {', '.join(sorted(map(str, unknown)))}, which a topology does not have"
+            f"the driver discovers {', '.join(sorted(map(str, unknown)))}, which a topology "
+            f"cannot contain"
         )
 
 

@@ -1,4 +1,4 @@
-"""A driver on trial: calls with a time limit, restarts, and a count of the real effects."""
+"""Calls of a driver under test, with time limits, restarts, and a count of real effects."""
 
 from __future__ import annotations
 
@@ -23,48 +23,48 @@ T = TypeVar("T")
 TASKS_MAX = 10
 #: Most restarts in one check.
 RESTARTS_MAX = 10
-#: Interval of asking for progress if the driver sets none, in seconds.
+#: Default interval of `progress` calls, in seconds.
 LOOK_S = 0.05
 DAY_MS = 24 * 3600 * 1000
 
 
 @value
 class Subject:
-    """The driver to check, and the machine on which it works."""
+    """The driver to check, and the machine for its work."""
 
-    #: Function that creates the driver, as a restarted service does.
+    #: Function that creates the driver, like a restart of the service.
     make: Callable[[], Driver]
-    #: Host on which the checks work, or whose VM they use.
+    #: Host for the work of the checks, or host of the used VM.
     host: str
     vm: str = ""
-    #: Function that returns how often a task took effect, by its id; None: unknown.
+    #: Function that returns the number of a task's effects by the task's id; None: unknown.
     effects: Callable[[str], int] | None = None
-    #: Timeout of a call, and of a task, in seconds.
+    #: Timeouts of a call and of a task, in seconds.
     call_s: float = 60.0
     task_s: float = 600.0
-    #: First number of the operations that the checks invent; real operations must not use it.
+    #: First number of the checks' operations, above the numbers of real operations.
     first: int = field(default_factory=lambda: now_ms() // 1000 % 900_000 * 1000 + 1000)
-    #: Generation of the writer in the first check. Because a driver may remember the highest one,
-    #: it grows by `RESTARTS_MAX` from check to check, and with the clock from run to run.
+    #: Generation of the writer in the first check. The generation grows by `RESTARTS_MAX` per
+    #: check, and with the clock per run, because a driver may store the highest generation.
     generation: int = field(default_factory=lambda: now_ms() * 1000)
 
 
 class Failure(Exception):
-    """A call in which the driver raised an exception, with its text."""
+    """An exception of the driver in a call, with its text."""
 
 
 class Trial:
-    """Calls a driver like the control plane."""
+    """Calls a driver in the same way as the control plane."""
 
     def __init__(self, subject: Subject, place: int) -> None:
-        """Create the driver; `place` is the check's index among all checks."""
+        """Create the driver; `place` is the index of the check among all checks."""
         self.subject = subject
         self._number = subject.first + place * TASKS_MAX
         self._generation = subject.generation + place * RESTARTS_MAX
         self.driver = subject.make()
 
     def restart(self) -> None:
-        """Create the driver again, for a later writer."""
+        """Create the driver again, for a newer writer."""
         self._generation += 1
         self.driver = self.subject.make()
 
@@ -98,13 +98,13 @@ class Trial:
         self._call("abort", task, lambda: self.driver.abort(task))
 
     def progress(self, task: Task) -> Progress:
-        """Ask for the progress of a task, and check the answer's form."""
+        """Request the progress of a task, and check the format of the answer."""
         report = self._call("progress", task, lambda: self.driver.progress(task, now_ms()))
         _check_progress(report, task)
         return report
 
     def refused(self, act: Callable[[Task], object], task: Task) -> bool:
-        """Return whether the driver refuses a call with an exception; hanging is a fault."""
+        """Return whether the driver refuses a call with an exception; a timeout is a fault."""
         try:
             act(task)
         except Failure:
@@ -112,7 +112,7 @@ class Trial:
         return False
 
     def ended(self, task: Task, within_s: float = 0) -> Progress:
-        """Ask for progress until a task has ended, for `within_s` or the subject's timeout.
+        """Request progress until a task has ended, for up to `within_s` or the subject's timeout.
 
         Raises:
             NotApplicable: the driver waits for an operator.
@@ -133,17 +133,17 @@ class Trial:
             threading.Event().wait(min(wait_s, left_s))
 
     def effects(self, task: Task) -> int:
-        """Return how often a task took effect.
+        """Return the number of a task's effects.
 
         Raises:
             NotApplicable: no program counts the effects.
         """
         if self.subject.effects is None:
-            raise NotApplicable("no program counts the effects; name one with --effects")
+            raise NotApplicable("no program counts the effects; name a program with --effects")
         return self.subject.effects(task.id)
 
     def _call(self, verb: str, task: Task, act: Callable[[], T]) -> T:
-        """Make a call on a separate thread, like the control plane."""
+        """Execute a call on a separate thread, like the control plane."""
         answers: list[T] = []
         errors: list[BaseException] = []
 
@@ -172,7 +172,7 @@ class Trial:
 
 def now_ms() -> int:
     """Return the time, ms since the epoch UTC."""
-    return SystemClock().now_ms()  # a driver uses the real clock
+    return SystemClock().now_ms()  # drivers use the real clock
 
 
 def _check_progress(report: object, task: Task) -> None:
@@ -203,5 +203,5 @@ def _check_numbers(report: Progress, task: Task) -> None:
         raise ConformanceFault(f"again_ms is {report.again_ms!r}, not a time within a day")
     if not (report.done or report.failed or report.again_ms or report.waits):
         raise ConformanceFault(
-            f"{task.id} goes on, but has neither a time to ask again nor a person to wait for"
+            f"{task.id} is not done, but the driver gives neither `again_ms` nor `waits`"
         )

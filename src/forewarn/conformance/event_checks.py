@@ -1,4 +1,4 @@
-"""Checks that create an event and follow it to its end; they need hooks."""
+"""Checks that create an event with hooks, and follow the event to its end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from forewarn.conformance.event_trial import POLL_EVERY_S, EventTrial
 
 #: Least notice of each type, in seconds. Source: N-1.
 NOTICE_S = {"Freeze": 900, "Reboot": 900, "Redeploy": 600, "Preempt": 30, "Terminate": 300}
-#: Number of documents without an effect after which a refused approval has none.
+#: Number of unchanged documents after which a refused approval counts as without effect.
 LOOKS = 3
 
 EVENT_CHECKS: list[Check[EventTrial]] = []
@@ -45,7 +45,7 @@ def _notice(trial: EventTrial) -> None:
     sight, event = trial.scheduled()
     kind = str(event.get("EventType"))
     demand(kind in NOTICE_S, f"the type {kind} is unknown")
-    # The event may have been shown since the last document without it.
+    # The event may have appeared right after the last document without the event.
     unseen = [each for each in trial.sights if each.event(trial.event_id()) is None]
     not_before_s = parsedate_to_datetime(str(event["NotBefore"])).timestamp()
     shown_s = unseen[-1].read_s if unseen else sight.read_s
@@ -63,7 +63,7 @@ def _peer(trial: EventTrial) -> None:
     demand(mine.body == theirs.body, "another VM of the group sees another document")
 
 
-@_check("S-4", "a VM of another group neither sees the event nor can approve it")
+@_check("S-4", "a VM of another group can neither read nor approve the event")
 def _other(trial: EventTrial) -> None:
     other = trial.hooks.other
     if other is None:
@@ -75,7 +75,7 @@ def _other(trial: EventTrial) -> None:
     event_id = str(event["EventId"]).lower().encode()
     theirs = foreign.body.lower().replace(event_id, NOBODYS.encode())
     same = (foreign.status, theirs) == (unknown.status, unknown.body.lower())
-    demand(same, "the refusal of a foreign id differs from that of an unknown one")
+    demand(same, "the refusal differs between a foreign id and an unknown id")
 
 
 @_check("A-2", "a malformed approval approves none of its events")
@@ -87,15 +87,18 @@ def _all_or_nothing(trial: EventTrial) -> None:
     body = b'{"StartRequests":[{"EventId":"%s"},{}]}' % event_id.encode()
     expect_status(trial.target.post(body), 400, of="an approval with a malformed element")
     expect_status(
-        trial.target.post(approval_of(event_id, NOBODYS)), 400, 404, of="one with an unknown id"
+        trial.target.post(approval_of(event_id, NOBODYS)),
+        400,
+        404,
+        of="an approval with an unknown id",
     )
     for _ in range(LOOKS):
         now = trial.look().event(event_id)
-        demand(now and now["EventStatus"] == "Scheduled", "the event has started all the same")
+        demand(now and now["EventStatus"] == "Scheduled", "the event started despite the refusal")
         trial.target.pause(POLL_EVERY_S)
 
 
-@_check("A-1", "an approval is answered 200, as clients write it, without a body")
+@_check("A-1", "an approval in any format of clients is answered 200, without a body")
 def _approved(trial: EventTrial) -> None:
     trial.approved()
 
@@ -105,7 +108,7 @@ def _repeated(trial: EventTrial) -> None:
     event = trial.approved()
     trial.look()
     if trial.sights[-1].event(str(event["EventId"])) is None:
-        raise NotApplicable("the next document no longer had the event")
+        raise NotApplicable("the event ended before the next document")
     reply = trial.target.post(approval_of(str(event["EventId"])))
     expect_status(reply, 200, of="the second approval of an event")
 
@@ -121,11 +124,11 @@ def _started(trial: EventTrial) -> None:
 def _no_time(trial: EventTrial) -> None:
     _, event = trial.started()
     if event is None:
-        raise NotApplicable("the next document no longer had the event")
+        raise NotApplicable("the event ended before the next document")
     demand(event.get("NotBefore") == "", f"NotBefore is {event.get('NotBefore')!r}")
 
 
-@_check("L-5", "an event that has ended is gone")
+@_check("L-5", "an ended event disappears")
 def _ended(trial: EventTrial) -> None:
     trial.ended()
 
@@ -137,7 +140,7 @@ def _finished(trial: EventTrial) -> None:
     demand(400 <= reply.status < 500, f"the answer has status {reply.status}")
 
 
-@_check("L-3", "a withdrawn event disappears without having started")
+@_check("L-3", "a withdrawn event disappears without a start")
 def _withdrawn(trial: EventTrial) -> None:
     schedule, cancel = trial.hooks.schedule, trial.hooks.cancel
     if schedule is None or cancel is None:
@@ -179,20 +182,20 @@ def _agent(trial: EventTrial) -> None:
     run(follow)
 
 
-@_check("D-1", "the incarnation grows when the events change, and only then")
+@_check("D-1", "the incarnation grows exactly when the events change")
 def _incarnation(trial: EventTrial) -> None:
     if not trial.sights:
         trial.scheduled()
     for before, after in zip(trial.sights, trial.sights[1:], strict=False):
         step = after.incarnation - before.incarnation
         if after.events == before.events:
-            demand(step == 0, f"the incarnation changes by {step} although no event does")
+            demand(step == 0, f"the incarnation changes by {step} although no event changes")
         else:
             demand(step > 0, f"the incarnation changes by {step} although the events changed")
 
 
 def _over(trial: EventTrial) -> None:
-    """Make sure that no event of an earlier check remains."""
+    """Wait until no event of an earlier check remains."""
     try:
         trial.finish()
     except ConformanceFault as fault:

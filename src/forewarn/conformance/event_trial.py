@@ -1,7 +1,7 @@
-"""One event from its announcement to its end, as a VM sees it; other modules check it.
+"""Follows an event from its announcement to its end; other modules check the documents.
 
-Hooks create and cancel events. Each stage of the trial is reached once, when the first check needs
-it.
+Hooks create and cancel events. The first check that needs a stage of the event waits for this
+stage.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Act = Callable[[], None]
 
 @value
 class Hooks:
-    """Actions on the server besides requests of a VM; None: not available."""
+    """Actions that create, cancel or follow events, outside a VM's requests; None: unavailable."""
 
     #: Schedules an announced event for this VM.
     schedule: Act | None = None
@@ -44,9 +44,9 @@ class Hooks:
     fail: Act | None = None
     #: Runs the agent in this VM during an action that creates an event and returns its id.
     agent: Callable[[Callable[[], str]], None] | None = None
-    #: Whether the suite may approve events, so that their work happens.
+    #: Whether the suite may approve events, whose work then starts.
     approve: bool = False
-    #: The service as a VM of the same group sees it, and as a VM of another group sees it.
+    #: The service for another VM of the group, and for a VM of another group.
     peer: ServiceUnderTest | None = None
     other: ServiceUnderTest | None = None
     #: Longest wait for the effect of an action, in seconds.
@@ -55,7 +55,7 @@ class Hooks:
 
 @value
 class Sight:
-    """A document, with the server's time when it was read, in seconds since the epoch UTC."""
+    """A document, and the time of its read by the server's clock, in seconds since the epoch."""
 
     incarnation: int
     events: tuple[Event, ...]
@@ -68,12 +68,12 @@ class Sight:
 
 
 class EventTrial:
-    """Follows one event. The check that reaches a failed stage first fails; others do not apply."""
+    """Follows one event. A failed stage fails its first check; later checks are skipped."""
 
     def __init__(self, target: ServiceUnderTest, hooks: Hooks) -> None:
-        """Prepare, without a request to the server."""
+        """Store the arguments; send no request yet."""
         self.target, self.hooks = target, hooks
-        #: All documents that were read, oldest first.
+        #: All read documents, oldest first.
         self.sights: list[Sight] = []
         #: Ids of ended events.
         self.gone: set[str] = set()
@@ -92,7 +92,7 @@ class EventTrial:
     # --- the stages ---------------------------------------------------------------------------
 
     def scheduled(self) -> tuple[Sight, Event]:
-        """Schedule an event; return the first document that shows it."""
+        """Schedule an event; return the event, and the first document with the event."""
         if self.hooks.schedule is None:
             raise NotApplicable("nothing can schedule an event (--schedule)")
         return self._stage("scheduled", lambda: self.announced(self.hooks.schedule))
@@ -118,7 +118,7 @@ class EventTrial:
         return self._stage("approved", act)[1]
 
     def started(self) -> tuple[Sight, Event | None]:
-        """Wait until the approved event has started; None if it is over by then."""
+        """Wait until the approved event has started; return None if the event is over."""
         self.approved()
 
         def act() -> Sight:
@@ -131,7 +131,7 @@ class EventTrial:
         return sight, sight.event(self._event_id)
 
     def ended(self) -> tuple[Sight, Event]:
-        """Wait until the event is gone; return its last state."""
+        """Wait until the event disappears; return its last state."""
         _, event = self.scheduled()
         self.started()
 
@@ -147,7 +147,7 @@ class EventTrial:
     # --- other actions ------------------------------------------------------------------------
 
     def announced(self, act: Act | None) -> Sight:
-        """Create an event, and return the first document that shows it."""
+        """Create an event, and return the first document with the event."""
         assert act is not None, "callers check that the hook exists"
         before = {str(each.get("EventId")) for each in self.look().events}
         act()
@@ -167,14 +167,14 @@ class EventTrial:
         return self._event_id
 
     def wait_gone(self, event_id: str, fault: str) -> list[Sight]:
-        """Return the documents that were read until an event was gone."""
+        """Wait until an event disappears; return the documents read in this time."""
         first = len(self.sights)
         self._wait(lambda sight: sight.event(event_id) is None, fault)
         self.gone.add(event_id)
         return self.sights[first:]
 
     def finish(self) -> None:
-        """Follow the last created event to its end, if that is allowed."""
+        """Follow the last created event to its end, if the suite may approve events."""
         if self._event_id in self.gone or not self._event_id:
             return
         if self.hooks.approve:

@@ -1,6 +1,6 @@
-"""One request and its answer as bytes, for checks; does not judge the answer.
+"""Sends requests and parses answers for checks.
 
-This module does not use `http.client`, because a check must see the actual header lines.
+The module uses sockets instead of `http.client`, because checks need the original header lines.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ VERSION = VERSIONS[-1]
 #: Longest wait for an answer, in seconds.
 ANSWER_TIMEOUT_S = HOLD_S_MAX + 5.0
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
-#: Longest wait for the end of a connection, in seconds.
+#: Longest wait until the server closes a connection, in seconds.
 CLOSE_TIMEOUT_S = 1.0
-#: Most repetitions of a request that was refused because of the rate limit. Source: E-6.
+#: Most repetitions of a request after refusals by the rate limit. Source: E-6.
 THROTTLED_MAX = 20
-#: Longest pause before such a repetition, in seconds.
+#: Longest pause before a repetition, in seconds.
 RETRY_AFTER_S_MAX = 10.0
-#: Pause if the server names none, in seconds.
+#: Default pause before a repetition, in seconds.
 RETRY_AFTER_S = 1.0
 
 
@@ -39,16 +39,16 @@ class TargetInvalid(CallerError):
 
 
 class TargetUnreachable(PeerError):
-    """A service that does not answer."""
+    """The service does not answer."""
 
     code = "conformance-target-unreachable"
     message = "The service at {url} cannot be reached: {reason}."
-    advice = "Start it, or use another address."
+    advice = "Start the service, or use another address."
 
 
 @value
 class Reply:
-    """An answer as received; header names are in lower case, and commas join repeated ones."""
+    """An answer; header names are in lower case, and repeated headers are joined by commas."""
 
     status: int
     headers: dict[str, str]
@@ -63,7 +63,7 @@ class ServiceUnderTest:
 
         Args:
             url: the address of the service.
-            pause: lets seconds pass; None: by sleeping.
+            pause: function that waits for some seconds; None: `time.sleep`.
 
         Raises:
             TargetInvalid: the address is malformed.
@@ -73,7 +73,7 @@ class ServiceUnderTest:
         parts = urlsplit(url)
         self.url = url
         self.host, self.port = parts.hostname or "", parts.port or 80
-        #: Parameters that every request gets, such as `vm=NAME` for an emulator.
+        #: Parameters of every request, such as `vm=NAME` for an emulator.
         self.query = parts.query
         self.pause = pause or threading.Event().wait
 
@@ -85,13 +85,13 @@ class ServiceUnderTest:
         headers: tuple[str, ...] = ("Metadata: true",),
         method: str = "GET",
     ) -> Reply:
-        """Send a GET; with `query` None, without parameters."""
+        """Send a GET and return the answer; `query` None: no parameters."""
         return self.send(method, path, query=query, headers=headers)
 
     def post(
         self, body: bytes, *, version: str = VERSION, headers: tuple[str, ...] = ("Metadata: true",)
     ) -> Reply:
-        """Post an approval."""
+        """Post an approval and return the answer."""
         framing = (f"Content-Length: {len(body)}",)
         query = f"api-version={version}"
         return self.send("POST", EVENTS_PATH, query=query, headers=headers + framing, body=body)
@@ -105,10 +105,10 @@ class ServiceUnderTest:
         headers: tuple[str, ...],
         body: bytes = b"",
     ) -> Reply:
-        """Send one request and return its answer; repeat it if the server limits requests.
+        """Send a request and return the answer; repeat requests refused by a rate limit.
 
         Raises:
-            TargetUnreachable: there is no answer in HTTP.
+            TargetUnreachable: the service returns no HTTP answer.
         """
         query = "&".join(part for part in (query, self.query) if part)
         line = f"{method} {path}{'?' + query if query else ''} HTTP/1.1"
@@ -126,7 +126,7 @@ class ServiceUnderTest:
         return reply
 
     def closes(self, *, asked: bool) -> bool:
-        """Return whether the server closes the connection after an answer, if asked to or not."""
+        """Return whether the server closes a connection, with `asked` after `Connection: close`."""
         query = "&".join(part for part in (f"api-version={VERSION}", self.query) if part)
         line = f"GET {EVENTS_PATH}?{query} HTTP/1.1\r\nHost: {self.host}\r\n"
         end = "Connection: close\r\n\r\n" if asked else "\r\n"
@@ -143,22 +143,22 @@ class ServiceUnderTest:
             raise TargetUnreachable(url=self.url, reason=reason_of(error)) from error
 
     def raw(self, request: bytes, *, head_only: bool = False) -> Reply:
-        """Send bytes and read one answer."""
+        """Send bytes, and read an answer."""
         address = (self.host, self.port)
         with socket.create_connection(address, timeout=ANSWER_TIMEOUT_S) as connection:
-            with contextlib.suppress(ConnectionError):  # the server may close before all is sent
+            with contextlib.suppress(ConnectionError):  # the server may close early
                 connection.sendall(request)
             return _read(connection, head_only=head_only)
 
 
 def _pause_asked(reply: Reply) -> float:
-    """Return the pause that a refusal asks for, in seconds."""
+    """Return the pause requested in a refusal, in seconds."""
     text = reply.headers.get("retry-after", "")
     return min(float(text), RETRY_AFTER_S_MAX) if text.isdigit() else RETRY_AFTER_S
 
 
 def _read(connection: socket.socket, *, head_only: bool) -> Reply:
-    """Read one answer."""
+    """Read an answer from a connection."""
     data = _until(connection, b"", b"\r\n\r\n")
     head, _, rest = data.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")

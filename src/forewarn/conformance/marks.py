@@ -1,6 +1,6 @@
-"""Records of a client's actions: the events for which it has prepared or recovered.
+"""Records of a client's actions: preparations and recoveries of events.
 
-A record is a line in a file, which a small program writes; the client gets the program's path.
+A record is a line in a file. The client runs a small program that writes the line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ENDPOINT = "FOREWARN_ENDPOINT"
 VM = "CONFORMANCE_VM"
 STATE = "CONFORMANCE_STATE"
 MARK = "CONFORMANCE_MARK"
-#: Actions that a client records.
+#: Actions recorded by a client.
 PREPARED = "prepared"
 RECOVERED = "recovered"
 
@@ -28,7 +28,7 @@ class ConformanceMarks:
     """The records of one client."""
 
     def __init__(self, directory: Path) -> None:
-        """Write the program that the client runs."""
+        """Write the program that the client runs to record an action."""
         self.directory = directory
         self._file = directory / "marks"
         self.program = directory / "mark"
@@ -37,7 +37,7 @@ class ConformanceMarks:
         self.program.chmod(0o755)
 
     def count(self, mark: str, event_id: str) -> int:
-        """Return how often an action was recorded for an event; case in ids is ignored."""
+        """Return the number of records of an action for an event; ignore case in ids."""
         wanted = f"{mark} {event_id}".lower()
         return self._file.read_text("utf-8", "replace").lower().splitlines().count(wanted)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 S = TypeVar("S")
-#: Chapters of the contract in the report's order.
+#: Chapters of the contract, in the order of the report.
 ORDER = "EVDAI"
 
 
@@ -47,20 +47,20 @@ class Result:
 def run_checks(
     target: ServiceUnderTest, hooks: Hooks | None = None, *, only: Collection[str] = ()
 ) -> Iterator[Result]:
-    """Run the checks one by one.
+    """Run the checks one after another.
 
     Args:
         target: the server to check.
-        hooks: actions on the server besides a VM's requests; None: none.
+        hooks: actions that create, cancel or follow events; None: no actions.
         only: statements to check; empty: all.
 
     Raises:
-        TargetUnreachable: nothing answers at the first check.
+        TargetUnreachable: the server does not answer the first check.
     """
     trial = EventTrial(target, hooks or Hooks())
     target.get()
     events = [*_of(EVENT_CHECKS, trial)]
-    # An event that is created first gives the checks of documents something to check.
+    # Create an event first, so that the checks of documents have an event.
     first = events[:1] if trial.hooks.schedule else []
     plan = [*first, *_of(sorted(CHECKS, key=_order), target), *events[len(first) :]]
     plan += _of(LAST_CHECKS, target)

@@ -1,6 +1,6 @@
-"""Checks of the endpoint and its transport: headers, statuses, framing; they need no event.
+"""Checks of the HTTP transport, without events: headers, statuses and framing.
 
-`run.py` runs them; other modules check documents and events.
+`run.py` runs these checks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from forewarn.protocol.versions import EVENTS_PATH
 if TYPE_CHECKING:
     from forewarn.conformance.exchange import ServiceUnderTest
 
-#: Number of requests in a row that exceeds a usual rate limit. Source: E-6.
+#: Number of successive requests that exceeds a usual rate limit. Source: E-6.
 FLOOD = 60
 
 
@@ -59,7 +59,7 @@ def _version(target: ServiceUnderTest) -> None:
     expect_status(target.get(query=twice), 400, of="GET with api-version twice")
 
 
-@check("E-4", "a request that a proxy forwarded is refused")
+@check("E-4", "a request forwarded by a proxy is refused")
 def _proxy(target: ServiceUnderTest) -> None:
     headers = ("Metadata: true", "X-Forwarded-For: 203.0.113.7")
     expect_status(target.get(headers=headers), 400, of="GET with X-Forwarded-For")
@@ -89,12 +89,16 @@ def _form(target: ServiceUnderTest) -> None:
     demand(b"\n" not in reply.body and b'": ' not in reply.body, "the JSON is not compact")
 
 
-@check("E-7", "Connection: close is obeyed and echoed")
+@check("E-7", "after Connection: close, the server returns the header and closes the connection")
 def _close(target: ServiceUnderTest) -> None:
     reply = target.get(headers=("Metadata: true", "Connection: close"))
-    demand(reply.headers.get("connection", "").lower() == "close", "close is not echoed")
+    demand(
+        reply.headers.get("connection", "").lower() == "close", "the answer lacks Connection: close"
+    )
     demand(target.closes(asked=True), "the connection stays open after Connection: close")
-    demand(not target.closes(asked=False), "the connection is closed without a request to close")
+    demand(
+        not target.closes(asked=False), "the server closes the connection without Connection: close"
+    )
 
 
 @check("E-7", "If-None-Match is answered 304, and ignored on POST")
@@ -106,7 +110,7 @@ def _etag(target: ServiceUnderTest) -> None:
     again = target.get(headers=("Metadata: true", f"If-None-Match: {tag}"))
     if again.status == 200 and again.body != first.body:
         raise NotApplicable("the document changed meanwhile")
-    expect_status(again, 304, of="GET with the ETag it has just sent")
+    expect_status(again, 304, of="GET with the current ETag")
     other = target.get(headers=("Metadata: true", 'If-None-Match: "another"'))
     expect_status(other, 200, of="GET with another ETag")
     headers = ("Metadata: true", f"If-None-Match: {tag}")
@@ -120,7 +124,7 @@ def _path(target: ServiceUnderTest) -> None:
     expect_status(reply, 200, of="HEAD")
     demand(
         reply.headers.get("content-length", "0") != "0",
-        "HEAD lacks the Content-Length that GET has",
+        "HEAD lacks the Content-Length of GET",
     )
 
 

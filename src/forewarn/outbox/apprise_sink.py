@@ -1,6 +1,6 @@
-"""Mail and chat through Apprise, which is imported for the first message.
+"""Mail and chat through Apprise, imported for the first message.
 
-Each message is one transition, as text for people; the settings filter the transitions.
+Each message describes one transition as text for people. The settings filter the transitions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from forewarn.outbox.cloudevents import CloudEvent
 
-#: Actions that are sent by default: those that disturb people's VMs, and alerts.
+#: Actions sent by default: disturbances of VMs, and alerts.
 INCLUDE = (
     "operation.announced",
     "operation.started",
@@ -34,7 +34,7 @@ INCLUDE = (
     "maintenance.cancelled",
     "host.failed",
 )
-#: Actions that Apprise shows as failures, for instance in red.
+#: Actions sent with Apprise's type for failures.
 FAILURES = frozenset({"operation.failed", "operation.stuck", "maintenance.stopped", "host.failed"})
 WARNINGS = frozenset(
     {
@@ -44,23 +44,23 @@ WARNINGS = frozenset(
         "operation.not-shown",
     }
 )
-#: Most VMs named in one message; the message counts the others.
+#: Most VM names in one message; the message gives the number of the others.
 VMS_NAMED_MAX = 10
 
 
 class AppriseSink:
-    """Notifies every address of a destination."""
+    """Sends messages to every address of a destination."""
 
     batch_max = 1
 
     def __init__(self, name: str, urls: Sequence[str], *, timeout_s: float) -> None:
-        """Prepare the sink without sending anything."""
+        """Store the arguments; send nothing yet."""
         self._name = name
         self._urls = urls
         self._timeout_s = timeout_s
 
     async def open(self) -> None:
-        """Do nothing, because Apprise has no lasting connection."""
+        """Do nothing, because Apprise opens connections when sending."""
 
     async def send(self, events: Sequence[CloudEvent]) -> None:
         """Send a message for each event."""
@@ -78,7 +78,7 @@ class AppriseSink:
                 raise DeliveryFailed(name=self._name, problem=problem)
 
     async def close(self) -> None:
-        """Do nothing, because Apprise has no lasting connection."""
+        """Do nothing, because Apprise opens connections when sending."""
 
     def _notify(self, title: str, body: str, kind: str) -> bool:
         import apprise  # noqa: PLC0415 - an extra

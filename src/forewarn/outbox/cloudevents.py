@@ -1,6 +1,7 @@
-"""CloudEvents 1.0: converts each entry of history into one event with the same number.
+"""Conversion of each entry of history into a CloudEvent 1.0 with the same number.
 
-All data come from history, so an event describes the state at that time. The sinks send it.
+All data come from history, so that an event describes the state at the time of its entry. The sinks
+send the events.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from forewarn.store import Recorded, Store
     from forewarn.store.audit import AuditEntry
 
-#: A CloudEvent in its JSON form.
+#: A CloudEvent as a JSON object.
 CloudEvent: TypeAlias = dict[str, Any]
 _Rows: TypeAlias = "dict[tuple[str, str | int], Row]"
 
@@ -36,11 +37,11 @@ _Rows: TypeAlias = "dict[tuple[str, str | int], Row]"
 MEDIA, BATCH_MEDIA = "application/cloudevents+json", "application/cloudevents-batch+json"
 #: Prefix of all event types.
 TYPE_PREFIX = "forewarn."
-#: Type of the event that replaces entries that history no longer has.
+#: Type of the event that replaces entries deleted from history.
 GAP = "outbox.gap"
-#: Action of the event with the audit's head; sent only if `include` names it.
+#: Action of the event with the audit's head, sent only if named in `include`.
 AUDIT_HEAD = "audit.head"
-#: Most operations whose records are cached between two entries.
+#: Most operations with cached records.
 REMEMBERED_MAX = 1024
 #: Entries of one operation read at a time.
 PAGE = 1000
@@ -53,16 +54,17 @@ class EventMaker:
     """
 
     def __init__(self, store: Store, source: str = "") -> None:
-        """Set the events' `source`; an empty one means the store's epoch."""
+        """Set the store and the events' `source`; empty: derived from the store's epoch."""
         self._store = store
         self._source = source or f"/forewarn/{store.epoch}"
-        #: Operation -> its last processed entry, and its records after that entry.
+        #: Cached operations, each with its last processed entry, and its records after this entry.
         self._known: OrderedDict[int, tuple[int, _Rows]] = OrderedDict()
 
     def make(self, recorded: Recorded, groups: Collection[str] | None = None) -> CloudEvent:
-        """Return the event of an entry, with the data that the owner of `groups` may read.
+        """Return the event of an entry, limited to data that the owner of `groups` may read.
 
-        With `groups` None, all data. Raises a `ForewarnError` if the store cannot be read.
+        With `groups` None, the event contains all data. The function raises a `ForewarnError` if
+        the store cannot be read.
         """
         entry = recorded.entry
         data: CloudEvent = {
@@ -88,7 +90,7 @@ class EventMaker:
         return self._event(recorded.seq, entry, data)
 
     def gap(self, first: int, last: int, at_ms: int) -> CloudEvent:
-        """Return the event which reports that entries were removed before their delivery."""
+        """Return the event about entries that were removed before their delivery."""
         text = f"history {first} to {last} was removed before its delivery; see the export"
         data = {"sequence": last, "first": first, "last": last, "action": GAP, "text": text}
         return {**self._head(last, at_ms), "type": TYPE_PREFIX + GAP, "data": data}
@@ -145,7 +147,7 @@ class EventMaker:
         """Return the records of an operation before an entry, from history."""
         rows: _Rows = {}
         operation = self._store.operation(number)
-        if operation is not None:  # its removed history is contained in its later record
+        if operation is not None:  # a later record contains the effects of the removed history
             rows["operation", number] = to_row(operation)
             for event in self._store.events_of(number):
                 rows["event", event.id] = to_row(event)
@@ -158,7 +160,7 @@ class EventMaker:
 
 
 def _narrow(data: CloudEvent, entry: Entry, rows: _Rows, groups: Collection[str]) -> None:
-    """Remove data that an owner of these groups may not read; the operation concerns the owner."""
+    """Remove data that the owner of `groups` may not read."""
     own: set[str] = set()
     for (kind, _), row in rows.items():
         if kind == "event" and row["group"] in groups:
@@ -175,7 +177,7 @@ def _narrow(data: CloudEvent, entry: Entry, rows: _Rows, groups: Collection[str]
 
 
 def body_of(events: Sequence[CloudEvent], *, batch: bool) -> bytes:
-    """Return the body of a request: the only event, or all of them as a list."""
+    """Return the body of a request: a list of events, or without `batch`, the only event."""
     assert batch or len(events) == 1, len(events)
     return json.dumps(list(events) if batch else events[0], ensure_ascii=False).encode()
 
@@ -207,7 +209,7 @@ def _operation(row: Row) -> dict[str, object]:
 
 
 def _event(row: Row, operation: Row | None) -> dict[str, object]:
-    """Return an event from its row; an ended event includes its outcome. Source: X-1."""
+    """Return an event from its stored row; an ended event includes its outcome. Source: X-1."""
     event = from_row("event", row)
     assert isinstance(event, Event)
     outcome = None

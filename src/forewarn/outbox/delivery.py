@@ -1,6 +1,7 @@
-"""Delivery to one destination: reads history after its cursor, sends in order, retries for ever.
+"""Delivery to one destination: reads history, sends in order, and retries without limit.
 
-Nothing is queued: an unreachable destination costs only its position in history.
+The delivery reads from history instead of a queue, so that an unreachable destination costs no
+memory.
 """
 
 from __future__ import annotations
@@ -32,30 +33,30 @@ log = logging.getLogger("forewarn.outbox")
 
 #: Entries read per page.
 PAGE = 200
-#: Interval of checking history in seconds, in case a notification of new entries was lost.
+#: Interval of checks of history, in seconds, in case a notification was lost.
 LOOK_S = 5.0
-#: First and longest pause after a failure, in seconds; it doubles each time.
+#: First and longest pause after a failure, in seconds; the pause doubles each time.
 PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 300.0
-#: A destination counts as dead after failing for this long, and raises an alert; retries go on.
+#: Duration of failures after which a destination counts as dead, with an alert.
 DEAD_AFTER_MS = 3600 * 1000
 
 
 class DeliveryState(Word):
     """The state of the delivery to a destination."""
 
-    #: All entries are delivered, or being delivered.
+    #: The destination accepts entries.
     DELIVERING = "delivering"
-    #: The last attempt failed; the next one follows a pause.
+    #: The last attempt failed; the next attempt follows after a pause.
     RETRYING = "retrying"
-    #: All attempts failed for an hour; attempts continue.
+    #: All attempts have failed for an hour; attempts continue.
     DEAD = "dead"
-    #: This process no longer delivers.
+    #: This process has stopped delivering.
     STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """One destination, as the settings describe it."""
+    """One destination, from the settings."""
 
     name: str
     kind: str
@@ -63,14 +64,14 @@ class Destination:
     #: Actions to send, as shell patterns.
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
-    #: Send only data that this owner may read; empty: everything. Source: P-3.
+    #: Owner whose readable data are sent; empty: all data. Source: P-3.
     owner: str = ""
-    #: The `source` of the CloudEvents; empty: the store's epoch is the source.
+    #: The `source` of the CloudEvents; empty: derived from the store's epoch.
     source: str = ""
 
     @property
     def wants_heads(self) -> bool:
-        """Whether to send the audit's head: only if `include` names it, and never to an owner."""
+        """Whether to send the audit's head: requires its name in `include`, and no owner."""
         return AUDIT_HEAD in self.include and not self.owner
 
     def wants(self, action: str) -> bool:
@@ -81,25 +82,25 @@ class Destination:
 
 @dataclass(slots=True)
 class Delivery:
-    """Delivers to one destination; used on the outbox's event loop, but its fields may be read."""
+    """Delivers to one destination on the outbox's event loop; other threads may read the fields."""
 
     destination: Destination
     store: Store
     clock: Clock
-    #: Last entry that was delivered or skipped.
+    #: Number of the last delivered or skipped entry.
     cursor: int
-    #: Number of the audit record whose head was sent last, and the time, ms since the epoch UTC.
+    #: Number of the last sent audit head, and the time of its delivery, ms since the epoch UTC.
     head: int = 0
     head_ms: int = 0
     sent: int = 0
     failures: int = 0
-    #: Start of the present failures, ms since the epoch UTC; 0: none.
+    #: Start of the current failures, ms since the epoch UTC; 0: no failures.
     failing_since_ms: int = 0
     error: str = ""
-    #: Whether the present failure was logged.
+    #: Whether the current failure was logged.
     alerted: bool = False
     stopped: bool = False
-    #: Set when history may have new entries, or when an operator asks for a retry.
+    #: Set when history may have new entries, or when an operator requests a retry.
     news: asyncio.Event = field(default_factory=asyncio.Event)
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -113,7 +114,7 @@ class Delivery:
         return DeliveryState.DEAD if failing_ms >= DEAD_AFTER_MS else DeliveryState.RETRYING
 
     async def run(self) -> None:
-        """Deliver until the task is cancelled, or until another process writes the store."""
+        """Deliver until the task is cancelled, or until another process is the writer."""
         pause_s = PAUSE_S_MIN
         while True:
             before = self.cursor
@@ -135,7 +136,7 @@ class Delivery:
             await _waited(self.hurry, pause_s)
 
     def skip(self, sequence: int) -> None:
-        """Skip everything up to an entry, as an operator requested."""
+        """Skip all entries up to `sequence`, at an operator's request."""
         self.cursor = max(self.cursor, sequence)
         self.hurry.set()
 
@@ -153,7 +154,7 @@ class Delivery:
                 await _waited(self.news, LOOK_S)
 
     async def _deliver_head(self, maker: EventMaker) -> None:
-        """Send the head of the audit if it is new and wanted, at most once a minute."""
+        """Send a new head of the audit, at most once a minute."""
         now_ms = self.clock.now_ms()
         if not self.destination.wants_heads or abs(now_ms - self.head_ms) < HEAD_LOGGED_MS:
             return
@@ -165,26 +166,26 @@ class Delivery:
     def _page(self, after: int) -> list[Recorded]:
         entries = self.store.history(HistoryPage(after=after, limit=PAGE, images=True))
         if entries:
-            self.store.confirm()  # a former writer must not send old events after new ones
+            self.store.confirm()  # a former writer must not send old events after newer events
         return entries
 
     async def _deliver_page(self, page: list[Recorded], maker: EventMaker, after: int) -> None:
         events = await asyncio.to_thread(self._events_of, page, maker, after)
         for chunk in _chunks(events, self.destination.sink.batch_max):
             if self.cursor != after:
-                return  # an operator has skipped some of these entries
+                return  # an operator has skipped some entries of the page
             await self.destination.sink.send([event for _, event in chunk])
             self._recovered()
             self.sent += len(chunk)
             if self.cursor == after:
                 after = self.cursor = chunk[-1][0]
         if self.cursor == after:
-            self.cursor = page[-1].seq  # includes filtered entries after the last sent one
+            self.cursor = page[-1].seq  # includes filtered entries after the last sent entry
 
     def _events_of(
         self, page: list[Recorded], maker: EventMaker, after: int
     ) -> list[tuple[int, CloudEvent]]:
-        """Return the events of a page, each with the number of its entry."""
+        """Return the events of a page of history, each with the number of its entry."""
         events = []
         first, owner = page[0], self.destination.owner
         groups = None
@@ -220,7 +221,7 @@ class Delivery:
     def _recovered(self) -> None:
         if self.failing_since_ms:
             name = self.destination.name
-            log.info("delivery to %s works again", name, extra={"action": "outbox.recovered"})
+            log.info("delivery to %s succeeds again", name, extra={"action": "outbox.recovered"})
         self.failing_since_ms = 0
         self.alerted = False
         self.error = ""
@@ -234,7 +235,7 @@ def _chunks(
 
 
 async def _waited(event: asyncio.Event, timeout_s: float) -> None:
-    """Wait until an event is set, or for `timeout_s`; then clear it."""
+    """Wait until an event is set, for at most `timeout_s`; then clear the event."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             await event.wait()

@@ -1,4 +1,4 @@
-"""Destinations from the tables `[outbox.NAME]` of the settings, with one form for each kind."""
+"""Parser of the destinations in the tables `[outbox.NAME]` of the settings."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
     from forewarn.outbox.sink import Sink
 
-#: Most destinations, because each has a task and reads history separately.
+#: Most destinations; each destination has a task that reads history.
 DESTINATIONS_MAX = 20
 TIMEOUT_S = 10.0
 
 _PATTERNS = ListOf(Text(100), 100, 1)
-#: Options of all kinds.
+#: Options of all kinds of destinations.
 COMMON = (
     Field(
         "kind", Text(20), "`webhook`, `event-grid`, `nats`, `kafka` or `apprise`.", required=True
@@ -40,7 +40,7 @@ COMMON = (
         "Actions to send, as shell patterns (default: all); `audit.head` adds the audit's head.",
     ),
     Field("exclude", _PATTERNS, "Actions to omit from `include` (default: none)."),
-    Field("owner", Text(), "Send only data that this owner may read."),
+    Field("owner", Text(), "Owner whose readable data are sent (default: all data)."),
     Field("source", Text(2048), "CloudEvents' `source` (default: `/forewarn/` and the epoch)."),
     Field("timeout_s", Number(0.1, 3600), "Longest time of one delivery (default: 10)."),
 )
@@ -48,14 +48,16 @@ _HTTP = (
     Field(
         "url",
         Text(2048),
-        "URL for the events; https, unless the receiver is on this machine.",
+        "URL for the events; https is required unless the receiver is on this machine.",
         required=True,
     ),
-    Field("ca_file", Text(4096), "Certificates to trust instead of the system's."),
+    Field("ca_file", Text(4096), "Trusted CA certificates (default: the system's certificates)."),
     Field("secret_file", Text(4096), "File with the secret that signs requests."),
     Field("token_file", Text(4096), "File with a bearer token for the requests."),
     Field("batch", Integer(1, 1000), "Most transitions in one request."),
-    Field("validate", Boolean(), "Whether to ask the receiver first whether it wants events."),
+    Field(
+        "validate", Boolean(), "Whether to request the receiver's permission before sending events."
+    ),
 )
 FORMS: dict[str, Form] = {
     "webhook": Form("WebhookDestination", "CloudEvents over HTTP.", (*COMMON, *_HTTP)),
@@ -86,25 +88,29 @@ FORMS: dict[str, Form] = {
                 required=True,
             ),
             Field("subject", Text(200), "Prefix of the subjects (default: `forewarn`)."),
-            Field("credentials_file", Text(4096), "Credentials file that `nsc` wrote."),
+            Field("credentials_file", Text(4096), "Credentials file, written by `nsc`."),
             Field(
                 "token_file",
                 Text(4096),
-                "File with a token; needs TLS, unless the server is on this machine.",
+                "File with a token; requires TLS unless the server is on this machine.",
             ),
-            Field("ca_file", Text(4096), "Certificates to trust, for TLS."),
+            Field("ca_file", Text(4096), "Trusted CA certificates for TLS."),
         ),
     ),
     "kafka": Form(
         "KafkaDestination",
-        "CloudEvents in a topic of a broker that speaks Kafka's protocol.",
+        "CloudEvents in a topic of a broker with Kafka's protocol.",
         (
             *COMMON,
             Field("brokers", ListOf(Text(300), 20, 1), "`HOST:PORT`, …", required=True),
             Field("topic", Text(249), "The topic (default: `forewarn`)."),
             Field("partition", Integer(0, 1_000_000), "The partition (default: 0)."),
             Field("tls", Boolean(), "Whether to encrypt the connection (default: no)."),
-            Field("ca_file", Text(4096), "Certificates to trust instead of the system's."),
+            Field(
+                "ca_file",
+                Text(4096),
+                "Trusted CA certificates (default: the system's certificates).",
+            ),
             Field("user", Text(200), "User for SCRAM-SHA-512."),
             Field("password_file", Text(4096), "File with the user's password."),
         ),
@@ -119,7 +125,7 @@ FORMS: dict[str, Form] = {
         ),
     ),
 }
-#: Kind -> the package that it needs, and the extra that installs it.
+#: Required packages of kinds, each with the extra that contains the package.
 _NEEDS = {
     "nats": ("nats", "nats"),
     "kafka": ("aiokafka", "kafka"),
@@ -128,23 +134,23 @@ _NEEDS = {
 
 
 class DestinationInvalid(CallerError):
-    """A destination in the settings that is unusable."""
+    """An unusable destination in the settings."""
 
     code = "outbox-destination-invalid"
     status = 422
     message = "[outbox.{name}] {problem}."
-    advice = "Correct its options; see 'Outbox' in the documentation."
+    advice = "Correct the destination's options; see 'Outbox' in the documentation."
 
 
 def make_destinations(tables: Mapping[str, Mapping[str, object]]) -> tuple[Destination, ...]:
-    """Return the destinations that the settings describe.
+    """Return the destinations from the tables of the settings.
 
     Raises:
         DestinationInvalid: options are unknown, missing, of the wrong type or contradictory, or a
             package is not installed.
     """
     if len(tables) > DESTINATIONS_MAX:
-        problem = f"is one of {len(tables)}; there may be {DESTINATIONS_MAX}"
+        problem = f"is one of {len(tables)} destinations; the limit is {DESTINATIONS_MAX}"
         raise DestinationInvalid(name=list(tables)[-1], problem=problem)
     return tuple([_destination(name, dict(options)) for name, options in tables.items()])
 
@@ -183,7 +189,7 @@ def _destination(name: str, options: dict[str, object]) -> Destination:
 def _http_target(name: str, read: Mapping[str, Any]) -> HttpTarget:
     if not is_protected(read["url"]):
         raise DestinationInvalid(
-            name=name, problem="must have a url with https, or on this machine"
+            name=name, problem="must have an https url, or a url on this machine"
         )
     headers = {"user-agent": "forewarn"}
     if token := _secret(read, "token_file"):

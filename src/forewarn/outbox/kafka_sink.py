@@ -1,6 +1,6 @@
-"""A topic of a broker with Kafka's protocol; `aiokafka` is imported when it connects.
+"""Sink for a topic of a broker with Kafka's protocol; imports `aiokafka` when connecting.
 
-All events go to one partition, because a topic keeps order only within a partition.
+All events are sent to one partition, because Kafka guarantees the order only within a partition.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KafkaTarget:
-    """The topic, and how to reach its brokers."""
+    """The topic, and the addresses and credentials of the brokers."""
 
     name: str
     brokers: tuple[str, ...]
@@ -38,12 +38,12 @@ class KafkaTarget:
 
 
 class KafkaSink:
-    """Sends events with an idempotent producer; all in-sync replicas acknowledge them."""
+    """Sends events with an idempotent producer, acknowledged by all in-sync replicas."""
 
     batch_max = 100
 
     def __init__(self, target: KafkaTarget) -> None:
-        """Prepare the sink without connecting."""
+        """Store the arguments; open no connection yet."""
         self._target = target
         self._producer: Any = None
 
@@ -52,7 +52,7 @@ class KafkaSink:
         from aiokafka import AIOKafkaProducer  # noqa: PLC0415 - an extra
         from aiokafka.errors import KafkaError  # noqa: PLC0415 - an extra
 
-        # aiokafka logs each attempt to connect; the outbox logs failures once anyway.
+        # Silence aiokafka, which logs each attempt to connect; the outbox logs a failure once.
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
         target = self._target
         options: dict[str, Any] = {}
@@ -81,7 +81,7 @@ class KafkaSink:
             raise self._failed(f"cannot be reached: {error or type(error).__name__}") from error
 
     async def send(self, events: Sequence[CloudEvent]) -> None:
-        """Send events, and wait until all are acknowledged."""
+        """Send events, and wait until all events are acknowledged."""
         from aiokafka.errors import KafkaError  # noqa: PLC0415 - an extra
 
         target = self._target
@@ -103,7 +103,7 @@ class KafkaSink:
             raise self._failed(problem) from error
 
     async def close(self) -> None:
-        """Disconnect; unacknowledged events are sent again by another producer."""
+        """Disconnect; the next producer sends unacknowledged events again."""
         producer, self._producer = self._producer, None
         if producer is not None:
             with contextlib.suppress(Exception):

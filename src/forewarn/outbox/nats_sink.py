@@ -1,6 +1,6 @@
-"""A stream of NATS JetStream; `nats-py` is imported when it connects.
+"""Sink for a stream of NATS JetStream; imports `nats-py` when connecting.
 
-The stream must exist; its owner decides how long it keeps events.
+The stream must exist, with retention settings of its owner.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NatsTarget:
-    """The stream, and how to reach it."""
+    """The stream, and the addresses and credentials of the servers."""
 
     name: str
     servers: tuple[str, ...]
-    #: Prefix of the subjects, before a dot and the action.
+    #: Prefix of the subjects, followed by a dot and the action.
     subject: str
     credentials_file: str = ""
     token: str = ""
@@ -41,12 +41,12 @@ class NatsTarget:
 
 
 class NatsSink:
-    """Publishes events one by one, each after the stream has stored the previous one."""
+    """Publishes events one after another, each after the stream has stored the previous event."""
 
     batch_max = 100
 
     def __init__(self, target: NatsTarget) -> None:
-        """Prepare the sink without connecting."""
+        """Store the arguments; open no connection yet."""
         self._target = target
         self._client: Any = None
         self._stream: Any = None
@@ -67,7 +67,7 @@ class NatsSink:
         try:
             await client.connect(
                 list(target.servers),
-                allow_reconnect=False,  # buffered events must not be sent later, out of order
+                allow_reconnect=False,  # the buffer could send events out of order
                 connect_timeout=target.timeout_s,
                 error_cb=_ignore,
                 **options,
@@ -77,7 +77,7 @@ class NatsSink:
         self._stream = client.jetstream(timeout=target.timeout_s)
 
     async def send(self, events: Sequence[CloudEvent]) -> None:
-        """Publish events; the stream drops repeated ones by their ids."""
+        """Publish events; the stream drops repeated events by their ids."""
         import nats  # noqa: PLC0415 - an extra
 
         for event in events:
@@ -101,7 +101,7 @@ class NatsSink:
 
 
 async def _ignore(_: Exception) -> None:
-    """Ignore errors of callbacks: the awaited calls raise their own."""
+    """Ignore errors in callbacks, because the awaited calls raise the same errors."""
 
 
 def _error_text(error: Exception) -> str:

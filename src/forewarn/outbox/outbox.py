@@ -1,7 +1,7 @@
 """The outbox of a service: a thread with its own event loop, and a task for each destination.
 
-The writer only notifies the outbox of new entries. VMs' polls and operators' calls run on other
-threads. Once a second, the outbox saves the positions of all destinations in the store.
+The writer only notifies the outbox of new entries, so that the outbox does not delay polls and
+calls. Once a second, the outbox saves the positions of all destinations in the store.
 """
 
 from __future__ import annotations
@@ -26,28 +26,31 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.outbox")
 
-#: Interval of saving positions in seconds; after a crash, this much is delivered again.
+#: Interval of saving positions, in seconds; after a crash, entries since the last save are
+#: repeated.
 SAVE_S = 1.0
 #: Longest wait for running deliveries when the service stops, in seconds.
 STOP_S_MAX = 2.0
 
 
 class UnknownDestination(CallerError):
-    """A destination that is not in the settings."""
+    """An unknown destination."""
 
     code = "outbox-unknown-destination"
     status = 404
-    message = "There is no destination {name}."
-    advice = "Destinations are tables [outbox.NAME] of the service's settings. Known: {known}."
+    message = "The destination {name} does not exist."
+    advice = "Use a destination of the service's settings, table [outbox.NAME]: {known}."
 
 
 class ValidationCodeWrong(CallerError):
-    """A validation URL with a code that was not sent to the receiver."""
+    """A validation URL with a wrong code."""
 
     code = "outbox-validation-code-wrong"
     status = 403
     message = "This code does not validate destination {name}."
-    advice = "Open the receiver's newest validationUrl; each start of the service has another."
+    advice = (
+        "Open the receiver's newest validationUrl, which changes with each start of the service."
+    )
 
 
 @value
@@ -57,16 +60,16 @@ class DestinationStatus:
     name: str
     kind: str
     state: DeliveryState
-    #: Last delivered entry of history, and the number of entries after it.
+    #: Last delivered entry of history, and number of later entries.
     sequence: int
     behind: int
-    #: Age of the oldest undelivered entry, in milliseconds; 0: there is none.
+    #: Age of the oldest undelivered entry, in milliseconds; 0: all entries are delivered.
     behind_ms: int
     sent: int
     failures: int
-    #: Error of the last attempt; empty: it succeeded.
+    #: Error of the last attempt; empty after success.
     error: str
-    #: Start of the present failures, ms since the epoch UTC; 0: none.
+    #: Start of the current failures, ms since the epoch UTC; 0: no failures.
     failing_since_ms: int
 
 
@@ -96,16 +99,16 @@ class Outbox:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop delivering, and save the cursors."""
+        """Stop deliveries, and save the positions."""
         self._call(self._ending.set)
         self._thread.join(STOP_S_MAX)
 
     def grew(self) -> None:
-        """Notify the outbox that history may have new entries; on any thread, returns at once."""
+        """Notify the outbox of possible new entries; callable from any thread, never blocks."""
         self._call(self._wake)
 
     def statuses(self) -> list[DestinationStatus]:
-        """Return the progress of each destination; any thread; reads history for each."""
+        """Return the progress of each destination, read from history; callable from any thread."""
         return [self._status(each) for each in self._deliveries.values()]
 
     def retry(self, name: str) -> None:
@@ -118,11 +121,11 @@ class Outbox:
         self._call(delivery.hurry.set)
 
     def validate(self, name: str, code: str) -> None:
-        """Accept a receiver's confirmation that it wants events, and retry it at once.
+        """Accept a receiver's consent to receive events, and retry its destination at once.
 
         Raises:
             UnknownDestination: no destination has this name.
-            ValidationCodeWrong: the receiver was not sent this code.
+            ValidationCodeWrong: the code differs from the code sent to the receiver.
         """
         sink = self._named(name).destination.sink
         if not (isinstance(sink, EventGridSink) and sink.confirm(code)):
@@ -130,7 +133,7 @@ class Outbox:
         self.retry(name)
 
     def skip(self, name: str, sequence: int) -> None:
-        """Skip undelivered entries of a destination up to and including one.
+        """Skip undelivered entries of a destination, up to and including entry `sequence`.
 
         Raises:
             UnknownDestination: no destination has this name.
@@ -163,7 +166,7 @@ class Outbox:
         )
 
     def _call(self, act: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended
+        with contextlib.suppress(RuntimeError):  # the event loop has ended
             self._loop.call_soon_threadsafe(act)  # type: ignore[arg-type]
 
     def _wake(self) -> None:
@@ -191,7 +194,7 @@ class Outbox:
             self._save()
 
     def _save(self) -> None:
-        """Save positions that changed since the last time; a failure is retried later."""
+        """Save positions that have changed since the last save; retry after a failure."""
         moved = {
             name: each.cursor
             for name, each in self._deliveries.items()

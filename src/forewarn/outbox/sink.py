@@ -1,4 +1,4 @@
-"""The interface of a kind of destination, and its error for a failed delivery."""
+"""The interface for kinds of destinations, and the error for a failed delivery."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class DeliveryFailed(PeerError):
-    """A destination that is unreachable, or has refused an event; delivery is retried."""
+    """A destination is unreachable, or refused an event; the outbox retries the delivery."""
 
     code = "outbox-delivery-failed"
     status = 503
@@ -26,23 +26,23 @@ class DeliveryFailed(PeerError):
 
 
 class Sink(Protocol):
-    """A connection to one receiver; used on the outbox's event loop, one call at a time."""
+    """A connection to one receiver, used on the outbox's event loop, with one call at a time."""
 
     #: Most events in one call of `send`.
     batch_max: int
 
     async def open(self) -> None:
-        """Connect, and check that the receiver wants events.
+        """Connect, and check that the receiver accepts events.
 
         Raises:
-            DeliveryFailed: the receiver is unreachable, or does not want events.
+            DeliveryFailed: the receiver is unreachable, or refuses events.
         """
 
     async def send(self, events: Sequence[CloudEvent]) -> None:
-        """Deliver events in order; after the return the receiver has all of them.
+        """Deliver events in order; after the return, the receiver has all events.
 
         Raises:
-            DeliveryFailed: the receiver may have only the first of them.
+            DeliveryFailed: the receiver may have only some of the events.
         """
 
     async def close(self) -> None:
@@ -50,7 +50,7 @@ class Sink(Protocol):
 
 
 async def blocking(work: Callable[[], T]) -> T:
-    """Run a call on a thread; it continues in the background if the caller is cancelled."""
+    """Run a call on a thread; after a cancellation of the caller, the call continues."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 
@@ -69,7 +69,7 @@ async def blocking(work: Callable[[], T]) -> T:
             result = work()
         except BaseException as error:  # noqa: BLE001 - it belongs to who waits
             failed = error
-        with contextlib.suppress(RuntimeError):  # the loop has ended
+        with contextlib.suppress(RuntimeError):  # the event loop has ended
             loop.call_soon_threadsafe(settle, result, failed)
 
     threading.Thread(target=run, name="outbox call", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Destinations over HTTP: CloudEvents' webhook binding, and Event Grid's schema.
+"""Sinks for HTTP: CloudEvents' webhook binding, and Event Grid's schema.
 
 `cloudevents.py` creates the events.
 """
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
     from forewarn.outbox.cloudevents import CloudEvent
 
-#: Purpose in the signature of a message: see `drivers/webhook/signing.py`.
+#: Direction of a message in its signature; see `drivers/webhook/signing.py`.
 EVENT = "event"
-#: Most characters of a refusal that are shown.
+#: Maximum length of a refusal in errors, in characters.
 SAID_MAX = 200
-#: State of an event -> its name in Event Grid.
+#: Names of an event's states in Event Grid.
 GRID_STATUS = {
     "scheduled": "Scheduled",
     "approved": "Scheduled",
@@ -52,16 +52,16 @@ class HttpTarget:
     #: Headers of each request.
     headers: Mapping[str, str]
     timeout_s: float = 10.0
-    #: File of trusted certificates; empty: the system's.
+    #: File of trusted CA certificates; empty: the system's certificates.
     ca_file: str = ""
-    #: Secret that signs requests; empty: no signature.
+    #: Secret for signatures of requests; empty: no signatures.
     secret: bytes = b""
 
     async def send(self, method: str, headers: Mapping[str, str], body: bytes) -> ClientResponse:
-        """Send a request; return the answer, which is a success.
+        """Send a request; return a successful answer.
 
         Raises:
-            DeliveryFailed: there was no answer, or it was a refusal.
+            DeliveryFailed: the receiver did not answer, or refused the request.
         """
         all_headers = {**self.headers, **headers}
         if self.secret:
@@ -83,16 +83,16 @@ class HttpTarget:
 
 
 class WebhookSink:
-    """Posts CloudEvents: one per request, or several as a batch."""
+    """Posts CloudEvents, one per request or several as a batch."""
 
     def __init__(self, target: HttpTarget, *, batch: int = 1, validate: bool = False) -> None:
-        """Prepare the sink; with `validate`, first ask the receiver whether it wants events."""
+        """Store the arguments; `validate`: whether `open` requests the receiver's permission."""
         self.batch_max = batch
         self._target = target
         self._validate = validate
 
     async def open(self) -> None:
-        """Ask for permission, as CloudEvents prescribes against abuse."""
+        """Request the receiver's permission, as CloudEvents prescribes against abuse."""
         if not self._validate:
             return
         answer = await self._target.send("OPTIONS", {"webhook-request-origin": "forewarn"}, b"")
@@ -108,42 +108,43 @@ class WebhookSink:
         await self._target.send("POST", headers, body_of(events, batch=batch))
 
     async def close(self) -> None:
-        """Do nothing, because there is no lasting connection."""
+        """Do nothing, because each request opens its own connection."""
 
 
 class EventGridSink:
-    """Posts Scheduled Events in Event Grid's schema, as Azure Resource Notifications emit them.
+    """Posts Scheduled Events in Event Grid's schema, like Azure Resource Notifications.
 
-    Only transitions of events are sent, because receivers of this schema know no others.
+    The sink sends only transitions of events, because the schema describes only these.
     """
 
     def __init__(
         self, target: HttpTarget, *, topic: str, batch: int, validate: bool, callback: str = ""
     ) -> None:
-        """Prepare the sink without sending anything.
+        """Store the arguments; send nothing yet.
 
         Args:
             target: URL and settings of the requests.
             topic: subscription and resource group in the resources' paths.
             batch: most transitions in one request.
-            validate: whether the receiver must first confirm that it wants events.
-            callback: URL at which it may confirm later; empty: it must confirm at once.
+            validate: whether the receiver must first consent to receive events.
+            callback: URL at which the receiver may consent later; empty: the receiver must consent
+                at once.
         """
         self.batch_max = batch
         self._target = target
         self._topic = topic
         self._callback = callback
         self._wanted = not validate
-        #: Code that proves a confirmation; valid for the life of the process.
+        #: Code that proves a receiver's consent; valid until the process ends.
         self._code = Ids().token("validation")
 
     def confirm(self, code: str) -> bool:
-        """Accept a confirmation with the code that the receiver was sent; any thread."""
+        """Accept a consent with the correct code; callable from any thread."""
         self._wanted = self._wanted or hmac.compare_digest(code.encode(), self._code.encode())
         return self._wanted
 
     async def open(self) -> None:
-        """Check that the receiver wants events: it echoes a code, or opens a URL."""
+        """Check that the receiver consents, by returning a code or opening a URL."""
         if self._wanted:
             return
         code = self._code
@@ -158,20 +159,20 @@ class EventGridSink:
         except (ValueError, KeyError, TypeError):
             echoed = ""
         if echoed != code:
-            problem = "did not echo the code of Event Grid's validation"
+            problem = "did not return the code of Event Grid's validation"
             if self._callback:
-                problem += ", and nobody has opened its validationUrl"
+                problem += ", and its validationUrl was not opened"
             raise DeliveryFailed(name=self._target.name, problem=problem)
 
     async def send(self, events: Sequence[CloudEvent]) -> None:
-        """Post the events of some transitions as one list; send nothing if there are none."""
+        """Post the events of some transitions as one list, unless the list is empty."""
         entries = [each for event in events for each in self._entries(event)]
         if entries:
             body = json.dumps(entries, ensure_ascii=False).encode()
             await self._target.send("POST", self._headers("Notification"), body)
 
     async def close(self) -> None:
-        """Do nothing, because there is no lasting connection."""
+        """Do nothing, because each request opens its own connection."""
 
     def _headers(self, kind: str) -> dict[str, str]:
         return {"content-type": "application/json; charset=utf-8", "aeg-event-type": kind}

@@ -1,7 +1,7 @@
 """Metrics of commits: counts and durations, observed on the control loop's thread.
 
-The cost of a commit is O(its changes), without queries and waiting. Labels are only words defined
-by this project, never ids, names or reasons.
+The cost of a commit is O(its changes), without queries or waits. Labels are only words defined by
+this project, so that the number of time series is bounded.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from forewarn.core.state import Entry
     from forewarn.core.topology import Host
 
-#: Upper limits of the buckets for durations since an announcement, in seconds: from one poll per
-#: second to the seven days of a predicted failure.
+#: Upper limits of the buckets for durations since an announcement, in seconds, up to the seven days
+#: of a predicted failure.
 BUCKETS_S = (
     0.5,
     1,
@@ -49,55 +49,53 @@ BUCKETS_S = (
 )
 #: Action of an entry that records a group's approval.
 APPROVED = "event.approved"
-#: Most groups whose unapproved events are counted; the oldest are dropped first.
+#: Most groups with counted unapproved events; the oldest are dropped first.
 UNAPPROVING_MAX = 10_000
 
 
 class CommitMetrics:
-    """Observes the commits of one control plane; `committed` and `reload` only on its thread."""
+    """Observes the commits of one control plane; only its thread calls `committed` and `reload`."""
 
     def __init__(self, registry: CollectorRegistry, plane: ControlPlane) -> None:
         """Start with the current live work."""
         self._plane = plane
         self._sequence = 0
-        #: Live operations as of the last commit, for comparison with the next one.
+        #: Live operations after the last commit, for comparison with the next commit.
         self._operations: dict[int, Operation] = {}
         self._events: dict[str, EventState] = {}
         #: Number of live operations by state and type.
         self.live: Tally[tuple[str, str]] = Tally()
-        #: Hosts that are not healthy -> their health.
+        #: Health of degraded and failed hosts.
         self.unhealthy: dict[str, str] = {}
-        #: Group -> operations that were announced to it and that it has not polled since.
+        #: Operations announced to each group since its last poll.
         self._unseen: dict[str, dict[int, None]] = {}
-        #: Group -> number of successive events that it polled but did not approve.
+        #: Number of successive polled events that each group did not approve.
         self.unapproving: dict[str, int] = {}
         self._make_timings(registry)
         self._make_counters(registry)
         self.reload()
 
     def _make_timings(self, registry: CollectorRegistry) -> None:
-        self._commits = Counter(
-            "forewarn_commits", "Commits that wrote something.", registry=registry
-        )
+        self._commits = Counter("forewarn_commits", "Commits with changes.", registry=registry)
         self._since = Histogram(
             "forewarn_since_announced_seconds",
-            "Time from an operation's announcement until all nodes showed it, a group saw it (its"
-            " first poll), a group approved it, it started, and it ended.",
+            "Time from an operation's announcement to the stage: shown by all nodes, seen by a "
+            "group's first poll, approved by a group, start, or end.",
             ("stage", "event_type"),
             buckets=BUCKETS_S,
             registry=registry,
         )
         self._given = Histogram(
             "forewarn_notice_given_seconds",
-            "Time between showing and start of operations that need notice, by whether they"
-            " started early (approved) or at their NotBefore.",
+            "Notice given to operations that require notice, from display to start, by start "
+            "after approval or at NotBefore.",
             ("event_type", "release"),
             buckets=BUCKETS_S,
             registry=registry,
         )
         self._owed = Counter(
             "forewarn_notice_owed_seconds",
-            "Notice required by the operations that forewarn_notice_given_seconds counts.",
+            "Notice required by the operations in forewarn_notice_given_seconds.",
             ("event_type", "release"),
             registry=registry,
         )
@@ -107,7 +105,7 @@ class CommitMetrics:
             ("event_type",),
             registry=registry,
         )
-        for impact in Impact:  # series that exist from the start show their first increase
+        for impact in Impact:  # so that Prometheus records the first increase
             self._short.labels(impact.value)
 
     def _make_counters(self, registry: CollectorRegistry) -> None:
@@ -125,7 +123,7 @@ class CommitMetrics:
         )
         self._alerts = Counter(
             "forewarn_alerts",
-            "Entries of history that need an operator's attention, by action.",
+            "Entries of history that require an operator's attention, by action.",
             ("action",),
             registry=registry,
         )
@@ -146,11 +144,11 @@ class CommitMetrics:
         self._sequence = self._plane.sequence
 
     def committed(self, committed: Committed) -> None:
-        """Observe a commit; O(operations and events that it changed)."""
+        """Observe a commit; O(changed operations and events)."""
         changes = committed.changes
         if changes is None:
             return
-        missed = committed.sequence != self._sequence + 1  # an uncertain commit was settled
+        missed = committed.sequence != self._sequence + 1  # after an uncertain commit
         if missed or changes.topology is not None:
             self.reload()
             return
@@ -174,11 +172,11 @@ class CommitMetrics:
 
     @property
     def awaits_polls(self) -> bool:
-        """Return whether a group has not polled since an announcement; callable on any thread."""
+        """Return whether any group has not polled since an announcement; callable on any thread."""
         return bool(self._unseen)
 
     def seen(self, groups: frozenset[str], now_ms: int) -> None:
-        """Record that groups have polled; O(groups that had not seen an announcement)."""
+        """Record polls of groups; O(groups with unseen announcements)."""
         for group in self._unseen.keys() & groups:
             for number in self._unseen.pop(group):
                 operation = self._operations.get(number)
@@ -220,7 +218,7 @@ class CommitMetrics:
     def _operation_moved(self, operation: Operation) -> None:
         before = self._operations.get(operation.number)
         if before is None and not operation.live:
-            return  # its end was counted in an earlier commit
+            return  # an earlier commit has counted the end
         if before is not None:
             self.live[_kind(before)] -= 1
         if operation.live:

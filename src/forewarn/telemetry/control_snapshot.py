@@ -1,6 +1,6 @@
 """The gauges of a control plane, read at each scrape.
 
-A query costs at most `WAITS_SAMPLE_MAX` operations, whatever the size of the fleet.
+A query examines at most `WAITS_SAMPLE_MAX` operations, independent of the size of the fleet.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from forewarn.control.plane import StateView
     from forewarn.telemetry.commit_metrics import CommitMetrics
 
-#: Most operations whose blockers a scrape computes; from more, it takes a sample.
+#: Most operations whose blockers a scrape computes; a scrape samples larger numbers.
 WAITS_SAMPLE_MAX = 1000
-#: Operations per query, so that approvals are answered in between.
+#: Operations per query; the control loop answers approvals between queries.
 PORTION = 200
-#: Most groups named in a scrape: those with the most unapproved events.
+#: Most groups in a scrape, selected by the number of unapproved events.
 GROUPS_NAMED_MAX = 20
-#: Most maintenances named in a scrape: the newest live ones.
+#: Most live maintenances in a scrape, newest first.
 MAINTENANCES_NAMED_MAX = 20
-#: Longest wait for a busy control loop, in seconds; after it, its gauges are omitted.
+#: Longest wait for a busy control loop, in seconds, before a scrape omits its gauges.
 READ_S_MAX = 5.0
 
 
@@ -45,13 +45,13 @@ class ControlSnapshot:
     """Reads the gauges of one control plane; used on the event loop."""
 
     def __init__(self, engine: ControlEngine, metrics: CommitMetrics, clock: Clock) -> None:
-        """Prepare without reading anything."""
+        """Store the arguments; read no gauges yet."""
         self._engine = engine
         self._metrics = metrics
         self._clock = clock
 
     async def families(self) -> list[Metric]:
-        """Return the current gauges; without those of a control loop that does not answer."""
+        """Return the current gauges; omit the gauges of a control loop that does not answer."""
         metrics: list[Metric] = [service_states(self._engine.state.value), self._refused()]
         try:
             async with asyncio.timeout(READ_S_MAX):
@@ -70,12 +70,14 @@ class ControlSnapshot:
         return GaugeMetricFamily("forewarn_backup_timestamp_seconds", text, value=at_ms / 1000)
 
     def _refused(self) -> Metric:
-        text = "Records, such as VMs, that the topology recently refused: they may get no notice."
+        text = (
+            "Records, such as VMs, that the topology recently refused, and that may get no notice."
+        )
         count = len(self._engine.refused_records.sentences())
         return GaugeMetricFamily("forewarn_topology_refused", text, value=count)
 
     def _counted(self, view: StateView) -> list[Metric]:
-        """Return the metrics that commits update, on the thread that updates them."""
+        """Return the metrics updated by commits; runs on the control loop's thread."""
         return [*self._of_fleet(view), self._of_work(), *self._groups()]
 
     def _of_fleet(self, view: StateView) -> Iterator[Metric]:
@@ -105,7 +107,7 @@ class ControlSnapshot:
 
     def _groups(self) -> Iterator[Metric]:
         known = self._metrics.unapproving
-        text = "Groups that poll but approved none of the events that have started since."
+        text = "Polling groups whose recent events all started without approval."
         yield GaugeMetricFamily("forewarn_groups_never_approving", text, value=len(known))
         text = f"Successive events a group did not approve; the {GROUPS_NAMED_MAX} worst groups."
         named = GaugeMetricFamily("forewarn_group_unapproved_events", text, labels=["group"])

@@ -1,6 +1,6 @@
-"""Metrics of a process and their HTTP endpoint.
+"""The metrics of a process, and the HTTP endpoint for scrapes.
 
-Imported only if `[listen] metrics` has an address.
+This module is imported only if `[listen] metrics` has an address.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ BUCKETS_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
 class ServiceMetrics:
-    """The metrics of one service; on its event loop, except for calls and commits."""
+    """The metrics of one service, used on its event loop, except for driver calls and commits."""
 
     def __init__(
         self, plane: ControlPlane, *, drivers: Iterable[str], clock: Clock, address: str
     ) -> None:
-        """Prepare the metrics, before the control loop starts."""
+        """Create the metrics before the control loop starts."""
         self._registry = new_registry()
         self._commits = CommitMetrics(self._registry, plane)
         self._clock = clock
@@ -81,12 +81,12 @@ class ServiceMetrics:
         figures: Callable[[], Mapping[str, Mapping[str, int]]],
         lags: Callable[[], Mapping[str, int]],
     ) -> OperatorServer:
-        """Start to observe a control plane and to answer scrapes.
+        """Observe a control plane, and answer scrapes.
 
         Args:
             control: the control loop whose commits are counted.
-            figures: returns the counters of metadata processes, by name.
-            lags: returns how far each metadata node is behind.
+            figures: function that returns the counters of metadata processes, by name.
+            lags: function that returns the number of missing changes of each metadata node.
 
         Raises:
             OperatorAddressUnusable: the address is malformed or in use.
@@ -103,7 +103,7 @@ class ServiceMetrics:
         return await _served(ScrapeApp(self._registry, self.sources), self._address)
 
     def watch_outbox(self, find: Callable[[], Outbox | None]) -> None:
-        """Include the metrics of the outbox that exists at a scrape."""
+        """Include the metrics of the current outbox at each scrape."""
 
         async def destinations() -> list[Metric]:
             outbox = find()
@@ -130,7 +130,7 @@ class ServiceMetrics:
         self.sources.append(certificates)
 
     def polled(self, groups: frozenset[str], age_ms: int) -> None:
-        """Record once a second which groups have polled; polls that are not new are ignored."""
+        """Record the groups that have polled, once a second; ignore earlier polls."""
         if self._control is not None and self._commits.awaits_polls and not age_ms:
             now_ms = self._clock.now_ms()
             self._control.read(lambda _: self._commits.seen(groups, now_ms))
@@ -201,7 +201,7 @@ class ScrapeApp:
     def __init__(
         self, registry: CollectorRegistry, sources: Sequence[Callable[[], Awaitable[list[Metric]]]]
     ) -> None:
-        """Serve a registry, and the metrics that the sources return at each scrape."""
+        """Set the registry, and the sources of further metrics at each scrape."""
         self._registry = registry
         self._sources = sources
 
@@ -230,7 +230,7 @@ class ScrapeApp:
 
 
 class _Families:
-    """A registry and further metrics, with the interface that an encoder needs."""
+    """A registry and further metrics, with the interface for encoders."""
 
     def __init__(self, registry: CollectorRegistry, more: list[Metric]) -> None:
         self._registry = registry
@@ -259,7 +259,7 @@ class DriverMetrics:
             buckets=BUCKETS_S,
             registry=registry,
         )
-        for driver in drivers:  # series that exist from the start show their first increase
+        for driver in drivers:  # so that Prometheus records the first increase
             for verb in Verb:
                 for result in CallResult:
                     self._calls.labels(driver, verb.value, result.value)

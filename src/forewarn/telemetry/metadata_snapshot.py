@@ -1,4 +1,4 @@
-"""Metrics of metadata processes, from the counters that each of them has.
+"""Metrics of metadata processes, from their counters.
 
 `metadata/figures.py` counts the requests.
 """
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 
-#: Most nodes named in a scrape: those that are furthest behind.
+#: Most nodes in a scrape, selected by the number of missing changes.
 NODES_NAMED_MAX = 200
-#: Most clients named in a scrape.
+#: Most clients in a scrape.
 CLIENTS_NAMED_MAX = 20
 
 _COUNTERS = {
-    "documents_polled": "Documents polled, each counted once per second at most.",
+    "documents_polled": "Documents polled, each counted at most once per second.",
     "throttled": "Requests answered 429.",
     "unknown_callers": "Requests of unknown callers, answered 404.",
     "changes": "Changes of documents received.",
 }
 _GAUGES = {
     "connections": "Open connections.",
-    "vms": "VMs that the process knows.",
+    "vms": "VMs served by the process.",
 }
 _OF_NODE = {
     "feed_connected": "Whether the node is connected to the feed and current.",
-    "feed_sequence": "Last change that the node shows.",
-    "spooled_approvals": "Approvals that the node has accepted but not delivered yet.",
+    "feed_sequence": "Number of the last change shown by the node.",
+    "spooled_approvals": "Accepted approvals that the node has not delivered yet.",
 }
 _OF_CARRIER = {
-    "feed_gaps_filled": "Gaps in the feed over NATS that were filled on request.",
-    "feed_messages_refused": "Messages of the feed over NATS whose checksum differed.",
+    "feed_gaps_filled": "Gaps in the feed over NATS, filled on request.",
+    "feed_messages_refused": "Messages of the feed over NATS with a wrong checksum.",
 }
 _APPROVALS = ("accepted", "refused", "unanswered")
 
@@ -89,7 +89,7 @@ def feed_families(lags: Mapping[str, int]) -> list[Metric]:
     ):
         nodes.add_metric([state], count)
     text = (
-        "Changes that a node does not show yet, -1 if it is disconnected;"
+        "Changes that a node does not show yet, -1 for disconnected nodes;"
         f" the {NODES_NAMED_MAX} worst nodes."
     )
     lag = GaugeMetricFamily("forewarn_feed_lag_changes", text, labels=["node"])
@@ -100,7 +100,7 @@ def feed_families(lags: Mapping[str, int]) -> list[Metric]:
 
 
 def carrier_families(counts: Mapping[str, int]) -> list[Metric]:
-    """Return what this end knows of the feed over NATS; none where there is no such feed."""
+    """Return the metrics of the feed over NATS; empty without such a feed."""
     if not counts:
         return []
     text = "Whether this process is connected to a NATS server for the feed."
@@ -115,7 +115,7 @@ def carrier_families(counts: Mapping[str, int]) -> list[Metric]:
 
 
 def node_families(status: Mapping[str, int]) -> list[Metric]:
-    """Return the metrics of a metadata node's own feed connection."""
+    """Return the metrics of a metadata node's feed connection."""
     return [
         GaugeMetricFamily(f"forewarn_node_{name}", text, value=status[name])
         for name, text in _OF_NODE.items()

@@ -1,7 +1,7 @@
 """Traces and logs for OpenTelemetry, exported by OTLP over HTTP; imported only if configured.
 
-A span is created after its end, with the times recorded in history, so it survives a restart of the
-service. The core defines the transitions.
+The exporter creates a span after its end, from times in history, so that spans survive a restart of
+the service.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from forewarn.core.state import Entry
 
 APPROVED = "event.approved"
-#: Longest wait for a collector when the service stops, in milliseconds.
+#: Longest wait for the collector during a stop of the service, in milliseconds.
 FLUSH_MS_MAX = 1000
 #: Levels of Python's log -> severities of OpenTelemetry.
 SEVERITIES = {
@@ -60,11 +60,12 @@ SEVERITIES = {
 class OtlpTelemetry:
     """Exports spans of operations, approvals and drivers' calls, and the log, to one collector.
 
-    Called for commits and calls on the control loop's thread; the SDK's own threads send.
+    The control loop's thread calls the exporter for commits and driver calls. The SDK's threads
+    send the data.
     """
 
     def __init__(self, endpoint: str, plane: ControlPlane, clock: Clock) -> None:
-        """Prepare the export; `endpoint` is the collector's URL, without `/v1/traces`."""
+        """Prepare the export to `endpoint`, the collector's URL without `/v1/traces`."""
         base = endpoint.rstrip("/")
         resource = Resource.create({"service.name": "forewarn", "service.version": version()})
         self._plane = plane
@@ -93,7 +94,7 @@ class OtlpTelemetry:
         self._logs.shutdown()
 
     def committed(self, committed: Committed) -> None:
-        """Create the spans that end with a commit; O(its changes)."""
+        """Create the spans that end with a commit; O(changes of the commit)."""
         changes = committed.changes
         if changes is None:
             return
@@ -104,7 +105,7 @@ class OtlpTelemetry:
                 if operation is not None:
                     self._approval(entry, operation)
         for operation in changes.operations.values():
-            # The driver's answer comes later and is not a second end.
+            # Ignore the later answer of the driver, which is not a second end.
             if not operation.live and any(
                 entry.operation == operation.number and entry.action in _ENDS
                 for entry in changes.entries
@@ -180,7 +181,7 @@ class OtlpTelemetry:
         child.end(_ns(max(span)))
 
     def _root(self, operation: Operation) -> tuple[int, int]:
-        """Return the ids of an operation's trace and root span; a restart does not change them."""
+        """Return the ids of an operation's trace and root span; restarts keep the ids."""
         name = f"{self._plane.store.epoch}/{operation.number}".encode()
         digest = hashlib.sha256(name).digest()
         return int.from_bytes(digest[:16]) or 1, int.from_bytes(digest[16:24]) or 1
@@ -206,7 +207,7 @@ class _OperationIds(RandomIdGenerator):
         self.next: tuple[int, int] | None = None
 
     def generate_trace_id(self) -> int:
-        """Return the id of a trace; the SDK asks for the span's id first."""
+        """Return the id of a trace; the SDK requests the span's id first."""
         return self.next[0] if self.next else super().generate_trace_id()
 
     def generate_span_id(self) -> int:

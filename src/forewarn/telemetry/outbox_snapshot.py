@@ -20,20 +20,24 @@ def outbox_families(statuses: Sequence[DestinationStatus], now_ms: int) -> list[
     """Return the metrics of all destinations."""
     label = ["destination"]
     lag = GaugeMetricFamily(
-        "forewarn_outbox_lag_entries", "Entries of history not delivered yet.", labels=label
+        "forewarn_outbox_lag_entries", "Undelivered entries of history.", labels=label
     )
     age = GaugeMetricFamily(
-        "forewarn_outbox_lag_seconds", "Age of the oldest entry not delivered.", labels=label
+        "forewarn_outbox_lag_seconds", "Age of the oldest undelivered entry.", labels=label
     )
     failing = GaugeMetricFamily(
-        "forewarn_outbox_failing_seconds", "Duration of present failures; 0: none.", labels=label
+        "forewarn_outbox_failing_seconds",
+        "Duration of the current failures; 0: none.",
+        labels=label,
     )
     sent = CounterMetricFamily("forewarn_outbox_sent", "Events delivered.", labels=label)
     failures = CounterMetricFamily(
         "forewarn_outbox_failures", "Failed attempts of delivery.", labels=label
     )
     states = GaugeMetricFamily(
-        "forewarn_outbox_state", "1 for the state of a destination.", labels=[*label, "state"]
+        "forewarn_outbox_state",
+        "1 for the current state of a destination, 0 for others.",
+        labels=[*label, "state"],
     )
     for each in statuses:
         lag.add_metric([each.name], each.behind)

@@ -1,1 +1,1 @@
-"""Validation of operators' input: kinds of values, forms, bodies, topology files."""
+"""Validation of operators' input: types of values, forms, request bodies, topology files."""

@@ -1,7 +1,7 @@
-"""Limits on the complexity of input, checked before objects are built, and cancellation of work.
+"""Limits on the complexity of input, checked before parsing, and cancellation of work.
 
-A few bytes can describe much: 80 KB of dotted keys became 6 GB of tables. Other modules interpret
-the input.
+Small inputs can need much memory: in a test, 80 KB of dotted TOML keys became 6 GB of tables. Other
+modules parse the input.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Deepest permitted nesting: kind, name, member, tag, and some more for useful errors.
+#: Deepest permitted nesting: a topology needs four levels.
 DEPTH_MAX = 8
-#: Most members of one text: 100,000 VMs with ten each. A member costs up to 100 bytes.
+#: Most members of one text: 100,000 VMs with ten members each. A member costs up to 100 bytes.
 MEMBERS_MAX = 1_000_000
-#: Most parts of names in one TOML text; its parser needs up to 1 KB for each.
+#: Most parts of names in one TOML text; the TOML parser needs up to 1 KB for each.
 TOML_PARTS_MAX = 250_000
 
-#: Strings and comments; an unterminated one extends to the end, so each byte is read only once.
+#: Pattern of strings and comments; an unterminated string extends to the end of the text.
 _TOML_TEXTS = re.compile(
     r'"""(?:[^\\]|\\.)*?(?:"""|\Z)|"(?:[^"\\\n]|\\.)*(?:"|\n|\Z)'
     r"|'''.*?(?:'''|\Z)|'[^'\n]*(?:'|\n|\Z)|#[^\n]*",
@@ -38,20 +38,20 @@ _gone: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar("
 
 
 class FileTooComplex(CallerError):
-    """A text with more members or levels than one request may have."""
+    """A text exceeds the permitted number of members or levels."""
 
     code = "file-too-complex"
     status = 413
     message = "The body {problem}."
-    advice = "Send it in smaller parts, as `forewarn topology apply` does; nothing was changed."
+    advice = "Send smaller parts, like `forewarn topology apply`; nothing was changed."
 
 
 class Abandoned(OurError):
-    """Work whose caller no longer waits."""
+    """The caller no longer waits for the work."""
 
     code = "abandoned"
     status = 503
-    message = "The caller no longer waited for the answer; nothing was done."
+    message = "The caller stopped waiting for the answer; nothing was done."
     advice = "Send the request again."
 
 
@@ -59,9 +59,9 @@ def check_json(body: bytes) -> None:
     """Refuse a JSON text with too many members; O(its length).
 
     Raises:
-        FileTooComplex: it has more than `MEMBERS_MAX`.
+        FileTooComplex: the text has more than `MEMBERS_MAX` members.
     """
-    if sum(map(body.count, (b",", b"{", b"["))) > MEMBERS_MAX:  # strings may contain some of these
+    if sum(map(body.count, (b",", b"{", b"["))) > MEMBERS_MAX:  # strings may contain commas, too
         bare = _JSON_TEXTS.sub(b"", body)
         _check_count(sum(map(bare.count, (b",", b"{", b"["))), MEMBERS_MAX)
 
@@ -74,13 +74,13 @@ def check_toml(text: str) -> None:
     """
     bare = _TOML_TEXTS.sub("x", text)
     if _TOML_DEEP.search(bare):
-        raise FileTooComplex(problem=f"has a name of more than {DEPTH_MAX} parts")
+        raise FileTooComplex(problem=f"has a name with more than {DEPTH_MAX} parts")
     dots = bare.count(".")
     _check_count(dots + sum(map(bare.count, "=[{,")), TOML_PARTS_MAX)
 
 
 def checkpoint() -> None:
-    """Raise `Abandoned` if the caller no longer waits; called wherever work grows with its input.
+    """Raise `Abandoned` if the caller no longer waits; long loops call this.
 
     Raises:
         Abandoned: the caller no longer waits.
@@ -91,7 +91,7 @@ def checkpoint() -> None:
 
 
 def abandonable(gone: threading.Event, work: Callable[[], T]) -> T:
-    """Run work that `checkpoint` aborts once the event `gone` is set."""
+    """Run work; `checkpoint` aborts the work once the event `gone` is set."""
     token = _gone.set(gone)
     try:
         return work()
@@ -100,10 +100,10 @@ def abandonable(gone: threading.Event, work: Callable[[], T]) -> T:
 
 
 def check_count(count: int) -> None:
-    """Refuse more members than one text may have; at intervals, call `checkpoint`.
+    """Refuse a number of members above the limit; at intervals, call `checkpoint`.
 
     Raises:
-        FileTooComplex: there are more than `MEMBERS_MAX`.
+        FileTooComplex: the number exceeds `MEMBERS_MAX`.
         Abandoned: the caller no longer waits.
     """
     if count % 1024 == 0:

@@ -1,6 +1,6 @@
-"""Times and durations as operators write them, converted to ms and seconds; pure.
+"""Parsers of times and durations in operators' input; pure.
 
-Callers pass `now_ms` for relative times.
+Callers pass the current time, `now_ms`, for relative times.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _SIZE_S = {"d": 86_400, "h": 3600, "m": 60, "s": 1, "": 1}
 
 
 def read_duration_s(text: str) -> int:
-    """Return seconds from `90`, `90s`, `1h30m` or `PT1H30M`.
+    """Parse a duration such as `90`, `90s`, `1h30m` or `PT1H30M` into seconds.
 
     Raises:
-        ValueError: the text has none of these forms.
+        ValueError: the text is not a duration in one of these formats.
     """
     if not _DURATION.fullmatch(text):
         raise ValueError(text)
@@ -38,7 +38,7 @@ def read_duration_s(text: str) -> int:
 
 
 def iso_duration(seconds: int) -> str:
-    """Return seconds as ISO 8601: `PT15M`, `PT0S`."""
+    """Format seconds as ISO 8601, such as `PT15M` or `PT0S`."""
     assert seconds >= 0, seconds
     minutes, second = divmod(seconds, 60)
     hours, minute = divmod(minutes, 60)
@@ -47,10 +47,10 @@ def iso_duration(seconds: int) -> str:
 
 
 def read_time_ms(text: str, now_ms: int) -> int:
-    """Return ms since the epoch UTC from RFC 3339, or from `+15m` counted from `now_ms`.
+    """Parse RFC 3339, or `+15m` relative to `now_ms`, into ms since the epoch UTC.
 
     Raises:
-        ValueError: the text has neither form, or is not a possible time.
+        ValueError: the text is not a valid time in either format.
     """
     if not _TIME.fullmatch(text):
         raise ValueError(text)
@@ -67,5 +67,5 @@ def read_time_ms(text: str, now_ms: int) -> int:
 
 
 def written(at_ms: int | None) -> str | None:
-    """Return a time as RFC 3339; None or 0 becomes None, for "not yet"."""
+    """Format a time as RFC 3339; return None for None or 0, which mean "not yet"."""
     return timestamps.iso8601(at_ms) if at_ms else None

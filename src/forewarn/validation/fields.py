@@ -1,7 +1,7 @@
-"""Kinds of input values; each parses its values and returns its schema.
+"""Types of input values, which parse values and return their schemas.
 
-Requests and the OpenAPI document use the same description, so they always agree. Lists and forms of
-these values are in `forms.py`.
+The parsers of requests and the OpenAPI document use the same types. Lists and forms of values are
+in `forms.py`.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from forewarn.values import value
 Schema: TypeAlias = dict[str, object]
 Values: TypeAlias = Mapping[str, Any]
 
-#: Largest integer that every JSON parser reads exactly.
+#: Largest integer that all JSON parsers read exactly.
 WHOLE_MAX = 2**53 - 1
-#: Canonical text of an IPv4 address below 224.0.0.0, which can be the address of a machine.
+#: Pattern of canonical IPv4 addresses below 224.0.0.0, which machines can have.
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _UNICAST_V4 = re.compile(
     rf"(?:22[0-3]|2[01][0-9]|1[0-9]{{2}}|[1-9][0-9]?)(?:\.{_OCTET}){{3}}"
 ).fullmatch
 
-#: Ending of the name of a member whose value may be a secret.
+#: Suffixes of member names whose values may be secrets.
 _SECRET = re.compile(r"(?:secret|token|password|key|url)s?(?:_file)?(?:\[\d+\])*$")
 
 
 class ValidationFailed(CallerError):
-    """A member of a form, file or query that is unknown, missing or of the wrong type."""
+    """An unknown, missing or invalid member of a form, file or query."""
 
     code = "validation-failed"
     status = 422
@@ -48,25 +48,25 @@ class ValidationFailed(CallerError):
     advice = "See 'Operator API' in the documentation for the valid values; nothing was changed."
 
     def without(self, place: str) -> str:
-        """Return the problem without the prefix `place`, for a sentence that names the place."""
+        """Return the problem without the prefix `place`."""
         return str(self).removeprefix(place).strip(" .")
 
 
 class ValueType(Protocol):
-    """A kind of value."""
+    """A type of input values."""
 
     def read(self, value: object, where: str) -> object:
         """Return the parsed value, or raise `ValidationFailed`."""
 
     def read_text(self, text: str, where: str) -> object:
-        """Return the parsed value of a query parameter, which is always text."""
+        """Parse the text of a query parameter."""
 
     def schema(self) -> Schema:
         """Return the JSON schema of the values that `read` accepts."""
 
 
 def wrong(where: str, value: object, wanted: str) -> ValidationFailed:
-    """Return the error for a value of the wrong type; a value that may be secret is not shown."""
+    """Return the error for a value of the wrong type; hide values that may be secrets."""
     if _SECRET.search(where) or "://" in str(value):
         return ValidationFailed(where=where, problem=f"must be {wanted}")
     shown = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
@@ -76,7 +76,7 @@ def wrong(where: str, value: object, wanted: str) -> ValidationFailed:
 
 @value
 class Text:
-    """Printable text, on one line unless `lines` is set."""
+    """Printable text, limited to one line unless `lines` is set."""
 
     length_max: int = TEXT_LENGTH_MAX
     pattern: str = ""
@@ -85,7 +85,7 @@ class Text:
     _matches: Callable[[str], object] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Compile the pattern; without one, any text is valid."""
+        """Compile the pattern; without a pattern, any text is valid."""
         matches = re.compile(self.pattern).fullmatch if self.pattern else _any
         object.__setattr__(self, "_matches", matches)
 
@@ -97,7 +97,7 @@ class Text:
             raise wrong(where, value, f"at most {self.length_max} characters long")
         if (
             not self.lines and not value.isprintable()
-        ):  # also refuses unpaired surrogates, which no store accepts
+        ):  # also refuses unpaired surrogates, which stores do not accept
             raise wrong(where, value, "printable")
         if not self._matches(value):
             raise wrong(where, value, self.wanted)
@@ -132,7 +132,7 @@ class Integer:
 
     @property
     def wanted(self) -> str:
-        """The requirement, in words."""
+        """The permitted values, as a phrase for errors."""
         if self.most < WHOLE_MAX:
             return f"an integer from {self.least} to {self.most}"
         return {0: "a non-negative integer", 1: "a positive integer"}.get(self.least, "an integer")
@@ -140,7 +140,7 @@ class Integer:
     def read(self, value: object, where: str) -> int:
         """Return the number."""
         if isinstance(value, float) and value.is_integer():
-            value = int(value)  # JSON has one type of number: 1.0 is 1
+            value = int(value)  # JSON has a single number type, in which 1.0 equals 1
         if not isinstance(value, int) or isinstance(value, bool):
             raise wrong(where, value, self.wanted)
         if not self.least <= value <= self.most:
@@ -160,14 +160,14 @@ class Integer:
 
 @value
 class Number:
-    """A number, with or without a fraction."""
+    """A number, possibly with a fraction."""
 
     least: float = -math.inf
     most: float = math.inf
 
     @property
     def wanted(self) -> str:
-        """The requirement, in words."""
+        """The permitted values, as a phrase for errors."""
         ranged = self.least > -math.inf or self.most < math.inf
         return f"a number from {self.least:.12g} to {self.most:.12g}" if ranged else "a number"
 
@@ -179,7 +179,7 @@ class Number:
             number = float(value)
         except OverflowError:
             number = math.inf
-        if not self.least <= number <= self.most:  # also refuses NaN
+        if not self.least <= number <= self.most:  # the comparison also refuses NaN
             raise wrong(where, value, self.wanted)
         return number
 
@@ -220,7 +220,7 @@ class Boolean:
 
 @value
 class Choice:
-    """One of several words; `values` maps each to the program's value."""
+    """One of several words, which `values` maps to values of the program."""
 
     values: Mapping[str, object]
 
@@ -270,7 +270,7 @@ class Duration:
 
 @value
 class Timestamp:
-    """A time: RFC 3339, or `+` and a duration from now; checked, but returned as text."""
+    """A time, as RFC 3339 or as `+` and a duration from now; checked, and returned as text."""
 
     def read(self, value: object, where: str) -> str:
         """Return the text; `read_time_ms` converts it."""
@@ -292,7 +292,7 @@ class Timestamp:
 
 @value
 class TimeOfDay:
-    """A time of day such as `22:30`, parsed into minutes after midnight; 24:00 ends a day."""
+    """A time of day from 00:00 to 24:00, parsed into minutes after midnight."""
 
     def read(self, value: object, where: str) -> int:
         """Return minutes after midnight."""
@@ -310,12 +310,12 @@ class TimeOfDay:
 
 @value
 class Share:
-    """A number, or a percentage such as `10%`, parsed into the number and whether it is one."""
+    """A number, or a percentage such as `10%`, parsed into a number and a flag."""
 
     most: int = WHOLE_MAX
 
     def read(self, value: object, where: str) -> tuple[int, bool]:
-        """Return the number, and whether it is a percentage."""
+        """Return the number, and whether the value is a percentage."""
         if isinstance(value, str) and re.fullmatch(r"[0-9]{1,3}%", value):
             percent = int(value[:-1])
             if 1 <= percent <= 100:
@@ -341,7 +341,7 @@ class IpAddress:
         wanted = "an IPv4 or IPv6 address"
         if not isinstance(value, str) or "%" in value:
             raise wrong(where, value, wanted)
-        if _UNICAST_V4(value):  # the fast path for nearly all of a fleet's millions
+        if _UNICAST_V4(value):  # fast path for the most common addresses
             return value
         try:
             address = ipaddress.ip_address(value)
@@ -365,7 +365,7 @@ class Subnet:
     """An IPv4 subnet as `ADDRESS/PREFIX`, parsed into its canonical text."""
 
     def read(self, value: object, where: str) -> str:
-        """Return the canonical text, with the host part cleared."""
+        """Return the canonical text of the subnet, with the host part cleared."""
         text = value if isinstance(value, str) and "/" in value else ""
         try:
             return str(ipaddress.IPv4Network(text, strict=False))
@@ -380,7 +380,7 @@ class Subnet:
 
 
 def _span(seconds: int) -> str:
-    """Return a duration in readable form: `31d`, `2m`, `0s`."""
+    """Format a duration for people, such as `31d`, `2m` or `0s`."""
     for unit, size_s in (("d", 86_400), ("h", 3600), ("m", 60)):
         if seconds and seconds % size_s == 0:
             return f"{seconds // size_s}{unit}"

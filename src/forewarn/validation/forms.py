@@ -1,4 +1,4 @@
-"""Lists, tables and forms of input values, built from the kinds in `fields.py`."""
+"""Lists, tables and forms of input values, composed of the types in `fields.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forewarn.values import value
 
 @value
 class ListOf:
-    """A list of values of one kind."""
+    """A list of values of one type."""
 
     kind: ValueType
     most: int
@@ -29,7 +29,7 @@ class ListOf:
         for each in value:
             try:
                 values.append(read(each, where))
-            except ValidationFailed:  # parse again with the exact location for the error
+            except ValidationFailed:  # parse again, to give the exact location in the error
                 read(each, f"{where}[{len(values)}]")
                 raise
         return tuple(values)
@@ -50,7 +50,7 @@ class ListOf:
 
 @value
 class OneOrMore:
-    """A value of one kind, or a list of them."""
+    """A value of one type, or a list of such values."""
 
     kind: ValueType
     most: int
@@ -71,7 +71,7 @@ class OneOrMore:
 
 @value
 class Named:
-    """Values of one kind, by name."""
+    """Values of one type, by name."""
 
     kind: ValueType
     most: int
@@ -89,14 +89,14 @@ class Named:
         for name, each in value.items():
             try:
                 values[read_name(name, where)] = read(each, where)
-            except ValidationFailed:  # parse again with the exact location for the error
+            except ValidationFailed:  # parse again, to give the exact location in the error
                 read_name(name, f"a name in {where}")
                 read(each, f"{where}.{name}")
                 raise
         return values
 
     def read_text(self, text: str, where: str) -> object:
-        """Refuse, because a query parameter cannot be a table."""
+        """Raise an error, because a query parameter cannot be a table."""
         raise wrong(where, text, "a table of names")
 
     def schema(self) -> Schema:
@@ -132,14 +132,14 @@ class Form:
     _required: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Build an index of the members."""
+        """Create an index of the members by name."""
         readers = {each.name: each.kind.read for each in self.fields}
         required = frozenset(each.name for each in self.fields if each.required)
         object.__setattr__(self, "_readers", readers)
         object.__setattr__(self, "_required", required)
 
     def read(self, value: object, where: str = "the body") -> dict[str, Any]:
-        """Return the members that are present."""
+        """Return the parsed members of an object."""
         if not isinstance(value, dict):
             raise wrong(where, value, "an object")
         readers, values = self._readers, {}
@@ -149,7 +149,7 @@ class Form:
                 raise unknown_member(where, name, readers)
             try:
                 values[name] = read(each, where)
-            except ValidationFailed:  # parse again with the exact location for the error
+            except ValidationFailed:  # parse again, to give the exact location in the error
                 read(each, name if where == "the body" else f"{where}.{name}")
                 raise
         if not self._required <= values.keys():
@@ -160,15 +160,15 @@ class Form:
         return values
 
     def read_text(self, text: str, where: str) -> object:
-        """Refuse, because a query parameter cannot be an object."""
+        """Raise an error, because a query parameter cannot be an object."""
         raise wrong(where, text, "an object")
 
     def schema(self) -> Schema:
-        """Return a reference; `definition` returns the schema itself."""
+        """Return a reference to the schema in `definition`."""
         return {"$ref": f"#/components/schemas/{self.name}"}
 
     def definition(self) -> Schema:
-        """Return the schema itself."""
+        """Return the schema of the form."""
         return {
             "type": "object",
             "description": self.meaning,

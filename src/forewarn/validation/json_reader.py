@@ -1,6 +1,6 @@
 """Strict JSON parser: refuses duplicate names and numbers such as NaN.
 
-Other modules interpret the body.
+Other modules check the values.
 """
 
 from __future__ import annotations
@@ -14,45 +14,45 @@ from forewarn.validation.complexity import check_json, checkpoint
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: The media type.
+#: Media type of JSON.
 JSON = "application/json"
 
 
 class BodyUnreadable(CallerError):
-    """A body that is not readable JSON."""
+    """A body is not valid JSON."""
 
     code = "body-unreadable"
     message = "The body cannot be read: {reason}."
-    advice = "Correct it and send it again; nothing was changed."
+    advice = "Correct the body and send the request again; nothing was changed."
 
 
 def read_json(body: bytes) -> object:
-    """Return the value of a JSON body.
+    """Parse a JSON body.
 
     Raises:
         BodyUnreadable: the body is not JSON, or contains a name twice.
         FileTooComplex: the body has too many members.
     """
     if not body.strip():
-        raise BodyUnreadable(reason="it is empty")
+        raise BodyUnreadable(reason="the body is empty")
     check_json(body)
     try:
         return json.loads(body, object_pairs_hook=without_doubles, parse_constant=_refuse_constant)
     except UnicodeDecodeError as error:
         raise BodyUnreadable(reason=not_text(error)) from error
     except RecursionError as error:
-        raise BodyUnreadable(reason="it is nested too deeply") from error
+        raise BodyUnreadable(reason="the text is nested too deeply") from error
     except ValueError as error:
-        raise BodyUnreadable(reason=f"it is not JSON: {_short(error)}") from error
+        raise BodyUnreadable(reason=f"the text is not JSON: {_short(error)}") from error
 
 
 def not_text(error: UnicodeDecodeError) -> str:
-    """Return why bytes are not UTF-8, as half a sentence."""
-    return f"it is not UTF-8 text, from byte {error.start} on"
+    """Return the problem of bytes that are not UTF-8, as a clause."""
+    return f"the text is not UTF-8 from byte {error.start} on"
 
 
 def without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return an object's members; as a hook of `json.loads`, refuse duplicate names.
+    """Return an object's members, but refuse duplicate names; a hook for `json.loads`.
 
     Raises:
         ValueError: a name occurs twice.

@@ -1,6 +1,6 @@
 """TOML parser for settings, fleets and scenarios, with limits on complexity.
 
-Other modules interpret the text.
+Other modules check the values.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from forewarn.validation.complexity import check_toml, checkpoint
 
 
 def read_toml(text: str) -> dict[str, Any]:
-    """Return the value of a TOML text.
+    """Parse a TOML text.
 
     Raises:
         ValueError: the text is not TOML.
@@ -23,4 +23,4 @@ def read_toml(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+        raise ValueError("the text is nested too deeply") from error

@@ -1,6 +1,6 @@
 """Strict YAML parser for fleets, without aliases and deep nesting.
 
-Only this module imports the YAML package. Other modules interpret the file.
+Only this module imports the YAML package. Other modules check the values.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import yaml
 from forewarn.validation.complexity import DEPTH_MAX, check_count
 from forewarn.validation.json_reader import double_of
 
-#: Line width of written YAML, so large that long texts stay on one line.
+#: Line width of written YAML, large enough for long texts on one line.
 YAML_WIDTH = 1_000_000
 
 
 def read_yaml(text: str) -> object:
-    """Return the value of a YAML text without aliases, duplicate names and deep nesting.
+    """Parse a YAML text; refuse aliases, duplicate names and deep nesting.
 
-    Aliases are refused, because with them a small file can describe a huge one.
+    Aliases are refused, because aliases let a small file describe a huge structure.
 
     Raises:
-        ValueError: the text is not such YAML.
+        ValueError: the text is not YAML, or contains a refused construct.
         FileTooComplex: the text has too many members.
     """
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -38,7 +38,7 @@ def read_yaml(text: str) -> object:
                     stack[-1][0].append(_scalar(plain, event))
                 case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                     if len(stack) > DEPTH_MAX:
-                        raise ValueError(f"{event.start_mark}: it is nested too deeply")
+                        raise ValueError(f"{event.start_mark}: the text is nested too deeply")
                     stack.append(([], isinstance(event, yaml.MappingStartEvent)))
                 case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                     members, is_mapping = stack.pop()
@@ -49,7 +49,7 @@ def read_yaml(text: str) -> object:
         raise ValueError(error) from error
     documents = stack[0][0]
     if len(documents) != 1:
-        raise ValueError(f"it contains {len(documents)} documents instead of one")
+        raise ValueError(f"the text contains {len(documents)} documents instead of one")
     return documents[0]
 
 
