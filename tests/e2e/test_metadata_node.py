@@ -156,7 +156,7 @@ def test_node_with_a_foreign_certificate_is_refused(cloud: Cloud) -> None:
     liar.kill()
     assert cloud.node("h2", token=True).serving().ask("web_1")[0] == 200
     forger = cloud.node("h1", token=True)
-    forger.logged("neither a certificate nor a token proves its name")
+    forger.logged("no certificate or token proves the node's name")
     forger.kill()
     greedy = cloud.node("h1", "--hosts", "h1,h2")
     greedy.logged("it may not serve host h2")

@@ -252,7 +252,7 @@ def test_node_is_cut_off_when_its_token_is_revoked(
         assert feed.server._access is not None
         monkeypatch.setattr(feed.server._access, "prove", lambda *_: False)
         async with asyncio.timeout(5):
-            assert b"its token is no longer valid" in await rest_of(reader)
+            assert b"the node's token is no longer valid" in await rest_of(reader)
         writer.close()
         await feed.server.stop()
 

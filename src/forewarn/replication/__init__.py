@@ -1,1 +1,1 @@
-"""How metadata nodes follow the control plane: messages, the server and the follower."""
+"""Replication from the control plane to metadata nodes: messages, server and follower."""

@@ -1,7 +1,7 @@
-"""Decides which metadata nodes may follow the feed, and for which hosts, by the settings.
+"""Checks by the settings whether a metadata node may follow the feed for its hosts.
 
-A node's certificate or token proves its name. The node's greeting may only reduce the hosts that it
-may serve.
+A node's certificate or token proves its name. The node's greeting can only reduce its permitted
+hosts.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from forewarn.replication.messages import Follow
 
 EVERY_HOST = "*"
-"""Entry of the setting that means: the node of each host has the host's name."""
+"""Entry of the setting for nodes with the name of their host."""
 
 REFUSED_TOKENS_MAX = 20
-"""Wrong tokens that one source may send in a minute, as at the operator API."""
+"""Maximum number of wrong tokens from one source in a minute, as at the operator API."""
 
 NAME_LENGTH_MAX = 253
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_LENGTH_MAX - 1}}}")
-_PROOF_MISSING = "neither a certificate nor a token proves its name"
+_PROOF_MISSING = "no certificate or token proves the node's name"
 
 
 class NodeRefused(CallerError):
@@ -36,7 +36,9 @@ class NodeRefused(CallerError):
     code = "node-refused"
     status = 403
     message = "Metadata node {name} is refused: {reason}."
-    advice = "Check where this node runs; [feed] hosts lists the hosts that it may serve."
+    advice = (
+        "Check the host of this node. The setting [feed] hosts lists each node's permitted hosts."
+    )
 
 
 def _never(_name: str, _token: str) -> bool:
@@ -54,7 +56,7 @@ class NodeAccess:
         """
         self.each_host = EVERY_HOST in hosts
         self.hosts: dict[str, frozenset[str]] = {}
-        #: Returns whether a token belongs to a node.
+        #: Function that returns whether a token belongs to a node.
         self.prove = prove
         for entry in hosts:
             if entry != EVERY_HOST:
@@ -63,42 +65,42 @@ class NodeAccess:
                     raise ValueError(f"has {entry!r}, which is not NAME=HOST,HOST or *")
                 self.hosts[name] = frozenset(host.strip() for host in listed.split(","))
         self._refused = RefusedTokens(REFUSED_TOKENS_MAX, _now_ms)
-        #: Hosts named by an entry, which have no node of their own.
+        #: Hosts in an entry, which have no node of their own.
         self._listed = frozenset[str]().union(*self.hosts.values())
 
     def admit(
         self, greeting: Follow, certificate: Mapping[str, object] | None, address: str
     ) -> frozenset[str]:
-        """Return the hosts that a node may serve, at most those it requested. Source: M-5.
+        """Return the permitted hosts among those that a node requested. Source: M-5.
 
         Args:
-            greeting: its first message.
-            certificate: its verified certificate; None: it needs a token.
-            address: its source address.
+            greeting: the node's first message.
+            certificate: the node's verified certificate; None: a token is required.
+            address: the node's source address.
 
         Raises:
-            NodeRefused: its name is not proved, or it requests hosts of others.
+            NodeRefused: the node's name is not proved, or the node requests other nodes' hosts.
         """
         name = greeting.name
         if not _NAME.fullmatch(name):
-            raise NodeRefused(name=repr(name[:80]), reason="its name is not valid")
+            raise NodeRefused(name=repr(name[:80]), reason="the node's name is not valid")
         if certificate:
             if name not in names_of(certificate):
                 shown = ", ".join(sorted(names_of(certificate)))
-                raise NodeRefused(name=name, reason=f"its certificate belongs to {shown}")
+                raise NodeRefused(name=name, reason=f"the node's certificate belongs to {shown}")
         else:
             self._check_token(greeting, address)
         allowed = self.hosts.get(name, frozenset((name,)) if self.each_host else frozenset())
         wanted = frozenset(greeting.hosts) or allowed
         if not wanted or not wanted <= allowed:
             hosts = ", ".join(sorted(wanted - allowed)[:5]) or "any"
-            raise NodeRefused(name=name, reason=f"it may not serve host {hosts}")
+            raise NodeRefused(name=name, reason=f"the node may not serve host {hosts}")
         return wanted
 
     def expected(self, hosts: AbstractSet[str]) -> Iterator[str]:
-        """Yield the nodes that the settings permit for some of these hosts.
+        """Yield the permitted nodes of these hosts.
 
-        O(entries of the settings), then O(names that the caller reads).
+        O(entries of the settings + read names).
         """
         for name, served in self.hosts.items():
             if not hosts.isdisjoint(served):

@@ -1,8 +1,9 @@
 """The feed over a message broker: connections of nodes as channels of frames.
 
-The messages, the server and the follower are the same as over sockets; this module replaces TCP.
-The broker's permissions prove the nodes' names: a node may publish only to its own request subject
-and subscribe only to its own subject. Source: M-5, M-7.
+The messages, the server and the follower are the same as over TCP sockets, which this module
+replaces.
+The broker's permissions prove the nodes' names. Each node may publish only to its own request
+subject, and subscribe only to its own subject. Source: M-5, M-7.
 """
 
 from __future__ import annotations
@@ -36,22 +37,22 @@ if TYPE_CHECKING:
     from forewarn.replication.route import Streams
 
 TO_NODE, FROM_NODE = "forewarn-feed.to.", "forewarn-feed.from."
-"""Prefixes of the subjects of one node: messages to it, and its requests."""
+"""Prefixes of the subjects for messages to a node and for requests of a node."""
 
 TICK_S = 1.0
 """Interval at which a channel checks for lost frames, in seconds."""
 
 HELLO_S = 0.5
-"""How long a node waits for a control plane's welcome before it asks again."""
+"""Time after which a node repeats its request for a session."""
 
 INVITED_MAX = 20_000
-"""Maximum offered sessions that have not begun; the oldest are dropped beyond that."""
+"""Maximum number of offered sessions that have not begun; the oldest are dropped first."""
 
 RETRY_S = 1.0
 """Pause before a control plane tries the next server of a broker."""
 
 UNSENT_BYTES_HIGH, UNSENT_BYTES_LOW = 64 * 1024, 16 * 1024
-"""A writer pauses above the first value, and resumes below the second."""
+"""Unsent bytes above which a writer pauses, and below which it resumes."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -67,23 +68,23 @@ class Broker(Protocol):
         """Send a message."""
 
     async def subscribe(self, subject: str, receive: Callable[[str, bytes], None]) -> None:
-        """Call `receive` with each message's subject and body; empty: nobody subscribes."""
+        """Call `receive` with each message's subject and body; an empty body: no subscriber."""
 
     async def close(self) -> None:
         """Disconnect."""
 
 
 class CarrierFigures:
-    """Counters of one end."""
+    """Counters of one end of the feed."""
 
     def __init__(self) -> None:
         """Start at 0."""
         self.connected = 0
         """Whether the broker is connected, 0 or 1."""
         self.gaps = 0
-        """Gaps filled on request."""
+        """Number of gaps that were filled on request."""
         self.refused = 0
-        """Messages that were malformed or altered."""
+        """Number of malformed or altered messages."""
 
     def named(self) -> dict[str, int]:
         """Return the counters by the names of their metrics."""
@@ -112,7 +113,7 @@ class ChannelTransport(asyncio.Transport):
             channel: this end of the session.
             publish: sends a frame to the other end.
             figures: the counters.
-            on_end: called once, when the session is over.
+            on_end: called once, at the end of the session.
             name: the node's name, proved by the broker's permissions.
         """
         # The feed expects a node's name in the form of a TLS certificate.
@@ -131,7 +132,7 @@ class ChannelTransport(asyncio.Transport):
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, protocol: asyncio.Protocol) -> None:
-        """Start passing received bytes to a protocol."""
+        """Start to send received bytes to a protocol."""
         self._protocol = protocol
         protocol.connection_made(self)
 
@@ -161,7 +162,7 @@ class ChannelTransport(asyncio.Transport):
             self._flush_soon()
 
     def close(self) -> None:
-        """Send what the other end has room for, and end the session."""
+        """Send as many bytes as the window permits, and end the session."""
         if not self._ended:
             self.channel.close()
             self._flush()
@@ -174,20 +175,20 @@ class ChannelTransport(asyncio.Transport):
         return self._ended
 
     def get_write_buffer_size(self) -> int:
-        """Return how many bytes wait for acknowledgement."""
+        """Return the number of bytes without acknowledgement."""
         return self.channel.unsent
 
     def pause_reading(self) -> None:
-        """Buffer received bytes; the other end stops once its window is full."""
+        """Buffer received bytes; the other end stops at the limit of its window."""
         self._reading = False
 
     def resume_reading(self) -> None:
-        """Pass on the buffered bytes."""
+        """Send the buffered bytes to the protocol."""
         self._reading = True
         self._loop.call_soon(self._resume)
 
     def is_reading(self) -> bool:
-        """Whether received bytes are passed on."""
+        """Return whether the protocol receives bytes."""
         return self._reading
 
     def _read(self) -> None:
@@ -206,7 +207,7 @@ class ChannelTransport(asyncio.Transport):
         self._flush_soon()
 
     def _flush_soon(self) -> None:
-        """Flush after the other writes of this turn of the event loop."""
+        """Flush after all writes of this iteration of the event loop."""
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -227,7 +228,7 @@ class ChannelTransport(asyncio.Transport):
         self._wait()
 
     def _wait(self) -> None:
-        """Check again in a moment while frames may be lost."""
+        """Schedule the next check for lost frames."""
         if self._timer is None and not self._ended and self.channel.waits:
             self._timer = self._loop.call_later(TICK_S, self._tick)
 
@@ -238,7 +239,7 @@ class ChannelTransport(asyncio.Transport):
 
 
 class BrokerListener:
-    """The control plane's end: accepts nodes over a broker, as long as it is reachable."""
+    """The control plane's end: accepts nodes over a broker while the broker is reachable."""
 
     def __init__(
         self,
@@ -253,7 +254,7 @@ class BrokerListener:
         Args:
             connect: opens a connection to the broker.
             serve: serves the streams of one node.
-            hears: whether this node's request for a session is answered now.
+            hears: returns whether to answer a node's request for a session.
             expected: the names of permitted nodes.
         """
         self._connect = connect
@@ -265,14 +266,14 @@ class BrokerListener:
         self._broker: Broker | None = None
         self._transports: dict[bytes, ChannelTransport] = {}
         self._invited: OrderedDict[bytes, tuple[str, bytes]] = OrderedDict()
-        """Offered sessions that have not begun: the node, and its request."""
+        """Offered sessions that have not begun, each with its node and request."""
         self._offers: dict[tuple[str, bytes], bytes] = {}
         self._task: asyncio.Task[None] | None = None
         self._refusal = ""
-        """The broker's last refusal."""
+        """Text of the broker's last refusal."""
 
     def start(self) -> None:
-        """Start connecting; returns at once."""
+        """Start connecting, without waiting for a connection."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
@@ -292,7 +293,9 @@ class BrokerListener:
                 broker.on_refused = self._refused
                 await broker.subscribe(f"{FROM_NODE}>", self._receive)
                 self.figures.connected, trouble = 1, ""
-                _LOG.info("nodes may follow over NATS", extra={"action": "feed.broker-connected"})
+                _LOG.info(
+                    "metadata nodes can follow over NATS", extra={"action": "feed.broker-connected"}
+                )
                 self._announce(broker)
                 await broker.closed.wait()
                 reason = "the connection ended"
@@ -307,18 +310,18 @@ class BrokerListener:
                     transport.lost()
             if reason != trouble:
                 trouble, facts = reason, {"action": "feed.broker-lost"}
-                _LOG.warning("nodes cannot follow over NATS: %s", reason, extra=facts)
+                _LOG.warning("metadata nodes cannot follow over NATS: %s", reason, extra=facts)
             await asyncio.sleep(RETRY_S)
 
     def _refused(self, reason: str) -> None:
         if reason == self._refusal:
             return
         self._refusal = reason
-        text, facts = "NATS refuses the control plane something: %s", {"action": "feed.refused"}
+        text, facts = "NATS refused a request of the control plane: %s", {"action": "feed.refused"}
         _LOG.warning(text, reason, extra=facts)
 
     def _announce(self, broker: Broker) -> None:
-        """Call nodes that followed another process; O(nodes)."""
+        """Notify nodes that followed another process; O(nodes)."""
         frame = Frame(Kind.ANNOUNCE).encoded()
         for name in self._expected():
             if is_subject(name):
@@ -341,7 +344,7 @@ class BrokerListener:
             self._begin(name, frame)
 
     def _welcome(self, name: str, request: bytes) -> None:
-        """Offer a session; repeats of a request get the same session."""
+        """Offer a session; repeated requests receive the same session."""
         if self._broker is None or not self._hears(name):
             return
         session = self._offers.get((name, request))
@@ -380,7 +383,10 @@ class BrokerListener:
 
 
 class BrokerRoute:
-    """A node's end of the feed over a broker. `connect` serves as that of a `FeedRoute`."""
+    """A node's end of the feed over a broker.
+
+    `connect` has the signature of `FeedRoute.connect`.
+    """
 
     def __init__(
         self, name: str, connect: Callable[[str, ssl.SSLContext | None], Awaitable[Broker]]
@@ -388,7 +394,7 @@ class BrokerRoute:
         """Start unconnected.
 
         Args:
-            name: the node's.
+            name: name of the node.
             connect: opens a connection to the broker at an address.
         """
         self._name = name
@@ -438,7 +444,7 @@ class BrokerRoute:
             await broker.close()
 
     async def _reach(self, address: str, tls: ssl.SSLContext | None) -> Broker:
-        """Return a connection to the broker, the current one if it is usable."""
+        """Return the current usable connection to the broker, or a new connection."""
         broker = self._broker
         if broker is not None and not broker.closed.is_set() and address == self._address:
             return broker
@@ -501,7 +507,7 @@ class BrokerRoute:
 
 
 def is_subject(name: str) -> bool:
-    """Whether a node's name can be part of a subject: no empty part between dots, no wildcard."""
+    """Return whether a node's name can be part of a subject, without empty parts or wildcards."""
     return name.isascii() and all(
         part and part.isprintable() and not set(part) & set(" *>") for part in name.split(".")
     )

@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 KEPT_BYTES = 4 * 1024 * 1024
-"""Minimum stored: some thousand changes, minutes of a busy fleet."""
+"""Bytes of changes that are always stored: some thousand changes, minutes of a busy fleet."""
 
 BEHIND_BYTES_MAX = 64 * 1024 * 1024
-"""Maximum stored for a node that is behind; beyond it the node is sent the whole feed again."""
+"""Maximum bytes stored for a node that is behind; a slower node receives the whole feed again."""
 
 SCOPED_SHARE = 64
-"""A node with few hosts has logs of this fraction of both: there are many such nodes, and their
-feeds are small."""
+"""Fraction of both limits for a node with few hosts, which has a small feed."""
 
 
 class LoggedChange(NamedTuple):
-    """A change in the form of its lines."""
+    """A change as encoded lines."""
 
     sequence: int
     lines: tuple[bytes, ...]
@@ -26,20 +25,20 @@ class LoggedChange(NamedTuple):
 
 
 class ChangeLog:
-    """Changes by position; a position identifies the place before a change and is never reused."""
+    """Changes by position; a position is the unique place before a change."""
 
     def __init__(self, *, share: int = 1) -> None:
-        """Start empty: every new node needs the whole feed.
+        """Start without changes, so that every new node requires the whole feed.
 
         Args:
-            share: store this fraction of what the unrestricted feed stores.
+            share: fraction of the unrestricted feed's limits.
         """
         self._share = share
         self.next = 0
         """The position after the last change."""
         self.sequence = 0
         self.checksum = 0
-        """Checksum of the feed up to now."""
+        """Checksum of the feed after the last change."""
         self._first = 0
         self._before = (0, 0)
         """Sequence and checksum before the first stored change."""
@@ -47,7 +46,7 @@ class ChangeLog:
         self._bytes = 0
 
     def reset(self, sequence: int) -> None:
-        """Start over: every node needs the whole feed now."""
+        """Drop all changes, so that every node requires the whole feed."""
         self._changes.clear()
         self._bytes = 0
         self.next += 1
@@ -63,7 +62,7 @@ class ChangeLog:
         self.sequence, self.checksum = sequence, checksum
 
     def trim(self, slowest: int) -> None:
-        """Drop old changes; those that the slowest node still needs only beyond the maximum."""
+        """Drop old changes; changes that the slowest node requires stay up to the maximum."""
         size = self._bytes * self._share
         while size > BEHIND_BYTES_MAX or (size > KEPT_BYTES and self._first < slowest):
             dropped = self._changes.pop(self._first)
@@ -73,17 +72,17 @@ class ChangeLog:
             size = self._bytes * self._share
 
     def holds(self, position: int) -> bool:
-        """Whether everything after a position is stored."""
+        """Return whether all changes after a position are stored."""
         return position >= self._first
 
     def at(self, position: int) -> LoggedChange | None:
-        """Return the change after a position; None if there is none yet."""
+        """Return the change after a position; None at the end of the log."""
         return self._changes.get(position)
 
     def position_of(self, sequence: int, checksum: int) -> int | None:
-        """Return the position of a node that shows a sequence; None if it needs the whole feed.
+        """Return the position of a node by its last change; None if it requires the whole feed.
 
-        Costs the stored changes; a node asks once for each connection.
+        Cost: O(stored changes), once for each connection.
         """
         if (sequence, checksum) == self._before:
             return self._first

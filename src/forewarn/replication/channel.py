@@ -1,11 +1,12 @@
 """An ordered stream of bytes over messages that may be lost, repeated, reordered or delayed.
 
-Theory of operation. Each end cuts its bytes into numbered frames and stores a frame until the other
-end has it. Every frame states the number that its sender expects next, so traffic in one direction
-acknowledges the other. An end that receives a later number than expected requests the missing
-frames. An end without progress for some ticks sends its oldest frame again. Bytes are passed on
-only in order, so a fault of the network becomes a delay. No I/O and no clock: the owner sends the
-result of `take`, and calls `tick` at a steady pace.
+Theory of operation. Each end cuts its bytes into numbered frames, and stores a frame until the
+other end acknowledges it. Every frame contains the next number that its sender expects, so traffic
+in one direction acknowledges the other direction. An end that receives a later number than expected
+requests the missing
+frames. An end without progress for some ticks sends its oldest frame again. An end returns bytes
+only in order, so a fault of the network becomes a delay. The module has no I/O and no clock: the
+owner sends the result of `take`, and calls `tick` at regular intervals.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ FRAME_BYTES = 32 * 1024
 """Maximum content of a frame, unless the network allows less."""
 
 WINDOW_FRAMES, WINDOW_BYTES = 64, 256 * 1024
-"""Maximum unacknowledged bytes, and how far beyond a gap frames are stored."""
+"""Maximum number of unacknowledged bytes, and maximum distance of stored frames from a gap."""
 
 ACK_TICKS, RESEND_TICKS = 2, 3
 """Ticks after which received frames are acknowledged without other traffic, and after which an
@@ -38,7 +39,10 @@ class FrameRefused(PeerError):
 
     code = "feed-frame-refused"
     message = "A message of the feed is refused: {reason}."
-    advice = "No action is needed: it is sent again. If this continues, look for other publishers."
+    advice = (
+        "No action is needed, because the message is sent again. If refusals continue, look for "
+        "other publishers."
+    )
 
 
 class Kind(IntEnum):
@@ -47,16 +51,17 @@ class Kind(IntEnum):
     HELLO = 1
     """A node requests a session; the session field has the node's number of the request."""
     WELCOME = 2
-    """Answers HELLO; the content names the session."""
+    """Answers HELLO with the session's name as content."""
     DATA = 3
     ACK = 4
-    """Only acknowledges: states which frame its sender expects next."""
+    """Acknowledges frames: contains the next number that the sender expects."""
     RESEND = 5
-    """Requests the frames from the expected one up to its number, exclusive."""
+    """Requests the frames from the expected number up to, but excluding, the frame's own number."""
     CLOSE = 6
-    """The sender's last frame."""
+    """Last frame of the sender."""
     ANNOUNCE = 7
-    """A control plane starts to serve; sessions of another one are over."""
+    """Reports that a control plane starts to serve, which ends the sessions of another control
+    plane."""
 
 
 class Frame(NamedTuple):
@@ -66,7 +71,7 @@ class Frame(NamedTuple):
     session: bytes = _NOBODY
     number: int = 0
     expected: int = 0
-    """The number that the sender expects next; it has everything before."""
+    """Next number that the sender expects, after all received numbers."""
     content: bytes = b""
 
     def encoded(self) -> bytes:
@@ -85,10 +90,10 @@ def read_frame(body: bytes) -> Frame:
         FrameRefused: the frame is too short, its checksum differs, or its kind is unknown.
     """
     if len(body) < FRAME_OVERHEAD:
-        raise FrameRefused(reason="it is too short")
+        raise FrameRefused(reason="the frame is too short")
     [checksum] = _CHECKSUM.unpack_from(body)
     if zlib.crc32(memoryview(body)[_CHECKSUM.size :]) != checksum:
-        raise FrameRefused(reason="its checksum differs")
+        raise FrameRefused(reason="the checksum differs")
     kind, session, number, expected = _HEADER.unpack_from(body, _CHECKSUM.size)
     try:
         return Frame(Kind(kind), session, number, expected, body[FRAME_OVERHEAD:])
@@ -111,22 +116,22 @@ class Channel:
         self._stalled_ticks = 0
         self._expected = 0
         self._early: dict[int, Frame] = {}
-        """Frames received and not passed on."""
+        """Received frames that `read` has not returned."""
         self._acknowledged = 0
-        """The last expected number that was sent."""
+        """The expected number in the last sent frame."""
         self._unacknowledged_bytes = 0
         self._owing_ticks = 0
         self._requested = -1
         """The first frame of the requested gap."""
         self._out: list[bytes] = []
         self.ended = False
-        """Whether the other end has closed, and everything before was read."""
+        """Whether the other end has closed, and all its bytes were read."""
         self.gaps = 0
-        """Gaps filled on request."""
+        """Number of gaps that were filled on request."""
 
     @property
     def unsent(self) -> int:
-        """Return how many bytes wait for the window."""
+        """Return the number of bytes that wait for the window."""
         return len(self._unsent)
 
     @property
@@ -136,15 +141,15 @@ class Channel:
 
     @property
     def waits(self) -> bool:
-        """Whether `tick` may have work: nothing changes while an end is idle."""
+        """Whether `tick` may have work; an idle end has none."""
         return bool(self._window or self._early or self._expected > self._acknowledged)
 
     def write(self, content: bytes) -> None:
-        """Send bytes, as soon as the window permits."""
+        """Send bytes once the window permits."""
         self._unsent += content
 
     def close(self) -> None:
-        """Send the last frame after what the window permits; the rest is dropped."""
+        """Send the bytes that the window permits and the last frame, and drop other bytes."""
         self._cut()
         self._unsent.clear()
         self._put(Kind.CLOSE, self._next)
@@ -159,7 +164,7 @@ class Channel:
                     self._put(Kind.DATA, each, self._window[each])
         elif frame.kind in {Kind.DATA, Kind.CLOSE}:
             if number < self._expected:
-                self._put(Kind.ACK)  # its acknowledgement was lost
+                self._put(Kind.ACK)  # the frame's acknowledgement was lost
             elif number < self._expected + WINDOW_FRAMES:
                 self._early[number] = frame
                 if self._lacks and self._requested != self._expected:
@@ -187,7 +192,7 @@ class Channel:
         return out
 
     def tick(self) -> None:
-        """Acknowledge, request and send again whatever is overdue."""
+        """Send overdue acknowledgements, requests and repetitions."""
         if self._lacks:
             self._request()
         self._owing_ticks = self._owing_ticks + 1 if self._expected > self._acknowledged else 0
@@ -209,7 +214,7 @@ class Channel:
     def _progress(self, expected: int) -> None:
         """Drop the acknowledged frames."""
         if expected > self._next:
-            return  # it never had them
+            return  # the other end never received these frames
         for number in tuple(self._window):
             if number >= expected:
                 break

@@ -1,4 +1,4 @@
-"""The current content of metadata nodes: the sum of all changes so far."""
+"""The current content of the feed, the sum of all changes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _HASH_BYTES = 16
 
 
 class FeedState:
-    """The VMs that may ask, and the document of each enabled view."""
+    """The VMs, and the document of each enabled view."""
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Start without VMs and documents."""
         self.callers: dict[str, Caller] = {}
         self.publications: dict[str, Publication] = {}
 
@@ -39,7 +39,7 @@ class FeedState:
                 self.publications.pop(each.view, None)
 
     def whole(self, sequence: int) -> DocumentChange:
-        """Return everything as one change, a copy; costs one reference for each VM and view."""
+        """Return a copy of everything as one change; O(VMs and views)."""
         return DocumentChange(
             sequence,
             whole=True,
@@ -51,7 +51,7 @@ class FeedState:
 def digest_of(whole: DocumentChange) -> str:
     """Return a digest of all records of a whole feed, independent of order. Source: M-1.
 
-    It is the sum of the records' own digests. The cost grows with the records: about 3 µs each.
+    The digest is the sum of the records' digests. The cost is about 3 µs per record.
     """
     items: tuple[Iterable[Caller | Publication], ...] = (whole.callers, whole.publications)
     total = sum(

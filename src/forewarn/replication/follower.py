@@ -1,7 +1,6 @@
 """A metadata node outside the control plane's process: follows a feed over a stream.
 
-The messages are those of `messages.py`, each a line. A node reports exactly the changes that it
-shows.
+`messages.py` defines the messages, one per line. A node confirms only the changes that it shows.
 """
 
 from __future__ import annotations
@@ -44,23 +43,25 @@ if TYPE_CHECKING:
     )
 
 PENDING_MAX = 10_000
-"""Maximum requests that wait for an answer, or for the feed's return."""
+"""Maximum number of requests that wait for an answer or for a lost feed."""
 
 UNSENT_BYTES_MAX = 1024 * 1024
-"""Maximum unsent bytes before polls are held back."""
+"""Number of unsent bytes above which a node delays polls."""
 
 RETRY_S, RETRY_S_MAX = 0.2, 3.0
-"""Pause before a node tries a lost feed again; doubled each time, up to the maximum."""
+"""Pause before a node reconnects to a lost feed; the pause doubles up to the maximum."""
 
 CONNECT_S_MAX = 3.0
 """Time limit of a connection attempt, before the next address is tried."""
 
 FAILURES_MAX = 3
-"""Failures of a node at one message before it stops."""
+"""Number of a node's failures at one message after which the node stops."""
 
 DOUBT_S_MAX = 60.0
-"""How long a node continues after its first failure, at least half of it, so that not all nodes end
-at the same time."""
+"""Maximum time in seconds that a node continues after its first failure.
+
+The actual time is random, at least half of it, so that nodes end at different times.
+"""
 
 _LOG = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class FeedLost(OurError):
     code = "feed-lost"
     status = 503
     message = "The control plane cannot be reached."
-    advice = "Try again in a moment."
+    advice = "Repeat the request after a moment."
 
 
 class ChangeNotShown(OurError):
@@ -79,14 +80,16 @@ class ChangeNotShown(OurError):
 
     code = "change-not-shown"
     message = "A metadata node could not show change {sequence}."
-    advice = "The log has the reason; the node requests everything again. Report a bug."
+    advice = "The log contains the reason. The node requests the whole feed again. Report this bug."
 
 
 class FeedOlder(PeerError):
-    """A control plane lacks changes that it had before."""
+    """A control plane lacks changes that the node has already received."""
 
     code = "feed-older"
-    message = "The feed at {address} is at change {sequence}, and this node shows {shown} already."
+    message = (
+        "The feed at {address} is at change {sequence}, but this node already shows change {shown}."
+    )
     advice = (
         "Another control plane may be the writer now. If its store was restored from a backup, "
         "run `forewarn store restore --in-place` there."
@@ -105,14 +108,14 @@ class FeedRefused(PeerError):
 
 @value
 class NodeIdentity:
-    """The node's identity, and how it verifies the other end."""
+    """The node's identity, and the files that verify the other end."""
 
     name: str = "node"
     hosts: tuple[str, ...] = ()
-    """Hosts whose VMs it serves; empty: all that it may."""
+    """Hosts whose VMs the node serves; empty: all permitted hosts."""
     token: str = ""
     tls: ssl.SSLContext | None = None
-    """None: the address is reachable only from this machine."""
+    """TLS files; None: the address is reachable only from this machine."""
 
 
 class Follower:
@@ -127,10 +130,10 @@ class Follower:
         store: NodeStore | None = None,
         route: FeedRoute | None = None,
     ) -> None:
-        """Follow the feed at `address` (`unix:PATH` or `HOST:PORT`) into `apply`.
+        """Follow the feed at `address` (`unix:PATH` or `HOST:PORT`), and apply changes.
 
         Args:
-            address: address of the feed; several, separated by commas, are tried in turn.
+            address: address of the feed, or several addresses with commas, which are tried in turn.
             apply: shows a change.
             identity: the node's identity.
             store: stores the shown documents; None: nothing is stored.
@@ -143,39 +146,43 @@ class Follower:
         self._store = store
         self._nothing = Position()
         self._shows = self._nothing
-        """The last change that it shows, which it reports on reconnecting."""
+        """The node's last shown change, which it reports after a reconnect."""
         self._assembly: ChangeAssembly | None = None
         """The change or whole feed whose portions are arriving."""
         self._starting = self._nothing
-        """What it will show once the whole feed has arrived."""
+        """The node's position once the whole feed has arrived."""
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
         self._number = 0
         self._pending: dict[int, tuple[bytes, asyncio.Future[RequestAnswer]]] = {}
         self._polled: dict[str, float] = {}
-        """Group -> last request of any of its VMs, by the event loop's clock, in seconds."""
+        """Group -> time of its VMs' last poll, by the event loop's clock, in seconds."""
         self.followed = asyncio.Event()
         """Set while the node is connected and up to date."""
         #: Called when a followed feed is lost.
         self.on_lost: Callable[[], None] = lambda: None
         self.failures = 0
-        """Failures at a message."""
+        """Number of failures at a message."""
         self._doubts: list[asyncio.TimerHandle] = []
         self.failed = asyncio.Event()
-        """Set after too many failures, or too long after the first: a new process is needed."""
+        """Event that is set after too many failures, or too long after the first failure; the
+        process must restart."""
 
     @property
     def _address(self) -> str:
-        """The address that is followed or tried; the next address is tried when it fails. H-5."""
+        """The address of the current feed or attempt; after a failure, the next address follows.
+
+        H-5.
+        """
         return self._addresses[0]
 
     @property
     def sequence(self) -> int:
-        """Return the last change that is shown; 0: none."""
+        """Return the number of the last shown change; 0: no change."""
         return self._shows.sequence
 
     def take_up(self) -> bool:
-        """Show the stored documents, before `start`; return whether there are any. M-2."""
+        """Show the stored documents before `start`; return whether the store has documents. M-2."""
         assert self._store is not None
         kept = self._store.load()
         if kept is None:
@@ -185,11 +192,11 @@ class Follower:
         return True
 
     def start(self) -> None:
-        """Start following; returns at once."""
+        """Start following, without waiting for the connection."""
         self._task = asyncio.get_running_loop().create_task(self._follow())
 
     async def stop(self) -> None:
-        """Stop following; requests without an answer fail."""
+        """Stop following; unanswered requests fail."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -199,11 +206,11 @@ class Follower:
         for _, future in self._pending.values():
             if not future.done():
                 future.set_exception(FeedLost())
-                future.exception()  # the caller may have left
+                future.exception()  # the caller may have stopped waiting
         self._pending.clear()
 
     def approve(self, request: ApprovalRequest) -> asyncio.Future[RequestAnswer]:
-        """Send an approval; it waits while the feed is lost. Source: A-6."""
+        """Send an approval, after a reconnect if the feed is lost. Source: A-6."""
         return self._ask(partial(feed.ApproveMessage, request=request))
 
     def enable(self, vm: str) -> asyncio.Future[None]:
@@ -227,9 +234,10 @@ class Follower:
         return self._ask(partial(feed.OutcomeMessage, vm=vm, event_id=event_id))
 
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
-        """Send polls of groups; while the feed is lost or slow they are gathered. Source: B-2.
+        """Send polls of groups; collect them while the feed is lost or slow. Source: B-2.
 
-        Each has its age, so that a poll before a wave does not count after it. Source: F-5.
+        Each poll has its age, so that a poll before a wave does not count after the wave. Source:
+        F-5.
         """
         now_s = asyncio.get_running_loop().time()
         self._polled.update(dict.fromkeys(groups, now_s - age_ms / 1000))
@@ -246,7 +254,7 @@ class Follower:
         self._polled.clear()
 
     def vms_polled(self, polls: Sequence[VmPoll]) -> None:
-        """Send the last polls of VMs; they are dropped while the feed is lost or slow. B-5.
+        """Send the last polls of VMs; drop them while the feed is lost or slow. B-5.
 
         A VM that continues to poll is in the next report.
         """
@@ -269,8 +277,8 @@ class Follower:
         number = self._number
         line = feed.line_of(message(number))
         self._pending[number] = line, future
-        # A caller that gave up has asked its client to retry. The request may still be sent,
-        # because repeated approvals count once.
+        # A caller that stopped waiting has asked its client to retry. The request may still be
+        # sent, because repeated approvals count once.
         future.add_done_callback(lambda _: self._pending.pop(number, None))
         if self._writer is not None:
             self._writer.write(line)
@@ -282,7 +290,7 @@ class Follower:
             try:
                 await self._connect_and_read()
             except (
-                OSError,  # TimeoutError is a subclass
+                OSError,  # OSError includes TimeoutError
                 FeedUnreadable,
                 FeedBroken,
                 FeedOlder,
@@ -291,7 +299,7 @@ class Follower:
             ) as error:
                 if isinstance(error, FeedBroken):
                     self._shows = self._nothing
-                reason = str(error) or "it does not answer"
+                reason = str(error) or "the control plane does not answer"
                 if reason != trouble:
                     trouble = reason
                     facts = {"action": "feed-lost"}
@@ -307,26 +315,27 @@ class Follower:
                     pause_s, trouble = RETRY_S, ""
                     self.followed.clear()
                     self.on_lost()
-            # Nodes do not retry at the same time, and each address is tried at least once per
-            # longest pause.
+            # Nodes retry at different times, and try each address at least once per longest pause.
             share = (1 + self._route.ids.fraction("retry")) / 2 / len(self._addresses)
             await asyncio.sleep(pause_s * share)
             pause_s = min(pause_s * 2, RETRY_S_MAX)
 
     def _fail(self) -> None:
-        """Handle a change that the node failed to show, perhaps in part, because of a bug."""
-        _LOG.exception("the node could not show what it was sent, by a bug")
+        """Handle a change that the node could not show completely because of a bug."""
+        _LOG.exception("the node could not show a change because of a bug")
         self._shows = self._nothing
         self.failures += 1
         if self.failures >= FAILURES_MAX:
             self.failed.set()
-        else:  # the whole may help, but overlays a partial change: later a new process is needed
+        else:  # a whole feed may help, but after a partial change the process must restart later
             pause_s = DOUBT_S_MAX * (1 + self._route.ids.fraction("doubt")) / 2
             self._doubts.append(asyncio.get_running_loop().call_later(pause_s, self.failed.set))
 
     async def _connect_and_read(self) -> None:
         """Process messages until the end; send requests once the node is up to date."""
-        greeting = feed.line_of(self._greeting())  # its digest takes longer than a server waits
+        greeting = feed.line_of(
+            self._greeting()
+        )  # computing the digest takes longer than a server's time limit
         async with asyncio.timeout(CONNECT_S_MAX):
             reader, writer = await self._route.connect(self._address, self._identity.tls)
         try:
@@ -369,16 +378,18 @@ class Follower:
 
     def _begin(self, start: FeedStart) -> None:
         shows, starting = self._shows, Position(start.epoch, start.sequence, start.checksum)
-        # An equal digest means equal content, although another process may number it otherwise.
+        # An equal digest means equal content, even if another process uses other numbers.
         if start.whole and start.epoch == shows.epoch and start.sequence < shows.sequence:
             address = self._address
             raise FeedOlder(address=address, sequence=start.sequence, shown=shows.sequence)
         if start.whole:
             self._starting = starting
             self._assembly = ChangeAssembly(0, whole=True)
-        elif starting != shows:  # the digest was the same, so the server's checksum applies
+        elif starting != shows:  # the digests were equal, so the server's checksum applies
             if self._store is None or start.epoch != shows.epoch:
-                raise FeedBroken(sequence=start.sequence, reason="it goes on after another change")
+                raise FeedBroken(
+                    sequence=start.sequence, reason="the server continues after another change"
+                )
             self._store.move(starting)
             self._shows = starting
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import asyncio
 
 _M = TypeVar("_M")
-#: One name and value of a VM's instance metadata.
+#: Name and value of an attribute of a VM's instance metadata.
 Fact: TypeAlias = str | int | bool | dict[str, str] | list[dict[str, str]] | None
 
 
@@ -34,37 +34,39 @@ class FeedUnreadable(PeerError):
 class Row(msgspec.Struct, frozen=True, array_like=True):
     """A value that is encoded as an array of its fields; missing fields at the end have defaults.
 
-    A later version may append fields, which this one ignores, so two versions understand each
-    other. Anything that must not be ignored is a separate message. Source: H-8.
+    A later version may append fields, which this version ignores. Anything that must not be ignored
+    is a separate message. Source: H-8.
     """
 
 
 class Caller(Row, frozen=True):
-    """A VM that may ask, with its identity."""
+    """A VM that may send requests, with its identity."""
 
     vm: str
     """Name of the VM, as events name it."""
     group: str
     """Name of its group."""
     view: str
-    """The document it is shown: `group`, or `group/vm`. Source: S-3."""
+    """Name of the VM's view: `group`, or `group/vm`. Source: S-3."""
     addresses: tuple[str, ...] = ()
-    """Source addresses of its requests, IPv4 or IPv6 in canonical text."""
+    """Source addresses of the VM's requests, IPv4 or IPv6 in canonical text."""
     interface: str = ""
-    """Receiving interface on which its addresses are valid; empty: any."""
+    """Receiving interface on which the VM's addresses are valid; empty: any."""
     instance_id: str = ""
-    """Its id in a proxy's `X-Instance-ID`; empty: no proxy asks for it."""
+    """Id of the VM in a proxy's `X-Instance-ID`; empty: no proxy."""
     instance: Mapping[str, Fact] = msgspec.field(default_factory=dict)
-    """Its instance metadata, flat, by the names of `compute` and `network`; missing members are
-    empty. Source: I-1."""
+    """Instance metadata by the dotted names of `compute` and `network`; missing members are empty.
+
+    Source: I-1.
+    """
     host: str = ""
-    """Name of the host it runs on."""
+    """Name of the VM's host."""
     destinations: tuple[str, ...] = ()
-    """Names of other hosts that it is moving to: it may run there at any moment."""
+    """Names of hosts to which the VM is moving, and where it may already run."""
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Names of all hosts it may ask from."""
+        """Names of all hosts on which the VM may run."""
         return (self.host, *self.destinations)
 
 
@@ -81,24 +83,27 @@ class DocumentChange(msgspec.Struct, frozen=True):
 
     sequence: int
     whole: bool = False
-    """Whether this change replaces everything sent before."""
+    """Whether this change replaces all earlier changes."""
     callers: tuple[Caller, ...] = ()
     gone: tuple[str, ...] = ()
-    """Names of VMs that may no longer ask."""
+    """Names of removed VMs, whose requests are refused."""
     publications: tuple[Publication, ...] = ()
 
 
 class PublishResult(msgspec.Struct, frozen=True):
-    """The result of a publication: all nodes showed it, or its time limit was reached."""
+    """The result of a publication, after all nodes confirmed or at the time limit."""
 
     unconfirmed: tuple[str, ...] = ()
-    """Names of the metadata nodes that did not confirm in time; empty: all show it. Source: M-4."""
+    """Names of the metadata nodes that did not confirm in time; empty: all confirmed.
+
+    Source: M-4.
+    """
     hosts: tuple[str, ...] = ()
-    """The hosts whose VMs those nodes serve; empty: they serve every VM."""
+    """Hosts whose VMs the missing nodes serve; empty: all hosts."""
 
     @property
     def missing(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The nodes that did not confirm, and their hosts."""
+        """The nodes without a confirmation, and their hosts."""
         return self.unconfirmed, self.hosts
 
 
@@ -108,19 +113,19 @@ class NodeTroubles(msgspec.Struct, frozen=True):
     behind: tuple[str, ...] = ()
     """Names of nodes that are behind or disconnected."""
     refused: tuple[str, ...] = ()
-    """Refused requests of nodes, the latest ones."""
+    """The latest refused requests of nodes."""
 
 
 class ApprovalRequest(Row, frozen=True):
-    """A StartRequest body from a VM: approve all these events, or none."""
+    """A StartRequest from a VM, which approves all or none of these events."""
 
     vm: str
     event_ids: tuple[str, ...]
     """Event ids in upper case, without duplicates."""
     address: str
-    """Source of the request, for history."""
+    """Source of the request, recorded in history."""
     identity: CallerIdentity = CallerIdentity()
-    """How the node recognised the VM; valid only while the VM's record still agrees."""
+    """Kind of the VM's identification at the node, which the VM's current record must confirm."""
 
 
 class RequestAnswer(Row, frozen=True):
@@ -131,42 +136,42 @@ class RequestAnswer(Row, frozen=True):
 
     accepted: bool
     error: str = ""
-    """The reason of a refusal, in one sentence, for its body."""
+    """Reason of a refusal in one sentence, for the response's body."""
     outcome: str = ""
     """The requested outcome, as JSON; empty: the VM has no such event. Source: X-1."""
 
 
 class FeedStart(Row, frozen=True, tag="start"):
-    """The first message to a node, and the first of each whole after it. Source: M-1."""
+    """The first message to a node, and the first message of each later whole feed. Source: M-1."""
 
     epoch: str
-    """Id of one server's sequence; other servers number differently."""
+    """Id of one server's sequence of changes; the numbers of other servers differ."""
     sequence: int
-    """End of the following whole feed, or the change after which the node continues."""
+    """Last change in the following whole feed, or the change after which the node continues."""
     checksum: int
-    """Checksum of the feed up to that point."""
+    """Checksum of the feed up to `sequence`."""
     whole: bool
-    """Whether a whole feed follows; False: the node continues from its last change."""
+    """Whether a whole feed follows; otherwise the node continues from its last change."""
 
 
 class FeedPortion(Row, frozen=True, tag="portion"):
-    """A part of a change, small enough to be sent between others."""
+    """A small part of a change, which can be sent between other changes."""
 
     sequence: int
     last: bool
-    """Whether the change is complete with this portion; it is applied only then."""
+    """Whether this is the last portion, after which the node applies the change."""
     checksum: int
-    """CRC-32 of the content, continued from the portion before, of the same whole or the feed."""
+    """CRC-32 of the content, continued from the previous portion of the whole or of the feed."""
     content: msgspec.Raw
-    """VMs that may ask, names of removed VMs, publications."""
+    """Content of the portion: new or changed VMs, names of removed VMs, publications."""
 
 
 class FeedCurrent(Row, frozen=True, tag="current"):
-    """The node has been sent the complete feed; publications wait for it from now on."""
+    """Reports the end of the complete feed. From now on publications wait for the node."""
 
 
 class Refused(Row, frozen=True, tag="refused"):
-    """A node may not follow; the connection ends with it. Source: M-5."""
+    """Refuses a node, as the last message of the connection. Source: M-5."""
 
     reason: str
 
@@ -180,7 +185,7 @@ class Answered(Row, frozen=True, tag="answered"):
 
     number: int
     answer: RequestAnswer | None
-    """None: the request could not be passed on."""
+    """Answer to the request; None: the request could not be forwarded."""
 
 
 class Follow(Row, frozen=True, tag="follow"):
@@ -188,19 +193,19 @@ class Follow(Row, frozen=True, tag="follow"):
 
     name: str
     epoch: str = ""
-    """Id of the sequence it followed; empty: it shows nothing, or cannot trust its documents."""
+    """Id of the sequence of the node's last change; empty without trusted documents."""
     sequence: int = 0
     checksum: int = 0
     hosts: tuple[str, ...] = ()
-    """The hosts whose VMs it serves; empty: all that it may."""
+    """Hosts whose VMs the node serves; empty: all permitted hosts."""
     digest: str = ""
-    """Digest of all records it has, for a server that did not see them sent; empty: unknown."""
+    """Digest of all records of the node, for a server that did not send them; empty: unknown."""
     token: str = ""
-    """Token that proves its name without a certificate."""
+    """Token that proves the node's name without a certificate."""
 
 
 class Ack(Row, frozen=True, tag="ack"):
-    """A node shows everything up to a change."""
+    """Confirms that a node shows everything up to a change."""
 
     sequence: int
 
@@ -217,7 +222,7 @@ class ApproveMessage(Row, frozen=True, tag="approve"):
 
 
 class EnableMessage(Row, frozen=True, tag="enable"):
-    """A node asks for the group of a VM to be enabled. Source: B-1."""
+    """Requests that the control plane enables a VM's group. Source: B-1."""
 
     number: int
     vm: str
@@ -232,15 +237,18 @@ class OutcomeMessage(Row, frozen=True, tag="outcome"):
 
 
 POLLED_MAX = 1000
-"""Groups or VMs in one message of polls."""
+"""Maximum number of groups or VMs in one message of polls."""
 
 
 class PollMessage(Row, frozen=True, tag="polled"):
-    """VMs of these groups have asked a node. Source: B-2."""
+    """Reports polls of VMs of these groups at a node. Source: B-2."""
 
     groups: Annotated[tuple[str, ...], msgspec.Meta(max_length=POLLED_MAX)]
     age_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Age of the polls in milliseconds; they wait while the feed is lost. Source: F-5."""
+    """Age of the polls in milliseconds; the node delays polls while the feed is lost.
+
+    Source: F-5.
+    """
 
 
 class VmPoll(Row, frozen=True):
@@ -249,7 +257,7 @@ class VmPoll(Row, frozen=True):
     vm: str
     user_agent: str
     age_s: int
-    """Age in seconds."""
+    """Age of the poll in seconds."""
 
 
 class VmPollsMessage(Row, frozen=True, tag="vms-polled"):
@@ -299,7 +307,7 @@ Asked: TypeAlias = (
     | PollMessage
     | VmPollsMessage
 )
-"""Messages from a node; `Follow` is first."""
+"""Messages from a node, of which `Follow` is the first."""
 
 
 class RelayReport(msgspec.Struct, frozen=True):
@@ -308,19 +316,19 @@ class RelayReport(msgspec.Struct, frozen=True):
     process: str
     """Id of the follower and its series of reports."""
     generation: int
-    """The last commit in its feed, which all its nodes show except those that are behind."""
+    """Last commit in the follower's feed, which all its nodes except `behind` show."""
     behind: dict[str, int] = {}
-    """Nodes that are behind, with the last change that each shows."""
+    """Nodes that are behind, each with its last shown change."""
     joined: tuple[str, ...] = ()
-    """Nodes that have connected since the last report; at first all of them."""
+    """Nodes that have connected since the last report; all nodes in the first report."""
     left: tuple[str, ...] = ()
-    """Nodes that have disconnected since."""
+    """Nodes that have disconnected since the last report."""
     begins: bool = False
-    """Whether it names all nodes: the first report to an active process."""
+    """Whether this is the first report to an active process, which names all nodes."""
 
 
 class RelayedReport(msgspec.Struct, frozen=True, tag="report"):
-    """The state of a follower's nodes, and the polls there."""
+    """The state of a follower's nodes, and their VMs' polls."""
 
     nodes: RelayReport
     polled: tuple[tuple[tuple[str, ...], int], ...] = ()
@@ -328,14 +336,14 @@ class RelayedReport(msgspec.Struct, frozen=True, tag="report"):
 
 
 class RelayedApproval(msgspec.Struct, frozen=True, tag="approve"):
-    """An approval of a VM, with the node's hosts if the VM is on none of them."""
+    """An approval of a VM, with the node's hosts if the VM has left these hosts."""
 
     request: ApprovalRequest
     node_hosts: tuple[str, ...] = ()
 
 
 class RelayedEnable(msgspec.Struct, frozen=True, tag="enable"):
-    """A VM that asks for the first time."""
+    """The first poll of a VM, which enables its group."""
 
     vm: str
 
@@ -354,22 +362,22 @@ Relayed: TypeAlias = RelayedReport | RelayedApproval | RelayedEnable
 
 
 class Upstream(Protocol):
-    """Requests of the metadata plane to the control plane; no call may block the event loop."""
+    """Requests of metadata nodes to the control plane; no call may block the event loop."""
 
     def approve(self, request: ApprovalRequest) -> asyncio.Future[RequestAnswer]:
-        """Approve; the future is done once the outcome is durable."""
+        """Approve events; the future completes once the result is durable."""
 
     def enable(self, vm: str) -> asyncio.Future[None]:
-        """Enable the group of this VM, which asks for the first time. Source: B-1."""
+        """Enable the group of a VM after the VM's first poll. Source: B-1."""
 
     def outcome(self, vm: str, event_id: str) -> asyncio.Future[RequestAnswer]:
         """Look up the outcome of a VM's event. Source: X-1."""
 
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
-        """Note that VMs of these groups asked within a second, until `age_ms` ago. Source: B-2."""
+        """Record polls of these groups' VMs in the second that ended `age_ms` ago. Source: B-2."""
 
     def vms_polled(self, polls: Sequence[VmPoll]) -> None:
-        """Note the last polls of some VMs; may be dropped. Source: B-5."""
+        """Record the last polls of some VMs; the receiver may drop them. Source: B-5."""
 
 
 class FeedControlPlane(Upstream, Protocol):
@@ -378,16 +386,18 @@ class FeedControlPlane(Upstream, Protocol):
     def approve(
         self, request: ApprovalRequest, *, node_hosts: Collection[str] = ()
     ) -> asyncio.Future[RequestAnswer]:
-        """Approve; a VM that has left the node's hosts must have been there when it was asked.
+        """Approve events.
+
+        A VM that has left the node's hosts must have been there for the approval.
 
         Args:
             request: the approval.
-            node_hosts: the node's hosts, if the VM is on none of them; empty: it is.
+            node_hosts: the node's hosts if the VM has left them; otherwise empty.
         """
 
 
 def line_of(message: ServerMessage | Asked) -> bytes:
-    """Encode a message as a line, with the newline."""
+    """Encode a message as a line with a newline."""
     return _encoder.encode(message) + b"\n"
 
 

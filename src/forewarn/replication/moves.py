@@ -1,4 +1,4 @@
-"""Moved VMs, whose old nodes serve them until the new nodes show them.
+"""Moved VMs; the old node serves a VM until the new node shows it.
 
 Source: M-1.
 """
@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     from forewarn.replication.scopes import Scopes
 
 ABSENT_S_MAX = 3600.0
-"""How long the old node serves a moved VM if the new node has never connected, in seconds. Such a
-node may not exist. A node that has connected before is waited for without limit.
+"""Time limit in seconds of a move to a node that has never connected, and may not exist.
+
+Other moves have no time limit.
 """
 
 ABSENT_MAX = 1000
-"""Maximum awaited nodes that never connected."""
+"""Maximum number of awaited nodes that have never connected."""
 
 
 class _Move(NamedTuple):
-    """VMs sent to a node while other nodes still serve them."""
+    """VMs that were sent to a new node while other nodes still serve them."""
 
     to: str
     sequence: int
@@ -50,7 +51,7 @@ class Moves:
             nodes: the last change that each node shows.
             scopes: the hosts of the VMs.
             access: the permitted nodes.
-            over: called with VMs that their old nodes must stop serving.
+            over: receives the VMs that old nodes must stop serving.
         """
         self._nodes = nodes
         self._scopes = scopes
@@ -58,12 +59,12 @@ class Moves:
         self._over = over
         self._under_way: list[_Move] = []
         self._absent: dict[str, asyncio.TimerHandle] = {}
-        """Destination nodes of moved VMs that never connected, until they are given up."""
+        """Destination nodes that have never connected, until their time limit."""
 
     def expect(self, change: DocumentChange) -> None:
         """Open a feed for each destination node that has never connected.
 
-        Costs the VMs of the change; call it before the change is sent to the feeds.
+        Call this function before the change is sent to the feeds. O(VMs of the change).
         """
         if self._access is None or change.whole:
             return
@@ -84,12 +85,12 @@ class Moves:
             self._end([m for m in self._under_way if m.to == name and m.sequence <= shown])
 
     def settle_relayed(self) -> None:
-        """Do the same for every awaited node after a report of a follower."""
+        """After a follower's report, remove moved VMs from the old nodes of all awaited nodes."""
         for name in {move.to for move in self._under_way}:
             self.settle(name)
 
     def stop(self) -> None:
-        """Stop the timers that give up absent nodes."""
+        """Stop the timers of absent nodes."""
         for timer in self._absent.values():
             timer.cancel()
 
@@ -104,6 +105,6 @@ class Moves:
             return
         self._under_way = [move for move in self._under_way if move not in ended]
         left = ((move.to, vm) for move in self._under_way for vm in move.vms)
-        waits = {vm for to, vm in left if self._scopes.is_at(to, vm)}  # the VM may have moved on
+        waits = {vm for to, vm in left if self._scopes.is_at(to, vm)}  # the VM may have moved again
         vms = dict.fromkeys(vm for move in ended for vm in move.vms)
         self._over([vm for vm in vms if vm not in waits])

@@ -1,4 +1,4 @@
-"""The files of one metadata node, with lines that are durable once a call has returned.
+"""The files of one metadata node. Written lines are durable when a call returns.
 
 `node_store.py` and `spool.py` define the lines.
 """
@@ -25,11 +25,11 @@ class NodeStoreUnusable(OurError):
 
     code = "node-store-unusable"
     message = "The directory {place} of the metadata node cannot be used: {reason}."
-    advice = "Give a directory that the user of the node may write, used by no other node."
+    advice = "Use a directory that only this node uses, and that the node's user can write."
 
 
 class NodeFiles(Protocol):
-    """The disk operations of a node; each raises `OSError` if the disk refuses."""
+    """The disk operations of a node; each raises `OSError` if the operation fails."""
 
     @property
     def place(self) -> str:
@@ -58,7 +58,7 @@ class NodeDirectory:
     """The files in a directory that belongs to one node."""
 
     def __init__(self, directory: Path) -> None:
-        """Lock a directory, which is created if missing.
+        """Create a directory if necessary, and lock it.
 
         Raises:
             NodeStoreUnusable: the directory cannot be created or written, or another node uses it.
@@ -73,7 +73,7 @@ class NodeDirectory:
 
     @property
     def place(self) -> str:
-        """The path, for people."""
+        """Path of the directory, for people."""
         return str(self._directory)
 
     def lines(self, name: str) -> Iterator[bytes]:
@@ -82,7 +82,7 @@ class NodeDirectory:
             yield from lines
 
     def append(self, name: str, lines: Iterable[bytes]) -> int:
-        """Append lines; undo a failed append, because half a line would spoil the next."""
+        """Append lines; undo a failed append, because half a line would damage the next line."""
         file = self._file(name)
         end = os.fstat(file).st_size
         try:
@@ -93,7 +93,7 @@ class NodeDirectory:
             raise
 
     def replace(self, name: str, lines: Iterable[bytes]) -> int:
-        """Write a new file and replace the old one with it."""
+        """Write a new file that replaces the old file."""
         self._close(name)
         path = self._directory / name
         new = path.with_suffix(".new")
@@ -132,7 +132,7 @@ class NodeDirectory:
         file = self._open.get(name)
         if file is None:
             file = self._open[name] = os.open(self._directory / name, _APPEND, _MODE)
-            os.fsync(self._held)  # otherwise a new file may disappear with its synced content
+            os.fsync(self._held)  # without this sync, a crash may remove a new file
         return file
 
     def _close(self, name: str) -> None:

@@ -1,7 +1,7 @@
 """Restricts a node's requests to the VMs on its hosts.
 
-If a VM approved there before it left, the approval is passed on with the node's hosts. Others
-decide on the requests. Source: M-3, M-5.
+If a VM has moved after an approval at the node, the approval is forwarded with the node's hosts.
+The control plane decides on the requests. Source: M-3, M-5.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class NodeRequests:
         feed: ScopedFeed,
         on_lie: Callable[[str], None],
     ) -> None:
-        """Pass on to `upstream` the requests for the VMs of `feed`.
+        """Forward the requests of the VMs in `feed` to `upstream`.
 
         Args:
             upstream: the receiver of the requests.
             scopes: the hosts of the VMs.
             feed: the node's feed.
-            on_lie: called with requests of a node for other VMs.
+            on_lie: receives refused requests of a node for other VMs.
         """
         self._upstream = upstream
         self._scopes = scopes
@@ -47,7 +47,7 @@ class NodeRequests:
         self._on_lie = on_lie
 
     def approve(self, request: ApprovalRequest) -> asyncio.Future[RequestAnswer]:
-        """Approve for a VM on its hosts, or for one that was there when it approved.
+        """Forward an approval of a VM on the node's hosts, or of a VM that was there.
 
         Source: M-3, M-5.
         """
@@ -58,7 +58,7 @@ class NodeRequests:
         return asked
 
     def enable(self, vm: str) -> asyncio.Future[None]:
-        """Enable the group of a VM of its hosts."""
+        """Enable the group of a VM on the node's hosts."""
         if self._serves(vm, "enable the group of"):
             return self._upstream.enable(vm)
         refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -66,7 +66,7 @@ class NodeRequests:
         return refused
 
     def outcome(self, vm: str, event_id: str) -> asyncio.Future[RequestAnswer]:
-        """Look up the outcome of an event of a VM of its hosts."""
+        """Look up the outcome of an event of a VM on the node's hosts."""
         if self._serves(vm, "show an outcome to"):
             return self._upstream.outcome(vm, event_id)
         refused: asyncio.Future[RequestAnswer] = asyncio.get_running_loop().create_future()
@@ -74,7 +74,7 @@ class NodeRequests:
         return refused
 
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
-        """Record polls of the groups with VMs on its hosts."""
+        """Record polls of groups with VMs on the node's hosts."""
         own = frozenset(group for group in groups if self._scopes.shows_group(self._feed, group))
         foreign = groups - own - self._feed.former.keys()
         if foreign:
@@ -83,7 +83,7 @@ class NodeRequests:
             self._upstream.polled(own, age_ms)
 
     def vms_polled(self, polls: Sequence[VmPoll]) -> None:
-        """Record the last polls of VMs on its hosts."""
+        """Record the last polls of VMs on the node's hosts."""
         callers = self._scopes.state.callers
         own = [each for each in polls if self._feed.serves(callers.get(each.vm))]
         if own:

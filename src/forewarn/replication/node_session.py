@@ -1,6 +1,6 @@
-"""One connected metadata node, on the control plane's side: its requests and their answers.
+"""The control plane's side of a connected metadata node: its requests and their answers.
 
-`server.py` chooses the parts of the feed that it is sent.
+`server.py` selects the node's parts of the feed.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ if TYPE_CHECKING:
     Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 ASKED_LINE_BYTES_MAX = 1024 * 1024
-"""Maximum line of a node: the polls of a thousand groups with long names take 300 kB."""
+"""Maximum length of a node's line; polls of a thousand groups with long names take 300 kB."""
 
 GREETING_BYTES_MAX, GREETING_S_MAX = 4096, 2.0
-"""Maximum first line of a node over the network, in bytes, and its time limit, in seconds: its name
-is not proved yet."""
+"""Maximum length in bytes, and time limit in seconds, of a network node's first line, which proves
+the node's name."""
 
 REQUESTS_MAX = 10_000
-"""Maximum requests of a node in progress."""
+"""Maximum number of a node's requests in progress."""
 
 YIELD_COST = 32
-"""Messages of a node, by cost, before other nodes are served."""
+"""Maximum cost of a node's messages before the server serves other nodes."""
 
 IDLE_BYTES_MAX = 64 * 1024
-"""A node with more unsent bytes is not asked for a keepalive: the bytes serve as one."""
+"""Unsent bytes above which a node needs no keepalive request."""
 
 PINGS_MAX = 100
-"""Maximum unanswered pings; any message counts as a sign of life."""
+"""Maximum number of unanswered pings; every message also proves that a node is alive."""
 
 _NOWHERE = -1
 _PING = feed.line_of(Ping())
@@ -74,28 +74,28 @@ class NodeSession:
         feed: ScopedFeed,
         limited: bool,
     ) -> None:
-        """Start with nothing sent; `limited`: the node's messages are rate-limited."""
+        """Start without messages; `limited` enables the rate limit for the node's messages."""
         self.writer = writer
         self.feed = feed
         """The feed that the node receives."""
         self.said = Follow("")
         """The node's first message."""
         self.position = _NOWHERE
-        """The node has been sent its feed up to this position; see `ChangeLog`."""
+        """Position up to which the feed was sent to the node; see `ChangeLog`."""
         self.wake = asyncio.Event()
-        """Set when there may be data to send."""
+        """Event that is set if there may be data to send."""
         self._upstream = upstream
         self._nodes = nodes
         self._limited = limited
         self._spent = 0
-        """Cost of its messages since other nodes were served."""
+        """Cost of the node's messages since the server served other nodes."""
         self._requests = 0
         self._answers: deque[tuple[int, bytes]] = deque()
         self._current = False
         self._pings: deque[float] = deque()
-        """When each unanswered ping was sent, by the event loop's clock."""
+        """Send times of the unanswered pings, by the event loop's clock."""
         self._heard_of_s = asyncio.get_running_loop().time()
-        """When the last answered ping was sent; later messages are newer than this."""
+        """Send time of the last answered ping; later messages are newer."""
 
     @property
     def name(self) -> str:
@@ -104,19 +104,19 @@ class NodeSession:
 
     @property
     def idle(self) -> bool:
-        """Whether few bytes wait to be sent to it."""
+        """Whether the node's send buffer contains few bytes."""
         return self.writer.transport.get_write_buffer_size() <= IDLE_BYTES_MAX
 
     def greeted(self, follow: Follow) -> None:
-        """Record the node's identity; its silence counts from now on."""
+        """Record the node's identity, and start to measure the node's silence."""
         self.said = follow
         self._nodes.heard(follow.name)
 
     async def hear(self, reader: asyncio.StreamReader, heard: Callable[[], None]) -> None:
-        """Process the node's messages until the end; other nodes are served between lines.
+        """Process the node's messages until the end; serve other nodes between lines.
 
         Args:
-            reader: its messages.
+            reader: stream of the node's messages.
             heard: called after each line.
 
         Raises:
@@ -131,7 +131,7 @@ class NodeSession:
                 await asyncio.sleep(0)
 
     def take(self, line: bytes) -> None:
-        """Handle a line; an answer is sent after all changes made until then.
+        """Handle a line; an answer is sent after all earlier changes.
 
         Raises:
             FeedUnreadable: the message is invalid.
@@ -165,38 +165,38 @@ class NodeSession:
                 raise FeedUnreadable(reason="a node identifies itself only once")
 
     def ping(self) -> None:
-        """Ask for a keepalive, unless too many questions are unanswered."""
+        """Request a keepalive, unless too many requests are unanswered."""
         if self.idle and len(self._pings) < PINGS_MAX:
             self._pings.append(asyncio.get_running_loop().time())
             self.writer.write(_PING)
 
     async def send(self, line: bytes) -> None:
-        """Send a line, as fast as the node reads."""
+        """Send a line; wait until the node reads."""
         self.writer.write(line)
         await self.writer.drain()
 
     def send_answers(self) -> None:
-        """Send the answers that are due: each follows the changes made before it."""
+        """Send the due answers, each after the changes before it."""
         while self._answers and self._answers[0][0] <= self.position:
             self._requests -= 1
             self.writer.write(self._answers.popleft()[1])
 
     def caught_up(self) -> None:
-        """Note that everything was sent; publications wait for the node from the first time on."""
+        """Report the end of the feed to the node; later publications wait for the node."""
         self.send_answers()
         if not self._current:
             self._current = True
             self._heard_of_s = (
                 asyncio.get_running_loop().time()
-            )  # the node sends nothing before that
+            )  # before this message, the node sends nothing
             self._nodes.enlist(self.name)
             self.writer.write(feed.line_of(FeedCurrent()))
 
     def _way_ms(self) -> int:
-        """Return the maximum age of its current message, in ms.
+        """Return the maximum age of the node's current message, in ms.
 
-        A message after its answer to a ping is newer than that ping, however long both were
-        buffered, for example in a suspended process. Source: F-5.
+        A message after the answer to a ping is newer than the ping, even if a suspended process
+        buffered both. Source: F-5.
         """
         return int((asyncio.get_running_loop().time() - self._heard_of_s) * 1000)
 
@@ -224,7 +224,7 @@ class NodeSession:
 
 
 class UnprovedReader(asyncio.StreamReader):
-    """Reads from a node whose name is not proved: little, until it is admitted."""
+    """Reads a limited amount from a node until the node's name is proved."""
 
     _limit: int
 
@@ -235,7 +235,7 @@ class UnprovedReader(asyncio.StreamReader):
 
     @property
     def source(self) -> str:
-        """Its source address, for limits."""
+        """Source address of the node, for limits."""
         return self._tracked.source
 
     def admit(self) -> None:
@@ -248,12 +248,12 @@ class NodeConnection(asyncio.StreamReaderProtocol):
     """The stream of a node over the network, counted until its end."""
 
     def __init__(self, tracked: TrackedConnection, serve: Serve) -> None:
-        """Serve it with `serve`."""
+        """Serve the stream of a node with `serve`."""
         super().__init__(UnprovedReader(tracked), serve)
         self._tracked = tracked
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop counting it."""
+        """Stop counting the connection."""
         self._tracked.leave()
         super().connection_lost(exc)
 
@@ -262,7 +262,7 @@ def read_greeting(line: bytes) -> Follow:
     """Read a node's first line.
 
     Raises:
-        FeedUnreadable: it is not a node's first message.
+        FeedUnreadable: the line is not a node's first message.
     """
     greeting = feed.read_asked(line)
     if not isinstance(greeting, Follow) or not greeting.name:

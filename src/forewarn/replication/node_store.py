@@ -1,8 +1,8 @@
 """The feed on a metadata node's disk, so that the node can restart without the control plane.
 
-One file has the whole feed, then the changes since, in the portions and with the checksums of the
-feed. An incomplete last line was never shown. Any other malformed line means damage, and everything
-is fetched again. Source: M-2.
+One file contains the whole feed and the later changes, in the portions and with the checksums of
+the feed. The node has never shown the change of an incomplete last line. After any other malformed
+line, the node fetches the whole feed again. Source: M-2.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ FILE = "feed"
 """Name of the file in the node's directory."""
 
 GROWTH_BYTES_MIN = 1024 * 1024
-"""Changes of this size, or as large as the whole, are merged into a new whole."""
+"""Minimum size in bytes of changes that are merged into a new whole.
+
+Changes are merged once they also have the size of the old whole.
+"""
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,7 +39,7 @@ class Position:
     """Last change of the feed that a node shows."""
 
     epoch: str = ""
-    """Id of its sequence; empty: the node shows nothing, or cannot trust its documents."""
+    """Id of the sequence of changes; empty without trusted documents."""
     sequence: int = 0
     checksum: int = 0
 
@@ -45,36 +48,38 @@ class NodeStore:
     """The file of one node, and its content."""
 
     def __init__(self, files: NodeFiles) -> None:
-        """Start without reading."""
+        """Start without reading the file."""
         self.files = files
         self._on_disk = False
         self._whole_bytes = self._grown_bytes = 0
         self.position = Position()
         self.state = FeedState()
-        #: Why the shown documents are not on the disk; empty if they are.
+        #: Reason for which the disk does not contain the shown documents; empty if it does.
         self.trouble = ""
 
     def load(self) -> DocumentChange | None:
-        """Return the stored feed as one whole; None if it is missing or unusable."""
+        """Return the stored feed as one whole; None for a missing or unusable file."""
         try:
             self._whole_bytes = self._replay(self.files.lines(FILE))
         except FileNotFoundError:
             return None
         except (OSError, FeedUnreadable, FeedBroken) as error:
-            text = "the metadata node's data in %s is damaged and is fetched again: %s"
+            text = (
+                "the metadata node fetches the whole feed again, because its file %s is damaged: %s"
+            )
             _LOG.error(text, self.files.place, error, extra={"action": "node-store.damaged"})
             self._forget()
             return None
         if not self.position.epoch:
             return None
-        self._rewrite()  # without the incomplete line
+        self._rewrite()  # exclude the incomplete line
         return self.state.whole(self.position.sequence)
 
     def keep(self, change: DocumentChange, position: Position) -> None:
-        """Make a change durable before it is shown; costs its content, and one sync.
+        """Make a change durable before the node shows it; costs O(content) and one sync.
 
-        If the disk refuses, the file is removed, because a restarted node must not show older
-        documents than before. Each change tries again.
+        After a failure the file is removed, because a restarted node must not show older documents.
+        The next change writes the file again.
         """
         before, self.position = self.position, position
         self.state.apply(change)
@@ -83,7 +88,7 @@ class NodeStore:
             self._rewrite()
             return
         portions = tuple(cut(change, before.checksum))
-        if portions[-1].checksum != position.checksum:  # its original portions were different
+        if portions[-1].checksum != position.checksum:  # the original portions were different
             self._rewrite()
             return
         try:
@@ -92,7 +97,7 @@ class NodeStore:
             self._failed(error)
 
     def move(self, position: Position) -> None:
-        """Store a new position for documents that are shown already."""
+        """Store a new position of documents that the node already shows."""
         self.position = position
         self._rewrite()
 
@@ -101,7 +106,7 @@ class NodeStore:
         self.files.close()
 
     def _replay(self, lines: Iterable[bytes]) -> int:
-        """Read the file to its end, or to an incomplete line; return the size read in bytes."""
+        """Read the file up to its end or an incomplete line; return the number of read bytes."""
         start: FeedStart | None = None
         assembly: ChangeAssembly | None = None
         size = 0
@@ -114,7 +119,7 @@ class NodeStore:
                 start, assembly = message, ChangeAssembly(0, whole=True)
                 continue
             if start is None or not isinstance(message, FeedPortion):
-                raise FeedUnreadable(reason="it is not what a node keeps")
+                raise FeedUnreadable(reason="the file is not a metadata node's feed")
             if assembly is None:
                 assembly = ChangeAssembly(self.position.checksum)
             change = assembly.add(message)
@@ -126,7 +131,7 @@ class NodeStore:
         return size
 
     def _rewrite(self) -> None:
-        """Write everything to a new file, which replaces the old one."""
+        """Write the whole feed to a new file, which replaces the old file."""
         position = self.position
         start = FeedStart(position.epoch, position.sequence, position.checksum, whole=True)
         portions = cut(self.state.whole(position.sequence), 0)

@@ -1,6 +1,6 @@
 """Metadata nodes by name: their progress, their last message, and the publications that wait.
 
-A node counts from the moment it may serve until it is known to have stopped: a node without its
+A node counts from its first complete feed until it has certainly stopped, because a node without a
 feed may still show old documents.
 """
 
@@ -17,23 +17,25 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 HEARTBEAT_S = 1.0
-"""Interval at which each node is asked for a keepalive."""
+"""Interval of the keepalive requests to each node."""
 
 SILENT_S_MAX = 10.0
-"""How long either end of a feed may be silent before the other treats it as hung."""
+"""Time of silence after which one end of a feed treats the other end as hung."""
 
 COST_PER_S, COST_MAX = 2000, 20_000
-"""Lines that a node may send per second, and at once: on reconnecting it repeats up to 10,000
-requests, and it confirms each change."""
+"""Maximum lines of a node per second, and in a burst.
+
+After a reconnect a node repeats up to 10,000 requests.
+"""
 
 COST_BYTES = 4096
-"""Bytes of a line that cost as much as another line."""
+"""Number of bytes of a line that cost as much as an additional line."""
 
 POLLED_COST = 10
-"""Cost of polls: each line is work for the control plane."""
+"""Cost of a line of polls, in lines."""
 
 GREETING_COST = 20
-"""Cost of a node's connection, because it may be sent much."""
+"""Cost of a node's connection, in lines, because the node may receive much data."""
 
 
 @value
@@ -54,7 +56,7 @@ def usual_pace() -> FeedPace:
 class _Waiting(NamedTuple):
     sequence: int
     left: set[str]
-    """Nodes that do not show the change yet."""
+    """Nodes that have not confirmed the change."""
     done: asyncio.Future[tuple[str, ...]]
     timer: asyncio.TimerHandle
 
@@ -72,11 +74,11 @@ class NodeTable:
     """The nodes of one feed. Use it on one event loop only."""
 
     def __init__(self, silent_s_max: float = SILENT_S_MAX) -> None:
-        """Start without nodes; a node that sends nothing for this many seconds is silent."""
+        """Start without nodes. A node without messages for `silence_s` seconds is silent."""
         self._silent_s_max = silent_s_max
         self._shown: dict[str, int] = {}
         self._heard_s: dict[str, float] = {}
-        #: When each node's charge is used up, by the event loop's clock.
+        #: Node -> time at which its rate limit is unused again, by the event loop's clock.
         self._paid_s: dict[str, float] = {}
         self._waiting: deque[_Waiting] = deque()
         self._relays: dict[str, _Relay] = {}
@@ -86,7 +88,7 @@ class NodeTable:
     def take_report(self, report: RelayReport) -> bool:
         """Apply a follower's report; return False if the follower must start over.
 
-        Cost: the nodes that came, left or are behind, and those that are waited for.
+        Cost: O(nodes that connected, disconnected, are behind or are awaited).
         """
         relay = self._relays.get(report.process)
         if report.begins:
@@ -110,7 +112,7 @@ class NodeTable:
         return True
 
     def relayed(self, name: str) -> bool:
-        """Whether a node follows the feed at a follower that reported recently."""
+        """Return whether a node follows the feed at a follower with a recent report."""
         relay = self._relay_of.get(name)
         now_s = asyncio.get_running_loop().time()
         return relay is not None and now_s - relay.heard_s <= self._silent_s_max
@@ -121,7 +123,7 @@ class NodeTable:
             self._leave(relay, tuple(relay.names))
 
     def _leave(self, relay: _Relay, names: Collection[str]) -> None:
-        """Note that nodes follow elsewhere now, or nowhere; they still show their documents."""
+        """Record that nodes have left a follower; these nodes still show their documents."""
         for name in names:
             if self._relay_of.get(name) is relay:
                 self._shown[name] = self.shown(name)
@@ -134,7 +136,7 @@ class NodeTable:
         return tuple(self._shown)
 
     def counts(self, name: str) -> bool:
-        """Whether publications wait for this node."""
+        """Return whether publications wait for this node."""
         return name in self._shown
 
     def enlist(self, name: str) -> None:
@@ -142,19 +144,19 @@ class NodeTable:
         self._shown.setdefault(name, -1)
 
     def shows(self, name: str, sequence: int) -> None:
-        """Note that a node shows everything up to a change."""
+        """Record that a node shows everything up to a change."""
         if name in self._shown:
             self._shown[name] = sequence
             self._settle(name, sequence)
 
     def dismiss(self, name: str) -> None:
-        """Forget a node that certainly serves no VM any more."""
+        """Forget a node that has certainly stopped serving VMs."""
         self._shown.pop(name, None)
         self._heard_s.pop(name, None)
         self._settle(name)
 
     def outdated(self, sequence: int) -> None:
-        """Note that a whole feed with this sequence replaces everything: no node shows it yet."""
+        """Record a whole feed that replaces everything, and that no node shows yet."""
         for name, shown in self._shown.items():
             self._shown[name] = min(shown, sequence - 1)
 
@@ -163,7 +165,7 @@ class NodeTable:
         self._heard_s[name] = asyncio.get_running_loop().time()
 
     def charge(self, name: str, cost: int) -> bool:
-        """Charge a node for its messages on any connection; return False if it sends too many."""
+        """Charge a node for its messages on all connections; return False above the rate limit."""
         now_s = asyncio.get_running_loop().time()
         paid_s = max(self._paid_s.get(name, now_s), now_s) + cost / COST_PER_S
         if paid_s - now_s > COST_MAX / COST_PER_S:
@@ -177,7 +179,7 @@ class NodeTable:
         self._heard_s = dict.fromkeys(self._heard_s, now_s)
 
     def silent(self, name: str) -> bool:
-        """Whether a node has been silent for too long, or never sent a message."""
+        """Return whether a node has been silent for too long, or has never sent a message."""
         if self.relayed(name):
             return False
         heard_s = self._heard_s.get(name)
@@ -185,7 +187,7 @@ class NodeTable:
         return heard_s is None or now_s - heard_s > self._silent_s_max
 
     def shown(self, name: str) -> int:
-        """Return the last change up to which a node shows everything; -1: unknown."""
+        """Return the last change that a node shows; -1: unknown."""
         shown, relay = self._shown.get(name, -1), self._relay_of.get(name)
         if relay is None:
             return shown
@@ -194,12 +196,12 @@ class NodeTable:
     def wait(
         self, sequence: int, wait_s: float, names: Collection[str] | None = None
     ) -> asyncio.Future[tuple[str, ...]]:
-        """Wait until nodes show a change; done with the missing nodes at the time limit.
+        """Wait until nodes show a change; at the time limit, return the missing nodes.
 
         Args:
-            sequence: the change; later calls have no earlier one.
+            sequence: number of the change, which never decreases between calls.
             wait_s: the longest wait, in seconds.
-            names: the nodes concerned, whether they ever connected or not; None: all that count.
+            names: the awaited nodes, connected or not; None: all nodes that count.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[tuple[str, ...]] = loop.create_future()
@@ -213,7 +215,7 @@ class NodeTable:
         return done
 
     def _settle(self, name: str, sequence: int | None = None) -> None:
-        """Record the change that nodes show (None: all); costs the waits up to there."""
+        """Record the change that nodes show (None: all nodes); O(waits up to the change)."""
         for waiting in self._waiting:
             if sequence is not None and waiting.sequence > sequence:
                 break

@@ -1,4 +1,4 @@
-"""Refused acts of metadata nodes and other clients of the feed: shown to operators, and logged.
+"""Refused requests of metadata nodes and other clients of the feed, for operators and the log.
 
 Other modules detect them.
 """
@@ -10,7 +10,7 @@ import logging
 from collections import OrderedDict, deque
 
 REFUSED_MAX = 20
-"""Refusals shown to operators."""
+"""Maximum number of refusals shown to operators."""
 
 LOGGED_S, KNOWN_MAX = 60.0, 10_000
 """Minimum interval between log lines about one node or source, and maximum tracked offenders."""
@@ -19,13 +19,13 @@ _LOG = logging.getLogger(__name__)
 
 
 class Offences:
-    """The latest refusals, each once, and a line in the log once a minute for each offender."""
+    """The latest refusals without repetitions. Each offender has at most one log line a minute."""
 
     def __init__(self) -> None:
         """Start empty."""
         #: Refused requests, the latest last. Source: M-5.
         self.refused: deque[str] = deque(maxlen=REFUSED_MAX)
-        #: Node or source -> its last log line, by the event loop's clock; in order.
+        #: Node or source -> time of its last log line, by the event loop's clock; in order.
         self._logged_s: OrderedDict[str, float] = OrderedDict()
 
     def refuse(self, who: str, text: str, action: str) -> None:
@@ -35,7 +35,7 @@ class Offences:
         self.log(who, text, action)
 
     def log(self, who: str, text: str, action: str) -> None:
-        """Log an act of a node or source, unless another was logged within a minute."""
+        """Log a refusal of a node or source, unless its last log line is less than a minute old."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._logged_s.get(who, -LOGGED_S) < LOGGED_S:
             return

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from forewarn.replication.messages import Caller, FeedPortion, Publication
 
 PORTION_BYTES = 256 * 1024
-"""Size of a portion's content, unless a single item is longer; about a millisecond's work."""
+"""Maximum size of a portion with several items, in bytes; about a millisecond of work."""
 
 
 class FeedBroken(PeerError):
@@ -23,7 +23,7 @@ class FeedBroken(PeerError):
 
     code = "feed-broken"
     message = "The feed is broken at change {sequence}: {reason}."
-    advice = "No action is needed: the node requests everything again."
+    advice = "No action is needed. The node requests the whole feed again."
 
 
 class Portion(NamedTuple):
@@ -34,7 +34,7 @@ class Portion(NamedTuple):
 
 
 def cut(change: DocumentChange, checksum: int, portion_bytes: int = 0) -> Iterator[Portion]:
-    """Cut a change into portions, each created on demand; costs the records of the change.
+    """Cut a change into portions, each created on demand; O(records of the change).
 
     Args:
         change: the change.
@@ -77,7 +77,7 @@ class ChangeAssembly:
     """A change that a node is assembling."""
 
     def __init__(self, checksum: int, *, whole: bool = False) -> None:
-        """Start empty; `checksum` is the one before the first portion."""
+        """Start without portions; `checksum` is the feed's checksum before the first portion."""
         self.checksum = checksum
         self._whole = whole
         self._callers: list[Caller] = []
@@ -89,7 +89,7 @@ class ChangeAssembly:
 
         Raises:
             FeedBroken: the portion is not the next one.
-            FeedUnreadable: its content is malformed.
+            FeedUnreadable: the portion's content is malformed.
         """
         self.checksum = zlib.crc32(portion.content, self.checksum)
         if self.checksum != portion.checksum:

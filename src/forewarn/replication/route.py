@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 LINE_BYTES_MAX = 16 * 1024 * 1024
-"""Maximum line: a portion, or a single document with ten thousand events.
+"""Maximum length of a line: a portion, or a document with ten thousand events.
 
-Twice as much is buffered while the node is busy.
+A busy node buffers twice this length.
 """
 
 
@@ -35,15 +35,15 @@ async def connect(address: str, tls: ssl.SSLContext | None = None) -> Streams:
 
 @value
 class FeedRoute:
-    """How to reach a feed, and the interval of keepalives."""
+    """The route to a feed, and the interval of keepalives."""
 
     connect: Callable[[str, ssl.SSLContext | None], Awaitable[Streams]] = connect
     pace: FeedPace = field(default_factory=usual_pace)
-    #: Spreads reconnects over time.
+    #: Random numbers that distribute reconnects over time.
     ids: Ids = field(default_factory=Ids)
 
 
 async def next_line(reader: asyncio.StreamReader, silent_s_max: float) -> bytes:
-    """Return the next line, or empty bytes at the end or when the other end hangs."""
+    """Return the next line; empty bytes at the end, or if the other end hangs."""
     async with asyncio.timeout(silent_s_max):
         return await reader.readline()

@@ -1,7 +1,7 @@
-"""The part of each change for a metadata node: all of it, or the VMs of its hosts.
+"""Selects the part of each change for a metadata node: everything, or the VMs of its hosts.
 
 A moving VM belongs to its old and its new node. A moved VM stays with its old node until the new
-one has it.
+node shows the VM.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from forewarn.replication.messages import Caller
 
 FORMER_MAX = 1000
-"""Former VMs and groups of a node that are remembered."""
+"""Maximum number of a node's former VMs and groups that are stored."""
 
 _NOTHING = Document(incarnation=0, events=())
 
 
 class ScopedFeed:
-    """The feed of the nodes of one name."""
+    """The feed of all nodes with the same name."""
 
     def __init__(self, name: str, hosts: frozenset[str] | None) -> None:
         """Start with an empty log.
@@ -39,14 +39,12 @@ class ScopedFeed:
         self.hosts = hosts
         self.log = ChangeLog(share=1 if hosts is None else SCOPED_SHARE)
         self.leaving: dict[str, str] = {}
-        """VMs that have moved to other hosts, and their views: served here until the new node has
-        them."""
+        """VMs that have moved to other hosts, and their views, until the new node shows them."""
         self.former: dict[str, None] = {}
-        """VMs and groups that were served here before, the latest ones: a request may have been in
-        progress."""
+        """The latest former VMs and groups of this feed, which may have requests in progress."""
 
     def dropped(self, caller: Caller) -> None:
-        """Note that a VM is no longer served here."""
+        """Record that this feed no longer serves a VM."""
         for name in (caller.vm, caller.group):
             self.former.pop(name, None)
             self.former[name] = None
@@ -54,13 +52,13 @@ class ScopedFeed:
             del self.former[next(iter(self.former))]
 
     def serves(self, caller: Caller | None) -> bool:
-        """Whether this feed includes a VM."""
+        """Return whether this feed includes a VM."""
         if caller is None:
             return False
         return self.has(caller) or caller.vm in self.leaving
 
     def has(self, caller: Caller) -> bool:
-        """Whether a VM may ask from this feed's hosts."""
+        """Return whether a VM may run on this feed's hosts."""
         return self.hosts is None or not self.hosts.isdisjoint(caller.hosts)
 
 
@@ -69,12 +67,12 @@ class ScopedChange(NamedTuple):
 
     feed: ScopedFeed
     change: DocumentChange
-    #: VMs that are new to this feed, or that other feeds still have.
+    #: VMs that are new in this feed, or that other feeds still contain.
     arrived: frozenset[str]
 
 
 class _Draft:
-    """A part of a change for one feed, being built."""
+    """An unfinished part of a change for one feed."""
 
     def __init__(self) -> None:
         self.callers: list[Caller] = []
@@ -104,7 +102,7 @@ class _Leaving:
         feeds[feed] = feeds.get(feed, 0) + 1
 
     def release(self, feed: ScopedFeed, vm: str) -> str | None:
-        """Stop serving a VM; return its view, None if it was not stored."""
+        """Stop serving a VM; return its view, or None for an unknown VM."""
         view = feed.leaving.pop(vm, None)
         if view is None:
             return None
@@ -128,7 +126,7 @@ class _Leaving:
 
 
 class Scopes:
-    """All feeds, and the state from which their parts are taken."""
+    """All feeds, and the state that defines their parts."""
 
     def __init__(self) -> None:
         """Start with the unrestricted feed alone."""
@@ -138,9 +136,9 @@ class Scopes:
         self._by_host: dict[str, dict[ScopedFeed, None]] = {}
         self._vms_on: dict[str, dict[str, None]] = {}
         self._hosts_of: dict[str, dict[str, int]] = {}
-        """View -> host -> number of VMs there that read it."""
+        """View -> host -> number of VMs on the host that read the view."""
         self._hosts_of_group: dict[str, dict[str, int]] = {}
-        """Group -> host -> number of its VMs there."""
+        """Group -> host -> number of the group's VMs on the host."""
         self._leaving = _Leaving()
 
     def __iter__(self) -> Iterator[ScopedFeed]:
@@ -158,21 +156,21 @@ class Scopes:
         return self._feeds.get(name, self.everything).log.sequence
 
     def has(self, name: str) -> bool:
-        """Whether a node serves some of these hosts."""
+        """Return whether a node serves some of these hosts."""
         return name in self._feeds
 
     def is_at(self, name: str, vm: str) -> bool:
-        """Whether a VM may ask from the hosts of a node."""
+        """Return whether a VM may run on the hosts of a node."""
         feed, caller = self._feeds.get(name), self.state.callers.get(vm)
         return feed is not None and caller is not None and feed.has(caller)
 
     def hosts_of(self, name: str) -> frozenset[str] | None:
-        """Return the hosts that a node serves; None if it never connected."""
+        """Return the hosts that a node serves; None if the node never connected."""
         feed = self._feeds.get(name)
         return feed.hosts if feed is not None else None
 
     def open(self, name: str, hosts: frozenset[str]) -> ScopedFeed:
-        """Return the feed of a node that serves these hosts; a new one if the hosts changed."""
+        """Return the feed of a node that serves these hosts; create a feed if the hosts changed."""
         feed = self._feeds.get(name)
         if feed is not None and feed.hosts == hosts:
             return feed
@@ -185,7 +183,7 @@ class Scopes:
         return feed
 
     def close(self, name: str) -> None:
-        """Drop a feed that no node follows any more."""
+        """Drop a feed without nodes."""
         feed = self._feeds.pop(name)
         for vm in tuple(feed.leaving):
             self._leaving.release(feed, vm)
@@ -193,7 +191,7 @@ class Scopes:
             self._by_host[host].pop(feed)
 
     def whole(self, feed: ScopedFeed) -> DocumentChange:
-        """Return everything of one feed, up to its last change; costs its VMs."""
+        """Return the whole of one feed, up to its last change; O(VMs of the feed)."""
         sequence = feed.log.sequence
         if feed.hosts is None:
             return self.state.whole(sequence)
@@ -213,14 +211,14 @@ class Scopes:
         return any(host in hosts for host in feed.hosts or ()) or group in leaving
 
     def hosts_shown(self, change: DocumentChange) -> frozenset[str]:
-        """Return the hosts with VMs that a change is about, after the change."""
+        """Return the hosts of the VMs in a change, after the change."""
         hosts = {host for caller in change.callers for host in caller.hosts}
         for each in change.publications:
             hosts.update(self._hosts_of.get(each.view, ()))
         return frozenset(hosts)
 
     def unserved(self, change: DocumentChange) -> frozenset[str]:
-        """Return hosts without a feed that a change moves VMs to, from hosts with a feed."""
+        """Return hosts without a feed to which a change moves VMs from hosts with a feed."""
         hosts: set[str] = set()
         for caller in change.callers:
             before = self.state.callers.get(caller.vm)
@@ -231,8 +229,7 @@ class Scopes:
     def apply(self, change: DocumentChange) -> list[ScopedChange]:
         """Apply a change; return its part for each feed of some hosts.
 
-        Costs the change and the hosts of its views. A whole is not cut: every feed is sent the
-        whole of its own.
+        Cost: O(change + hosts of its views). After a whole change, every feed sends its own whole.
         """
         before = self.state.callers
         old = {caller.vm: before.get(caller.vm) for caller in change.callers}
@@ -252,11 +249,11 @@ class Scopes:
         return [] if change.whole or not self._feeds else self._cut(change, old)
 
     def serving_still(self, vms: Iterable[str]) -> dict[ScopedFeed, None]:
-        """Return the feeds that still serve some of these VMs, which have moved."""
+        """Return the feeds that still serve some of these moved VMs."""
         return dict.fromkeys(feed for vm in vms for feed in self._leaving.of_vm(vm))
 
     def left(self, feed: ScopedFeed, vms: Iterable[str]) -> DocumentChange | None:
-        """Return the change that removes VMs now elsewhere from a feed, if it still has any."""
+        """Return the change that removes moved VMs from a feed, or None without such VMs."""
         gone = [vm for vm in vms if vm in feed.leaving]
         views = {feed.leaving[vm] for vm in gone}
         for vm in gone:
@@ -317,7 +314,7 @@ class Scopes:
         for feed in was:
             if feed in here and before.view != caller.view:
                 self._withdraw(feed, before.view, drafts)
-        if left and not here:  # no node will have it, so others must not wait for one
+        if left and not here:  # no node will show the VM, so other nodes must not wait
             self._remove(before, drafts)
             return
         for feed in left:
@@ -333,7 +330,7 @@ class Scopes:
                 self._withdraw(feed, view, drafts)
 
     def _of(self, caller: Caller) -> dict[ScopedFeed, None]:
-        """Return the feeds of the hosts that a VM may ask from."""
+        """Return the feeds of the hosts on which a VM may run."""
         return {feed: None for host in caller.hosts for feed in self._by_host.get(host, ())}
 
     def _drop(self, feed: ScopedFeed, caller: Caller, drafts: dict[ScopedFeed, _Draft]) -> None:
@@ -342,7 +339,7 @@ class Scopes:
         feed.dropped(caller)
 
     def _withdraw(self, feed: ScopedFeed, view: str, drafts: dict[ScopedFeed, _Draft]) -> None:
-        """Withdraw a document from a node that has no VM which reads it."""
+        """Withdraw a document from a node without VMs that read the document."""
         if not self._uses(feed, view):
             draft = drafts.setdefault(feed, _Draft())
             draft.publications[view] = Publication(view, enabled=False, document=_NOTHING)

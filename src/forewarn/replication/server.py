@@ -1,7 +1,7 @@
 """The control plane's end of the feed: sends changes to nodes, receives their requests.
 
-A node reports its last change. It is sent the changes since, while they are stored, or the whole
-feed, in portions and no faster than it reads.
+A node reports its last change. The server sends the later changes if it still stores them,
+otherwise the whole feed in portions. The server sends only as fast as the node reads.
 """
 
 from __future__ import annotations
@@ -54,29 +54,29 @@ if TYPE_CHECKING:
     from forewarn.replication.scopes import ScopedFeed
 
 NODES_MAX = 10_000
-"""Maximum connected nodes."""
+"""Maximum number of connected nodes."""
 
 PINGS_PER_S_MAX = 2000
-"""Keepalive questions per second: 10,000 nodes are asked every 5 s, half of the time that they may
-be silent."""
+"""Keepalive requests per second; 10,000 nodes receive a request every 5 s, half of the permitted
+silence."""
 
 UNPROVED_MAX = 64
-"""Maximum connections from one source with unproved node names; fewer with few descriptors."""
+"""Maximum number of a source's connections without a proved name; less with few descriptors."""
 
 NAMED_MAX = 100
-"""Maximum nodes named to operators; the metrics have all of them."""
+"""Maximum number of nodes in an answer to operators; the metrics contain all nodes."""
 
 LOGGED_ITEMS_MAX = 10_000
-"""A change with more records is sent as a fresh whole, in portions, because it would block the
-event loop for longer than 30 ms."""
+"""Records above which a change is sent as a new whole, in portions, because the change would block
+the event loop for longer than 30 ms."""
 
-_SOCKET_MODE = 0o600  # every client of the socket sees every VM's document
+_SOCKET_MODE = 0o600  # every client of the socket can read every VM's document
 
 _LOG = logging.getLogger(__name__)
 
 
 class FeedServer:
-    """Stores all documents, and sends each node its part and every later change."""
+    """Stores all documents, and sends each node its part and all later changes."""
 
     def __init__(
         self,
@@ -86,36 +86,36 @@ class FeedServer:
         access: NodeAccess | None = None,
         pace: FeedPace | None = None,
     ) -> None:
-        """Pass the nodes' requests on to `upstream`.
+        """Create a server that forwards the nodes' requests to `upstream`.
 
         Args:
             upstream: handles the requests of nodes.
             epoch: unique id of the sequence of changes.
-            access: the permitted nodes over the network; None: only workers.
+            access: the permitted nodes over the network; None: workers only.
             pace: the interval of keepalives, and the size of portions; None: the defaults.
         """
         self._pace = pace or usual_pace()
         self.nodes = NodeTable(self._pace.silent_s_max)
-        #: Called with the name of each counting node that has been silent for too long.
+        #: Receives the name of each counting node that has been silent for too long.
         self.on_silent: Callable[[str], None] = lambda _: None
         self._upstream = upstream
-        #: Id of the sequence of changes; a follower learns it with its state.
+        #: Id of the sequence of changes; a follower receives the id with its state.
         self.epoch = epoch or Ids().guid("feed")
         self._access = access
         self._scopes = Scopes()
         self._sessions: dict[str, NodeSession] = {}
-        #: Names of nodes that were sent everything: workers, few.
+        #: Names of the few nodes with the complete feed (workers).
         self._trusted: dict[str, None] = {}
         self._moves = Moves(self.nodes, self._scopes, access=access, over=self._leave)
         self._tasks: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
-        #: Whether no node may follow this process now.
+        #: Whether this process refuses all nodes now.
         self._suspended = False
-        #: Called when a follower has something to report; see `report`.
+        #: Called when a follower has a new report; see `report`.
         self.on_reportable: Callable[[], None] = lambda: None
-        #: The last commit in the feed, even if it concerns no node.
+        #: Number of the last commit, including commits without changes for nodes.
         self.generation = 0
-        #: Connected nodes that may serve, and those of them that are behind.
+        #: Connected nodes that may serve VMs, and the subset that is behind.
         self._present: set[str] = set()
         self._behind: set[str] = set()
         self._joined: dict[str, bool] = {}
@@ -129,7 +129,7 @@ class FeedServer:
     async def start(self, address: str) -> str:
         """Listen for workers on `unix:PATH` or `HOST:PORT`; return the actual address.
 
-        Every client of that address is trusted, and is sent everything.
+        The server trusts every client of the address, and sends it everything.
         """
         if not address.startswith("unix:"):
             return await self._listen(address, self._trusting)
@@ -152,7 +152,7 @@ class FeedServer:
         return joined_address(host, self._ports[0].listener.getsockname()[1])
 
     def start_broker(self, connect: Callable[[], Awaitable[Broker]]) -> None:
-        """Serve the permitted nodes over a message broker, once it is reachable. M-7.
+        """Serve the permitted nodes over a message broker, once the broker is reachable. M-7.
 
         Args:
             connect: opens a connection to the broker.
@@ -193,20 +193,20 @@ class FeedServer:
                 os.unlink(self._path)  # noqa: PTH108
 
     def advance(self, generation: int) -> None:
-        """Note that the feed includes a commit of which no node is sent anything."""
+        """Record a commit without changes for nodes."""
         self.generation = max(self.generation, generation)
 
     def suspend(self, *, suspended: bool) -> None:
-        """Disconnect every node and serve none, or serve them again. Source: H-3."""
+        """Disconnect and refuse all nodes, or accept nodes again. Source: H-3."""
         self._suspended = suspended
         if suspended:
             for session in tuple(self._sessions.values()):
                 session.writer.close()
 
     def report(self, process: str, *, begins: bool) -> RelayReport:
-        """Return a follower's report on its nodes since the last report, or from scratch.
+        """Return a follower's report on its nodes since the last report, or the complete report.
 
-        Cost: the nodes that came, left or are behind.
+        Cost: O(nodes that connected, disconnected or are behind).
         """
         changed, self._joined = self._joined, {}
         joined = [name for name, is_here in changed.items() if is_here]
@@ -220,13 +220,13 @@ class FeedServer:
         )
 
     def take_report(self, report: RelayReport) -> bool:
-        """Apply a follower's report; return False if it must start over. Source: M-4."""
+        """Apply a follower's report; return False if the follower must start over. Source: M-4."""
         known = self.nodes.take_report(report)
         self._moves.settle_relayed()
         return known
 
     def _heard(self, name: str) -> None:
-        """Apply a node's message: it may serve, and show more than before."""
+        """Apply a node's message, which may confirm changes."""
         self._moves.settle(name)
         if not self.nodes.counts(name):
             return
@@ -239,7 +239,7 @@ class FeedServer:
             self.on_reportable()
 
     def _gone(self, name: str) -> None:
-        """Note that a node has disconnected."""
+        """Record that a node has disconnected."""
         self._behind.discard(name)
         if name in self._present:
             self._present.discard(name)
@@ -252,7 +252,7 @@ class FeedServer:
         writer: asyncio.StreamWriter,
         access: NodeAccess | None = None,
     ) -> None:
-        """Serve one node until its connection ends; without `access` it is trusted."""
+        """Serve one node until its connection ends; without `access`, trust the node."""
         task = asyncio.current_task()
         assert task is not None
         if self._beating is None:
@@ -294,7 +294,7 @@ class FeedServer:
 
     @property
     def heartbeat_s(self) -> float:
-        """Return the interval at which each node is asked for a keepalive, in seconds."""
+        """Return the interval of keepalive requests to each node, in seconds."""
         return max(self._pace.heartbeat_s, len(self._sessions) / PINGS_PER_S_MAX)
 
     @property
@@ -305,10 +305,9 @@ class FeedServer:
     def apply(self, change: DocumentChange) -> frozenset[str] | None:
         """Apply a change and send it to every node; call it on the event loop.
 
-        Costs the change and its nodes; a whole is only recorded here.
+        Cost: O(change + its nodes); a whole is only recorded.
 
-        Returns:
-            the nodes concerned, including those that never connected; None: all.
+        Returns: the affected nodes, connected or not; None: all.
         """
         self.generation = max(self.generation, change.sequence)
         self._moves.expect(change)
@@ -334,7 +333,7 @@ class FeedServer:
         return frozenset(concerned)
 
     def troubles(self) -> NodeTroubles:
-        """Return the nodes that are behind or disconnected, and recent refusals; not O(hosts)."""
+        """Return the nodes that are behind or disconnected, and recent refusals."""
 
         def is_behind(name: str) -> bool:
             shown = self.nodes.shown(name)
@@ -346,7 +345,7 @@ class FeedServer:
         return NodeTroubles(tuple(sorted(names)[:NAMED_MAX]), tuple(self._offences.refused))
 
     def lags(self) -> dict[str, int]:
-        """Return how many changes each node is behind; -1: disconnected."""
+        """Return the number of changes that each node lacks; -1: disconnected."""
         names = {*self.nodes.names, *(self._access.hosts if self._access else ())}
         return {
             name: max(self._scopes.latest(name) - self.nodes.shown(name), 0)
@@ -359,7 +358,7 @@ class FeedServer:
         return name in self._sessions or self.nodes.relayed(name)
 
     def hosts_of(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return the hosts that these nodes serve; empty if one of them serves every VM."""
+        """Return the hosts that these nodes serve; empty if a node serves every VM."""
         if self._access is None:
             return ()
         hosts: set[str] = set()
@@ -373,10 +372,10 @@ class FeedServer:
     def confirmed(
         self, sequence: int, wait_s: float, names: Collection[str] | None = None
     ) -> asyncio.Future[tuple[str, ...]]:
-        """Wait until these nodes, or all that may serve, show this change.
+        """Wait until these nodes, or all nodes that may serve, show this change.
 
-        The driver host waits here before it begins work (L-7). At the time limit it is done with
-        the names of the nodes that do not show the change. Source: M-4.
+        The driver host calls this function before it begins work (L-7). At the time limit, the
+        result contains the names of the nodes without the change. Source: M-4.
         """
         return self.nodes.wait(sequence, wait_s, names)
 
@@ -391,7 +390,7 @@ class FeedServer:
         log.append(change.sequence, lines, portions[-1].checksum)
 
     def _wake(self, changed: Iterable[ScopedFeed]) -> None:
-        """Wake the sessions whose feeds have changed, and those that follow everything."""
+        """Wake the sessions with changed feeds, and the sessions of the complete feed."""
         for scoped in dict.fromkeys((self._scopes.everything, *changed)):
             names = (scoped.name,) if scoped.hosts is not None else tuple(self._trusted)
             slowest = scoped.log.next
@@ -423,13 +422,13 @@ class FeedServer:
     def _admitted(
         self, greeting: Follow, writer: asyncio.StreamWriter, access: NodeAccess | None, source: str
     ) -> NodeSession:
-        """Return a session for a node, if it may have one. Source: M-5."""
+        """Return a session for a permitted node. Source: M-5."""
         scoped = self._scopes.everything
         upstream: Upstream = self._upstream
         if access is not None:
             hosts = access.admit(greeting, writer.get_extra_info("peercert"), source)
             if not self.nodes.charge(greeting.name, GREETING_COST):
-                raise NodeRefused(name=greeting.name, reason="it sends more than it may")
+                raise NodeRefused(name=greeting.name, reason="the node exceeds its rate limit")
             if len(self._sessions) >= NODES_MAX and greeting.name not in self._sessions:
                 raise NodeRefused(name=greeting.name, reason=f"{NODES_MAX} nodes are connected")
             scoped = self._scopes.open(greeting.name, hosts)
@@ -443,7 +442,9 @@ class FeedServer:
     def _begin(self, session: NodeSession) -> None:
         """Resume a node's feed after its last change, or schedule the whole. Source: M-1."""
         other = self._sessions.get(session.name)
-        if other is not None:  # the node reconnected before its end was noticed
+        if (
+            other is not None
+        ):  # the node reconnected before the server noticed the end of its connection
             other.writer.transport.abort()
         self._sessions[session.name] = session
         if session.feed.hosts is None:
@@ -464,7 +465,7 @@ class FeedServer:
         session.writer.write(feed.line_of(start))
 
     async def _send(self, session: NodeSession) -> None:
-        """Send a node the changes it lacks, for as long as it is connected."""
+        """Send a connected node its missing changes."""
         try:
             while True:
                 if not session.feed.log.holds(session.position):
@@ -496,11 +497,11 @@ class FeedServer:
         await session.send(feed.line_of(start))
         for portion in cut(whole, 0, self._pace.portion_bytes):
             await session.send(portion.line)
-            await asyncio.sleep(0)  # other nodes are served between portions
+            await asyncio.sleep(0)  # serve other nodes between portions
         session.send_answers()
 
     def _revoked(self, session: NodeSession) -> bool:
-        """Whether a node's token no longer proves its name. Source: P-4."""
+        """Return whether a node's token has been revoked. Source: P-4."""
         access = self._access
         if access is None or session.feed.hosts is None:
             return False  # workers are trusted
@@ -520,7 +521,9 @@ class FeedServer:
                 if self.nodes.silent(session.name):
                     session.writer.transport.abort()
                 elif self._revoked(session):
-                    refused = NodeRefused(name=session.name, reason="its token is no longer valid")
+                    refused = NodeRefused(
+                        name=session.name, reason="the node's token is no longer valid"
+                    )
                     self._offences.refuse(session.name, str(refused), refused.code)
                     session.writer.write(feed.line_of(Refused(str(refused))))
                     session.writer.close()

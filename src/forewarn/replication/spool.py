@@ -1,7 +1,8 @@
-"""Approvals that a node accepts while the control plane is unreachable, until they are delivered.
+"""Stores approvals that a node accepts while the control plane is unreachable.
 
-An accepted approval is on the node's disk, and is delivered in order once the feed is followed
-again. Repeated deliveries count once. The control plane decides whether it is in time. Source: M-3.
+The node stores an accepted approval on its disk, and delivers the approvals in order once it
+follows the feed again. Repeated deliveries count once. The control plane decides whether an
+approval is in time. Source: M-3.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ FILE = "approvals"
 """Name of the file in the node's directory."""
 
 RETRY_S = 1.0
-"""Pause before a failed delivery is repeated."""
+"""Pause before the repetition of a failed delivery."""
 
 _LOG = logging.getLogger(__name__)
 
 
 class Spool:
-    """The `Upstream` of a node that may accept approvals on its own."""
+    """The `Upstream` of a node that may accept approvals without the control plane."""
 
     def __init__(self, follower: Follower, store: NodeStore, *, size_max: int) -> None:
-        """Read the approvals accepted before; call on the event loop.
+        """Read the stored approvals; call on the event loop.
 
         Args:
             follower: forwards requests.
-            store: the node's documents, next to which this file is stored.
+            store: the node's documents; the approvals are stored in the same directory.
             size_max: maximum number of waiting approvals.
         """
         self._follower = follower
@@ -110,14 +111,14 @@ class Spool:
             answer.set_result(asked.result())
 
     def _take_over(self) -> None:
-        """Accept forwarded approvals that are unanswered when the feed is lost. Source: M-3."""
+        """Accept forwarded but unanswered approvals after the loss of the feed. Source: M-3."""
         under_way, self._under_way = self._under_way, {}
         for answer, request in under_way.items():
             if not answer.done():
                 self._accept(request, answer)
 
     def _accept(self, request: ApprovalRequest, answer: asyncio.Future[RequestAnswer]) -> None:
-        """Store an approval durably and answer it; without durability there is no answer."""
+        """Store an approval durably, and then answer it."""
         unknown = self._unknown(request)
         if unknown:
             error = str(UnknownEvent(event_id=unknown[0]))
@@ -135,19 +136,25 @@ class Spool:
                 return
             self._waiting[line] = request
             self._arrived.set()
-            text, facts = "an approval of %s waits for the control plane", {"action": "spool.kept"}
+            text, facts = (
+                "an approval of %s is stored until the control plane is reachable",
+                {"action": "spool.kept"},
+            )
             _LOG.info(text, request.vm, extra=facts)
         answer.set_result(RequestAnswer(accepted=True))
 
     def _unknown(self, request: ApprovalRequest) -> list[str]:
-        """Return the given events that the VM is not shown now. Source: A-3, M-5."""
+        """Return the events among these that the VM's document does not contain.
+
+        Source: A-3, M-5.
+        """
         caller = self._store.state.callers.get(request.vm)
         shown = self._store.state.publications.get(caller.view) if caller else None
         ids = {event.event_id.upper() for event in shown.document.events} if shown else set()
         return [event_id for event_id in request.event_ids if event_id not in ids]
 
     def _append(self, line: bytes) -> str:
-        """Write a line durably; return why this failed, empty if it did not."""
+        """Write a line durably; return the reason of a failure, or an empty text."""
         try:
             self._files.append(FILE, (line,))
         except OSError as error:
@@ -155,10 +162,10 @@ class Spool:
         return ""
 
     def _load(self) -> None:
-        """Read the waiting approvals; an incomplete last line was never answered.
+        """Read the stored approvals; ignore an incomplete last line, which was never answered.
 
-        A killed process may have written a line without syncing it. It is synced now, because a
-        repeated request is answered at once as durable.
+        A killed process may have written a line without syncing it. The file is synced now, because
+        a repeated request is answered immediately as durable.
         """
         whole = 0
         with contextlib.suppress(FileNotFoundError):
@@ -180,7 +187,7 @@ class Spool:
             self._arrived.set()
 
     async def _deliver(self) -> None:
-        """Deliver waiting approvals one after the other, while the feed is connected."""
+        """Deliver stored approvals one after the other, while the feed is connected."""
         while True:
             await self._arrived.wait()
             await self._follower.followed.wait()
@@ -191,11 +198,14 @@ class Spool:
                 task = asyncio.current_task()
                 if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
                     raise
-                # A failed delivery must not delay the others.
+                # A failed delivery must not delay the other approvals.
                 self._waiting[line] = self._waiting.pop(line)
                 await asyncio.sleep(RETRY_S)
                 continue
-            text, facts = "the approval of %s is delivered: %s", {"action": "spool.delivered"}
+            text, facts = (
+                "the stored approval of %s was delivered: %s",
+                {"action": "spool.delivered"},
+            )
             _LOG.info(text, request.vm, answer.error or "it counts", extra=facts)
             del self._waiting[line]
             if not self._waiting:

@@ -1,6 +1,6 @@
 """TLS contexts for both ends of the feed between machines.
 
-`access.py` decides which node may follow which hosts.
+`access.py` checks the permissions of nodes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class TlsFilesInvalid(CallerError):
 
     code = "tls-files-invalid"
     message = "The TLS files {files} cannot be used: {reason}."
-    advice = "Each must be in PEM, and readable by the user of the service."
+    advice = "Each file must be in PEM form, and readable by the user of the service."
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
     """Return the context of the control plane's end.
 
     Args:
-        files: its certificate and key, and the CA of the nodes' certificates.
+        files: the control plane's certificate and key, and the CA of the nodes' certificates.
 
     Raises:
         TlsFilesInvalid: a file cannot be used.
@@ -35,12 +35,12 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_NONE
     if files.ca:
-        context.verify_mode = ssl.CERT_OPTIONAL  # a node may have a token instead
+        context.verify_mode = ssl.CERT_OPTIONAL  # a node may have a token instead of a certificate
     return _loaded(context, files)
 
 
 def client_context(files: TlsFiles) -> ssl.SSLContext:
-    """Return the context of a node's end; the control plane's name is always checked.
+    """Return the context of a node's end, which checks the control plane's name.
 
     Raises:
         TlsFilesInvalid: a file cannot be used.
@@ -52,20 +52,20 @@ def client_context(files: TlsFiles) -> ssl.SSLContext:
 
 
 def expiry_of(certificate: str) -> float:
-    """Return when the first certificate of a file expires, in seconds since the epoch UTC."""
+    """Return the expiry of a file's first certificate, in seconds since the epoch UTC."""
     from cryptography.x509 import load_pem_x509_certificate  # noqa: PLC0415 - slow to import
 
     return load_pem_x509_certificate(Path(certificate).read_bytes()).not_valid_after_utc.timestamp()
 
 
 def _loaded(context: ssl.SSLContext, files: TlsFiles) -> ssl.SSLContext:
-    context.minimum_version = ssl.TLSVersion.TLSv1_3  # both ends are Forewarn's
+    context.minimum_version = ssl.TLSVersion.TLSv1_3  # both ends run Forewarn
     try:
         if files.certificate:
             context.load_cert_chain(files.certificate, files.key or None)
         if files.ca:
             context.load_verify_locations(files.ca)
-    except OSError as error:  # includes ssl errors
+    except OSError as error:  # OSError includes ssl.SSLError
         named = ", ".join(each for each in files if each)
         raise TlsFilesInvalid(files=named, reason=error.strerror or error) from error
     return context

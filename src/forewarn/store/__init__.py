@@ -1,8 +1,7 @@
-"""The store: the durable state and history; one process writes it, and many threads read it.
+"""The store: the durable state and history, with one writing process and many reading threads.
 
 The control plane has the live state in memory. The store makes each step durable before VMs or
-operators see it. This package contains no rules about permitted changes; the SQL is in
-`queries.sql`.
+operators see it. Other packages define the permitted changes. `queries.sql` contains the SQL.
 """
 
 from __future__ import annotations
@@ -60,11 +59,13 @@ __all__ = [
 
 #: Epoch of a store while its restore is unfinished.
 RESTORING = "restoring"
-#: Most entries of history that a follower applies at once; beyond that it loads the whole state.
+#: Maximum number of entries that a follower applies at once; for more entries it loads the whole
+#: state.
 FOLLOWED_MAX = 20_000
-#: Difference between the clocks of writer and database above which a warning is logged, in ms.
+#: Clock difference in ms between writer and database above which the writer logs a warning.
 CLOCK_OFF_MS = 1000
-#: VMs above which the fleet is exempt from garbage collection: a million took 1.5 s each time.
+#: Number of VMs above which the fleet is exempt from garbage collection; a collection of a million
+#: VMs took 1.5 s.
 FROZEN_VMS_MIN = 10_000
 
 
@@ -74,9 +75,10 @@ class Store(StoreReader):
     `load`, `commit` and `settle` belong to the one writing thread. All other methods may be called
     from any thread at any time.
 
-    Every commit is a compare-and-set on a generation that grows by one each time. `load` advances
-    it too, so the previous writer gets `StoreLost` at its next commit: two processes can never both
-    write, whatever each believes about the lease. Source: L-7, invariant 8.
+    Every commit is a compare-and-set on a generation, which grows by one. `load` also advances the
+    generation, so that the previous writer gets `StoreLost` at its next commit. Two processes can
+    therefore never both write, even if both believe that they hold the lease. Source: L-7,
+    invariant 8.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -87,36 +89,36 @@ class Store(StoreReader):
         self.audit = AuditTrail(engine)
         self.answers = KeptAnswers(engine)
         self._writer = Ids().token("writer")
-        #: Generation at which this process became the writer; higher than any before.
+        #: Generation at which this process became the writer.
         self.writer_generation = 0
-        #: Name of the sequence that generations count in; stored with them.
+        #: Name of the sequence of generations; the store contains the name.
         self.epoch = ""
-        #: Number of the last durable commit; grows by one with each.
+        #: Number of the last durable commit; each commit increases it by one.
         self.generation = 0
         self._history_seq = 0
-        #: Changes that `load` added to the followed state; None: it loaded the whole state.
+        #: Changes that `load` added to the followed state; None after loading the whole state.
         self.taken_up: Changes | None = None
-        #: The service's clock once the service is active; compared with the database's.
+        #: Clock of the active service, which is compared with the database's clock.
         self.clock_ms: Callable[[], int] | None = None
         self._clock_off = False
-        #: URL at which other processes reach this one's operator API; empty: not known yet.
+        #: URL of this process's operator API for other processes; empty: not known yet.
         self.url = ""
         #: Whether this process finishes an unfinished restore.
         self.restoring = False
         #: Whether this process is the writer of the loaded state.
         self._claimed = True
-        #: The commit whose result is unknown; None: there is none.
+        #: The commit with an unknown result; None: no such commit.
         self._uncertain: Changes | None = None
         #: Reason for the refusal of the last commit, or empty; readable on any thread.
         self.commit_refused = ""
-        #: VMs of live operations, as in the table `operation_vm`.
+        #: VMs of live operations, as stored in the table `operation_vm`.
         self._placed: dict[int, tuple[str, ...]] = {}
-        #: Live maintenances whose hosts are in the store.
+        #: Live maintenances whose hosts the store contains.
         self._described: set[int] = set()
 
     @property
     def place(self) -> str:
-        """Name of the open store for people, without passwords."""
+        """Name of the open store for messages, without passwords."""
         return self._engine.place
 
     @property
@@ -126,15 +128,15 @@ class Store(StoreReader):
 
     @property
     def history_seq(self) -> int:
-        """Sequence number of the last entry of history that this process knows; 0: none."""
+        """Sequence number of the last entry that this process has read or written; 0: no entry."""
         return self._history_seq
 
     def load(self, followed: State | None = None) -> State:
         """Become the writer, and return the current state.
 
-        With `followed`, from `look` and `catch_up`, only the changes of other processes since then
-        and the groups are read. A store that is read-only at the moment is loaded, too, so that VMs
-        still see their documents; this process becomes the writer once the store is writable.
+        With a state `followed` from `look` and `catch_up`, the method reads only later changes and
+        the groups. The method also loads a read-only store, so that VMs still see their documents.
+        This process then becomes the writer once the store is writable.
 
         Raises:
             StoreUnrestored: a restore is unfinished.
@@ -152,7 +154,9 @@ class Store(StoreReader):
             self._claimed = True
         except StoreFull as error:
             log.warning(
-                "%s The documents it holds are served.", error, extra={"action": error.code}
+                "%s The service continues to serve the stored documents.",
+                error,
+                extra={"action": error.code},
             )
             state = self.look()
             self._claimed = False
@@ -172,11 +176,10 @@ class Store(StoreReader):
     def catch_up(self, state: State) -> Changes | None:
         """Apply the commits of other processes to a state from `look`.
 
-        Returns:
-            The changes; None if there are none.
+        Returns: The changes; None without changes.
 
         Raises:
-            FollowedTooLate: there are too many changes; call `look` again.
+            FollowedTooLate: there are too many changes for a follower; call `look` again.
             StoreUnavailable: the database does not answer; nothing was changed.
         """
         with self._engine.reading() as transaction:
@@ -184,7 +187,7 @@ class Store(StoreReader):
             if int(service[0][0]) == self.generation:
                 return None
             changes = self._changes_since(transaction, service, state)
-            if not changes.entries[0].images:  # poll marks have no image
+            if not changes.entries[0].images:  # history has no images of polls
                 changes.enrolments = {
                     each.group: each
                     for each in self.live(transaction, Enrolment)
@@ -216,7 +219,7 @@ class Store(StoreReader):
         if not 0 <= new <= FOLLOWED_MAX:
             raise FollowedTooLate(place=self.place)
         rows = transaction.rows("images_since", after=self._history_seq, until=seq) if new else []
-        if len(rows) != new:  # a part of history was removed meanwhile
+        if len(rows) != new:  # a part of the required history was removed
             raise FollowedTooLate(place=self.place)
         changes = changes_since(state, [str(text) for (text,) in rows], last_number)
         changes.mark = str(service[0][3]), int(service[0][4])
@@ -230,7 +233,7 @@ class Store(StoreReader):
     def _loaded(self, transaction: Transaction, service: list[Row]) -> State:
         """Return the live state, given the store's row in `service`."""
         if len(service) != 1:
-            raise StoreDamaged(place=self.place, reason="its row in `service` is missing")
+            raise StoreDamaged(place=self.place, reason="the row in the table `service` is missing")
         last_number = int(service[0][2])
         changes = loaded(self, transaction, last_number, place=self.place)
         changes.mark = str(service[0][3]), int(service[0][4])
@@ -245,8 +248,8 @@ class Store(StoreReader):
     def _claim(self) -> None:
         """Become the writer of a store that was read-only when it was loaded.
 
-        If the result of an earlier attempt is unknown, this attempt finds it out. A repeated
-        attempt is harmless, because no other process has written as this one.
+        This attempt also determines the unknown result of an earlier attempt. A repeated attempt is
+        harmless, because only this process writes with its token.
         """
         if self._claimed:
             return
@@ -260,7 +263,7 @@ class Store(StoreReader):
         self._claimed = True
 
     def commit(self, changes: Changes) -> int:
-        """Make one step durable atomically; return its last history sequence number.
+        """Make one step durable atomically; return the number of its last entry of history.
 
         After the return, the step survives a power loss. Source: A-6, L-7.
 
@@ -289,9 +292,9 @@ class Store(StoreReader):
         return self._history_seq
 
     def confirm(self) -> None:
-        """Check that this process is still the writer, before an action that cannot be undone.
+        """Check that this process is still the writer, before an irreversible action.
 
-        May be called from any thread, even during a commit.
+        Any thread may call this method, even during a commit.
 
         Raises:
             StoreLost: another process is the writer.
@@ -305,23 +308,23 @@ class Store(StoreReader):
             raise StoreLost(place=self.place)
 
     def settle(self) -> Changes | None:
-        """Find out the result of the uncertain commit; afterwards `commit` may be called again.
+        """Determine the result of the uncertain commit, so that `commit` may be called again.
 
-        Waits for the lock of the lost transaction, so that its result is final.
+        The method waits for the lock of the lost transaction, so that the result is final.
 
         Returns:
-            The changes of that commit; None if it did not happen, or no commit was uncertain.
+            The changes of the commit; None if the commit failed, or no commit was uncertain.
 
         Raises:
             StoreUncertain: the database still does not answer.
-            StoreUnavailable, StoreFull: it does not answer, and no commit was uncertain.
+            StoreUnavailable, StoreFull: the database does not answer, and no commit was uncertain.
             StoreLost: another process has become the writer; only that process knows the result.
         """
         self._claim()
         try:
             with self._engine.writing() as transaction:
                 [(generation, writer)] = transaction.rows("settle")
-        except ForewarnError as error:  # even a full disk leaves the lost commit's result open
+        except ForewarnError as error:  # with a full disk, too, the lost commit's result is unknown
             if self._uncertain is None:
                 raise
             raise StoreUncertain(**error.facts) from error
@@ -330,7 +333,7 @@ class Store(StoreReader):
             raise StoreLost(place=self.place)
         if generation == self.generation:
             return None
-        assert changes is not None, "another process has written as this one"
+        assert changes is not None, "another process has written with this process's token"
         assert generation == self.generation + 1, generation
         self._advance(changes)
         return changes
@@ -365,15 +368,15 @@ class Store(StoreReader):
             transaction.run("token_used", id=token_id, used_ms=used_ms)
 
     def check_file(self) -> None:
-        """Look whether the store's file is still in its place; on any thread.
+        """Check that the store's file is still in its place; on any thread.
 
         Raises:
-            StoreReplaced: it is not.
+            StoreReplaced: the file was removed or replaced.
         """
         self._engine.check_file()
 
     def note_process(self, token: str, url: str, version: str, *, kept_ms: int) -> None:
-        """Write a sign of life of this process, and remove rows of a greater age; on any thread."""
+        """Write a sign of life of this process, and remove older rows; on any thread."""
         fills = {"now_ms": self._engine.now_ms}
         facts: dict[str, str | int] = {
             "token": token,
@@ -415,7 +418,7 @@ class Store(StoreReader):
     def _compare_clocks(
         self, transaction: Transaction, holder: str, clock_ms: Callable[[], int]
     ) -> None:
-        """Store how far the writer's clock is ahead of the database's, for its successor. H-6.
+        """Store the difference of the writer's and the database's clocks, for the next writer. H-6.
 
         The delay of the message makes the difference too small, which can only lengthen a notice.
         """
@@ -438,9 +441,9 @@ class Store(StoreReader):
         return int(rows[0][0]) if rows else None
 
     def notice(self, timeout_s: float) -> bool:
-        """Wait up to `timeout_s` seconds for a commit of any process; return whether one happened.
+        """Wait up to `timeout_s` seconds for a commit of any process; return whether it happened.
 
-        Only a hint: a notification can be lost while the database is unreachable, so poll as well.
+        Also poll, because a notification can be lost while the database is unreachable.
         """
         return self._engine.notice(timeout_s)
 
@@ -481,7 +484,7 @@ class Store(StoreReader):
             assert advanced == [(history_seq,)], (advanced, history_seq)
             for kind, rows in written.items():
                 transaction.run_many(f"put_{kind}", rows)
-            for kind, rows in reversed(gone.items()):  # referenced records last
+            for kind, rows in reversed(gone.items()):  # remove referenced records last
                 transaction.run_many(f"remove_{kind}", rows)
             for name, rows in (*beside.items(), ("record", entries)):
                 if rows:
@@ -495,7 +498,7 @@ class Store(StoreReader):
             self._engine.notify(transaction)
 
     def _rows_beside(self, changes: Changes) -> dict[str, list[Row]]:
-        """Return the rows of secondary tables to write and delete, by statement."""
+        """Return the rows of secondary tables that statements write or delete, by statement."""
         come: list[Row] = []
         went: list[Row] = []
         for number, operation in changes.operations.items():
@@ -515,7 +518,7 @@ def _rows(changes: Changes) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]
     """Return the rows to write and the keys to remove, by kind, in the order of foreign keys."""
     written: dict[str, list[Row]] = {}
     gone: dict[str, list[Row]] = {}
-    # The last image of a record has its row, except that a poll has an enrolment without one.
+    # The last image of a record contains its row. A poll changes an enrolment without an image.
     known = {
         (image.kind, image.key): image.row
         for entry in changes.entries

@@ -21,13 +21,16 @@ if TYPE_CHECKING:
     from forewarn.store.engine import Engine
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")
-"""Scheme of an address; longer than a drive's letter. No file's name may have this form."""
+"""Pattern of an address's scheme, which is longer than a drive letter.
+
+File names must not match.
+"""
 _USER = re.compile(r":[^/@]+@")
-"""A user's password in an address; messages show paths, so paths must not contain one."""
+"""A password in an address. Messages show paths, so paths must not contain a password."""
 
 
 def engine_of(address: str) -> Callable[..., Engine]:
-    """Return the function that opens the store at an address, without opening it.
+    """Return the function that opens the store at an address.
 
     Raises:
         StoreAddressInvalid: no engine supports the address.

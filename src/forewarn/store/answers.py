@@ -1,4 +1,4 @@
-"""Answers to repeatable calls, stored for a day, starting in the transaction of the change.
+"""Stores the answers to repeatable calls for a day, with the transaction of the change.
 
 Source: P-10.
 """
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from forewarn.audit_chain import CallRecord
     from forewarn.store.engine import Engine, Transaction
 
-#: How long an answer is stored, in milliseconds.
+#: Time for which an answer is stored, in milliseconds.
 KEPT_MS = 86_400_000
 
 
@@ -32,7 +32,7 @@ class KeptAnswer:
 
     @classmethod
     def begun(cls, call: CallRecord) -> KeptAnswer:
-        """Return the record of a call before its answer is known."""
+        """Return the record of a call without an answer."""
         return cls(call.principal, call.key, call.fingerprint, call.at_ms)
 
 
@@ -62,7 +62,7 @@ class KeptAnswers:
 
 
 def put_answer(transaction: Transaction, kept: KeptAnswer) -> None:
-    """Write an answer, or the record that its change was made, in the change's transaction."""
+    """Write an answer, or the record of a change without an answer, in the change's transaction."""
     transaction.run(
         "answer_put",
         principal=kept.principal,

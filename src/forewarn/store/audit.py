@@ -1,4 +1,4 @@
-"""The audit in the store: a hash chain of records, each written in its change's transaction.
+"""The audit in the store: a hash chain of records in the transactions of their changes.
 
 Only the writer's thread calls `add`; any thread may read pages. Source: P-7.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.audit")
 
-#: Shortest interval between two log lines with the head, in milliseconds.
+#: Minimum interval between two log lines with the last digest, in milliseconds.
 HEAD_LOGGED_MS = 60_000
 
 
@@ -39,7 +39,7 @@ class AuditEntry:
     seq: int
     record: CallRecord
     digest: str
-    #: Signature of the digest; empty: no key was set.
+    #: Signature of the digest; empty without a key.
     signature: str
 
 
@@ -82,7 +82,7 @@ class AuditTrail:
         self._drafted = last
 
     def added(self, now_ms: int) -> None:
-        """Process that the records are durable; log the head at intervals, for safekeeping."""
+        """Handle the durability of the records; log the last digest at intervals."""
         self._last = self._drafted
         if abs(now_ms - self._logged_ms) >= HEAD_LOGGED_MS:
             self._logged_ms = now_ms
@@ -93,7 +93,7 @@ class AuditTrail:
     def trim(self, directory: Path, *, oldest_ms: int, now_ms: int) -> CallRecord | None:
         """Export older records; return a record of the export, which the caller must write.
 
-        The next call deletes the exported records, so nothing is deleted before both are durable.
+        The next call deletes the exported records, after the export and its record are durable.
 
         Raises:
             ExportFailed: the records could not be exported.

@@ -1,8 +1,8 @@
 """Backups of a store: copied while a service writes it, checked, and restored.
 
-A backup is a SQLite file with the tables of the schema, whichever engine it came from. So one way
-of copying serves all engines, a backup can be checked without a server, and a store can be moved
-from one engine to another.
+A backup is a SQLite file with the tables of the schema, for every engine. One copy procedure
+therefore serves all engines, a check needs no server, and a restore can move a store to another
+engine.
 
 Theory of operation: a restore copies the tables and raises generation, history and numbers in one
 transaction, which marks the store as unfinished (`RESTORING`). Then one step of the core raises the
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from forewarn.store.engine import Engine, Transaction
 
 NUMBERING_FROM_MS = 1_767_225_600_000
-"""2026-01-01: numbers after a restore start at the seconds since then, not at the backup's.
+"""2026-01-01. After a restore, numbers start at the seconds since this time.
 
-So every restore is ahead of all earlier ones, whatever their backups and order, as long as no
-document changes more than once a second on average. Clients may read an incarnation into 31 bits,
+So every restore is ahead of all earlier restores, provided that a document changes at most once a
+second on average. Clients may read an incarnation into 31 bits,
 which last until 2094. The other numbers are `NUMBERS_PER_INCARNATION` times as high, and have 63
 bits.
 """
@@ -62,7 +62,7 @@ class BackupFacts:
 
     hosts: int
     vms: int
-    #: Number of live operations, and of live maintenances.
+    #: Numbers of live operations and of live maintenances.
     operations: int
     maintenances: int
     generation: int
@@ -72,23 +72,23 @@ class BackupFacts:
 
 @value
 class RestoreFacts:
-    """The effects of a restore, for the operator who must check them."""
+    """The effects of a restore that the operator must check."""
 
-    #: Withdrawn work, as named in history: `op-7`.
+    #: Ids of withdrawn operations, such as `op-7`.
     withdrawn: tuple[str, ...]
-    #: Work whose result must come from its driver.
+    #: Ids of operations whose result the driver must report.
     unknown: tuple[str, ...]
     #: Maintenances that an operator must resume.
     paused: tuple[str, ...]
 
 
 class BackupExists(CallerError):
-    """A backup file that exists already."""
+    """The file for a new backup already exists."""
 
     code = "backup-exists"
     status = 409
-    message = "The file {path} exists already."
-    advice = "Give the backup another name; backups are never overwritten."
+    message = "The file {path} already exists."
+    advice = "Use another name for the backup. Forewarn never overwrites backups."
 
 
 class RestoreOccupied(CallerError):
@@ -96,8 +96,8 @@ class RestoreOccupied(CallerError):
 
     code = "restore-occupied"
     status = 409
-    message = "There is a store at {place} already."
-    advice = "Move it away, or restore into an empty database: a restore overwrites nothing."
+    message = "A store already exists at {place}."
+    advice = "Move the store away, or restore into an empty database. A restore overwrites nothing."
 
 
 class RestoreClockBehind(CallerError):
@@ -115,11 +115,11 @@ class BackupUnusable(CallerError):
     code = "backup-unusable"
     status = 422
     message = "The backup {path} cannot be used: {reason}."
-    advice = "Name a file that `forewarn store backup` wrote, or use an earlier backup."
+    advice = "Use a file that `forewarn store backup` wrote, or an earlier backup."
 
 
 def back_up(address: str, target: Path) -> BackupFacts:
-    """Copy the state of one moment into a file, while the service runs; then check the copy.
+    """Copy a consistent state of a running service's store into a file, and check the copy.
 
     Raises:
         BackupExists: the file exists already.
@@ -149,10 +149,10 @@ def back_up(address: str, target: Path) -> BackupFacts:
 
 
 def note_backup(address: str, at_ms: int) -> None:
-    """Record in a store when its last backup was begun, ms since the epoch UTC.
+    """Record the start of a store's last backup, ms since the epoch UTC.
 
     Raises:
-        ForewarnError: the store cannot be written, or has no place for it yet.
+        ForewarnError: the store cannot be written, or its schema lacks the table.
     """
     records = RecordsBeside(address)
     try:
@@ -222,7 +222,7 @@ def _opened(backup: Path) -> Iterator[SqliteEngine]:
 
 
 def restore(backup: Path | None, address: str, *, now_ms: int) -> RestoreFacts:
-    """Restore a backup to a new file or an empty database; the service may be started afterwards.
+    """Restore a backup to a new file or an empty database, which a service can then open.
 
     Args:
         backup: the backup; None: the database's own tools have restored the store at `address`, and
@@ -296,14 +296,14 @@ def _copy_store(source: Engine, target: Engine) -> None:
 
 
 def _copy_backup(backup: Path, target: Engine, write: Transaction) -> None:
-    """Copy a backup, and bring an earlier version's up to date."""
+    """Copy a backup, and upgrade the copy of an earlier version's backup."""
     with _opened(backup) as source, source.reading() as read:
         _copy(source, read, target, write)
     run_steps(target, write, every_step())
 
 
 def _copy(source: Engine, read: Transaction, target: Engine, write: Transaction) -> None:
-    """Copy every table, in the order of references. Cost: all rows, a batch at a time in memory."""
+    """Copy every table in batches, in the order of references. Cost: O(rows)."""
     done = read.rows("schema_steps")
     check_steps(source.place, done, every_step())
     steps = every_step()[: len(done)]
@@ -317,7 +317,7 @@ def _copy(source: Engine, read: Transaction, target: Engine, write: Transaction)
 
 
 def _make_single_file(path: Path) -> None:
-    """Merge the log into the database file, so that it can be read on a read-only disk."""
+    """Merge the log into the database file, so that a read-only disk can contain the file."""
     with sqlite3.connect(path) as connection:
         [(mode,)] = connection.execute("PRAGMA journal_mode = DELETE").fetchall()
     connection.close()

@@ -1,4 +1,4 @@
-"""Access to a store beside the process that writes it, for records outside of commits."""
+"""Access to a store in parallel to its writer, for records outside of commits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class RecordsBeside:
     """Runs statements on a store that another process or thread may write at the same time.
 
-    Connects at the first use. Usable on any thread.
+    The first use connects. Every thread may use the object.
     """
 
     def __init__(self, address: str) -> None:

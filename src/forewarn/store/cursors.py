@@ -1,6 +1,6 @@
 """Cursors of the outbox: each destination's position in history, which only moves forwards.
 
-The delivery itself is in the package `outbox`.
+The package `outbox` delivers entries.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ class OutboxCursors:
         return {str(name): int(seq) for name, seq in rows if name in names}
 
     def save(self, moved: Mapping[str, int]) -> None:
-        """Store new positions; a position that is already higher stays."""
+        """Store new positions, except positions below the stored position."""
         with self._engine.writing() as transaction:
             for name, seq in moved.items():
                 transaction.run("cursor_move", name=name, seq=seq)
 
     def held(self) -> int | None:
-        """Return the entry after which history is still needed; None: no history is needed."""
+        """Return the number of the entry after which history is needed; None without need."""
         with self._engine.reading() as transaction:
             [(count, seq)] = transaction.rows("cursors_held")
         return int(seq) if count else None
 
     def next_ms(self, seq: int) -> int:
-        """Return the time of the next entry after this one, ms since the epoch UTC; 0: none."""
+        """Return the time of the next entry, ms since the epoch UTC; 0: no next entry."""
         with self._engine.reading() as transaction:
             rows = transaction.rows("history_next", seq=seq)
         return int(rows[0][0]) if rows else 0

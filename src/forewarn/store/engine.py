@@ -35,7 +35,7 @@ class DatabaseConnection(Protocol):
 
 
 class Transaction:
-    """Statements that take effect together, all or none; valid within its `with` block."""
+    """Statements that take effect together or not at all; valid within its `with` block."""
 
     __slots__ = ("_connection", "_statements")
 
@@ -50,7 +50,7 @@ class Transaction:
         self._connection.execute(statement.text, [values[each] for each in statement.names])
 
     def run_many(self, name: str, rows: Sequence[Sequence[Value]]) -> None:
-        """Run a named statement for each row; the values are in the statement's order."""
+        """Run a named statement for each row of values, which are in the statement's order."""
         text = self._statements.named(name).text
         if len(rows) == 1:
             self._connection.execute(text, rows[0])
@@ -58,11 +58,11 @@ class Transaction:
             self._connection.executemany(text, rows)
 
     def run_text(self, text: str) -> None:
-        """Run a statement without values, unchanged: for the schema and for engines."""
+        """Run an unchanged statement without values, for schema steps and engines."""
         self._connection.execute(text)
 
     def insert(self, table: str, rows: Sequence[Sequence[Value]]) -> None:
-        """Insert rows with all columns of a table, in the order of the columns."""
+        """Insert complete rows into a table; the values are in the order of the columns."""
         text = self._statements.insertion(table, len(rows[0]))
         self._connection.executemany(text, rows)
 
@@ -123,20 +123,20 @@ class Statements:
 class DatabaseFacts:
     """Facts about a database, for `forewarn doctor`."""
 
-    #: Time of the database's clock, in ms since the epoch UTC; None: it has no clock.
+    #: Time of the database's clock, in ms since the epoch UTC; None without a clock.
     clock_ms: int | None
-    #: Settings or file systems that may lose a committed change; empty: none.
+    #: Settings or file systems that may lose a committed change; may be empty.
     unsafe: tuple[str, ...]
-    #: Whether it is a read-only replica.
+    #: Whether the database is a read-only replica.
     is_replica: bool
-    #: Free space of its disk, in bytes; None: unknown.
+    #: Free space of the database's disk, in bytes; None: unknown.
     free_bytes: int | None
 
 
 class Engine(abc.ABC):
     """One open database; usable from several threads.
 
-    Errors of the database are converted into those of `store/errors.py`.
+    The engine converts errors of the database into errors of `store/errors.py`.
     """
 
     #: Whether other processes may use the database at the same time.
@@ -145,7 +145,7 @@ class Engine(abc.ABC):
     now_ms = "0"
 
     def __init__(self, place: str, statements: Statements) -> None:
-        """Set the database's name for people, without any password, and its statements."""
+        """Set the database's name for messages, without a password, and its statements."""
         self.place = place
         self.statements = statements
 
@@ -160,14 +160,14 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def reading(self) -> AbstractContextManager[Transaction]:
-        """Begin a read-only transaction, which sees one state throughout."""
+        """Begin a read-only transaction, which reads one consistent state."""
 
     def lease_reading(self) -> AbstractContextManager[Transaction]:
-        """Begin a transaction like `reading`, which waits for no other work of this process."""
+        """Begin a read-only transaction that does not wait for other work of this process."""
         return self.reading()
 
     def lease_writing(self) -> AbstractContextManager[Transaction]:
-        """Begin a transaction like `writing`, which waits for no other work of this process."""
+        """Begin a writing transaction that does not wait for other work of this process."""
         return self.writing()
 
     @abc.abstractmethod
@@ -192,7 +192,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def notice(self, timeout_s: float) -> bool:
-        """Wait up to `timeout_s` seconds for a notification; return whether one came."""
+        """Wait up to `timeout_s` seconds for a notification; return whether it arrived."""
 
     @abc.abstractmethod
     def examine(self) -> DatabaseFacts:
@@ -204,10 +204,10 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def check_file(self) -> None:
-        """Look whether the database's file is still in its place; a server's is not looked at.
+        """Check that the file of a file database is still in its place.
 
         Raises:
-            StoreReplaced: it is not.
+            StoreReplaced: the file was removed or replaced.
         """
 
     @abc.abstractmethod

@@ -1,7 +1,7 @@
 """Errors of a store, independent of its engine.
 
-After any of these errors nothing was changed, unless its class says otherwise, and the store object
-remains usable.
+An error means that nothing was changed, unless its class says otherwise. The store object remains
+usable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SECRETS = (
 
 
 def redacted(text: str) -> str:
-    """Return a text without users' names and passwords in addresses."""
+    """Return a text without the user names and passwords of addresses."""
     without = _SECRETS[0].sub(r"\1…@", text)
     return _SECRETS[1].sub(r"\1…", without)
 
@@ -28,7 +28,7 @@ class StoreAddressInvalid(CallerError):
 
     code = "store-address-invalid"
     message = "{address!r} is not the address of a store."
-    advice = "Use a file's path, `sqlite:///path`, `sqlite::memory:` or `postgresql://…`."
+    advice = "Use the path of a file, `sqlite:///path`, `sqlite::memory:` or `postgresql://…`."
 
 
 class StorePooled(PeerError):
@@ -38,7 +38,8 @@ class StorePooled(PeerError):
     status = 503
     message = "The store {place} is behind a connection pooler in transaction mode: {reason}."
     advice = (
-        "Let it pool sessions (PgBouncer: pool_mode = session), or connect to the database itself."
+        "Set the pooler to session mode (PgBouncer: pool_mode = session), or connect directly to "
+        "the database."
     )
 
 
@@ -60,19 +61,19 @@ class StoreInUse(CallerError):
     code = "store-in-use"
     status = 409
     message = "Another forewarn process uses the store {place} (pid {pid})."
-    advice = "Stop that process first, or give this one another store."
+    advice = "Stop the other process first, or use another store."
 
 
 class StoreMissing(CallerError):
-    """A store that does not exist, although it must."""
+    """A required store that does not exist."""
 
     code = "store-missing"
     status = 409
     message = "There is no store at {place}."
     advice = (
-        "Name the service's settings (--config), correct [store] url, or restore a backup. Only to"
-        " begin with an empty store, set [store] must_exist to false, and remove a SQLite store's"
-        " .lock file."
+        "Name the service's settings (--config), correct [store] url, or restore a backup. To "
+        "begin with an empty store, set [store] must_exist to false, and remove a SQLite store's "
+        ".lock file."
     )
 
 
@@ -82,7 +83,7 @@ class StoreTooNew(CallerError):
     code = "store-too-new"
     status = 409
     message = "The store {place} has schema {found}; this version supports at most {known}."
-    advice = "Run the version that wrote it, or restore a backup from before the upgrade."
+    advice = "Run the version that wrote the store, or restore a backup from before the upgrade."
 
 
 class StoreSchemaOld(CallerError):
@@ -91,7 +92,10 @@ class StoreSchemaOld(CallerError):
     code = "store-schema-old"
     status = 409
     message = "The store {place} has {done} of the {known} schema steps of this version."
-    advice = "Run `forewarn upgrade check`, which says whether other processes may run meanwhile."
+    advice = (
+        "Run `forewarn upgrade check`, which shows whether other processes may run during the "
+        "upgrade."
+    )
 
 
 class StoreDriverMissing(CallerError):
@@ -140,13 +144,14 @@ class StoreRemoved(StoreReplaced):
 class StoreUncertain(StoreUnavailable):
     """A commit whose connection was lost, so that its result is unknown.
 
-    This is the only error after which something may have changed. `Store.settle` finds out.
+    After this error alone, something may have changed. `Store.settle` finds the result.
     """
 
     code = "store-uncertain"
     message = "The store {place} was lost during a commit: {reason}."
     advice = (
-        "The service settles it once the database is reachable again, and publishes nothing before."
+        "The service determines the result once the database is reachable again, and publishes "
+        "nothing before."
     )
 
 
@@ -163,8 +168,8 @@ class FollowedTooLate(PeerError):
     """A follower that has missed too many commits."""
 
     code = "followed-too-late"
-    message = "The changes of the store {place} since the last read cannot be followed."
-    advice = "The follower loads the state again; you need not act."
+    message = "The changes of the store {place} since the last read are too many to follow."
+    advice = "No action is needed. The follower loads the state again."
 
 
 class StoreLost(PeerError):
@@ -173,7 +178,7 @@ class StoreLost(PeerError):
     code = "store-lost"
     status = 503
     message = "Another process is now the writer of the store {place}."
-    advice = "Nothing was changed. Send the request to the process that holds the lease."
+    advice = "Nothing was changed. Send the request to the process with the lease."
 
 
 class StoreDamaged(OurError):
@@ -189,4 +194,4 @@ class StoreContradiction(OurError):
 
     code = "store-contradiction"
     message = "The store {place} refused a change: {reason}."
-    advice = "Nothing was changed. Report it with the service's log."
+    advice = "Nothing was changed. Report this bug with the service's log."

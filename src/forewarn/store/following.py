@@ -32,7 +32,7 @@ def changes_since(state: State, images: Iterable[str], last_number: int) -> Chan
         for kind, key, changed in read_images(text):
             place = kind, key
             before = rows[place] if place in rows else _row(state.record(kind, key))
-            # An entry may be about a record that it does not change: then it has no columns.
+            # An entry about an unchanged record has no columns.
             row = changed if before is None or changed is None else {**before, **changed}
             rows[place] = row
             written.append(Image(kind, key, row, changed if before else None))

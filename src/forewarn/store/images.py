@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     _Told: TypeAlias = tuple[str, str | int, Columns | None]
 
 PLAIN_MAX = 120
-"""Longest text that is stored uncompressed, in bytes; shorter texts hardly shrink."""
+"""Longest text that is stored uncompressed, in bytes; compression hardly shortens short texts."""
 
 PLAIN_ADDED_MAX = 240
-"""The same limit for new hosts, groups and VMs.
+"""Longest uncompressed text for new hosts, groups and VMs, in bytes.
 
 Their images are short: compressing 200 bytes saves a quarter and takes four times as long as
 writing them, and a fleet has millions.
 """
 
 LEVEL = 6
-"""Level of zlib, its default; 9 would save one per cent more."""
+"""Compression level of zlib, its default; level 9 would save one per cent more."""
 
-#: zlib's dictionary: the most frequent parts of images. It is part of the format: images can be
-#: read only with the dictionary that wrote them. Never change it; add another one instead.
+#: zlib's dictionary: the most frequent parts of images. An image can be read only with the
+#: dictionary of its writer. Never change this dictionary; add another dictionary instead.
 _WORDS = (
     b'"cause":"live-migration","cause":"host-update","cause":"network-update","cause":"redeploy",'
     b'"cause":"eviction","cause":"deletion","cause":"reimage","cause":"hardware-failure",'
@@ -63,11 +63,11 @@ _WORDS = (
     b'"approved_by":"[]"}],[["~event","",{"state":"approved","approved_by":"[\\"'
 )
 
-#: Column with the key, for these kinds.
+#: Kind -> column with its key.
 _KEY = "name"
-#: Values that the image of a new record omits besides its key, because they are most common. They
-#: are part of the format. When `records` gets a new column, add it here with the value that older
-#: images imply. Never change the others.
+#: Common values that the image of a new record omits besides its key. These values are part of the
+#: format. When `records` gets a new column, add the column with the value that older images imply.
+#: Never change the other values.
 _COMMON: dict[str, Columns] = {
     "host": {
         "fault_domain": 0,
@@ -124,15 +124,17 @@ def images_text(images: Iterable[Image]) -> str:
 
 
 def _encoded(image: Image) -> _Told:
-    """Return an image as stored: `+` marks a new record's kind, `~` a changed one's.
+    """Encode an image: `+` before the kind marks a new record, `~` a changed record.
 
-    Images without such a mark contain the complete row, or none.
+    Images without a prefix contain the complete row, or no row.
     """
     kind, row = image.kind, image.row
     if image.changed is not None:
         return f"~{kind}", image.key, image.changed
     common = _COMMON.get(kind)
-    if row is None or common is None or len(row) != len(common) + 1:  # partial: of an older record
+    if (
+        row is None or common is None or len(row) != len(common) + 1
+    ):  # a partial row of an older record
         return kind, image.key, row
     short = {name: each for name, each in row.items() if common.get(name) != each}
     del short[_KEY]
@@ -160,7 +162,7 @@ def history_rows(entries: Iterable[Entry], first_seq: int) -> list[Row]:
 
 
 def read_images(text: str) -> list[_Told]:
-    """Return kind, key and row of each image; for a record that existed before, the changes.
+    """Return kind, key and row of each image; for an existing record, the row has only changes.
 
     Raises:
         ValueError: the text is malformed.

@@ -1,4 +1,4 @@
-"""Inspection of a store before it is opened, without creating, changing or claiming it."""
+"""Inspects a store before its opening, without creating, changing or claiming the store."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 class StoreFacts:
     """The current facts about a usable store."""
 
-    #: Whether opening would create the store.
+    #: Whether `open_store` would create the store.
     missing: bool = False
-    #: Whether opening would upgrade the store's schema.
+    #: Whether `open_store` would upgrade the store's schema.
     outdated: bool = False
-    #: The lease of a shared store; an existing holder renews it, unless it was killed.
+    #: The lease of a shared store; a running holder renews the lease.
     lease: Lease | None = None
 
 
 def inspect_store(address: str, *, must_exist: bool) -> StoreFacts:
-    """Return facts about the store at an address. Cost: opens it and loads its state.
+    """Return facts about the store at an address. Cost: opens the store and loads its state.
 
     Raises: the errors of `open_store` and `Store.load`.
     """

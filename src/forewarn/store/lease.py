@@ -1,6 +1,7 @@
 """The lease: decides which process may become the writer of a shared store.
 
-Each process judges it by its own clock. The store's generation prevents two writers in any case.
+Each process measures the lease's term by its own clock. The store's generation always prevents two
+writers.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 class Lease:
     """One state of the lease; its holder renews it to show that it is alive."""
 
-    #: Token of the process that holds it; empty: nobody holds it.
+    #: Token of the holder; empty: the lease is free.
     holder: str
     #: Number that grows with every renewal and every new holder.
     beat: int
@@ -38,13 +39,13 @@ class Lease:
 class Tenure:
     """One process's side of the competition for the lease.
 
-    Clocks are never compared. The holder counts its term from before its request to renew; a rival
-    counts from after it saw the last beat. So the rival's term ends later even if their clocks
-    differ. Source: N-4.
+    Processes never compare clocks. The holder measures its term from before its request to renew. A
+    rival measures the term from after it has read the last renewal. The rival's term therefore ends
+    later, even if the clocks differ. Source: N-4.
     """
 
     def __init__(self, store: LeaseStore, term_ms: int) -> None:
-        """Take part for the process that opened `store`; a term lasts `term_ms` milliseconds."""
+        """Compete for the process that opened `store`; a term lasts `term_ms` milliseconds."""
         assert term_ms > 0, term_ms
         self.term_ms = term_ms
         self._store = store
@@ -55,12 +56,12 @@ class Tenure:
 
     @property
     def holder_url(self) -> str:
-        """URL of the last known holder's operator API; empty: none."""
+        """URL of the last known holder's operator API; may be empty."""
         return self._seen.url if self._seen is not None and self._seen.holder else ""
 
     @property
     def holder(self) -> str:
-        """Token of that process: a secret of those who reach the store."""
+        """Token of the last known holder, a secret of processes with access to the store."""
         return self._seen.holder if self._seen is not None else ""
 
     def held(self, now_ms: int) -> bool:
@@ -68,13 +69,13 @@ class Tenure:
         return now_ms < self._until_ms
 
     def attempt(self, now_ms: int) -> bool:
-        """Renew the lease, or take it if it is free or was not renewed for a whole term.
+        """Renew the lease, or acquire a lease that is free or expired.
 
         Call this a few times per term; it returns whether this process holds the lease.
 
         Raises:
-            StoreUnavailable: the lease could not be renewed; if `held`, it stays held until its
-                term ends.
+            StoreUnavailable: the lease could not be renewed; a held lease stays held until its term
+            ends.
         """
         seen = self._store.lease()
         if seen != self._seen:
@@ -84,7 +85,7 @@ class Tenure:
             self._until_ms = 0
             return False
         mine = self._store.move_lease(seen, self.token)
-        if mine is None:  # another process was faster
+        if mine is None:  # another process acquired the lease first
             self._until_ms = 0
             return False
         self._seen, self._seen_ms = mine, now_ms

@@ -1,4 +1,4 @@
-"""Loading of the whole live state, once at each start."""
+"""Loads the whole live state, once at each start."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from forewarn.store.engine import Transaction
     from forewarn.store.reading import StoreReader
 
-#: Shortest period in which ended work is loaded for the rest of owners, in seconds.
+#: Minimum age limit of ended work that is loaded for owners' rest periods, in seconds.
 REST_S_MIN = 86_400
 
 
@@ -67,10 +67,9 @@ def loaded(
 def _rested(
     reader: StoreReader, transaction: Transaction, policies: Mapping[str, AppliedPolicy]
 ) -> list[Operation]:
-    """Return ended work after which owners may still rest; O(work that ended since then).
+    """Return recently ended work, after which owners may still rest; O(work).
 
-    A policy that is applied later may set a longer rest. It cannot take into account work that
-    ended before `REST_S_MIN`.
+    A later policy with a longer rest does not count work that ended before `REST_S_MIN`.
     """
     applied = policies.get(FLEET_POLICY)
     rest_s = max(maintenance_policy(applied, NoticePolicy()).owner_rest_s, REST_S_MIN)

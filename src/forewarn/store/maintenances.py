@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from forewarn.store.reading import StoreReader
 
-#: Maintenances on one page.
+#: Maximum number of maintenances on one page.
 PAGE_MAX = 500
 _NEWEST = (1 << 63) - 1
 
@@ -32,18 +32,18 @@ class HostWork:
 
     host: str
     wave: int
-    #: Number of the operation.
+    #: Number of the work's operation.
     operation: int
     state: HostState
     announced_ms: int
     started_ms: int
     ended_ms: int
-    #: Reason of the failure.
+    #: Reason of the work's failure.
     reason: str
 
 
 class MaintenanceReader:
-    """Reads maintenances beside the writer, on any thread."""
+    """Reads maintenances in parallel to the writer, on any thread."""
 
     def __init__(self, reader: StoreReader) -> None:
         """Use the reader of a store."""
@@ -54,7 +54,7 @@ class MaintenanceReader:
         return next(iter(self._reader.records(Maintenance, "maintenance", number=number)), None)
 
     def page(self, before: int = 0, limit: int = PAGE_MAX) -> list[Maintenance]:
-        """Return maintenances with numbers below `before`, newest first; 0: from the newest."""
+        """Return maintenances with numbers below `before`, newest first; 0: no limit."""
         return self._reader.records(
             Maintenance, "maintenances", before=before or _NEWEST, limit=limit
         )
@@ -64,7 +64,7 @@ class MaintenanceReader:
         return next(iter(self._reader.records(MaintenancePlan, "plan", id=plan_id)), None)
 
     def counts(self, number: int) -> Mapping[HostState, int]:
-        """Return the number of a maintenance's hosts by state; O(hosts that it has worked on)."""
+        """Return the number of a maintenance's hosts by state; O(hosts with work)."""
         rows = self._reader.rows("maintenance_counts", maintenance=number)
         return {HostState(str(state)): int(count) for state, count in rows}
 

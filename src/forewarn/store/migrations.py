@@ -1,8 +1,8 @@
-"""Numbered steps of the schema; each runs once, all missing ones in one transaction.
+"""Numbered steps of the schema. One transaction runs all missing steps.
 
 The steps are texts in `schema/`. Never edit a released step. A step whose name begins with
-`expand_` only adds tables, or columns with a default, so the previous version can run beside it. A
-step of a later version removes what it replaces. Source: H-8.
+`expand_` only adds tables, or columns with a default, so that the previous version can run at the
+same time. A step of a later version removes replaced tables and columns. Source: H-8.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SchemaMigration:
 
     @property
     def checksum(self) -> str:
-        """SHA-256 of the text, in hexadecimal, which shows whether it is the step that was run."""
+        """SHA-256 of the text in hexadecimal, which identifies the step in a store."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def statements(self, text: str) -> list[str]:
@@ -69,7 +69,8 @@ def migrate(
 ) -> int:
     """Upgrade the schema; return the number of steps that were run.
 
-    Several processes may run this at once: the second waits, and then has nothing to do.
+    If several processes call this function at the same time, the first upgrades, and the others
+    wait.
 
     Args:
         engine: the open database.
@@ -85,7 +86,7 @@ def migrate(
         StoreDamaged: other steps have created the store; nothing was changed.
     """
     known = every_step() if steps is None else steps
-    if _is_current(engine, known):  # then write nothing
+    if _is_current(engine, known):  # write nothing if no step is missing
         return 0
     with engine.writing() as transaction:
         engine.lock_schema(transaction)
@@ -101,9 +102,9 @@ def run_steps(
     must_exist: bool = False,
     new_only: bool = False,
 ) -> int:
-    """Run the missing steps, in a transaction that has the schema's lock.
+    """Run the missing steps in a transaction with the schema's lock.
 
-    With `new_only`, create a store, but do not upgrade one.
+    With `new_only`, the function creates stores, but does not upgrade them.
 
     Raises: the errors of `migrate`.
     """
@@ -156,19 +157,19 @@ def check_steps(
 
     Raises:
         StoreTooNew: a newer version has run steps that this version does not support.
-        StoreDamaged: the steps differ in another way.
+        StoreDamaged: the steps differ in other ways.
     """
     newer = [name for _, name, _ in done[len(known) :]]
     if newer and not (beside_newer and all(EXPANDING.search(str(name)) for name in newer)):
         raise StoreTooNew(place=place, found=len(done), known=len(known))
     for (number, name, checksum), step in zip(done, known, strict=False):
         if (number, checksum) != (step.number, step.checksum):
-            reason = f"schema step {name} is not the one this version has"
+            reason = f"schema step {name} differs from this version's step"
             raise StoreDamaged(place=place, reason=reason)
 
 
 def _is_current(engine: Engine, known: tuple[SchemaMigration, ...]) -> bool:
-    """Return whether all these steps were run; works on a read-only store, too."""
+    """Return whether all these steps were run, also for a read-only store."""
     try:
         with engine.reading() as transaction:
             done = transaction.rows("schema_steps")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from forewarn.store.engine import Cursor, Row, Value
 
 CHANNEL = "forewarn_changed"
-"""Channel of notifications about commits; documented, so that others can listen, too."""
+"""Documented channel of notifications about commits, so that other programs can also listen."""
 
 log = logging.getLogger("forewarn.store")
 
@@ -43,7 +43,7 @@ PREPARE_THRESHOLD = 0
 """Prepare each statement at its first use, because all statements are repeated."""
 
 IDLE_READERS_MAX = 8
-"""Most idle reading connections; more are opened when needed and closed afterwards."""
+"""Maximum number of idle reading connections; further connections are closed after use."""
 
 # Timeouts after which a silent database counts as lost, so that the writer can report it.
 # Parameters in the address override them.
@@ -71,15 +71,15 @@ SELECT set_config('synchronous_commit', 'on', false)
 WHERE current_setting('synchronous_commit') = 'off'
 """
 
-#: How long a session may hold a row that others wait for while it waits for its client, in ms.
+#: Time limit in ms for a session that locks a row and waits for its client.
 SILENT_MS = 1000
-#: How long a stop waits for a statement before it cancels it, in seconds.
+#: Time in seconds after which a stop cancels a running statement.
 CANCEL_S = 1.0
 
-# A process that is stopped, or cut off, in the middle of a pipeline leaves its session `active`:
-# neither `idle_in_transaction_session_timeout` nor `statement_timeout` ends it, and it keeps the
-# writer's row from the process that takes over. The server's keepalives do not end it either while
-# the kernel of the stopped process, or a pooler, answers them.
+# A process that stops or loses its connection within a pipeline leaves its session `active`.
+# Neither `idle_in_transaction_session_timeout` nor `statement_timeout` ends this session, which
+# locks the writer's row. The server's keepalives do not end the session while a pooler, or the
+# kernel of the stopped process, answers them.
 _END_SILENT = """
 SELECT pg_terminate_backend(pid)
 FROM pg_stat_activity JOIN pg_locks USING (pid)
@@ -93,14 +93,14 @@ _BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class _Pipelined:
-    """A connection in pipeline mode: sends statements together; a fetch waits for its own."""
+    """A connection in pipeline mode sends statements together; a fetch waits for its statement."""
 
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
 
     def execute(self, text: str, values: Sequence[Value] = (), /) -> Cursor:
         """Send a statement; a later fetch, or the commit, raises its errors."""
-        # Without values, the text is sent unchanged, so percent signs need no escape.
+        # A text without values is sent unchanged, so percent signs need no escape.
         return self._connection.execute(text.encode(), values or None)
 
     def executemany(self, text: str, rows: Iterable[Sequence[Value]], /) -> None:
@@ -112,7 +112,7 @@ class _Kept:
     """One connection for one user at a time, which reconnects after a loss."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection]) -> None:
-        """Set the function that connects, at the first use."""
+        """Store the function that connects; the first use calls it."""
         self._connect = connect
         self._lock = threading.RLock()
         self._closed = False
@@ -130,7 +130,7 @@ class _Kept:
             try:
                 yield connection
             finally:
-                if self._closed:  # a query may end after the store was closed
+                if self._closed:  # a query may end after the close of the store
                     connection.close()
                 if connection.closed:
                     self.connection = None
@@ -138,7 +138,7 @@ class _Kept:
                     connection.prepare_threshold = PREPARE_THRESHOLD
 
     def close(self) -> None:
-        """Close the connection once it is not in use; a statement that waits long is cancelled."""
+        """Close the connection after its use; cancel a statement that runs too long."""
         self._closed = True
         while not self._lock.acquire(timeout=CANCEL_S):
             if (connection := self.connection) is not None:
@@ -154,8 +154,8 @@ class _Kept:
 class PostgresEngine(Engine):
     """A PostgreSQL database.
 
-    A transaction takes two round trips, however many statements it has: one up to its first fetch,
-    and one for the rest with COMMIT. COMMIT is never sent before the first fetch has returned,
+    Every transaction takes two round trips: the first up to its first fetch, the second for the
+    other statements and COMMIT. COMMIT is never sent before the first fetch has returned,
     because `Store.settle` relies on the writer's row being locked by then.
     """
 
@@ -166,15 +166,17 @@ class PostgresEngine(Engine):
         """Connect to the database at `address`, which must exist.
 
         Raises:
-            StoreAddressInvalid: the address is not one of a PostgreSQL database.
-            StorePooled: a connection pooler in transaction mode is between. Source: H-9.
+            StoreAddressInvalid: the address is not an address of a PostgreSQL database.
+            StorePooled: the connection uses a pooler in transaction mode. Source: H-9.
             StoreUnavailable: no server answers there, or the server refuses this client.
         """
         del must_exist, replaces  # the schema shows whether the database contains a store
         try:
             given = {name: str(word) for name, word in conninfo_to_dict(address).items()}
         except psycopg.ProgrammingError as error:
-            raise StoreAddressInvalid(address="postgresql://…") from error  # it may hold a password
+            raise StoreAddressInvalid(
+                address="postgresql://…"
+            ) from error  # the address may contain a password
         where = f"{given.get('host', '')}:{given.get('port', '5432')}"
         place = f"postgresql://{where}/{given.get('dbname', '')}"
         super().__init__(place, Statements(statement_texts(), "%s"))
@@ -225,18 +227,18 @@ class PostgresEngine(Engine):
                 yield transaction
         finally:
             self._idle.append(reader)
-            # A slow query may end after the store was closed.
+            # A slow query may end after the close of the store.
             self._keep_readers(0 if self._closed else IDLE_READERS_MAX)
 
     def end_silent_sessions(self) -> None:
-        """End them by a session of its own."""
+        """End silent sessions through a separate session."""
         with self._connect() as connection:
             if connection.execute(_END_SILENT.encode(), (SILENT_MS,), prepare=False).fetchall():
-                text = "a session that held %s and said nothing was ended"
+                text = "ended a silent session that locked %s"
                 log.warning(text, self.place, extra={"action": "store.session-ended"})
 
     def portions(self, transaction: Transaction, table: str) -> Iterator[list[Row]]:
-        """Read with a server-side cursor, so that the table need not fit into memory."""
+        """Read with a server-side cursor, so that large tables need little memory."""
         transaction.run_text("SET LOCAL statement_timeout = 0")
         transaction.run_text("SET LOCAL idle_in_transaction_session_timeout = 0")
         transaction.run_filled("copied_open", table=table)
@@ -244,10 +246,10 @@ class PostgresEngine(Engine):
             yield rows
 
     def lock_schema(self, transaction: Transaction) -> None:
-        """Wait for the schema's lock, longer than for other locks; prepare no statements meanwhile.
+        """Wait for the schema's lock, longer than for other locks; disable prepared statements.
 
-        After an ALTER the driver drops prepared statements. In a pipeline it still uses the names
-        of those that were sent after the ALTER.
+        After an ALTER the driver drops prepared statements, but in a pipeline it still uses names
+        of dropped statements.
         """
         assert self._writer.connection is not None
         self._writer.connection.prepare_threshold = None
@@ -266,7 +268,7 @@ class PostgresEngine(Engine):
         transaction.run_text(f"NOTIFY {CHANNEL}")
 
     def notice(self, timeout_s: float) -> bool:
-        """Wait on a separate connection; return true after a reconnect, which may miss some."""
+        """Wait on a separate connection; return true after a reconnect, which may miss events."""
         with self._listening:
             if self._listener is None:
                 listener = self._connect()
@@ -284,7 +286,7 @@ class PostgresEngine(Engine):
                 raise self._meaning(error) from error
 
     def check_file(self) -> None:
-        """Look at nothing: the server keeps its own files."""
+        """Do nothing, because the server manages its own files."""
 
     def examine(self) -> DatabaseFacts:
         """Query the database's settings."""
@@ -302,13 +304,13 @@ class PostgresEngine(Engine):
         """Refuse a pooler in transaction mode, where clients and sessions do not correspond.
 
         Raises:
-            StorePooled: there is such a pooler.
+            StorePooled: the connection uses a pooler in transaction mode.
         """
         seen = "SELECT current_setting('forewarn.session', true)"
         try:
             with self._connect() as mine, self._connect() as other:
                 mine.execute(b"SELECT set_config('forewarn.session', 'mine', false)")
-                with other.transaction():  # occupies the connection that a pooler assigns
+                with other.transaction():  # this transaction occupies the pooler's connection
                     shared = other.execute(seen.encode()).fetchone() == ("mine",)
                     lost = mine.execute(seen.encode()).fetchone() != ("mine",)
         except psycopg.Error as error:
@@ -328,12 +330,12 @@ class PostgresEngine(Engine):
         self._leasing.close()
 
     def _keep_readers(self, count: int) -> None:
-        with suppress(IndexError):  # another thread may be faster
+        with suppress(IndexError):  # another thread may have closed the connection
             while len(self._idle) > count:
                 self._idle.pop().close()
 
     def _reader(self) -> psycopg.Connection:
-        with suppress(IndexError):  # another thread may be faster
+        with suppress(IndexError):  # another thread may have closed the connection
             while True:
                 reader = self._idle.pop()
                 if not _is_stale(reader):
@@ -351,7 +353,7 @@ class PostgresEngine(Engine):
             connection.execute(_SESSION_SETTINGS.encode(), prepare=False)
         except (psycopg.Error, UnicodeError) as error:
             raise StoreUnavailable(place=self.place, reason=_sentence(error)) from error
-        # One type for all integers; otherwise each size would need its own prepared statement.
+        # Use one type for all integers, because each size would need its own prepared statement.
         connection.adapters.register_dumper(int, Int8Dumper)
         return connection
 
@@ -377,7 +379,7 @@ class PostgresEngine(Engine):
             if lost and committing and begin != _BEGIN_READING:
                 raise StoreUncertain(place=self.place, reason=_sentence(error)) from error
             if isinstance(error, psycopg.errors.LockNotAvailable):
-                self.end_silent_sessions()  # the next try meets none
+                self.end_silent_sessions()  # the next attempt uses another connection
             raise self._meaning(error) from error
 
     def _meaning(self, error: Exception) -> ForewarnError:
@@ -393,7 +395,7 @@ class PostgresEngine(Engine):
         return kind(place=self.place, reason=_sentence(error))
 
 
-#: Meaning of SQLSTATEs, by prefix; longer prefixes come first.
+#: Prefix of an SQLSTATE -> our error; longer prefixes come first.
 _KINDS: dict[str, type[ForewarnError]] = {
     "53100": StoreFull,  # disk full
     "25006": StoreFull,  # read-only transaction: a standby, or an operator's choice
@@ -414,15 +416,15 @@ _KINDS: dict[str, type[ForewarnError]] = {
 
 
 def _sentence(error: Exception) -> str:
-    """Return the first line of an error; the other lines are for programmers."""
+    """Return the first line of an error, without details for programmers."""
     first = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return f"PostgreSQL says: {redacted(first.rstrip('.'))}"
 
 
 def _is_stale(connection: psycopg.Connection) -> bool:
-    """Return whether an idle connection is lost: only the end of the session makes it readable."""
+    """Return whether an idle connection is lost; only a lost idle connection is readable."""
     if connection.closed:
         return True
-    with selectors.DefaultSelector() as selector:  # select() knows no file above 1023
+    with selectors.DefaultSelector() as selector:  # select() supports no descriptor above 1023
         selector.register(connection, selectors.EVENT_READ)
         return bool(selector.select(0))

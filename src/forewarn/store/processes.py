@@ -1,6 +1,6 @@
-"""The control planes that share a store: who they are, and how far each of them is.
+"""The control planes that share a store, each with its last read commit.
 
-Each process writes its own row; nothing decides by them. Source: H-8, U-4.
+Each process writes its own row. The rows are only for operators. Source: H-8, U-4.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.store")
 
-#: How often a process writes a sign of life, in seconds.
+#: Interval at which a process writes a sign of life, in seconds.
 NOTE_S = 2.0
-#: Age from which on a sign of life is that of a process that is gone, in seconds.
+#: Age in seconds of a sign of life from which its process counts as stopped.
 SILENT_S_MAX = 15
-#: Age at which a row is removed, in seconds, and rows that are read.
+#: Age at which a row is removed, in seconds, and maximum number of rows in an answer.
 KEPT_S, PROCESSES_MAX = 3600, 100
-#: Longest wait for the last write once the process stops, in seconds.
+#: Time limit of the last write when the process stops, in seconds.
 LAST_NOTE_S_MAX = 1.0
 
 
 @value
 class ControlProcess:
-    """One control plane, as it was last seen."""
+    """One control plane, as of its last sign of life."""
 
-    #: Where its operator API is; empty: not known.
+    #: URL of the process's operator API; empty: not known.
     url: str
     version: str
-    #: Commits that it lacks.
+    #: Number of commits that the process lacks.
     behind: int
-    #: How long ago it was seen, in seconds.
+    #: Age of the last sign of life, in seconds.
     age_s: float
-    #: Whether it holds the lease.
+    #: Whether the process holds the lease.
     active: bool
 
     @property
     def runs(self) -> bool:
-        """Whether it was seen lately."""
+        """Whether the process has a recent sign of life."""
         return self.age_s <= SILENT_S_MAX
 
 
 def processes(engine: Engine) -> tuple[ControlProcess, ...]:
-    """Return the processes of a shared store, the active one first; those gone a while, too.
+    """Return the current and recent processes of a shared store, the active process first.
 
     Raises:
-        StoreContradiction: the schema has no table of them yet.
+        StoreContradiction: the schema has no table of processes yet.
     """
     with engine.reading() as transaction:
         holder = transaction.rows("lease")[0][0]
@@ -75,11 +75,11 @@ def processes(engine: Engine) -> tuple[ControlProcess, ...]:
 
 
 class SignsOfLife:
-    """Writes this process's row every `NOTE_S`, on a thread, until it is stopped."""
+    """Writes this process's row every `NOTE_S` seconds, on a thread, until `stop`."""
 
     def __init__(self, store: Store, token: str) -> None:
-        """Begin; `token` is what the process contends for the lease with."""
-        #: Where this process's operator API is; may be set at any time.
+        """Start to write; `token` is this process's token for the lease."""
+        #: URL of this process's operator API; may be set at any time.
         self.url = ""
         self._store = store
         self._token = token
@@ -88,7 +88,7 @@ class SignsOfLife:
         self._thread.start()
 
     def stop(self) -> None:
-        """Remove the row, and write no more."""
+        """Stop writing, and remove the row."""
         self._stopping.set()
         self._thread.join(LAST_NOTE_S_MAX)
 
@@ -96,11 +96,11 @@ class SignsOfLife:
         while not self._stopping.is_set():
             self._note()
             self._stopping.wait(NOTE_S)
-        with suppress(ForewarnError):  # the row is too old soon
+        with suppress(ForewarnError):  # other processes soon ignore the old row
             self._store.remove_process(self._token)
 
     def _note(self) -> None:
         try:
             self._store.note_process(self._token, self.url, version(), kept_ms=KEPT_S * 1000)
-        except ForewarnError as error:  # the lease's own thread reports an outage
-            log.debug("no sign of life: %s", error)
+        except ForewarnError as error:  # the thread of the lease reports an outage
+            log.debug("the sign of life could not be written: %s", error)

@@ -1,6 +1,5 @@
--- Every statement of the store, once, for every engine. `:name` is a parameter; `{…}` is filled
--- from fixed texts beside the reader, never from a value.
--- Statements that write or read whole records are made from the records' columns: statements.py.
+-- All statements of the store, for every engine. `:name` is a parameter. Fixed texts in the code,
+-- never values, replace `{…}`. statements.py generates the statements for whole records.
 
 -- name: schema_table
 CREATE TABLE IF NOT EXISTS migration (

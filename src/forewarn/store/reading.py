@@ -1,4 +1,4 @@
-"""Reading: converts rows into records, and reads pages of history and of ended work.
+"""Reads pages of history and of ended work, and converts rows into records.
 
 Every read is limited to one page.
 """
@@ -46,45 +46,45 @@ if TYPE_CHECKING:
 
 
 PAGE_MAX = 1000
-"""Most rows of a page; larger limits are reduced to it.
+"""Maximum number of rows of a page; larger limits are reduced.
 
-A page of history entries with images is then about 2 MiB.
+A page of history with images has about 2 MiB.
 """
 
 REPLAY_PAGE = 500
-"""Entries that `entries` reads at a time: enough to make the statement's overhead negligible."""
+"""Number of entries that `entries` reads at a time, so that the statement's overhead is small."""
 
 
 CHECKED_MAX = 50_000
-"""Entries of history that are read when a store is opened, in about a second."""
+"""Number of history entries that `open_store` checks, in about a second."""
 
 
 @value
 class HistoryPage:
-    """Filters for entries of history; an entry must match all that are set."""
+    """Filters for entries of history; an entry must match all set filters."""
 
     operation: int = 0
     event: str = ""
     group: str = ""
-    #: Actions of this VM, changes of it, and entries about events that name it. Source: A-6.
+    #: Name of a VM: selects its actions, its changes, and entries about its events. Source: A-6.
     vm: str = ""
     host: str = ""
     action: str = ""
-    #: Only entries with a higher sequence number; 0: from the first.
+    #: Only entries with a higher sequence number; 0: no lower limit.
     after: int = 0
-    #: Only entries with a lower sequence number; 0: to the last.
+    #: Only entries with a lower sequence number; 0: no upper limit.
     before: int = 0
     limit: int = 100
     newest_first: bool = False
-    #: Whether the entries contain their images; otherwise the images are an empty tuple.
+    #: Whether the page contains the entries' images.
     images: bool = False
-    #: Owners of the VMs concerned, as written by `owners_text`; empty: all owners.
+    #: Owners of the affected VMs in the form of `owners_text`; empty: all owners.
     owners: str = ""
 
 
 @value
 class OperationPage:
-    """Filters for operations, newest first; an operation must match all that are set."""
+    """Filters for operations, newest first; an operation must match all set filters."""
 
     #: Permitted states; empty: all states.
     states: frozenset[OperationState] = frozenset()
@@ -94,30 +94,30 @@ class OperationPage:
     vm: str = ""
     #: Group that has an event of the operation.
     group: str = ""
-    #: Number of the operation's maintenance; 0: any, or none.
+    #: Number of the operation's maintenance; 0: no filter.
     maintenance: int = 0
     #: Earliest end, and the time before which the operation ended; ms since the epoch UTC, 0: no
     #: limit.
     since_ms: int = 0
     until_ms: int = 0
-    #: Only operations with a lower number; 0: from the newest.
+    #: Only operations with a lower number; 0: no limit.
     before: int = 0
     limit: int = 100
-    #: Owners of the VMs concerned, as written by `owners_text`; empty: all owners.
+    #: Owners of the affected VMs in the form of `owners_text`; empty: all owners.
     owners: str = ""
 
 
 @value
 class Recorded:
-    """An entry of history and its sequence number; these start at 1 and have no gaps."""
+    """An entry of history and its sequence number. The numbers start at 1 and have no gaps."""
 
     seq: int
     entry: Entry
 
 
 # The history of a VM includes that of operations that disturb it. One row of history for each of a
-# host's VMs would make every commit longer, so this query joins the operations. Of their events it
-# selects only those that name the VM.
+# host's VMs would make every commit longer. Therefore this query joins the operations, and selects
+# only their events with the VM.
 _OF_VM = """seq IN (
     SELECT seq FROM history WHERE vm = :vm AND vm <> ''
     UNION ALL
@@ -128,7 +128,7 @@ _OF_VM = """seq IN (
             entry.event = '' OR replace(event.resources, '"' || :vm || '"', '') <> event.resources
         )
 )"""
-# A group's history includes that of operations of which it had notice.
+# A group's history includes the history of operations with an event of the group.
 _OF_GROUP = """seq IN (
     SELECT seq FROM history WHERE group_name = :group AND group_name <> ''
     UNION ALL
@@ -136,7 +136,7 @@ _OF_GROUP = """seq IN (
         JOIN history AS entry ON entry.operation = event.operation AND entry.operation <> 0
         WHERE event.group_name = :group AND entry.event = ''
 )"""
-# The same conditions for a narrow window, in which every entry is checked: a follower's next ones.
+# Conditions of the same filters for a follower's next entries, each of which is checked.
 _OF_VM_HERE = """(
     vm = :vm AND vm <> ''
     OR operation <> 0 AND EXISTS (
@@ -154,7 +154,8 @@ _OF_GROUP_HERE = """(
             WHERE shown.operation = history.operation AND shown.group_name = :group
     )
 )"""
-# An owner's history is that of its groups. Owners are passed as lines, since no name has two.
+# An owner's history is the history of its groups. A parameter contains the owners as lines, because
+# no name contains a newline.
 _OWNED = "SELECT name FROM vm_group WHERE replace(:owners, '\n' || owner || '\n', '') <> :owners"
 _OF_OWNERS = f"""seq IN (
     SELECT seq FROM history WHERE group_name IN ({_OWNED}) AND group_name <> ''
@@ -209,14 +210,14 @@ _NO_FILTER = "1 = 1"
 
 
 class StoreReader:
-    """The queries on a store; each is its own transaction."""
+    """The queries on a store, each in its own transaction."""
 
     def __init__(self, engine: Engine) -> None:
         """Use this database."""
         self._engine = engine
 
     def backup_ms(self) -> int:
-        """Return when the last backup was begun, ms since the epoch UTC; 0: there is none."""
+        """Return the start of the last backup, ms since the epoch UTC; 0 without a backup."""
         with self._engine.reading() as transaction:
             rows = transaction.rows("backup_last")
         return int(rows[0][0]) if rows else 0
@@ -240,7 +241,7 @@ class StoreReader:
             raise StoreDamaged(place=self._engine.place, reason=reason) from error
 
     def history_bounds(self) -> tuple[int, int]:
-        """Return the last removed and the newest entry of history; 0 for neither."""
+        """Return the numbers of the last removed and the newest entry; 0 without an entry."""
         [(removed, newest)] = self.rows("history_bounds")
         return int(removed), int(newest)
 
@@ -251,10 +252,10 @@ class StoreReader:
     def entries(self, after: int = 0) -> Iterator[Recorded]:
         """Yield every entry after a sequence number with its images, oldest first.
 
-        If older history was removed, the first entries are those of its checkpoint. For a record
-        that existed before, an image contains only the changes: `core.history.Rows` completes it,
-        and `Replay` computes the state. Each page is read separately, so a slow reader blocks
-        nothing. Source: invariant 10.
+        If older history was removed, the first entries are the entries of its checkpoint. The image
+        of an existing record contains only the changes. `core.history.Rows` completes images, and
+        `Replay` computes the state. Each page is a separate read, so a slow reader blocks nothing.
+        Source: invariant 10.
         """
         [(seq,)] = self.rows("checkpoint_seq")
         if after < int(seq):
@@ -299,11 +300,11 @@ class StoreReader:
             self.events_of(operation.number)
 
     def operation(self, number: int) -> Operation | None:
-        """Return an operation, even an ended one; None if it never existed."""
+        """Return a live or ended operation; None if it never existed."""
         return next(iter(self.records(Operation, "operation", number=number)), None)
 
     def operations(self, page: OperationPage) -> list[Operation]:
-        """Return one page of operations, including ended ones, newest first."""
+        """Return one page of live and ended operations, newest first."""
         values = _filter_values(page, _OPERATION_FILTERS)
         filters = [_OPERATION_FILTERS[name] for name in values]
         if page.states:
@@ -315,7 +316,7 @@ class StoreReader:
         return self.decoded(Operation, rows)
 
     def event(self, event_id: str) -> Event | None:
-        """Return an event by its upper-case id, even an ended one; None if it never existed."""
+        """Return a live or ended event by its upper-case id; None if it never existed."""
         return next(iter(self.records(Event, "event", id=event_id)), None)
 
     def group(self, name: str) -> Group | None:
@@ -331,7 +332,7 @@ class StoreReader:
         return self.decoded(kind, self.rows(name, **values))
 
     def token_uses(self) -> dict[str, int]:
-        """Return the time of each token's last use, ms since the epoch UTC, to ten minutes."""
+        """Return the last use of each token, ms since the epoch UTC, accurate to 10 minutes."""
         return {str(token_id): int(used_ms) for token_id, used_ms in self.rows("token_uses")}
 
     def rows(self, name: str, /, **values: Value) -> list[Row]:
@@ -365,7 +366,7 @@ class StoreReader:
 
 
 def owners_text(owners: Iterable[str]) -> str:
-    """Return owners in the form for a page's filter."""
+    """Return owners in the form of a page's filter."""
     return "\n" + "".join(f"{owner}\n" for owner in sorted(owners))
 
 
@@ -376,7 +377,7 @@ def _filter_values(page: HistoryPage | OperationPage, filters: Iterable[str]) ->
 
 
 def _in_states(states: frozenset[OperationState]) -> str:
-    """Return the filter for these states, written like the index of live operations."""
+    """Return the filter for these states, in the form of the index of live operations."""
     wanted = (each.value for each in OperationState if each in states)
     return "(" + " OR ".join(f"state = '{word}'" for word in wanted) + ")"
 
@@ -392,7 +393,7 @@ def _bounded(limit: int) -> int:
 def _recorded(row: Row) -> Recorded:
     seq, *columns, images = row
     became = _images(str(images))
-    # The columns are the fields, which the type checker cannot see through a row.
+    # the columns are the fields, which the type checker cannot derive from a row
     return Recorded(int(seq), Entry(*columns, became))  # type: ignore[arg-type, call-arg]
 
 

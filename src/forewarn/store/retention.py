@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("forewarn.store")
 
 PAGE = 1000
-"""Entries read, exported or deleted at a time; the writer waits for at most one such batch."""
+"""Entries in a batch of a read, export or deletion; the writer waits for one batch at most."""
 
 HELD_MS_MAX = 7 * 86_400_000
-"""Longest time for which history is kept for a slow destination of the outbox: a week."""
+"""Time limit for history that a slow destination of the outbox still needs: a week."""
 
 PORTION = 500
-"""Records in one batch of a checkpoint."""
+"""Number of records in one batch of a checkpoint."""
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
@@ -60,7 +60,7 @@ _line = msgspec.json.Encoder().encode
 
 
 class ExportFailed(PeerError):
-    """An export of history that failed, so that nothing was deleted."""
+    """An export of history failed, so that nothing was deleted."""
 
     code = "history-export-failed"
     status = 503
@@ -92,7 +92,7 @@ def trim(store: HistoryStore, engine: Engine, retention: Retention, *, now_ms: i
         ExportFailed: the export could not be written; nothing was removed.
         ForewarnError: the store could not be read or written; the next call continues.
     """
-    _remove(store, engine, _checkpoint_seq(engine))  # the rest of an interrupted call
+    _remove(store, engine, _checkpoint_seq(engine))  # complete an interrupted earlier call
     last = _last_to_remove(engine, retention, now_ms)
     if not last:
         return 0
@@ -109,7 +109,7 @@ def trim(store: HistoryStore, engine: Engine, retention: Retention, *, now_ms: i
 
 
 def _last_to_remove(engine: Engine, retention: Retention, now_ms: int) -> int:
-    """Return the last entry that is too old or too many; 0 if there is none."""
+    """Return the number of the last entry beyond the limits; 0 without such entries."""
     surplus = 0
     with engine.reading() as transaction:
         if retention.max_bytes:
@@ -149,7 +149,7 @@ def _export(store: HistoryStore, retention: Retention, rows: Rows, which: range)
 
 
 def write_export(directory: Path, name: str, lines: Iterable[object]) -> None:
-    """Write compressed JSON lines: the whole file or none.
+    """Write a file of compressed JSON lines, completely or not at all.
 
     Raises:
         ExportFailed: the file could not be written.
@@ -184,7 +184,7 @@ def _until(entries: Iterator[Recorded], last: int) -> Iterator[Recorded]:
 def _write_checkpoint(
     store: HistoryStore, engine: Engine, rows: Rows, *, seq: int, at_ms: int
 ) -> None:
-    """Write the live rows; readers see them once all are written."""
+    """Write the live rows, which readers see after the last row."""
     store.confirm()
     checkpoint_seq = _checkpoint_seq(engine)
     with engine.writing() as transaction:
@@ -216,7 +216,7 @@ def _portions(rows: Rows) -> Iterator[list[Image]]:
 
 
 def _remove(store: HistoryStore, engine: Engine, last: int) -> None:
-    """Delete entries up to a sequence number, a page at a time, while this is the writer."""
+    """Delete entries up to a sequence number in pages, while this process is the writer."""
     while store.history(HistoryPage(before=last + 1, limit=1)) if last else ():
         store.confirm()
         with engine.writing() as transaction:

@@ -1,4 +1,4 @@
-"""SQLite engine: a file with a write-ahead log, or memory; one writing process, many readers."""
+"""SQLite engine: a file with a write-ahead log, or memory, with one writing process."""
 
 from __future__ import annotations
 
@@ -41,26 +41,27 @@ if TYPE_CHECKING:
     from forewarn.store.engine import Row
 
 BUSY_TIMEOUT_MS = 5000
-"""Longest wait of a statement for another process's lock.
+"""Time limit of a statement's wait for another process's lock.
 
-Only a backup, or a person with `sqlite3`, holds such a lock; SQLite's documentation and Python's
-module use 5 s, too.
+Only a backup or a user of `sqlite3` holds such a lock. SQLite's documentation and Python's module
+also use 5 s.
 """
 
 STATEMENTS_CACHED = 256
-"""Prepared statements cached for each connection; more than the store has."""
+"""Number of cached prepared statements per connection; higher than the number of statements."""
 
 IDLE_READERS_MAX = 8
-"""Most idle reading connections; more are opened when needed and closed afterwards."""
+"""Maximum number of idle reading connections; further connections are closed after use."""
 
 COPIED_AT_ONCE = 5000
-"""Rows read at a time when a whole table is copied."""
+"""Number of rows that the copy of a table reads at a time."""
 
 CHECKPOINT_PAGES = 4000
-"""Pages in the write-ahead log after which a commit also moves it into the file.
+"""Pages in the write-ahead log after which a commit also moves the log into the file.
 
-They are 16 MiB, which are read in some 20 ms after a crash. With SQLite's default of 1000, every
-56th commit of a host's work did so, and the 99th percentile of commits was 1.6 ms; with 4000 it is
+After a crash, SQLite reads these 16 MiB in some 20 ms. With SQLite's default of 1000, every 56th
+commit of a host's work moved the log, and the 99th percentile of commits was 1.6 ms; with 4000 it
+is
 0.6 ms, near the 90th.
 """
 
@@ -73,10 +74,10 @@ ms; with a log of full length, 1 to 4 ms.
 """
 
 WAL_BYTES_MAX = 64 * 1024 * 1024
-"""Length to which a checkpoint truncates the log, which grows beyond it only in a long read."""
+"""Length to which a checkpoint truncates the log. Only a long read makes the log longer."""
 
-# `synchronous=FULL` makes every commit durable (A-6, L-7). On macOS that needs `fullfsync`;
-# elsewhere it has no effect.
+# `synchronous=FULL` makes every commit durable (A-6, L-7). On macOS, durability requires
+# `fullfsync`, which has no effect on other systems.
 _SETTINGS = f"""
 PRAGMA busy_timeout = {BUSY_TIMEOUT_MS};
 PRAGMA foreign_keys = ON;
@@ -95,7 +96,7 @@ PRAGMA journal_size_limit = {WAL_BYTES_MAX};
 
 
 _DAMAGE = ("decode to UTF-8", "no such column", "has no column named")
-"""Parts of SQLite's messages that occur only with a damaged file."""
+"""Texts in SQLite's messages that occur only with a damaged file."""
 
 
 class SqliteEngine(Engine):
@@ -115,10 +116,9 @@ class SqliteEngine(Engine):
         Args:
             path: path of the file.
             must_exist: whether the database must exist already.
-            replaces: whether it may replace a database that has disappeared.
+            replaces: whether a new database may replace a missing database.
             read_only: whether this process only reads, and another process may write.
-            beside: whether another process may write, and this process writes only records that the
-                other does not.
+            beside: whether another process may write, and this process writes only other records.
 
         Raises:
             StoreMissing: the database does not exist, although it must.
@@ -157,21 +157,20 @@ class SqliteEngine(Engine):
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """Begin a transaction with the write lock, so that no later statement waits for it."""
+        """Begin a transaction with the write lock, so that later statements do not wait."""
         with self._lock, self._undone_on_error(self._writer):
             self.check_file()
             self._writer.execute("BEGIN IMMEDIATE")
             yield Transaction(self._writer, self.statements)
             self._writer.execute("COMMIT")
             if self._file and (problem := self._file.problem()):
-                # The commit went into a deleted file, so nothing may be answered on the basis of
-                # it.
+                # The commit went into a deleted file, so no answer may depend on the commit.
                 raise StoreUncertain(place=self.place, reason=problem)
         self._news.set()
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
-        """Read on a connection of its own; in memory, wait for the only connection."""
+        """Read on a separate connection; a store in memory has only one connection."""
         if self._path is None:
             with self._lock, self._undone_on_error(self._writer):
                 yield Transaction(self._writer, self.statements)
@@ -190,7 +189,7 @@ class SqliteEngine(Engine):
                 reader.close()
 
     def portions(self, transaction: Transaction, table: str) -> Iterator[list[Row]]:
-        """Read further rows as the caller takes them."""
+        """Read further rows when the caller requests them."""
         rows = transaction.each("copied", table=table)
         while portion := list(itertools.islice(rows, COPIED_AT_ONCE)):
             yield portion
@@ -201,16 +200,16 @@ class SqliteEngine(Engine):
     def schema_text(self, text: str) -> str:
         """Return an equivalent schema that is cheaper in SQLite.
 
-        INTEGER has the range of BIGINT, and as a key it needs no second index. For each check of a
-        list, SQLite builds an index, which takes more than half the time of an operation.
+        INTEGER has the range of BIGINT, and an INTEGER key needs no second index. For each check of
+        a list, SQLite builds an index, which takes more than half the time of writing an operation.
         """
         return _LISTED_CHECK.sub(_compared, text.replace("BIGINT", "INTEGER"))
 
     def end_silent_sessions(self) -> None:
-        """Do nothing: a process that ends leaves no lock behind."""
+        """Do nothing, because the end of a process releases its locks."""
 
     def notify(self, transaction: Transaction) -> None:
-        """Do nothing: `writing` wakes this process's threads, and no other process follows."""
+        """Do nothing, because `writing` wakes this process's threads, and there are no others."""
 
     def notice(self, timeout_s: float) -> bool:
         """Wait for a write by another thread."""
@@ -269,7 +268,7 @@ class SqliteEngine(Engine):
             self._file = None
 
     def check_file(self) -> None:
-        """Refuse to continue if the file is not the one that was opened."""
+        """Refuse to continue if another file has replaced the opened file."""
         if self._file and (problem := self._file.problem()):
             if (path := self._file.removed()) is not None:
                 raise StoreRemoved(place=self.place, reason=problem, path=path, pid=os.getpid())
@@ -285,7 +284,7 @@ class SqliteEngine(Engine):
             raise StoreDamaged(place=self.place, reason=f"SQLite says: {problems[0][0]}")
 
     def _reader(self, path: Path) -> sqlite3.Connection:
-        with suppress(IndexError):  # another thread may be faster
+        with suppress(IndexError):  # another thread may have closed the connection
             return self._idle.pop()
         return self._connect(f"{path.absolute().as_uri()}?mode=ro", "PRAGMA query_only = ON;")
 
@@ -313,7 +312,9 @@ class SqliteEngine(Engine):
             yield
         except BaseException as error:
             if connection.in_transaction:
-                with suppress(sqlite3.Error):  # after some errors it is rolled back already
+                with suppress(
+                    sqlite3.Error
+                ):  # some errors have already rolled the transaction back
                     connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error | OverflowError | UnicodeError):
                 raise self._meaning(error) from error
@@ -323,7 +324,7 @@ class SqliteEngine(Engine):
         """Return the Forewarn error for an error of the database."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         kind = _KINDS.get(code, StoreContradiction)
-        # Python's module gives no error number for an invalid text, which may also be in a message.
+        # Python's module reports no error number for invalid text, which may also be in a message.
         # A missing column means a damaged name, because the steps of the schema are checked.
         text = str(error)
         if isinstance(error, UnicodeDecodeError) or any(sign in text for sign in _DAMAGE):
@@ -338,19 +339,18 @@ def _compared(check: re.Match[str]) -> str:
 
 
 def _lengthen_log(writer: sqlite3.Connection, path: Path) -> None:
-    """Fill the log with zeros up to its full length; if that fails, continue without.
+    """Fill the log with zeros up to its full length; ignore a failure.
 
-    SQLite reads only parts of the log with valid checksums, and decides where it writes, so it
-    never reads the zeros at the end.
+    SQLite reads only parts of the log with valid checksums, so it never reads the zeros.
     """
     with suppress(OSError, sqlite3.Error):
-        writer.execute("SELECT 1 FROM sqlite_schema").fetchall()  # this opens the log
+        writer.execute("SELECT 1 FROM sqlite_schema").fetchall()  # this query opens the log
         log = os.open(path, os.O_WRONLY | os.O_APPEND)
         size = os.fstat(log).st_size
         try:
             for _ in range(size, LOG_BYTES, len(_NOUGHTS)):
                 os.write(log, _NOUGHTS)
-        except OSError:  # the disk is full: leave the space to commits
+        except OSError:  # the disk is full, so leave the space for commits
             os.ftruncate(log, size)
         finally:
             os.close(log)

@@ -1,4 +1,4 @@
-"""The files of a SQLite store: locks them for one process, and checks that they stay the same.
+"""Locks the files of a SQLite store for one process, and checks that nobody replaces them.
 
 This module does not read or write the database's content.
 """
@@ -35,7 +35,7 @@ _LOG_HEADS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 _DATABASE_HEAD = b"SQLite format 3\x00"
 
 _HELD = "a store was here"
-"""Second line of the lock file after a store was opened; the file outlives a lost database."""
+"""Second line of the lock file after a store was opened; this file survives a lost database."""
 
 
 def file_system_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
@@ -52,22 +52,22 @@ class FileInUse(Exception):
     """Files that another process has locked, under this or another name."""
 
     def __init__(self, pid: str) -> None:
-        """Set the process's id; `unknown` if it is not known."""
+        """Set the id of the other process, or `unknown`."""
         super().__init__(pid)
         self.pid = pid
 
 
 class FileLost(Exception):
-    """A database that is missing or empty, although the lock file says that it existed."""
+    """A missing or empty database, although the lock file records its existence."""
 
 
 class DatabaseFile:
-    """The files of one SQLite database, locked by the one process that writes it."""
+    """The files of one SQLite database, locked by its writing process."""
 
     def __init__(self, path: Path, *, replaces: bool = False) -> None:
         """Lock the files, and create the database file if it is missing.
 
-        `replaces`: whether it may replace a database that has disappeared.
+        `replaces`: whether a new database may replace a missing database.
 
         Raises:
             FileInUse: another process has locked the files.
@@ -105,8 +105,11 @@ class DatabaseFile:
             log.warning(text, self._path, extra={"action": "store.made"})
 
     def problem(self) -> str:
-        """Return why these are not the opened files any longer; otherwise empty. Cost: 3 calls."""
-        known = self._size  # read first: another thread may see the file grow meanwhile
+        """Return the reason if the files are not the opened files, else an empty text.
+
+        Cost: 3 calls.
+        """
+        known = self._size  # read the size first, because another thread may extend the file
         try:
             status = self._path.stat()
             if _identity(status) != self._identity:
@@ -117,9 +120,9 @@ class DatabaseFile:
             if self._log_identity is not None:
                 log_found = self.log_path.stat()
                 if _identity(log_found) != self._log_identity:
-                    return "another file has the name of its log"
+                    return "another file has the name of the store's log"
                 if log_found.st_size and not self._log_has_head():
-                    return "its log was truncated"
+                    return "the log of the store was truncated"
         except FileNotFoundError as error:
             return f"{error.filename} was removed"
         except OSError as error:
@@ -127,7 +130,7 @@ class DatabaseFile:
         return ""
 
     def removed(self) -> Path | None:
-        """Return the file of these that has no name any more; None: both have one."""
+        """Return the path of a removed file; None if both files exist."""
         named = (self._path, *([self.log_path] if self._log_identity is not None else ()))
         return next((path for path in named if not path.exists()), None)
 
@@ -145,11 +148,11 @@ class DatabaseFile:
         if known and not replaces and not (path.exists() and path.stat().st_size):
             raise FileLost
         self._sign(known=known)
-        # The file stays open as long as SQLite uses it: closing it would release SQLite's own
+        # The file stays open while SQLite uses it, because a close would release SQLite's own
         # locks.
         file = self._file = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_MODE)
         self._held.append(file)
-        if _INODE_LOCKS:  # because a hard link has another lock file
+        if _INODE_LOCKS:  # a hard link to the file has another lock file
             self._lock(file, pid_in=lock)
         status = os.fstat(file)
         self.made = status.st_size == 0
@@ -169,7 +172,7 @@ class DatabaseFile:
             raise FileInUse(text.partition("\n")[0].strip() or "unknown") from error
 
     def _is_whole(self, size: int) -> bool:
-        """Return whether a shorter database has the size in its own header, as after VACUUM."""
+        """Return whether a shorter database has the size in its header, as after VACUUM."""
         head = _head(self._file, 100)
         if not head.startswith(_DATABASE_HEAD):
             return False
@@ -178,7 +181,7 @@ class DatabaseFile:
         return size == pages * (65536 if page == 1 else page)
 
     def _log_has_head(self) -> bool:
-        """Return whether the log has its header, because SQLite appends even if it is gone."""
+        """Return whether the log has its header, without which SQLite still appends."""
         begins = _head(self._log, 4) in _LOG_HEADS
         lost = self._log_begun and not begins
         self._log_begun = begins
@@ -186,7 +189,7 @@ class DatabaseFile:
 
 
 def remembers_store(path: Path) -> bool:
-    """Return whether the lock file shows that the database was opened before."""
+    """Return whether the lock file records an earlier opening of the database."""
     try:
         return _HELD in Path(f"{path}.lock").read_text("utf-8", "replace")
     except OSError:
@@ -194,7 +197,7 @@ def remembers_store(path: Path) -> bool:
 
 
 def sentence(error: OSError) -> str:
-    """Return the text of a system error, for people."""
+    """Return the text of a system error."""
     if isinstance(error, FileNotFoundError) and error.filename:
         directory = Path(error.filename).parent
         if not directory.exists():
@@ -215,15 +218,15 @@ def _head(file: int, size: int) -> bytes:
 _reading = threading.Lock()
 
 
-#: Whether a lock on a file's content excludes other processes under any name without disturbing
-#: SQLite's locks. On other systems the two kinds of locks are the same.
+#: Whether a lock on a file's content excludes other processes under all names of the file,
+#: separately from SQLite's locks. On other systems the two kinds of locks are the same.
 _INODE_LOCKS = sys.platform == "linux"
 
 if sys.platform == "win32":
     import msvcrt
 
     def _lock(file: int) -> None:
-        """Lock a byte far behind the process id, so that the id stays readable."""
+        """Lock a byte far after the process id, so that the id stays readable."""
         os.lseek(file, 1 << 20, os.SEEK_SET)
         msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
         os.lseek(file, 0, os.SEEK_SET)
@@ -231,5 +234,5 @@ else:
     import fcntl
 
     def _lock(file: int) -> None:
-        """Lock the file for this process, or raise OSError at once."""
+        """Lock the file for this process, or immediately raise OSError."""
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,8 +1,7 @@
 """The store's SQL as named texts with named parameters.
 
-This module runs no statements, and values never become part of a text. Statements for whole records
-are generated from the records' columns. A new field of a record therefore needs only a migration,
-and the lists of columns cannot differ.
+Values never become part of a text. Statements for whole records are generated from the records'
+columns. A new field of a record therefore needs only a migration.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from forewarn.core.records import FIXED, KEYS, KINDS, columns_of
 
-#: Tables of kinds; `group` and `order` are reserved words in SQL.
+#: Kind -> its table; the names `group` and `order` are reserved words in SQL.
 TABLE_OF = dict(zip(KINDS, KINDS, strict=True)) | {
     "group": "vm_group",
     "plan": "maintenance_plan",
@@ -21,8 +20,8 @@ TABLE_OF = dict(zip(KINDS, KINDS, strict=True)) | {
     "token": "access_token",
 }
 
-#: Long lists that never change after their record is created, in tables of their own, so that a
-#: change of the record need not write them. Values: column, table, name of the record in the table.
+#: Kind -> column, table and key of a long list that never changes. A separate table contains the
+#: list, so that changes of the record do not write it.
 APART = {"maintenance": ("hosts", "maintenance_hosts", "maintenance")}
 
 

@@ -120,8 +120,7 @@ class OpenConnections:
         self._vms: dict[str, ConnectedClient] = {}
         self._addresses: dict[str, ConnectedClient] = {}
         self._shared = ConnectedClient("", is_known=True)
-        """Client for callers behind proxies, and for the emulator's callers that send a VM's
-        name."""
+        """Client for callers behind proxies, and for the emulator's callers that send VM names."""
 
     def __len__(self) -> int:
         """Return the number of open connections."""
