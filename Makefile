@@ -1,4 +1,4 @@
-# Everything a developer or a newcomer types. `make help` lists it; nothing here asks questions.
+# Commands for developers and newcomers. `make help` lists them. No command asks questions.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,15 +16,15 @@ FULLY_COVERED := $(FULLY_COVERED),src/forewarn/agent/core/*
 PYTEST ?= $(BIN)/pytest
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes
 COMPILE += --no-annotate --custom-compile-command "make lock" $(ARGS)
-# Many tests wait for another process, so there is one worker more than there are cores. A file
-# stays with one worker, so what its tests share is set up once; slow files begin first.
+# Many tests wait for another process, so there is one worker more than cores. One worker runs all
+# tests of a file, so shared fixtures are set up once. Slow files start first.
 PARALLEL ?= -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadfile \
 	--no-loadscope-reorder
 BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store bench-agent \
 	bench-planner bench-scale bench-nodes bench-page bench-telemetry bench-maintenance \
 	bench-access
 
-# Programs start a thousand times in tests and benchmarks: Python compiles the modules once.
+# Python compiles the modules once, because tests and benchmarks start programs a thousand times.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -34,21 +34,21 @@ unexport PYTHONDONTWRITEBYTECODE
 	tutorial-libvirt \
 	bench release test-packages $(BENCHES) clean
 
-help:  ## list what can be made
+help:  ## list all targets
 	@echo "Forewarn: two commands to begin with are 'make emulate' and 'make test'."
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # -- to run it -----------------------------------------------------------------------------------
 
-emulate: $(RUNTIME)  ## set up what is needed and run the emulator (ARGS="--speed 60")
+emulate: $(RUNTIME)  ## set up everything and run the emulator (ARGS="--speed 60")
 	$(BIN)/forewarn emulate $(ARGS)
 
-run-dev: $(RUNTIME)  ## run the service with its store kept in .build/dev (ARGS=...)
+run-dev: $(RUNTIME)  ## run the service with a store in .build/dev (ARGS=...)
 	@mkdir -p .build/dev
 	$(BIN)/forewarn serve --config dist/dev.toml $(ARGS)
 
-demo-libvirt: $(DEV) system  ## a private cloud of two libvirt hosts is maintained (root, Debian)
+demo-libvirt: $(DEV) system  ## maintain a private cloud of two libvirt hosts (root, Debian)
 	$(BIN)/python -m tests.libvirt.film
 
 tutorial-libvirt: $(DEV) system  ## run the commands of the libvirt tutorial (root, Debian)
@@ -56,7 +56,7 @@ tutorial-libvirt: $(DEV) system  ## run the commands of the libvirt tutorial (ro
 
 # -- to work on it -------------------------------------------------------------------------------
 
-kill-agent: $(DEV)  ## kill an agent 500 times: each event is prepared and recovered once
+kill-agent: $(DEV)  ## kill an agent 500 times, and check that it handles each event once
 	$(BIN)/pytest -q -m nightly tests/agent/test_endurance.py
 
 setup: $(DEV)  ## make .venv with everything for development
@@ -67,27 +67,27 @@ $(RUNTIME): pyproject.toml requirements/build.txt requirements/runtime.txt
 $(DEV): $(RUNTIME) requirements/dev.txt tools/web/package-lock.json
 	@tools/setup dev
 
-lock: $(DEV)  ## pin what pyproject.toml asks for in requirements/ (ARGS=--upgrade: newest versions)
+lock: $(DEV)  ## pin the dependencies of pyproject.toml in requirements/ (ARGS=--upgrade: newest versions)
 	$(COMPILE) --group build -o requirements/build.txt
 	$(COMPILE) --extra server pyproject.toml -o requirements/runtime.txt
 	$(COMPILE) --group dev -c requirements/build.txt -c requirements/runtime.txt \
 		-o requirements/dev.txt
 	$(COMPILE) --group book -o requirements/book.txt
 
-system:  ## see that the other programs the tests use are installed (PostgreSQL, curl, node, go)
+system:  ## install the other programs of the tests (PostgreSQL, curl, node, go)
 	@tools/system
 
-fmt: $(DEV)  ## format the code, and mend what the linter can mend by itself
+fmt: $(DEV)  ## format the code, and apply the linter's automatic fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	@tools/web/check fmt
 
-check: fmt-check lint types imports audit test  ## everything that must pass before a change lands
+check: fmt-check lint types imports audit test  ## run all checks that a change must pass
 
-fmt-check: $(DEV)  ## is the code formatted?
+fmt-check: $(DEV)  ## check the format of the code
 	$(BIN)/ruff format --check .
 
-lint: $(DEV)  ## ruff, and the easy part of a check of prose; with node, also the page's JavaScript
+lint: $(DEV)  ## run ruff and a check of prose; with node, also check the page's JavaScript
 	$(BIN)/ruff check .
 	$(PYTEST) -q tests/test_tidy.py -k "plain or quaint or stilted"
 	@tools/web/check
@@ -95,36 +95,36 @@ lint: $(DEV)  ## ruff, and the easy part of a check of prose; with node, also th
 types: $(DEV)  ## mypy, strict
 	$(BIN)/mypy
 
-audit: $(DEV)  ## no known faults in what is installed and allowed (asks PyPI)
+audit: $(DEV)  ## check dependencies for known vulnerabilities (uses PyPI)
 	@$(BIN)/python -m tools.audit
 
-imports: $(DEV)  ## imports point one way (.importlinter)
+imports: $(DEV)  ## check the directions of imports (.importlinter)
 	$(BIN)/lint-imports --no-cache
 
 test: $(DEV) system  ## set up and pass all tests
 	$(PYTEST) $(PARALLEL)
 
-test-fast: $(DEV)  ## the tests that take seconds: while you work
+test-fast: $(DEV)  ## run the fast tests, for use during development
 	$(PYTEST) $(PARALLEL) -m "not slow and not nightly"
 
-test-azure: $(DEV)  ## the tests with Azure's own tools; installs azure-cli (730 MB) once
+test-azure: $(DEV)  ## run the tests with Azure's tools; installs azure-cli (730 MB) once
 	@tools/test-azure
 
-test-sdks: $(DEV)  ## Azure's SDKs for Python, JavaScript, Go and Java (200 MB) on the emulator
+test-sdks: $(DEV)  ## test Azure's SDKs for Python, JavaScript, Go and Java (200 MB) on the emulator
 	@tools/test-sdks
 
-test-nova: $(DEV)  ## the nova driver on Nova's own API; installs Nova (410 MB) once
+test-nova: $(DEV)  ## test the nova driver with Nova's API; installs Nova (410 MB) once
 	@tools/test-nova
 
-test-postgres: $(DEV) system  ## only the tests that use a PostgreSQL server
+test-postgres: $(DEV) system  ## run only the tests that use a PostgreSQL server
 	$(PYTEST) -m "postgres and not nightly"
 
-nightly: $(DEV) system  ## the tests that take minutes, and 1,000 random worlds
+nightly: $(DEV) system  ## run the slow tests and 1,000 random worlds
 	$(PYTEST) $(PARALLEL) -m nightly
 	$(MAKE) sim SEED=$$(date +%Y%m%d)000 N=1000 \
 		ARGS="--hosts 6 --vms 40 --days 0.5 --rate 12 --no-shrink"
 
-coverage: $(DEV) system  ## branch coverage of all tests, and what they miss
+coverage: $(DEV) system  ## measure the branch coverage of all tests, and list missed lines
 	@rm -f .coverage .coverage.*
 	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage run -m pytest -m nightly tests/simulator/test_worlds.py \
@@ -145,10 +145,10 @@ crashes: $(DEV)  ## kill the service at boundaries between effects of a maintena
 chaos: $(DEV) system  ## faults in three control planes with real parts (root; FAULTS=90 SEED=1)
 	$(BIN)/python -m tests.chaos --faults $(FAULTS) --seed $(SEED) $(ARGS)
 
-explore: $(DEV)  ## every interleaving in small worlds, ten million states; ARGS=--quick for less
+explore: $(DEV)  ## explore all interleavings of small worlds, ten million states; ARGS=--quick for fewer
 	$(BIN)/python -m tests.simulator.explore $(ARGS)
 
-mutants: $(DEV)  ## break the product by rule, and score who notices (ARGS="--sample 40")
+mutants: $(DEV)  ## change the product by rules, and count the changes that tests detect (ARGS="--sample 40")
 	$(BIN)/python -m tests.simulator.mutants $(ARGS)
 
 transcripts: $(DEV)  ## check the transcripts; UPDATE=1 rewrites them
@@ -157,65 +157,65 @@ transcripts: $(DEV)  ## check the transcripts; UPDATE=1 rewrites them
 docs: $(DEV)  ## rewrite the generated pages and diagrams
 	$(BIN)/python -m tools.docs
 
-book: $(DEV)  ## the documents as a site with search, into .build/book/site
+book: $(DEV)  ## build a site of the documents with search in .build/book/site
 	$(BIN)/python -m tools.book
 
-release: $(DEV)  ## every file of a release into dist/out, the same bytes for the same commit
+release: $(DEV)  ## build every file of a release reproducibly in dist/out
 	$(BIN)/python -m tools.release
 
-test-packages: $(DEV)  ## install, upgrade and purge the Debian packages in a Debian that is booted
+test-packages: $(DEV)  ## install, upgrade and purge the Debian packages in a booted Debian
 	@tools/system packages
 	$(BIN)/python -m tests.release.installed
 
 # -- to measure it -------------------------------------------------------------------------------
 
-bench: $(BENCHES)  ## every published figure, again
+bench: $(BENCHES)  ## run all benchmarks of published figures
 
-bench-metadata: $(DEV) system  ## Forewarn, Go and nginx answering the same polls
+bench-metadata: $(DEV) system  ## compare Forewarn, Go and nginx with the same polls
 	$(BIN)/python -m bench.metadata $(ARGS)
 
-bench-attack: $(DEV)  ## what floods do to the polls of other VMs (ARGS=--quick)
+bench-attack: $(DEV)  ## measure the effect of floods on other VMs' polls (ARGS=--quick)
 	$(BIN)/python -m bench.attack $(ARGS)
 
-bench-latency: $(DEV) system  ## from an operator's call, and from an approval, to the wire
+bench-latency: $(DEV) system  ## measure the latency from an operator's call, and from an approval, to the VM
 	$(BIN)/python -m bench.latency $(ARGS)
 
-bench-agent: $(DEV) system  ## what the agent costs, next to a Go program
+bench-agent: $(DEV) system  ## compare the cost of the agent with a Go program
 	$(BIN)/python -m bench.agent $(ARGS)
 
-bench-start: $(DEV)  ## from typing `forewarn emulate` to its first answer, and to its end
+bench-start: $(DEV)  ## measure the start and the end of `forewarn emulate`
 	$(BIN)/python -m bench.start $(ARGS)
 
-bench-scale: $(DEV)  ## a step's cost as the fleet grows to a million VMs; ARGS=--quick for less
+bench-scale: $(DEV)  ## measure a step's cost for fleets of up to a million VMs (ARGS=--quick)
 	$(BIN)/python -m bench.scale $(ARGS)
 	$(BIN)/python -m bench.scale.portion
 	$(BIN)/python -m bench.scale.planned
 	$(BIN)/python -m bench.scale.live $(ARGS)
 
-bench-nodes: $(DEV)  ## metadata nodes: how late, what one takes, how they begin; ARGS=--quick
+bench-nodes: $(DEV)  ## measure the delay, cost and start of metadata nodes (ARGS=--quick)
 	$(BIN)/python -m bench.nodes $(ARGS)
 
-bench-page: $(DEV)  ## the page over 100,000 hosts in a real browser; ARGS=--quick for less
+bench-page: $(DEV)  ## measure the page with 100,000 hosts in a browser (ARGS=--quick)
 	$(BIN)/python -m bench.page $(ARGS)
 
-bench-telemetry: $(DEV) system  ## what metrics cost the polls of VMs: on and off, in turn
+bench-telemetry: $(DEV) system  ## measure the cost of metrics for polls, with metrics on and off in turn
 	$(BIN)/python -m bench.telemetry $(ARGS)
 
-bench-store: $(DEV) system  ## the commit of a step on SQLite and on PostgreSQL
+bench-store: $(DEV) system  ## measure the commit of a step on SQLite and PostgreSQL
 	$(BIN)/python -m bench.store.run $(ARGS)
 
-bench-access: $(DEV)  ## what a permission check and the check of the audit cost
+bench-access: $(DEV)  ## measure the cost of permission checks and of the audit's verification
 	$(BIN)/python -m bench.access
 
-bench-maintenance: $(DEV)  ## a fleet's maintenance carried out while VMs approve; ARGS=--quick
+bench-maintenance: $(DEV)  ## measure a fleet's maintenance with approving VMs (ARGS=--quick)
 	$(BIN)/python -m bench.maintenance $(ARGS)
 
-bench-planner: $(DEV)  ## waves of maintenance and their time, next to Ganeti's hroller
+bench-planner: $(DEV)  ## compare waves and planning times with Ganeti's hroller
 	@bench/planner/hroller
 	@bench/planner/ortools $(BIN)/python .build/ortools
 	PYTHONPATH=.build/ortools $(BIN)/python -m bench.planner $(ARGS)
 
-clean:  ## remove everything made here, .venv included
+clean:  ## remove all generated files, including .venv
 	rm -rf $(VENV) .build build dist/out dist/*.whl .coverage .coverage.* .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""Measure what access costs: `make bench-access` or `python -m bench.access`.
+"""Measure the cost of access checks: `make bench-access` or `python -m bench.access`.
 
 A permission check is the proof of a token and the owners for whom it permits something, of twenty
 bindings; beside it stands the one SHA-256 that no check can do without. Then a chain of a million
@@ -33,7 +33,7 @@ SECRET = "0" * 64
 
 
 def check() -> None:
-    """Check a permission as every call does."""
+    """Check a permission like every call of the API."""
     proved(GIVEN, TOKENS.get, 1)
     BOUND.owners_for(Permission.APPROVE)
 

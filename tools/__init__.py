@@ -1,1 +1,1 @@
-"""Programs for those who work on Forewarn; none of this is installed with it."""
+"""Programs for Forewarn's developers, which Forewarn's packages do not contain."""

@@ -1,7 +1,8 @@
-"""Ask PyPI's advisories, by pip-audit, about the versions we install and the versions we allow.
+"""Checks installed and allowed versions against PyPI's advisories with pip-audit.
 
-These are the pins in `requirements/` and the lower bounds in `pyproject.toml`. A known fault fails
-the check. Advisories that cannot be reached do not: the output says that nothing was checked.
+The versions are the pins in `requirements/` and the lower bounds in `pyproject.toml`. A known
+vulnerability fails the check. If the advisories are unreachable, the check passes and reports that
+nothing was checked.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def main() -> int:
 
 
 def result(packages: list[dict[str, Any]]) -> tuple[str, int]:
-    """Return a sentence about what pip-audit reports of packages, and the exit status."""
+    """Return a summary of pip-audit's report, and the exit status."""
     faults = {
         f"{each['name']} {each['version']}: {fault['id']},"
         f" fixed in {' or '.join(fault['fix_versions']) or 'no release yet'}"
@@ -67,7 +68,7 @@ def result(packages: list[dict[str, Any]]) -> tuple[str, int]:
 
 
 def _run(program: str, *words: str, report: Path | None = None) -> None:
-    """Run a program of the environment; pip-audit also fails after a report with faults."""
+    """Run a program of the environment; pip-audit also fails after reporting vulnerabilities."""
     command = [str(BIN / program), *words]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     if done.returncode == 0 or (report and report.exists()):

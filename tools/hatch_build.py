@@ -1,6 +1,6 @@
-"""Puts man pages and shell completion into the wheel where `make release` has made them.
+"""Adds the man pages and shell completion of `make release` to the wheel.
 
-Nothing is made in here: a build from a plain checkout has none.
+A build from a plain checkout has no such files.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class ShareHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Adds `build/share` as data that is installed into `share`."""
+    """Adds `build/share` to the wheel as data for `share`."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Name the files, where there are any."""
+        """Add the existing files to the wheel."""
         if version == "standard" and Path(self.root, "build", "share").is_dir():
             build_data["shared_data"]["build/share"] = "share"

@@ -1,8 +1,8 @@
-"""Take the pictures of the page that the documents show, from a service with a made-up fleet.
+"""Takes the documents' pictures of the page, from a service with a sample fleet.
 
     python -m tools.pictures
 
-Only by hand: a picture differs with each browser.
+Run it manually, because pictures differ between browsers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ZONES, RACKS, HOSTS, VMS = 3, 8, 20, 4
 
 
 def fleet() -> dict[str, dict[str, dict[str, object]]]:
-    """Return hosts in zones and racks; a group has VMs on six of them."""
+    """Return hosts in zones and racks; each group has VMs on six hosts."""
     hosts: dict[str, dict[str, object]] = {}
     vms: dict[str, dict[str, object]] = {}
     for zone in range(1, ZONES + 1):

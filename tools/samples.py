@@ -1,6 +1,6 @@
-"""`python -m tools.samples`: keep what this version writes, for later versions to read.
+"""`python -m tools.samples` stores files of this version for later compatibility tests.
 
-A short story is told to a service on SQLite, and again on PostgreSQL. `tests/samples/VERSION` gets
+The same changes run in a service on SQLite and on PostgreSQL. `tests/samples/VERSION` gets
 the two stores, the feed as a metadata node reads it, and the answers of the operator API. Run it
 once for a release, as its last change: later versions only read the files.
 """
@@ -25,9 +25,9 @@ from tests.postgres import running_postgres
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "tests" / "samples"
-#: Last line of the feed of a node that has been sent everything.
+#: Last line of the feed of a node with the complete state.
 CURRENT = b'["current"]\n'
-#: Asked of the store; the names in braces are of an event and a maintenance that are live.
+#: Requests to the API; the names in braces stand for a live event and a live maintenance.
 ASKED = (
     *("hosts", "hosts/h1", "groups", "groups/web", "vms", "vms/web-0", "topology", "policy"),
     *("operations", "operations/op-1", "events", "events/{event}", "outcomes", "why?id=op-2"),
@@ -38,10 +38,10 @@ ASKED = (
 
 
 class Service(Live):
-    """A service with tokens and a feed, on a store that stays."""
+    """A service with tokens and a feed, on a store that is not deleted."""
 
     def __init__(self, url: str, *, feed: str = "") -> None:
-        """Start it."""
+        """Start the service."""
         super().__init__(
             replace(
                 SETTINGS,
@@ -52,7 +52,7 @@ class Service(Live):
         )
 
     def ask(self, method: str, path: str, form: object = None) -> Any:  # noqa: ANN401 - JSON
-        """Send one request as an administrator and return what came back."""
+        """Send one request as an administrator and return the answer."""
         headers = {"Authorization": f"Bearer {TOKEN}"}
         if method == "POST":
             headers["Idempotency-Key"] = f"{path} {form}"
@@ -62,17 +62,17 @@ class Service(Live):
 
 
 def tell_story(service: Service) -> None:
-    """Bring about some of everything that a store keeps."""
+    """Create records of every kind in the store."""
     hosts: dict[str, dict[str, object]] = {**FLEET["hosts"], "h3": {}, "h4": {}}
     service.ask("PUT", "topology", {**FLEET, "hosts": hosts})
     service.enable("web-0", "db-0")
     service.ask("PUT", "policy", {"canary": 1, "pause": "5m"})
-    service.ask("POST", "hosts/h1/reboot", {})  # op-1, which ends
+    service.ask("POST", "hosts/h1/reboot", {})  # op-1 ends
     service.settle()
     service.ask("POST", "operations/op-1/approve", {})
     service.ask("POST", "operations/op-1/complete", {"reason": "it is back"})
-    service.ask("POST", "vms/web-0/reboot", {})  # op-2, announced
-    service.ask("POST", "hosts/h4/update", {})  # op-3, which runs: it disturbs no VM
+    service.ask("POST", "vms/web-0/reboot", {})  # op-2 stays announced
+    service.ask("POST", "hosts/h4/update", {})  # op-3 runs and disturbs no VM
     service.ask("POST", "vms/db-0/redeploy", {})
     service.ask("POST", "operations/op-4/cancel", {"reason": "not today"})
     work = {"cause": "host-reboot", "duration": "10m"}
@@ -85,7 +85,7 @@ def tell_story(service: Service) -> None:
 
 
 def answers(service: Service) -> dict[str, Any]:
-    """Return what the service answers to each question."""
+    """Return the service's answer to each request."""
     event = service.ask("GET", "events")["events"][0]["id"]
     maintenance = service.ask("GET", "maintenances")["maintenances"][0]["id"]
     paths = [each.format(event=event, maintenance=maintenance) for each in ASKED]
@@ -93,7 +93,7 @@ def answers(service: Service) -> dict[str, Any]:
 
 
 def feed(service: Service) -> bytes:
-    """Return the lines that a new node is sent."""
+    """Return the lines of the feed to a new node."""
     host, _, port = service.daemon.feed_address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         token = service.add_token("h1", Role.NODE)
@@ -111,7 +111,7 @@ def make(target: Path) -> None:
     target.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder, "store.db")
-        for record in (False, True):  # answers are of a service that has read the store
+        for record in (False, True):  # a restarted service answers from the stored state
             service = Service(f"sqlite://{store}", feed="127.0.0.1:0" if record else "")
             if record:
                 text = json.dumps(answers(service), indent=1, sort_keys=True)
@@ -128,7 +128,7 @@ def make(target: Path) -> None:
         service.stop()
         dump = ["pg_dump", "--inserts", "--no-owner", "--no-privileges", f"--dbname={address}"]
         text = subprocess.run(dump, check=True, capture_output=True, text=True).stdout
-        # A command of psql's own that changes with each dump.
+        # A psql command in the dump that differs in each dump.
         lines = [each for each in text.splitlines() if each and not each.startswith(("--", "\\"))]
         (target / "store.dump").write_text("\n".join(lines) + "\n", "utf-8")
 

@@ -1,1 +1,1 @@
-"""What the agent costs, next to a Go program that polls the same service at the same rate."""
+"""Compares the agent's cost with a Go program that polls the same service at the same rate."""

@@ -1,7 +1,7 @@
 """`make bench-agent`: memory, processor time, growth, start and reaction of the agent, beside Go.
 
-The agent is the one file of dist/agent, started as its unit starts it; the service and the Go
-poller are one Go program. `--quick` shortens every measurement; its figures are for the curious.
+The agent is the file of dist/agent, started with its unit's command. The service and the Go poller
+are one Go program. `--quick` shortens every measurement and gives less accurate figures.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ settings = load(sys.argv[2])
 settings.interval_s = float(sys.argv[3])
 Runner(settings, clock=SystemClock(), ids=Ids(), log=Log()).run()
 """
-"""The agent at rates its configuration refuses; everything else is as it is shipped."""
+"""Program that runs the agent at rates that its configuration refuses."""
 
 
 class Bench:
@@ -77,7 +77,7 @@ class Bench:
             yield
 
     def ask(self, path: str) -> str | None:
-        """Ask the service; None while it does not answer."""
+        """Send a request to the service; return None without an answer."""
         try:
             with urllib.request.urlopen(self.endpoint + path) as answer:
                 text: str = answer.read().decode()
@@ -86,7 +86,7 @@ class Bench:
             return None
 
     def count(self) -> int:
-        """Return how many polls have come."""
+        """Return the number of polls."""
         return int(self.ask("/count") or 0)
 
     def agent(self, *, interval_s: float = 1.0, wait_s: float = 0, extra: str = "") -> list[str]:
@@ -111,7 +111,7 @@ class Bench:
 
 @contextlib.contextmanager
 def started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program, silently, and end it."""
+    """Run a program without output, and end it at the end of the block."""
     silent = subprocess.DEVNULL
     process = subprocess.Popen(command, stdout=silent, stderr=silent, stdin=silent)
     try:
@@ -122,7 +122,7 @@ def started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def until(true: object, limit_s: float = 120) -> None:
-    """Wait until something callable is true."""
+    """Wait until a function returns true."""
     assert callable(true)
     ends_s = time.monotonic() + limit_s
     while not true():
@@ -131,7 +131,7 @@ def until(true: object, limit_s: float = 120) -> None:
 
 
 def memory_kib(pid: int) -> dict[str, int]:
-    """Return resident and proportional memory of a process, KiB."""
+    """Return the resident and proportional memory of a process, in KiB."""
     found = {}
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith(("Rss:", "Pss:")):
@@ -140,13 +140,13 @@ def memory_kib(pid: int) -> dict[str, int]:
 
 
 def processor_s(pid: int) -> float:
-    """Return the processor time of a process, children not counted, in seconds."""
+    """Return the processor time of a process without its children, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
 def memory_after(bench: Bench, command: list[str], *, polls: int) -> dict[str, int]:
-    """Return the memory of a poller that has also met an event."""
+    """Return the memory of a poller after an event."""
     with started(command) as process:
         first = bench.count()
         until(lambda: bench.count() >= first + 3)
@@ -193,9 +193,9 @@ def first_poll_ms(bench: Bench, *, times: int) -> float:
 def reactions_ms(
     bench: Bench, command: list[str], stamp: Path, *, times: int, just_missed: bool = False
 ) -> list[float]:
-    """Return the times from an event's appearance to the begin of its hook, in ms.
+    """Return the times from an event's publication to the start of its hook, in ms.
 
-    With `just_missed` each event appears right after a poll: the longest a poller can wait.
+    With `just_missed` each event is published right after a poll, the worst case of a poller.
     """
     taken = []
     with started(command):
@@ -216,12 +216,12 @@ def reactions_ms(
 
 
 def stamp_of(command: list[str]) -> Path:
-    """Return where the hook of an agent's command leaves its stamp."""
+    """Return the path of the file with the hook's time."""
     return Path(next(word for word in command if word.endswith(".toml"))).parent / "stamp"
 
 
 def tls_extra(directory: Path) -> str:
-    """Return the settings of a status endpoint with TLS, its certificate made now."""
+    """Return the settings of a status endpoint with TLS and a new certificate."""
     key, cert = directory / "key.pem", directory / "cert.pem"
     if not cert.exists():
         command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
@@ -271,7 +271,9 @@ def measure(bench: Bench, *, quick: bool) -> dict[str, object]:
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.agent")
-    parser.add_argument("--quick", action="store_true", help="shorter, and less to be trusted")
+    parser.add_argument(
+        "--quick", action="store_true", help="shorten the measurements, with less accurate figures"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         bench = Bench(Path(scratch))

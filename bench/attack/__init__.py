@@ -1,1 +1,1 @@
-"""What callers who mean harm can do to the others."""
+"""Measures the effect of malicious callers on other callers."""

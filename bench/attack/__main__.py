@@ -1,4 +1,4 @@
-"""What floods do to the others: `make bench-attack` or `python -m bench.attack`.
+"""Measures the effect of floods on other callers: `make bench-attack` or `python -m bench.attack`.
 
 One service with its usual limits and 1,024 file descriptors, on loopback. Twenty VMs poll twice a
 second each, half of them on new connections, and an operator calls four times a second: before a
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 START_S_MAX = 120.0
 FDS = 1024
-"""What a process may open where nobody has raised it."""
+"""Default limit of a process's open files."""
 P99_S_MAX = 0.050
-"""What the others' polls may take while a flood lasts."""
+"""Limit of other VMs' poll times during a flood."""
 SERVER_CORE, LOAD_CORE = 0, 1
 SETTINGS = """
 [listen]
@@ -60,7 +60,7 @@ level = "warning"
 
 
 def free_port() -> int:
-    """Return a port nobody listens on now."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -68,14 +68,14 @@ def free_port() -> int:
 
 
 def prepare() -> None:
-    """Keep the service to its core and to the usual number of files."""
+    """Bind the service to its core, and set the default limit of files."""
     os.sched_setaffinity(0, {SERVER_CORE % (os.cpu_count() or 1)})
     resource.setrlimit(resource.RLIMIT_NOFILE, (FDS, FDS))
 
 
 @contextlib.contextmanager
 def serving(directory: Path, flood: Flood) -> Iterator[dict[str, int]]:
-    """Run a service with a VM at each address; gives its ports."""
+    """Run a service with a VM at each address; yield its ports."""
     ports = {port: free_port() for port in ("metadata", "operator", "azure", "feed")}
     made = make_certificate(directory)
     config = directory / "forewarn.toml"
@@ -128,7 +128,7 @@ def _put_fleet(operator: int, hosts: int) -> bool:
 
 
 async def attack(name: str, ports: dict[str, int], seconds: float) -> dict[str, Phase]:
-    """Return what the others saw before, during and after one flood."""
+    """Return other callers' results before, during and after one flood."""
     port = ports[FLOODS[name].port]
     others = Bystanders(ports["metadata"], ports["operator"])
     others.start()
@@ -171,12 +171,12 @@ def row(name: str, what: str, phase: Phase) -> str:
 
 
 def percentile(times_s: list[float], of_hundred: int) -> float:
-    """Return the time within which this many of a hundred were."""
+    """Return a percentile of times."""
     return sorted(times_s)[min(len(times_s) - 1, len(times_s) * of_hundred // 100)]
 
 
 def broken(name: str, phases: dict[str, Phase]) -> list[str]:
-    """Return what was promised and not kept."""
+    """Return a sentence for each broken limit."""
     found = []
     for what in ("during", "after"):
         phase = phases[what]
@@ -190,7 +190,7 @@ def broken(name: str, phases: dict[str, Phase]) -> list[str]:
 
 
 async def measure(options: argparse.Namespace) -> dict[str, dict[str, Phase]]:
-    """Meet one flood after the other, each on a service of its own."""
+    """Run one flood after the other, each against a new service."""
     figures = {}
     floods = {name: flood for name, flood in FLOODS.items() if options.only in name}
     for name, flood in list(floods.items())[:: 2 if options.quick else 1]:
@@ -200,7 +200,7 @@ async def measure(options: argparse.Namespace) -> dict[str, dict[str, Phase]]:
 
 
 def main() -> int:
-    """Run all floods and print what the others saw."""
+    """Run all floods and print other callers' results."""
     parser = argparse.ArgumentParser(prog="python -m bench.attack")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each flood (default: 10)")
     parser.add_argument("--quick", action="store_true", help="every other flood, for three seconds")

@@ -1,4 +1,4 @@
-"""Those who do nothing wrong: VMs that poll, an operator who asks. No flood is made in here."""
+"""Legitimate callers during a flood: polling VMs and an operator."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ CALL = (
     f"Authorization: Bearer {TOKEN}\r\n\r\n"
 ).encode()
 PATIENCE_S = 5.0
-"""How long an answer may take before it counts as failed."""
+"""Time limit of an answer, after which a call counts as failed."""
 VMS = tuple(f"127.1.0.{n}" for n in range(1, 21))
 POLL_S, CALL_S = 0.5, 0.25
-"""Between two polls of a VM, and between two calls of the operator."""
+"""Intervals between two polls of a VM, and between two calls of the operator."""
 
 
 @dataclass
 class Phase:
-    """What the others saw during one phase; seconds."""
+    """Results of the legitimate callers in one phase; times are in seconds."""
 
     polls_s: list[float] = field(default_factory=list)
     calls_s: list[float] = field(default_factory=list)
@@ -34,24 +34,24 @@ class Phase:
 
 
 class Bystanders:
-    """Twenty VMs, half of them on a kept connection, and an operator."""
+    """Twenty VMs, half of them with persistent connections, and an operator."""
 
     def __init__(self, metadata_port: int, operator_port: int) -> None:
-        """Start nothing yet."""
+        """Create the callers without starting them."""
         self.phase = Phase()
         self._metadata_port = metadata_port
         self._operator_port = operator_port
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the calls."""
         for number, address in enumerate(VMS):
             poll = self._poll_kept if number % 2 else self._poll_closed
             self._tasks.append(asyncio.create_task(poll(address, number)))
         self._tasks.append(asyncio.create_task(self._call()))
 
     async def stop(self) -> None:
-        """Ask no more."""
+        """Stop the calls."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -117,7 +117,7 @@ async def _once(port: int, octets: bytes, *, source: str = "") -> None:
 
 
 async def _answer(reader: asyncio.StreamReader) -> None:
-    """Read one answer; anything but 200 is a failure."""
+    """Read one answer; every status except 200 is a failure."""
     head = await reader.readuntil(b"\r\n\r\n")
     if not head.startswith(b"HTTP/1.1 200 "):
         raise ConnectionError(head)

@@ -1,7 +1,6 @@
 """The floods: `python -m bench.attack.floods NAME --port N --seconds S`. Loopback only.
 
-Each is bounded in time, in connections and in bytes, and says on standard output what it did, as
-one line of JSON. Nothing is measured in here.
+Each flood is bounded in time, connections and bytes, and prints its counts as one line of JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dataclasses import dataclass, field
 TARGET = "/metadata/scheduledevents?api-version=2020-07-01"
 CONNECTIONS_MAX = 200_000
 CHUNKS = 43_690
-"""One-byte chunks in the 256 KiB that a chunked body could once have."""
+"""One-byte chunks with 256 KiB in total, an earlier limit of chunked bodies."""
 
 HEAD = f"POST {TARGET} HTTP/1.1\r\nHost: 169.254.169.254\r\nMetadata: true\r\n"
 CHUNKED = f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode() + b"1\r\n \r\n" * CHUNKS
@@ -32,19 +31,19 @@ OPERATOR_HEAD = b"GET /v1/hosts HTTP/1.1\r\nHost: x\r\n" + b"X-A: " + b"a" * 512
 
 @dataclass(frozen=True)
 class Flood:
-    """What one flood sends from where, and how many connections it keeps at a time."""
+    """The bytes, source addresses and number of connections of one flood."""
 
     octets: bytes
     sources: tuple[str, ...]
     at_a_time: int
     keeps: bool = True
-    """Whether a connection stays open after its bytes were sent."""
+    """Whether a connection stays open after sending its bytes."""
     per_s: float = 0.0
     """New connections a second; 0: as many as possible."""
     port: str = "metadata"
-    """Which port of the service it meets."""
+    """Name of the attacked port of the service."""
     hosts: int = 1
-    """Hosts of the fleet, each with a VM."""
+    """Number of hosts of the fleet, each with a VM."""
 
 
 STRANGER = ("127.3.0.1",)
@@ -96,7 +95,7 @@ class Sender:
     _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
 
     def run(self, seconds: float) -> None:
-        """Flood for so long, then close everything."""
+        """Flood for a time, then close all connections."""
         begun = time.monotonic()
         while (passed := time.monotonic() - begun) < seconds and self.opened < CONNECTIONS_MAX:
             due = int(passed * self.flood.per_s) if self.flood.per_s else CONNECTIONS_MAX
@@ -155,8 +154,8 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
     options = parser.parse_args()
-    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # whatever those who measure have
-    os.nice(10)  # what it takes from the measuring process is not a fault of the service
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    os.nice(10)  # a low priority, so that the flood does not slow the measuring process
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20_000), hard))
     sender = Sender(FLOODS[options.name], options.port)

@@ -1,1 +1,1 @@
-"""From an operator's call, and from the last approval, to the document on the wire."""
+"""Measures the time from an operator's call, and from the last approval, to the document."""

@@ -1,4 +1,4 @@
-"""Measure how long news take: `make bench-latency` or `python -m bench.latency`.
+"""Measure the latency of changes: `make bench-latency` or `python -m bench.latency`.
 
 One process of the service with a SQLite file, durable to the disk, on loopback. From an
 operator's call to the changed document: for a client whose poll is held until something changes,
@@ -54,13 +54,13 @@ class Service:
             self.vm.ask(poll(name))
 
     def incarnation(self) -> int:
-        """Return the incarnation of the document that is watched."""
+        """Return the incarnation of the watched document."""
         found: int = self.vm.ask(poll("web-0"))["DocumentIncarnation"]
         return found
 
 
 def free_port() -> int:
-    """Return a port nobody listens on now."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -98,9 +98,9 @@ def serving(directory: Path) -> Iterator[Service]:
 
 
 def call_to_held_poll(service: Service) -> float:
-    """Return seconds from an operator's call until a held poll brings the change."""
+    """Return the seconds from an operator's call until a held poll returns the change."""
     service.vm.send(poll("web-0", service.incarnation()))
-    time.sleep(0.002)  # the poll is held before the call comes
+    time.sleep(0.002)  # the service holds the poll before the call arrives
     begun = time.perf_counter()
     service.operator.send(call("POST", "/v1/vms/web-0/reboot"))
     service.vm.receive()
@@ -110,7 +110,7 @@ def call_to_held_poll(service: Service) -> float:
 
 
 def call_to_busy_poll(service: Service) -> float:
-    """Return seconds from an operator's call until a poll without pause sees the change."""
+    """Return the seconds from an operator's call until continuous polls return the change."""
     before = b'{"DocumentIncarnation":%d,' % service.incarnation()
     request = poll("web-0")
     begun = time.perf_counter()
@@ -135,7 +135,7 @@ def call_to_answer(service: Service) -> float:
 
 
 def approval_to_started(service: Service) -> float:
-    """Return seconds from the last of two approvals until a held poll brings `Started`."""
+    """Return the seconds from the last of two approvals until a held poll returns `Started`."""
     [operation] = service.operator.ask(call("POST", "/v1/hosts/h1/reboot"))["operations"]
     of_db, of_web = operation["events"]
     service.other.ask(approval("db-0", of_db))
@@ -154,7 +154,7 @@ def approval_to_started(service: Service) -> float:
 
 
 def withdraw(service: Service, answer: dict[str, list[dict[str, str]]]) -> None:
-    """Cancel what was asked for, and wait until nothing is shown or under way."""
+    """Cancel the requested work, and wait until the document has no events."""
     [operation] = answer["operations"]
     settle(service)
     service.operator.ask(call("POST", f"/v1/operations/{operation['id']}/cancel"))
@@ -162,7 +162,7 @@ def withdraw(service: Service, answer: dict[str, list[dict[str, str]]]) -> None:
 
 
 def settle(service: Service) -> None:
-    """Give the service the time to do its own follow-up work: confirmations and checks."""
+    """Wait until the service has finished its follow-up work."""
     for _ in range(3):
         service.operator.ask(call("GET", "/v1/events"))
     time.sleep(0.002)
@@ -171,11 +171,11 @@ def settle(service: Service) -> None:
 def fdatasync_of(directory: Path, *, in_place: bool) -> Callable[[], float]:
     """Return a measure of one fdatasync of a page, in the directory of the store.
 
-    In a file that grows it waits for the file system's journal as well; the store's log does not
-    grow, so the one in place is its like.
+    In a growing file, fdatasync also waits for the file system's journal. The store's log does not
+    grow, so compare the store with the measure in place.
     """
     descriptor = os.open(directory / f"fdatasync-{in_place}", os.O_CREAT | os.O_WRONLY, 0o600)
-    sync = getattr(os, "fdatasync", os.fsync)  # macOS has none
+    sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
     def once() -> float:
         if in_place:
@@ -189,7 +189,7 @@ def fdatasync_of(directory: Path, *, in_place: bool) -> Callable[[], float]:
 
 
 def measure(rounds: int, directory: Path) -> dict[str, list[float]]:
-    """Return the sorted seconds of every measure, taken in turn."""
+    """Run all measures in turn, and return their sorted seconds."""
     growing, in_place = (fdatasync_of(directory, in_place=each) for each in (False, True))
     with serving(directory) as service:
         measures: dict[str, Callable[[], float]] = {

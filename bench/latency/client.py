@@ -1,6 +1,6 @@
-"""A service to measure, and a kept connection that asks it as fast as Python can.
+"""Settings of the measured service, and a fast client with a persistent connection.
 
-Nothing is measured in here.
+Other modules measure.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ default = "manual"
 [log]
 level = "warning"
 """
-"""A service on loopback that anybody may ask, and whose drivers are ended by hand."""
+"""Settings of a service on loopback without authentication and with manual drivers."""
 
 
 class Line:
-    """One kept connection."""
+    """One persistent connection."""
 
     def __init__(self, port: int) -> None:
         """Connect on loopback."""
@@ -58,18 +58,18 @@ class Line:
         return received[end : end + size]
 
     def ask(self, request: bytes) -> Any:  # noqa: ANN401 - whatever JSON says
-        """Send a request and return what its answer says."""
+        """Send a request and return the content of its answer."""
         self.send(request)
         body = self.receive()
         return json.loads(body) if body else None
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.socket.close()
 
     def _more(self) -> bytes:
         part = self.socket.recv(65536)
-        assert part, "the service hung up"
+        assert part, "the service closed the connection"
         return part
 
 
@@ -82,7 +82,7 @@ def call(method: str, path: str, form: object = None) -> bytes:
 
 
 def poll(vm: str, incarnation: int | None = None) -> bytes:
-    """Return the bytes of a poll; with an incarnation, of one that is held until it differs."""
+    """Return the bytes of a poll; with an incarnation, the service holds it until a change."""
     held = "" if incarnation is None else f"&wait=60&incarnation={incarnation}"
     path = f"/metadata/scheduledevents?api-version=2020-07-01&vm={vm}{held}"
     return f"GET {path} HTTP/1.1\r\nHost: x\r\nMetadata: true\r\n\r\n".encode()

@@ -1,4 +1,4 @@
-"""Carry out a maintenance of a whole fleet, with VMs that approve; print what it took.
+"""Runs a maintenance of a whole fleet with approving VMs; prints times and costs.
 
     python -m bench.maintenance [--quick] [--hosts N] [--speed N] [--prepare SECONDS]
         [--until N] [--folder PATH]
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
 
 HOSTS, QUICK_HOSTS = 20_000, 1000
-#: Hosts that share their groups, VMs on a host, and hosts of a rack.
+#: Number of hosts in a block with common groups, of VMs on a host, and of hosts in a rack.
 BLOCK, VMS_A_HOST, RACK = 20, 2, 40
 FAULT_DOMAINS = 5
-#: Share of the fleet at once, in hundredths, and hosts of a rack at once.
+#: Maximum percentage of the fleet at once, and maximum number of a rack's hosts at once.
 AT_ONCE_PERCENT, RACK_AT_ONCE = 10, 8
-#: When work may run, in hours of each day UTC.
+#: Hours of each day, UTC, in which work may run.
 FROM_HOUR, TO_HOUR = 2, 22
 DURATION_S = 600
 ANSWER_S_MAX = 600
-#: How long a VM prepares at most, in seconds of the real clock.
+#: Maximum duration of a VM's preparation, in seconds of the real clock.
 PREPARE_S = 0.5
 
 
@@ -74,12 +74,12 @@ def topology(hosts: int) -> dict[str, object]:
 
 
 def group_of(host: int, place: int) -> str:
-    """The group of a VM."""
+    """Return the group of a VM."""
     return f"g{host // BLOCK * VMS_A_HOST + place}"
 
 
 def address_of(host: int, place: int) -> str:
-    """Where the VM of a group asks from that approves for it."""
+    """Return the source address of a group's approving VM."""
     number = host // BLOCK * VMS_A_HOST + place + 1
     return f"127.1.{number >> 8}.{number & 255}"
 
@@ -100,7 +100,7 @@ class Emulator:
     """A running `forewarn emulate`."""
 
     def __init__(self, folder: Path, speed: int) -> None:
-        """Start it, and wait until it answers."""
+        """Start the emulator, and wait until it answers."""
         self.store = folder / "maintenance.db"
         words = ["emulate", "--json", "--listen", "127.0.0.1:0", "--speed", str(speed)]
         more = ["--operator-listen", "127.0.0.1:0", "--store", str(self.store)]
@@ -129,19 +129,19 @@ class Emulator:
         return int(text.split()[1]) * resource.getpagesize() / 2**20
 
     def processor_s(self) -> float:
-        """Return the processor time of the process, without that of plans in processes."""
+        """Return the processor time of the process without planning processes."""
         text = Path(f"/proc/{self._process.pid}/stat").read_text("ascii").rpartition(")")[2]
         return sum(map(int, text.split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
     def stop(self) -> None:
-        """End it."""
+        """End the emulator."""
         self._process.terminate()
         self._process.wait(ANSWER_S_MAX)
         self._told.close()
 
 
 def put_fleet(emulator: Emulator, hosts: int) -> None:
-    """Give the emulator its fleet, in portions that it takes."""
+    """Send the fleet to the emulator in parts."""
     whole = topology(hosts)
     portion = {"hosts": 20_000, "groups": 20_000, "vms": 10_000}
     for kind, count in portion.items():
@@ -156,9 +156,9 @@ def put_fleet(emulator: Emulator, hosts: int) -> None:
 async def carry_out(
     emulator: Emulator, hosts: int, *, until: int, prepare_s: float
 ) -> tuple[float, Guests]:
-    """Start the maintenance; return how long it took, in seconds, and who approved.
+    """Start the maintenance; return its duration in seconds, and the VMs.
 
-    It is left alone once `until` hosts are done.
+    The function returns once `until` hosts are done.
     """
     polling = {
         f"v{n}-{place}": address_of(n, place)
@@ -205,7 +205,7 @@ def work_of(path: Path) -> list[Operation]:
 
 
 def main() -> None:
-    """Carry it out, judge it, print."""
+    """Run the maintenance, check its records, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m bench.maintenance", description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_HOSTS:,} hosts only")
     parser.add_argument("--hosts", type=int, default=0, help=f"default: {HOSTS:,}")

@@ -1,4 +1,4 @@
-"""VMs of a large fleet, one for each group: each waits for its document, prepares and approves."""
+"""VMs of a large fleet, one per group; each waits for its document, prepares and approves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: How long one poll may be held, in seconds.
+#: Time limit of a held poll, in seconds.
 WAIT_S = 60
 #: Pause between polls that do not wait, in seconds.
 POLL_S = 0.05
@@ -20,15 +20,15 @@ PATH = "/metadata/scheduledevents?api-version=2020-07-01"
 
 
 class Guests:
-    """Everybody who polls; on one event loop."""
+    """All polling VMs, on one event loop."""
 
     def __init__(self, url: str, addresses: Mapping[str, str], *, prepare_s: float) -> None:
-        """Ask nothing yet.
+        """Create the VMs without polls.
 
         Args:
             url: the metadata service.
-            addresses: VMs' own, by their names.
-            prepare_s: how long preparing takes at most: VMs do not all approve at one moment.
+            addresses: addresses of the VMs by name.
+            prepare_s: maximum duration of a preparation; VMs approve at random times.
         """
         parts = urlsplit(url)
         self._host, self._port = str(parts.hostname), int(parts.port or 80)
@@ -39,23 +39,23 @@ class Guests:
         self._begun = asyncio.Event()
         self._chance = random.Random(1)
         self.approval_ms: list[float] = []
-        #: Of polls that do not wait; how long the client's own event loop was late is in it, too.
+        #: Durations of polls without a wait, including delays of the client's event loop.
         self.poll_ms: list[float] = []
         self.refused = 0
 
     @property
     def approved(self) -> int:
-        """How many approvals were answered 200."""
+        """Number of approvals with answer 200."""
         return len(self.approval_ms)
 
     async def begin(self) -> None:
-        """Start all guests' polls; return once each has an answer."""
+        """Start the polls of all VMs; return once each VM has an answer."""
         self._tasks = [asyncio.create_task(self._live(each)) for each in self._addresses.values()]
         await self._begun.wait()
         self._tasks.append(asyncio.create_task(self._poll(next(iter(self._addresses.values())))))
 
     async def end(self) -> None:
-        """Stop everybody."""
+        """Stop all VMs."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -86,7 +86,7 @@ class Guests:
                     await self._approve(reader, writer, event["EventId"])
 
     async def _poll(self, address: str) -> None:
-        """Poll again and again, on a connection of its own."""
+        """Poll repeatedly on a separate connection."""
         reader, writer = await asyncio.open_connection(
             self._host, self._port, local_addr=(address, 0)
         )

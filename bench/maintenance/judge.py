@@ -1,6 +1,7 @@
-"""Judges what ran, from its records alone: budgets, fault domains and windows at every moment.
+"""Checks budgets, fault domains and windows at every moment, from the records of finished work.
 
-Written apart from the planner and from the checkers of the simulator, and slow where that is plain.
+The module is independent of the planner and of the simulator's checkers, and prefers simple code to
+speed.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Limits:
-    """What must hold of a fleet."""
+    """Limits of a fleet's maintenance."""
 
-    #: Hosts at once, of the fleet and of a rack.
+    #: Maximum number of hosts at once, in the fleet and in a rack.
     fleet: int
     racks: int
     #: Hours of each day, UTC, in which work runs.
@@ -32,7 +33,7 @@ class Limits:
 
 
 def judge(work: Sequence[Operation], limits: Limits) -> list[str]:
-    """Return every promise that was broken, as sentences."""
+    """Return a sentence for each broken limit."""
     ran = [each for each in work if each.execution.started_ms]
     done = Counter(each.host for each in ran if each.state.value == "succeeded")
     found = [f"{host} was worked on {count} times" for host, count in done.items() if count > 1]
@@ -51,7 +52,7 @@ def _outside(operation: Operation, limits: Limits) -> Iterable[str]:
 
 
 def _together(ran: Sequence[Operation], limits: Limits) -> Iterable[str]:
-    """Go through all beginnings and ends in their order; what ends at a moment ends first."""
+    """Process all starts and ends in order; at equal times, ends come first."""
     moments = [(each.execution.started_ms, True, each.host) for each in ran]
     moments += [(each.ended_ms, False, each.host) for each in ran]
     fleet, racks = 0, Counter[str]()

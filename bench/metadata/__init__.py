@@ -1,1 +1,1 @@
-"""How fast the metadata service answers, beside Go's net/http and nginx."""
+"""Compares the speed of the metadata service with Go's net/http and nginx."""

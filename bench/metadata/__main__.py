@@ -1,7 +1,7 @@
-"""`python -m bench.metadata`: the comparison, interleaved, as a table and as JSON.
+"""`python -m bench.metadata` compares the servers, and prints a table and JSON.
 
-The server has one core and the load the other. Every round runs every rival once in each case,
-so that a noisy moment hits all of them; the medians of the rounds are compared.
+The server has one core and the load the other. Every round runs every rival once in each case, so
+that noise affects all rivals. The table has the medians of the rounds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Figures = dict[str, dict[str, list[float]]]
 
 
 def wrk(rival: Rival, connections: int, *, seconds: int, close: bool) -> dict[str, float]:
-    """Return requests a second and the server's processor time for each."""
+    """Return the requests per second, and the server's processor time per request."""
     before = rival.cpu_s()
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}", "-H", "Metadata: true"]
     command += ["-H", "Connection: close"] if close else []
@@ -44,7 +44,7 @@ def wrk(rival: Rival, connections: int, *, seconds: int, close: bool) -> dict[st
 
 
 def fixed_rate(rival: Rival, *, seconds: int) -> dict[str, float]:
-    """Return latencies at a fixed rate, each from the moment the request was due."""
+    """Return latencies at a fixed rate, measured from the due time of each request."""
     done = subprocess.run(
         [str(BUILT / "load"), rival.address, TARGET, str(RATE_PER_S), "16", str(seconds)],
         capture_output=True,
@@ -57,7 +57,7 @@ def fixed_rate(rival: Rival, *, seconds: int) -> dict[str, float]:
 
 
 def idle(rival: Rival) -> dict[str, float]:
-    """Return the memory of one idle connection, after it was served once."""
+    """Return the memory of an idle connection after one answer."""
     before = rival.resident_kib()
     socks = []
     try:
@@ -73,7 +73,7 @@ def idle(rival: Rival) -> dict[str, float]:
 
 
 def rounds(rivals: list[Rival], options: argparse.Namespace) -> Figures:
-    """Run every case of every rival, again and again."""
+    """Run every case of every rival repeatedly."""
     figures: Figures = defaultdict(lambda: defaultdict(list))
 
     def note(rival: Rival, case: str, found: dict[str, float]) -> None:

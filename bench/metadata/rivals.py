@@ -1,4 +1,4 @@
-"""The servers that are compared: how each is built, started and watched. No figure is made here."""
+"""Builds, starts and observes the compared servers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ http {{
 
 @dataclass
 class Rival:
-    """One server, perhaps running."""
+    """One server, running or stopped."""
 
     name: str
     port: int
@@ -61,11 +61,11 @@ class Rival:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """Listening address of the server."""
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> float:
-        """Start it; returns the seconds from its start to its first answer."""
+        """Start the server; return the seconds from its start to its first answer."""
         begun_at = time.perf_counter()
         self.process = subprocess.Popen(
             self.command,
@@ -85,27 +85,27 @@ class Rival:
                 time.sleep(0.001)
 
     def stop(self) -> None:
-        """Stop it."""
+        """Stop the server."""
         if self.process is not None:
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(10)
             self.process = None
 
     def resident_kib(self) -> int:
-        """Return its resident memory."""
+        """Return the server's resident memory."""
         assert self.process is not None
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * (os.sysconf("SC_PAGE_SIZE") // 1024)
 
     def cpu_s(self) -> float:
-        """Return the processor time it has used, user and system."""
+        """Return the server's user and system processor time."""
         assert self.process is not None
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def on_core(core: int) -> Callable[[], None]:
-    """Return what a child does first: keep to one core, open as many files as it may."""
+    """Return a function that binds a child process to a core, and raises its limit of files."""
 
     def prepare() -> None:
         os.sched_setaffinity(0, {core % (os.cpu_count() or 1)})
@@ -116,7 +116,7 @@ def on_core(core: int) -> Callable[[], None]:
 
 
 def install() -> None:
-    """Install wrk and nginx from Debian where they are missing, and say so."""
+    """Install wrk and nginx from Debian if they are missing, and print a message."""
     wanted = {"wrk": "wrk", "nginx": "nginx-light"}
     missing = [package for name, package in wanted.items() if shutil.which(name) is None]
     if missing:
@@ -127,7 +127,7 @@ def install() -> None:
 
 
 def build() -> list[Rival]:
-    """Build what must be built and return the rivals."""
+    """Build the programs and return the rivals."""
     BUILT.mkdir(parents=True, exist_ok=True)
     body = BUILT / "body.json"
     body.write_bytes(BODY)
@@ -142,7 +142,7 @@ def build() -> list[Rival]:
     )
     serve = [sys.executable, str(HERE / "serve.py")]
     return [
-        # All the load is one VM's, so its limit is high; it is counted as any other.
+        # The limit is high, because all load comes from one VM.
         Rival("forewarn", 18481, [*serve, "127.0.0.1:18481", str(body), "1000000"]),
         Rival("forewarn, no limit", 18484, [*serve, "127.0.0.1:18484", str(body), "0"]),
         Rival("go", 18482, [str(BUILT / "server"), "127.0.0.1:18482", str(body)]),

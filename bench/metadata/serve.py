@@ -1,4 +1,4 @@
-"""Forewarn's metadata service alone, as one rival of the comparison; no control plane."""
+"""Forewarn's metadata service without a control plane, one of the compared servers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from forewarn.settings import MetadataSettings
 
 
 class Nobody:
-    """A control plane that is not there."""
+    """Placeholder for the control plane."""
 
     def approve(self, request: ApprovalRequest) -> asyncio.Future[RequestAnswer]:
         """Never asked."""
@@ -39,15 +39,15 @@ class Nobody:
         raise NotImplementedError(vm, event_id)
 
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
-        """Forget it."""
+        """Ignore polls of groups."""
 
     def vms_polled(self, polls: Sequence[VmPoll]) -> None:
-        """Forget them."""
+        """Ignore the last polls of VMs."""
 
 
 async def main(listen: str, body: bytes, rate_per_s: float) -> None:
-    """Serve one document until told to stop."""
-    settings = MetadataSettings(  # all the load is one VM's
+    """Serve one document until a signal stops the process."""
+    settings = MetadataSettings(  # all load comes from one VM
         rate_per_s=rate_per_s, rate_burst=1_000_000, max_connections_per_client=20_000
     )
     server = MetadataServer(settings, Nobody(), clock=SystemClock())

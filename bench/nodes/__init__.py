@@ -1,1 +1,1 @@
-"""What metadata nodes cost: how late they show a change, what one takes, how they begin."""
+"""Measures the delay, cost and start of metadata nodes."""

@@ -1,4 +1,4 @@
-"""Metadata nodes on loopback: how late the last one shows a change, what one node takes.
+"""Measures metadata nodes on loopback: the delay of the last node, and the cost of one node.
 
 The feed, the followers and their files are the real ones; nodes share child processes, but for
 the one whose memory and CPU are measured, which is `forewarn node run`. `--child` is one of those
@@ -50,11 +50,11 @@ REGION_NODES, REGION_CHANGES = 10_000, 20
 TOKEN = "a-token-of-every-node"
 GROUP_VMS = 20
 PATIENT = FeedPace(heartbeat_s=60.0, silent_s_max=600.0)
-"""No sign of life is asked for during a measurement."""
+"""Pace without keepalives during a measurement."""
 
 
 def fleet(vms: int) -> DocumentChange:
-    """Return a fleet on `NODES` hosts; a group has 20 VMs on as many hosts, `all` one on each."""
+    """Return a fleet on `NODES` hosts; a group has 20 VMs on 20 hosts, `all` a VM on each."""
     facts = {"vmSize": "Standard_D2s_v5", "osType": "Linux", "location": "north", "zone": "1"}
     groups = [f"group-{number // GROUP_VMS}" for number in range(vms)]
     callers = tuple(
@@ -79,7 +79,7 @@ def fleet(vms: int) -> DocumentChange:
 
 
 async def child(address: str, directory: Path, names: list[str]) -> None:
-    """Run some nodes until standard input ends; print a line once all follow."""
+    """Run some nodes until standard input ends; print a line once all nodes follow."""
     nodes = []
     for name in names:
         store = NodeStore(NodeDirectory(directory / name))
@@ -98,7 +98,7 @@ class Nodes:
     """A feed and its nodes."""
 
     def __init__(self, directory: Path) -> None:
-        """Start nothing yet."""
+        """Create the benchmark without starting nodes."""
         self._directory = directory
         names = [f"n{number}" for number in range(NODES)]
         access = NodeAccess(["*"], lambda _, token: token == TOKEN)
@@ -107,7 +107,7 @@ class Nodes:
         self._children: list[asyncio.subprocess.Process] = []
 
     async def start(self, whole: DocumentChange) -> float:
-        """Start the feed and all nodes; return the seconds until the last follows."""
+        """Start the feed and all nodes; return the seconds until the last node follows."""
         self.server.apply(whole)
         address = await self.server.start_network("127.0.0.1:0", None)
         begun = time.perf_counter()
@@ -126,7 +126,7 @@ class Nodes:
         return time.perf_counter() - begun
 
     async def change(self, sequence: int) -> float:
-        """Show all nodes a change; return ms until the last has confirmed it."""
+        """Send all nodes a change; return ms until the last node has confirmed."""
         document = Document(sequence, (FREEZE,))
         begun = time.perf_counter()
         concerned = self.server.apply(
@@ -149,7 +149,7 @@ class Nodes:
 
 
 async def latency(changes: int) -> None:
-    """Print how late the last of all nodes shows a change."""
+    """Print the delay until the last node shows a change."""
     with tempfile.TemporaryDirectory() as directory:
         nodes = Nodes(Path(directory))
         await nodes.start(fleet(NODES * NODE_VMS))
@@ -163,7 +163,7 @@ async def latency(changes: int) -> None:
 
 
 async def bootstrap(vms: int) -> None:
-    """Print how long it takes until every node has its VMs."""
+    """Print the time until every node has its VMs."""
     with tempfile.TemporaryDirectory() as directory:
         nodes = Nodes(Path(directory))
         whole_s = await nodes.start(fleet(vms))
@@ -172,7 +172,7 @@ async def bootstrap(vms: int) -> None:
 
 
 async def fan_out(changes: int, *, nats: bool) -> None:
-    """Print what a change for 20 nodes takes where few and where many nodes are connected."""
+    """Print the cost of a change for 20 nodes with few and with many connected nodes."""
     times = {nodes: await cost_of_change(nodes, changes, nats) for nodes in (FEW_NODES, MANY_NODES)}
     for nodes, time_ms in times.items():
         print(
@@ -183,7 +183,7 @@ async def fan_out(changes: int, *, nats: bool) -> None:
 
 
 async def cost_of_change(nodes: int, changes: int, nats: bool) -> float:  # noqa: FBT001 - of a script
-    """Return ms of processor time for each change that 20 of some nodes confirm."""
+    """Return ms of processor time per change that 20 nodes confirm."""
     async with simulated(nodes, nodes, nats=nats, pace=PATIENT) as (server, _):
         await asyncio.sleep(1)
         before_s = time.process_time()
@@ -193,7 +193,7 @@ async def cost_of_change(nodes: int, changes: int, nats: bool) -> float:  # noqa
 
 
 async def region(nodes: int, vms: int, changes: int, *, nats: bool) -> None:
-    """Print how long many nodes take to come, and to show a change for all of them."""
+    """Print the time in which many nodes connect, and show a change for all nodes."""
     before_s = time.process_time()
     async with simulated(nodes, vms, nats=nats, pace=None) as (server, start_s):
         start_cpu_s = time.process_time() - before_s
@@ -213,12 +213,12 @@ async def region(nodes: int, vms: int, changes: int, *, nats: bool) -> None:
 
 
 def carrier(nats: bool) -> str:  # noqa: FBT001 - of a script
-    """Return what carries the feed, for people."""
+    """Return the name of the feed's transport."""
     return "NATS" if nats else "direct"
 
 
 async def confirmed(server: FeedServer, sequence: int, view: str, nodes: int) -> float:
-    """Show some nodes a change; return seconds until all of them show it."""
+    """Send some nodes a change; return the seconds until all show the change."""
     begun = time.perf_counter()
     publication = Publication(view, enabled=True, document=Document(sequence, (FREEZE,)))
     concerned = server.apply(DocumentChange(sequence, publications=(publication,)))
@@ -232,7 +232,7 @@ async def confirmed(server: FeedServer, sequence: int, view: str, nodes: int) ->
 async def simulated(
     nodes: int, vms: int, *, nats: bool, pace: FeedPace | None
 ) -> AsyncIterator[tuple[FeedServer, float]]:
-    """Run nodes that keep nothing in other processes, and one view that all have a VM of.
+    """Run nodes without stored files in other processes, with a view that all nodes share.
 
     Yields:
         the feed, and seconds until the last node followed.
@@ -288,7 +288,7 @@ async def nats_server() -> AsyncIterator[str]:
 
 
 async def followers(address: str, first: int, count: int) -> None:
-    """Run every fourth node of some until this process is ended; print a line once all follow."""
+    """Run every fourth node until the process ends; print a line once all nodes follow."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (FDS, FDS))
 
     async def connect(server: str, _tls: object) -> NatsConnection:
@@ -304,7 +304,7 @@ async def followers(address: str, first: int, count: int) -> None:
             route=FeedRoute(route.connect if route else direct, PATIENT),
         )
         nodes.append(follower)
-    # The feed takes 64 strangers from one address, which all of these are.
+    # The feed accepts 64 unproved connections from one address.
     for begin in range(0, len(nodes), AT_A_TIME // CHILDREN):
         some = nodes[begin : begin + AT_A_TIME // CHILDREN]
         for node in some:
@@ -316,7 +316,7 @@ async def followers(address: str, first: int, count: int) -> None:
 
 
 async def one_node(seconds: int) -> None:
-    """Print what one node takes while 100 VMs poll it once a second."""
+    """Print the cost of one node with 100 VMs that poll once a second."""
     with tempfile.TemporaryDirectory() as directory:
         server = FeedServer(
             Control(), epoch="bench", access=NodeAccess(["*"], lambda _, token: token == TOKEN)
@@ -362,8 +362,8 @@ async def one_node(seconds: int) -> None:
 
 
 async def polled(pid: int, port: int, seconds: int) -> tuple[float, float]:
-    """Return which share of a core a process takes while it is polled, and its memory in MiB."""
-    await asyncio.to_thread(poll, port, 1)  # the cost of first polls is left out
+    """Return the fraction of a core that a polled process uses, and its memory in MiB."""
+    await asyncio.to_thread(poll, port, 1)  # exclude the cost of first polls
     before_s = cpu_s(pid)
     await asyncio.to_thread(poll, port, seconds)
     return (cpu_s(pid) - before_s) / seconds, resident_mib(pid)
@@ -386,25 +386,25 @@ def poll(port: int, seconds: int) -> None:
 
 
 def address_of(number: int) -> str:
-    """Return the address of a VM: all of them are this machine's."""
+    """Return the loopback address of a VM."""
     return f"127.0.1.{number + 1}"
 
 
 def cpu_s(pid: int) -> float:
-    """Return the processor time a process has used, in seconds: of all its threads."""
+    """Return the processor time of a process with all its threads, in seconds."""
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(each.read_text().split()[0]) for each in threads) / 1e9
 
 
 def resident_mib(pid: int) -> float:
-    """Return the memory a process has, in MiB."""
+    """Return the resident memory of a process, in MiB."""
     status = Path(f"/proc/{pid}/status").read_text()
     [line] = [each for each in status.splitlines() if each.startswith("VmRSS")]
     return int(line.split()[1]) / 1024
 
 
 def main() -> None:
-    """Measure all."""
+    """Run all measurements."""
     parser = argparse.ArgumentParser(prog="python -m bench.nodes")
     parser.add_argument("--quick", action="store_true", help="fewer changes, a smaller fleet")
     parser.add_argument("--nats", action="store_true", help="only what NATS is compared in")

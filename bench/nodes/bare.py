@@ -1,4 +1,4 @@
-"""The least that polls can cost in Python: a loop that receives and sends, and reads nothing."""
+"""The minimum cost of polls in Python: a loop that receives and sends without parsing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
 
 
 def main() -> None:
-    """Print the port, and answer until this process is ended."""
+    """Print the port, and answer until the process ends."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=200)
     print(listener.getsockname()[1], flush=True)
     ready = select.epoll()

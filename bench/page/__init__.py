@@ -1,1 +1,1 @@
-"""What the page costs a browser as the fleet grows."""
+"""Measures the cost of the page in a browser for large fleets."""

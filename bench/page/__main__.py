@@ -1,4 +1,4 @@
-"""The page over a large fleet, in Debian's Chromium without a graphics card.
+"""Measures the page with a large fleet in Debian's Chromium without a graphics card.
 
     python -m bench.page [--quick]
 
@@ -28,11 +28,11 @@ from tests.api.live import SETTINGS, Live
 from tests.page.browser import Browser
 
 CHANGES = 20
-#: A million VMs take seconds to load, on a busy machine a minute.
+#: Time limit of a start; a million VMs take seconds to load, on a busy machine a minute.
 STARTS_S_MAX = 300
 SECONDS = 10
 CHANGES_A_SECOND = 50
-#: Who calls at a time, so that a call's answer need not come before the next call is due.
+#: Number of parallel callers, so that a due call does not wait for an earlier answer.
 CALLERS = 10
 WATCH = """(() => {
     window.frames = [];
@@ -40,7 +40,7 @@ WATCH = """(() => {
     requestAnimationFrame(frame);
 })()"""
 PANNING_SECONDS = 4
-#: Drags the map to and fro by a step a frame, as a mouse does that moves between two frames.
+#: Drags the map to and fro by a step per frame, like a moving mouse.
 DRAG = """(() => {
     const map = document.querySelector("canvas.map");
     const [x, y] = [map.clientWidth / 2, map.clientHeight / 2];
@@ -113,7 +113,7 @@ def measure(live: Live, browser: Browser) -> dict[str, object]:
 
 
 def latency(live: Live, browser: Browser, number: int, answered: list[float]) -> float:
-    """Return the time from a call until the frame is drawn that shows it, in ms."""
+    """Return the time from a call until the frame that shows its effect, in ms."""
     host = f"h{number * 20 + 15}"
     place = live.get(f"/v1/overview/hosts?host={host}")["from"]
     waiting = f"""new Promise((done) => import("/web/live.js").then(({{ live }}) => {{
@@ -133,7 +133,7 @@ def latency(live: Live, browser: Browser, number: int, answered: list[float]) ->
 
 
 def frames(live: Live, browser: Browser) -> dict[str, object]:
-    """Return the frames a second while hosts change, and the longest pause between two."""
+    """Return the frames per second while hosts change, and the longest pause between frames."""
     stop = threading.Event()
     done = []
     numbers = itertools.count(CHANGES)
@@ -168,7 +168,7 @@ def frames(live: Live, browser: Browser) -> dict[str, object]:
 
 
 def panning(browser: Browser) -> dict[str, object]:
-    """Return the frames a second while the map is dragged, by how large a host is."""
+    """Return the frames per second while the map is dragged, by the size of a host's cell."""
     found: dict[str, object] = {}
     for name, pixels in (("whole", 0), ("small_cells", 8), ("named_cells", 60)):
         while browser.run("forewarnMap.size") < pixels:

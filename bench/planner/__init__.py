@@ -1,1 +1,1 @@
-"""How few waves the planner needs, and how fast it finds them, next to Ganeti's. Nothing else."""
+"""Compares the planner's waves and planning times with Ganeti's hroller."""

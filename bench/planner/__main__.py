@@ -1,7 +1,8 @@
-"""Plan the fleets of the design and generated ones, next to `hroller`; print waves and seconds.
+"""Compares plans of designed and generated fleets with `hroller`; prints waves and seconds.
 
-`hroller` gets each fleet as a file in its own format; reading it is part of its time, as making
-a fleet from the same description is part of ours. Every plan passes the independent checker.
+`hroller` reads each fleet from a file in its own format. Its time includes reading the file, and
+our time includes creating a fleet from the same description. Every plan passes the independent
+checker.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from forewarn.planning.policy import MaintenancePolicy
 #: Hosts, hosts of a node group, name.
 DESIGNED = ((200, 200), (500, 500), (1000, 1000), (2000, 50))
 STEPS = 100_000
-#: A Wednesday, 2026-07-01 00:00 UTC: when the plans are made.
+#: Time of the plans: Wednesday, 2026-07-01 00:00 UTC.
 NOW_MS = 1_782_864_000_000
 HROLLER_S_MAX = 600
 
@@ -44,7 +45,7 @@ def planned(fleet: Fleet, policy: MaintenancePolicy, steps: int) -> Plan:
 
 
 def judged(found: Plan, fleet: Fleet, policy: MaintenancePolicy) -> Plan:
-    """Return a plan that the checker passes."""
+    """Return a plan after a check by the independent checker."""
     state, _ = everyone(fleet, 0)
     findings = check(found, fleet, state=state, policy=policy)
     assert not findings, findings[:3]
@@ -63,7 +64,7 @@ def ours(cluster: Cluster, steps: int) -> tuple[int, int, float]:
 
 
 def theirs(cluster: Cluster) -> tuple[int, float]:
-    """Return reboot groups and seconds; 0 groups where it is missing or takes too long."""
+    """Return hroller's reboot groups and seconds; 0 groups if hroller is missing or too slow."""
     if not shutil.which("hroller"):
         return 0, 0.0
     with tempfile.TemporaryDirectory() as folder:
@@ -84,7 +85,7 @@ def theirs(cluster: Cluster) -> tuple[int, float]:
 
 
 def designed(*, quick: bool) -> None:
-    """The fleets of the design."""
+    """Return the designed fleets."""
     print(f"{'hosts':>7} {'group of':>9} {'hroller':>16} {'Forewarn':>16} {'bound':>6}")
     for hosts, per_group in DESIGNED[: 2 if quick else None]:
         cluster = paired(hosts, per_group, 1)
@@ -101,7 +102,7 @@ def designed(*, quick: bool) -> None:
 
 
 def seeded(count: int) -> None:
-    """Count on how many small fleets one needs fewer waves than the other."""
+    """Count the small fleets on which one planner needs fewer waves than the other."""
     fewer = same = more = 0
     seconds: list[tuple[float, float]] = []
     for seed in range(count):
@@ -119,7 +120,7 @@ def seeded(count: int) -> None:
 
 
 def optimal(count: int) -> None:
-    """Count on how many small fleets a plan has the fewest waves that there can be."""
+    """Count the small fleets on which a plan has the minimum number of waves."""
     known = solver()
     if known is None:
         print("\nno OR-tools: nothing is compared with the exact optimum")
@@ -141,7 +142,7 @@ def optimal(count: int) -> None:
 
 
 def large(hosts: int, steps: int) -> None:
-    """A large fleet of mixed shapes, with windows and budgets."""
+    """Plan a large fleet of mixed shapes with windows and budgets."""
     fleet = mixed(hosts, hosts // 2, 1)
     gc.collect()
     begun = time.perf_counter()
@@ -160,7 +161,7 @@ def large(hosts: int, steps: int) -> None:
 
 
 def moving(hosts: int) -> None:
-    """Hosts at 80 % of their capacity, all emptied while they are worked on."""
+    """Plan hosts at 80 % of their capacity whose VMs move before the work."""
     fleet = loaded(hosts, 1)
     _, asked = everyone(fleet, 0)
     begun = time.perf_counter()

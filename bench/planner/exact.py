@@ -1,7 +1,7 @@
-"""The fewest waves there can be of a small fleet, found by OR-tools' exact solver.
+"""Finds the minimum number of waves of a small fleet with OR-tools' exact solver.
 
-For the benchmark only: `bench/planner/ortools` installs it beside, and nothing else imports it.
-Nothing of the planner is used in here, so that the two agree on the rules by themselves.
+`bench/planner/ortools` installs OR-tools only for this benchmark. The module does not use the
+planner, so that the comparison checks the rules independently.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from forewarn.planning.fleet import Fleet
 
-#: Longest search in one fleet, in seconds; one that takes longer is not counted.
+#: Time limit of the search in one fleet, in seconds; fleets beyond the limit are not counted.
 SEARCH_S_MAX = 20.0
 
 
 def solver() -> ModuleType | None:
-    """Return OR-tools' constraint solver; None where it is not installed."""
+    """Return OR-tools' constraint solver; None without an installed OR-tools."""
     try:
         return importlib.import_module("ortools.sat.python.cp_model")
     except ImportError:
@@ -29,12 +29,12 @@ def solver() -> ModuleType | None:
 
 
 def fewest_waves(solver: ModuleType, fleet: Fleet, at_most: int) -> int:
-    """Return the fewest waves in which no group is disturbed in two fault domains; 0: not known.
+    """Return the minimum number of waves that disturb no group in two fault domains; 0: unknown.
 
     Args:
         solver: what `solver` returned.
-        fleet: every host of which is in one wave.
-        at_most: waves that are known to be enough.
+        fleet: the fleet; each of its hosts is in one wave.
+        at_most: a known sufficient number of waves.
     """
     model = solver.CpModel()
     waves = [model.new_int_var(0, at_most - 1, host.name) for host in fleet.hosts]

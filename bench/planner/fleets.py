@@ -1,4 +1,4 @@
-"""Fleets that are measured, made from a seed. What is measured may not go in here."""
+"""Generates the fleets of the benchmark from a seed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from forewarn.planning.windows import Window
 
 RACK_HOSTS = 40
 FAULT_DOMAINS = 20
-#: Share of groups, fewest and most VMs of one: pairs and threes, quorums, services, scale sets.
+#: Fraction of groups, with their minimum and maximum number of VMs: pairs and threes, quorums,
+#: services, scale sets.
 SHAPES = ((40, 2, 3), (30, 5, 9), (20, 20, 40), (10, 60, 140))
 ZONES = ("z1", "z2", "z3", "z4")
 TIME_ZONES = ("Europe/Berlin", "Europe/Dublin", "America/New_York", "Asia/Tokyo")
 
 
 def paired(hosts: int, per_group: int, seed: int, vms: int = 10) -> Cluster:
-    """Return hosts with VMs that each have a copy on another host of the same node group."""
+    """Return hosts with VMs, each with a copy on another host of the same node group."""
     draw = random.Random(seed)
     instances: list[Instance] = []
     for host in range(hosts):
@@ -66,7 +67,7 @@ def mixed(hosts: int, groups: int, seed: int) -> Fleet:
 
 
 def loaded(hosts: int, seed: int) -> Fleet:
-    """Return hosts of four zones that are at 80 % of their capacity, each VM in a group of four."""
+    """Return hosts in four zones at 80 % of their capacity, with groups of four VMs."""
     draw = random.Random(seed)
     places = [
         FleetHost(
@@ -87,7 +88,7 @@ def loaded(hosts: int, seed: int) -> Fleet:
     return fleet
 
 
-#: What the mixed fleets are planned under: one window for each zone, at night there.
+#: Policy for the mixed fleets: one window for each zone, in the zone's night.
 POLICY = MaintenancePolicy(
     budgets=(
         Budget(Scope.FLEET, 2, percent=True),
@@ -106,5 +107,5 @@ POLICY = MaintenancePolicy(
 
 
 def everyone(fleet: Fleet, steps: int) -> tuple[FleetState, Asked]:
-    """Return a maintenance of all hosts of a fleet where nothing else goes on."""
+    """Return a maintenance of all hosts of a fleet without other work."""
     return FleetState(), Asked(tuple(host.name for host in fleet.hosts), 1200, steps=steps)

@@ -1,7 +1,7 @@
-"""Ganeti's text format of a cluster, read and written, for comparison with its `hroller`.
+"""Reads and writes Ganeti's text format of a cluster, for comparison with `hroller`.
 
 Source: the format of `htools -t`: sections for node groups, nodes, instances, tags and policies,
-apart by an empty line; fields apart by `|`. Nothing of Ganeti but that format may go in here.
+separated by an empty line; `|` separates fields.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from forewarn.values import value
 _SECTIONS = (4, 5)
 _NODE_FIELDS = (9, 10)
 _INSTANCE_FIELDS = (10, 11)
-#: What a node is written with; `hroller` asks for no more than that it is plausible.
+#: Plausible values of a node's other fields, which `hroller` requires.
 _NODE = "{name}|{memory}|0|{free}|1000000|1000000|64|{state}|uuid-{group}|1"
 _INSTANCE = "{name}|{memory}|1024|1|running|Y|{primary}|{secondary}|{template}||1"
 _MEMORY = 1_000_000
@@ -24,29 +24,30 @@ class GanetiTextInvalid(ValueError):
 
 @value
 class Instance:
-    """A VM of Ganeti: it runs on one node and may have a copy on a second one."""
+    """A VM of Ganeti, which runs on one node and may have a copy on a second node."""
 
     name: str
     #: Memory, in MiB.
     memory: int
     primary: str
-    #: Empty: it has no copy.
+    #: Node of the copy; empty without a copy.
     secondary: str = ""
 
 
 @value
 class Cluster:
-    """What Forewarn reads of a cluster."""
+    """The data of a cluster that Forewarn reads."""
 
     #: Node and its node group, by name.
     nodes: tuple[tuple[str, str], ...]
     instances: tuple[Instance, ...]
 
     def fleet(self) -> Fleet:
-        """Return it as a fleet in which `hroller`'s rules are those of groups.
+        """Return the cluster as a fleet whose groups express `hroller`'s rules.
 
-        For each node a group: the node itself and all nodes with VMs that have their copy there.
-        No two of them may be down at once, since the VMs of all would come up on that node.
+        Each node has a group of the node itself and all nodes with VMs whose copy is on the node.
+        Two nodes of a group must not be down at once, because the VMs of both would start on the
+        same node.
         """
         names = [name for name, _ in self.nodes]
         hosts = [
@@ -63,7 +64,7 @@ class Cluster:
         return Fleet.of(hosts, [FleetGroup(f"copies-on-{name}") for name in used], vms)
 
     def text(self) -> str:
-        """Return it in the format that `hroller -t` reads; the first node is the master."""
+        """Return the cluster in the format of `hroller -t`; the first node is the master."""
         groups = {group: None for _, group in self.nodes}
         used: dict[str, int] = {}
         for each in self.instances:
@@ -93,10 +94,10 @@ class Cluster:
 
 
 def read(text: str) -> Cluster:
-    """Return the cluster that a text describes.
+    """Parse a text into a cluster.
 
     Raises:
-        GanetiTextInvalid: it is in another format, or names unknown things.
+        GanetiTextInvalid: the text has another format, or names unknown objects.
     """
     sections: list[list[tuple[int, list[str]]]] = [[]]
     for number, line in enumerate(text.splitlines(), 1):
@@ -127,5 +128,5 @@ def _instance(number: int, fields: list[str], nodes: dict[str, str]) -> Instance
 
 
 def groups_text(waves: tuple[tuple[str, ...], ...]) -> str:
-    """Return waves as `hroller --no-headers` prints its reboot groups: one on a line."""
+    """Return waves in the format of `hroller --no-headers`, one wave per line."""
     return "".join(f"{','.join(wave)}\n" for wave in waves)

@@ -1,1 +1,1 @@
-"""What the control plane costs as the fleet grows."""
+"""Measures the cost of the control plane for growing fleets."""

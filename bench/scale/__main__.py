@@ -1,4 +1,4 @@
-"""What each use case costs the control plane as the fleet grows: the ratio is what counts.
+"""Measures the cost of each use case for growing fleets; the ratio is the result.
 
     python -m bench.scale [--quick] [--sizes N,N] [--rounds N] [--folder PATH]
 
@@ -55,21 +55,21 @@ _T = TypeVar("_T")
 
 SIZES = (10_000, 100_000, 1_000_000)
 VMS_A_HOST = 10
-#: Hosts that share their groups: a group has one VM on each.
+#: Number of hosts in a block; a group has a VM on each host of a block.
 BLOCK = 20
-#: Hosts of a block with work announced, and one in another fault domain with work planned.
+#: Hosts of a block with announced work, and a host of another fault domain with planned work.
 ANNOUNCED, PLANNED = (0, 1, 2), 4
-#: The host of a block that is worked on while it is measured.
+#: The host of a block with the measured work.
 MEASURED = 3
 NOW_MS = 1_790_000_000_000
 CHUNK = 50_000
 TARGETS = 500
-#: What is measured, in the order of the table.
+#: The measured use cases, in the order of the table.
 CASES = ("approve", "driver done", "order for one host", "change of one VM", "next deadline")
 
 
 def fill(folder: Path, vms: int) -> None:
-    """Make a store with a fleet, its groups enabled, and its work."""
+    """Create a store with a fleet, enabled groups and work."""
     hosts = vms // VMS_A_HOST
     groups = [f"g{n}" for n in range(hosts // BLOCK * VMS_A_HOST)]
     store = open_store(str(folder / "scale.db"))
@@ -129,10 +129,10 @@ def _tell(plane: ControlPlane, stimulus: Stimulus) -> Committed:
 
 
 class Measured:
-    """Times of each use case: whole, and the step alone, in ms."""
+    """Total times and step times of each use case, in ms."""
 
     def __init__(self, plane: ControlPlane) -> None:
-        """Listen in on the steps of a plane."""
+        """Observe the steps of a control plane."""
         self._plane = plane
         self.whole: defaultdict[str, list[float]] = defaultdict(list)
         self.step: defaultdict[str, list[float]] = defaultdict(list)
@@ -149,7 +149,7 @@ class Measured:
         vars(sys.modules[ControlPlane.__module__])["step"] = timed
 
     def tell(self, case: str, stimulus: Stimulus) -> Committed:
-        """Tell the plane something, and note what it took."""
+        """Send a stimulus to the control plane, and record its duration."""
         begun = time.perf_counter()
         told = _tell(self._plane, stimulus)
         self.whole[case].append((time.perf_counter() - begun) * 1000)
@@ -157,7 +157,7 @@ class Measured:
         return told
 
     def ask(self, case: str, query: Callable[[], object]) -> None:
-        """Note what a question took."""
+        """Record the duration of a query."""
         begun = time.perf_counter()
         query()
         took_ms = (time.perf_counter() - begun) * 1000
@@ -166,7 +166,7 @@ class Measured:
 
 
 def measure(folder: Path, vms: int, rounds: int) -> dict[str, Any]:
-    """Open a store, and have one host after another worked on."""
+    """Open a store, and run work on one host after another."""
     begun = time.perf_counter()
     plane = _plane(folder)
     loaded_s = time.perf_counter() - begun
@@ -196,7 +196,7 @@ def measure(folder: Path, vms: int, rounds: int) -> dict[str, Any]:
 
 
 def _work_on(plane: ControlPlane, measured: Measured, host: int) -> None:
-    """One host from its order to its end, and a change of a VM that stands elsewhere."""
+    """Run work on one host from order to end, and change a VM on another host."""
     ask = RequestMaintenance(cause=Cause.HOST_UPDATE, targets=(f"h{host}",))
     told = measured.tell("order for one host", ask)
     [operation] = told.operations
@@ -221,7 +221,7 @@ def _cell(median: float, high: float, step_median: float, step_high: float) -> s
 
 
 def report(found: dict[int, dict[str, Any]]) -> None:
-    """Print the tables of the page, and the ratio of the largest size to the smallest."""
+    """Print the tables of the page, and the ratio between the largest and the smallest size."""
     sizes = sorted(found)
     print("\n| use case | " + " | ".join(f"{size:,} VMs" for size in sizes) + " | ratio |")
     print("|---|" + "---|" * (len(sizes) + 1))
@@ -240,7 +240,7 @@ def report(found: dict[int, dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Measure each size in a process of its own."""
+    """Measure each size in a separate process."""
     parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the two smaller sizes only")
     parser.add_argument("--sizes", default="", help="numbers of VMs, with commas between them")

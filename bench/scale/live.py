@@ -1,4 +1,4 @@
-"""A whole service over a large fleet: applying it, starting with it, and what VMs wait meanwhile.
+"""Measures a service with a large fleet: applying, starting, and the waits of VMs.
 
     python -m bench.scale.live [--quick] [--vms N] [--seconds N] [--hosts N] [--folder PATH]
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 VMS, QUICK_VMS = 1_000_000, 50_000
-#: VMs on a host; hosts of a block, which share their groups: a group has one VM on each.
+#: Number of VMs on a host, and of hosts in a block; a group has a VM on each host of a block.
 VMS_A_HOST, BLOCK, DOMAIN_HOSTS = 10, 20, 4
 HOSTS = 20_000
-#: How fast VMs of the watched blocks poll and approve, a second.
+#: Polls and approvals per second of VMs in the watched blocks.
 POLLS, APPROVALS = 200, 20
-#: When ordered work is to start: its VMs are told, though no group of theirs has asked yet.
+#: Start of the ordered work.
 NOT_BEFORE = "+1h"
 START_S_MAX, ANSWER_S_MAX = 300.0, 600.0
 
@@ -67,20 +67,20 @@ def fleet(vms: int) -> dict[str, dict[str, object]]:
 
 
 def group_of(host: int, place: int) -> str:
-    """The group of a VM."""
+    """Return the group of a VM."""
     return f"g{host // BLOCK * VMS_A_HOST + place}"
 
 
 def vm_of(host: int, place: int) -> str:
-    """The name of a VM."""
+    """Return the name of a VM."""
     return f"vm-{host * VMS_A_HOST + place}"
 
 
 class Service:
-    """A `forewarn serve` that can be started again on its store."""
+    """A `forewarn serve` that can restart with its store."""
 
     def __init__(self, folder: Path) -> None:
-        """Write its settings; start nothing yet."""
+        """Write the settings of the service."""
         self.metadata_port, self.operator_port = free_port(), free_port()
         self._config = folder / "forewarn.toml"
         self._config.write_text(
@@ -93,7 +93,7 @@ class Service:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> float:
-        """Start it; return the seconds until it answers both a VM and an operator."""
+        """Start the service; return the seconds until it answers a VM and an operator."""
         command = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config"]
         begun = time.perf_counter()
         self._process = subprocess.Popen([*command, str(self._config)])
@@ -115,20 +115,20 @@ class Service:
             self._process.wait(ANSWER_S_MAX)
 
     def resident_mib(self) -> float:
-        """Return its memory, in MiB."""
+        """Return the service's memory, in MiB."""
         assert self._process is not None
         pages = int(Path(f"/proc/{self._process.pid}/statm").read_text("ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
     def processor_s(self) -> float:
-        """Return the processor time it has taken since it was started, in seconds."""
+        """Return the service's processor time since its start, in seconds."""
         assert self._process is not None
         stat = Path(f"/proc/{self._process.pid}/stat").read_text("ascii")
         taken = stat.rpartition(")")[2].split()[11:13]
         return sum(map(int, taken)) / os.sysconf("SC_CLK_TCK")
 
     def apply(self, topology: Path) -> float:
-        """Apply a fleet by the command; return the seconds it took."""
+        """Apply a fleet with the command; return the duration in seconds."""
         words = ("topology", "apply", str(topology), "--json")
         url = f"http://127.0.0.1:{self.operator_port}"
         begun = time.perf_counter()
@@ -143,7 +143,7 @@ class Service:
 
 
 def free_port() -> int:
-    """Return a port nobody listens on now."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -151,10 +151,10 @@ def free_port() -> int:
 
 
 class Watched:
-    """VMs that poll and approve at a fixed pace, and what each had to wait, in ms."""
+    """VMs that poll and approve at a fixed rate, with their waits in ms."""
 
     def __init__(self, service: Service, hosts: list[int]) -> None:
-        """Watch the VMs of some hosts: each has a group of its own there."""
+        """Watch the VMs of some hosts, each in another group."""
         self._service, self._hosts = service, hosts
         self._vms = [vm_of(n, place) for n in hosts for place in range(VMS_A_HOST)]
         self.polls: list[float] = []
@@ -162,16 +162,18 @@ class Watched:
         self._unapproved = iter(self._vms)
 
     def announce(self) -> None:
-        """Poll as every group, then announce work on each host."""
+        """Poll for every group, then announce work on each host."""
         vm = Line(self._service.metadata_port)
         for name in self._vms:
             vm.ask(poll(name))
-        operator = Line(self._service.operator_port)  # only now: one that is silent is closed
+        operator = Line(
+            self._service.operator_port
+        )  # connect late, because the service closes silent connections
         targets = [f"h{n}" for n in self._hosts]
         operator.ask(call("POST", "/v1/operations", {"cause": "host-update", "targets": targets}))
 
     def notices(self) -> dict[str, tuple[str, str]]:
-        """Return what each group's event says: its id, and when it is to start."""
+        """Return the id and the start of each group's event."""
         vm = Line(self._service.metadata_port)
         found = {}
         for name in self._vms:
@@ -181,7 +183,7 @@ class Watched:
         return found
 
     def all_notices(self) -> dict[str, tuple[str, str]]:
-        """Return the same, once every group has been told."""
+        """Return the id and the start of each group's event, once all events are published."""
         begun = time.perf_counter()
         while len(found := self.notices()) < len(self._vms):
             assert time.perf_counter() - begun < ANSWER_S_MAX, "not everything is announced"
@@ -189,7 +191,7 @@ class Watched:
         return found
 
     async def live(self, events: dict[str, tuple[str, str]], seconds: float) -> None:
-        """Poll and approve for a while."""
+        """Poll and approve for some seconds."""
         await asyncio.gather(
             self._paced(self.polls, POLLS, seconds, map(poll, cycle(self._vms))),
             self._paced(
@@ -225,7 +227,7 @@ def shown(times: list[float]) -> str:
 
 
 def asker(service: Service) -> Callable[..., Coroutine[Any, Any, dict[str, Any]]]:
-    """Return what asks the operator API off the event loop."""
+    """Return a function that calls the operator API on a thread."""
     line = Line(service.operator_port)
     line.socket.settimeout(ANSWER_S_MAX)
 
@@ -237,7 +239,7 @@ def asker(service: Service) -> Callable[..., Coroutine[Any, Any, dict[str, Any]]
 
 
 async def maintain(service: Service, hosts: list[int]) -> str:
-    """Start a maintenance of many hosts; return how long its plan took to be in force."""
+    """Start a maintenance of many hosts; return the time until its plan was in force."""
     ask = asker(service)
     begun = time.perf_counter()
     targets = [f"h{n}" for n in hosts]
@@ -253,11 +255,11 @@ async def maintain(service: Service, hosts: list[int]) -> str:
 
 
 async def measure(service: Service, vms: int, *, seconds: float, maintained: int) -> None:
-    """Print what VMs wait, alone and while a maintenance of many hosts begins."""
+    """Print the waits of VMs, without other work and while a large maintenance starts."""
     hosts = vms // VMS_A_HOST
     blocks = list(range(hosts // BLOCK))
     random.Random(1).shuffle(blocks)
-    # An approval for each event of a watched block, while the fleet has room for the maintenance.
+    # Approve each event of a watched block while the maintenance starts.
     watched_blocks = min(-(-3 * APPROVALS * int(seconds) // VMS_A_HOST), len(blocks) // 2)
     blocks, free = blocks[:watched_blocks], blocks[watched_blocks:]
     watched = Watched(service, [block * BLOCK for block in blocks])
@@ -276,7 +278,7 @@ async def measure(service: Service, vms: int, *, seconds: float, maintained: int
 
 
 def main() -> None:
-    """Apply, start again, measure."""
+    """Apply the fleet, restart the service, and measure."""
     parser = argparse.ArgumentParser(prog="python -m bench.scale.live", description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_VMS:,} VMs only")
     parser.add_argument("--vms", type=int, default=0, help=f"default: {VMS:,}")

@@ -1,8 +1,8 @@
-"""What a plan of a whole fleet costs the service: making it, and each commit that follows.
+"""Measures the service's cost of a whole fleet's plan: planning, and each later commit.
 
     python -m bench.scale.planned [--hosts N]
 
-Processor time of this process alone, and the bytes it writes; the fleet is that of `portion.py`.
+The figures are this process's processor time and written bytes. `portion.py` defines the fleet.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def written() -> int:
 
 @contextmanager
 def measured(what: str) -> Iterator[None]:
-    """Print what a piece of work took."""
+    """Print the cost of a piece of work."""
     gc.collect()
     begun, before = time.process_time(), written()
     yield

@@ -1,8 +1,8 @@
-"""What one portion of a large wave costs the writer: hosts announced while 2,000 are disturbed.
+"""Measures the writer's cost of a portion of a large wave, with 2,000 disturbed hosts.
 
     python -m bench.scale.portion [--hosts N] [--at-once N]
 
-The pure step alone: planning is done beside the writer, committing is the store's. A host has 10
+The figure is the time of the pure step without planning and commit. A host has 10
 VMs of as many groups; budgets hold for the fleet, each rack and each owner.
 """
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 NOW_MS = 1_790_000_000_000
 VMS_A_HOST = 10
-#: Hosts of a rack, and groups of an owner.
+#: Number of hosts in a rack, and of groups of an owner.
 RACK_HOSTS, OWNER_GROUPS = 40, 100
 
 
 def fleet(hosts: int) -> ChangeTopology:
-    """Hosts in racks; each group has a VM on each of two hosts of one fault domain."""
+    """Return hosts in racks; each group has VMs on two hosts of one fault domain."""
     groups = hosts * VMS_A_HOST // 2
     return ChangeTopology(
         hosts=tuple(
@@ -78,7 +78,7 @@ def portions_ms(hosts: int, at_once: int) -> list[float]:
 
 
 def main() -> None:
-    """Measure, and print the median and the worst of the last quarter of the portions."""
+    """Measure, and print the median and the maximum of the last quarter of the portions."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hosts", type=int, default=20_000)
     parser.add_argument("--at-once", type=int, default=2_000)

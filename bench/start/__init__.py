@@ -1,1 +1,1 @@
-"""How long it takes from typing `forewarn emulate` to its first answer. Nothing else."""
+"""Measures the time from the start of `forewarn emulate` to its first answer."""

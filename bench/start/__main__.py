@@ -1,6 +1,6 @@
-"""Start `forewarn emulate` again and again; print ms to the first document and to the end.
+"""Starts `forewarn emulate` repeatedly; prints ms to the first document and to the end.
 
-The clock runs from before the process is made until the whole answer is read. Only loopback.
+The time runs from before the process's creation until the end of the answer. Uses only loopback.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ START_S_MAX = 30.0
 
 
 def free_port() -> int:
-    """Return a port nobody listens on now."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -31,7 +31,7 @@ def free_port() -> int:
 
 
 def first_answer(port: int) -> bytes:
-    """Ask until somebody answers."""
+    """Send requests until an answer arrives."""
     ends = time.perf_counter() + START_S_MAX
     while time.perf_counter() < ends:
         try:
@@ -56,7 +56,9 @@ def one_start() -> tuple[float, float]:
         assert answer.startswith(b"HTTP/1.1 200 "), answer
         assert b'{"DocumentIncarnation":0,"Events":[]}' in answer, answer
     finally:
-        time.sleep(0.3)  # the operator API opens; Ctrl-C earlier ends it by another way
+        time.sleep(
+            0.3
+        )  # wait for the operator API, because an earlier Ctrl-C ends the process in another way
         begun = time.perf_counter()
         process.send_signal(signal.SIGINT)
         status = process.wait(START_S_MAX)
@@ -69,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.start", description=__doc__)
     parser.add_argument("--runs", type=int, default=20)
     runs = parser.parse_args(arguments).runs
-    one_start()  # compiles what was never imported
+    one_start()  # the first run compiles modules
     starts, stops = zip(*(one_start() for _ in range(runs)), strict=True)
     print(f"Python {platform.python_version()} on {platform.machine()}, {runs} starts")
     for name, found in (("start to first answer", starts), ("Ctrl-C to the end", stops)):

@@ -1,4 +1,4 @@
-"""How long VMs wait while a standby takes over from the active process.
+"""Measures the waits of VMs while a standby takes over from the active process.
 
     python -m bench.start.takeover [--vms N]
 
@@ -40,7 +40,7 @@ class Service:
     """One `forewarn serve`."""
 
     def __init__(self, address: str, folder: Path, name: str) -> None:
-        """Start it."""
+        """Start the service."""
         self.port = free_port()
         config = folder / f"{name}.toml"
         config.write_text(
@@ -53,7 +53,7 @@ class Service:
         self.process = subprocess.Popen(words, stderr=self.log, stdout=self.log)
 
     def answers(self) -> bool:
-        """Whether a VM has its document."""
+        """Return whether the service returns a VM's document."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{POLL}")
         request.add_header("Metadata", "true")
         try:
@@ -63,7 +63,7 @@ class Service:
             return False
 
     def wait(self) -> float:
-        """Wait until it answers; return how long that took, in seconds."""
+        """Wait until the service answers; return the time in seconds."""
         began = time.monotonic()
         while not self.answers():
             if time.monotonic() - began > WAIT_S_MAX:
@@ -73,7 +73,7 @@ class Service:
 
 
 def fill(address: str, vms: int) -> None:
-    """Make a fleet."""
+    """Create a fleet."""
     store = open_store(address)
     plane = ControlPlane(store, NoticePolicy(), lambda: Ids().guid("event"))
     form: dict[str, dict[str, Any]] = fleet(vms)
@@ -106,7 +106,7 @@ def main() -> None:
         print(f"start with {vms} VMs: {services[0].wait():.2f} s", flush=True)
         for number, sign in enumerate((signal.SIGTERM, signal.SIGKILL)):
             services.append(Service(address, folder, f"heir-{number}"))
-            time.sleep(settle_s)  # it follows now
+            time.sleep(settle_s)  # the second process follows now
             os.kill(services[-2].process.pid, sign)
             print(f"takeover after {sign.name}: {services[-1].wait():.2f} s", flush=True)
         for each in services:

@@ -1,8 +1,8 @@
-"""What a durable step costs: each engine's commit, next to the disk's own fdatasync.
+"""Measures the cost of a durable step: each engine's commit, compared with fdatasync.
 
     python -m bench.store.run [--rounds N] [--folder PATH] [--no-postgres]
 
-Every round runs each candidate once, so that whatever else the machine does hits all alike.
+Every round runs each candidate once, so that other load affects all candidates.
 A step is one of a host reboot's: asked for, shown, approved, begun, done; two groups, three VMs.
 """
 
@@ -37,7 +37,7 @@ WARM_UP = 20
 
 
 def steps(story: Story) -> Iterator[Stimulus]:
-    """The steps of one host reboot after another."""
+    """Yield the steps of successive host reboots."""
     while True:
         for host in ("h0", "h1"):
             yield RequestMaintenance(cause=Cause.HOST_REBOOT, targets=(host,))
@@ -51,15 +51,15 @@ def steps(story: Story) -> Iterator[Stimulus]:
 
 
 class Committing:
-    """One store and the story told to it."""
+    """One store, with its sequence of steps."""
 
     def __init__(self, store: Store) -> None:
-        """Begin with a small fleet."""
+        """Store a small fleet."""
         self._story = begin(store)
         self._steps = steps(self._story)
 
     def __call__(self) -> float:
-        """Take one step; return the seconds its commit took, deciding not included."""
+        """Take one step; return the duration of its commit in seconds."""
         self._story.now_ms += 1000
         changes: Changes = self._story.decide(next(self._steps))
         began = time.perf_counter()
@@ -70,7 +70,7 @@ class Committing:
 
 
 def syncing(path: Path, blocks: int) -> Callable[[], float]:
-    """Append to a file and wait for the disk, as any durable write must."""
+    """Append to a file and wait for the disk."""
     file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     sync = getattr(os, "fdatasync", os.fsync)
 
@@ -84,7 +84,7 @@ def syncing(path: Path, blocks: int) -> Callable[[], float]:
 
 
 def row(name: str, times_s: list[float]) -> str:
-    """One line of the table, in microseconds."""
+    """Return one line of the table, in microseconds."""
     ordered = sorted(times_s)
     marks = [ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100], ordered[-1]]
     return f"{name:32}" + "".join(f"{mark * 1e6:12,.0f}" for mark in marks)

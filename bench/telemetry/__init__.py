@@ -1,1 +1,1 @@
-"""What metrics cost the polls of VMs."""
+"""Measures the cost of metrics for VMs' polls."""

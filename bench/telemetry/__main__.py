@@ -1,4 +1,4 @@
-"""What metrics cost a service's polls: two services, one with metrics, polled in turn.
+"""Measures the cost of metrics: polls a service with metrics and a service without, in turn.
 
     python -m bench.telemetry [--rounds N] [--seconds N]
 
@@ -46,7 +46,7 @@ FLEET = {
         f"vm-{n}": {
             "host": f"h{n % 100}",
             "group": f"g{n % 100}",
-            "addresses": [] if n else ["127.0.0.1"],  # the load comes from there
+            "addresses": [] if n else ["127.0.0.1"],  # the load comes from this address
         }
         for n in range(1000)
     },
@@ -54,21 +54,21 @@ FLEET = {
 
 
 class Scraper:
-    """Scrapes an address once a second, and notes how long each answer took."""
+    """Scrapes an address once a second, and records the duration of each answer."""
 
     def __init__(self, address: str) -> None:
-        """Scrape nothing if there is no address."""
+        """Store the address; an empty address disables scrapes."""
         self.took_ms: list[float] = []
         self._address = address
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> None:
-        """Begin."""
+        """Start the scrapes."""
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
-        """End."""
+        """Stop the scrapes."""
         self._ended.set()
         self._thread.join()
 

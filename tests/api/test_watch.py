@@ -109,7 +109,7 @@ def test_place_of_another_store_is_refused(live: Live, query: str, headers: dict
     live.fleet(hosts={"a": {}, "b": {}})
     reply = live.call("GET", f"/v1/watch{query}", headers=headers)
     assert (reply.status, reply.code) == (409, "cursor-ahead")
-    assert "the newest of history is 2" in reply.json["error"]["message"]
+    assert "the newest entry of history is 2" in reply.json["error"]["message"]
     Follower(live, "?after=2").close()
 
 

@@ -201,7 +201,7 @@ def test_worker_that_cannot_listen_says_why(
     server, address = asyncio.run_coroutine_threadsafe(feed(), loop).result(WAIT_S)
     try:
         assert main(["--feed", address, "--listen", "example.net:80", "--name", "w"]) == 1
-        assert "'example.net:80' is not an address" in capsys.readouterr().err
+        assert "'example.net:80' is not a valid listening address" in capsys.readouterr().err
     finally:
         asyncio.run_coroutine_threadsafe(server.stop(), loop).result(WAIT_S)
         loop.call_soon_threadsafe(loop.stop)

@@ -313,7 +313,7 @@ def test_plan_that_moves_vms_is_a_picture(page: Browser, service: Live) -> None:
 def test_outbox_has_the_age_of_the_last_backup(page: Browser, service: Live) -> None:
     """None is known before the first one. Source: U-1."""
     show(page, f"{service.url}/#/outbox")
-    page.see("None known. forewarn store backup makes one.")
+    page.see("No known backup. forewarn store backup creates a backup.")
 
 
 def test_maintenance_says_who_has_not_approved(page: Browser, service: Live) -> None:
@@ -638,7 +638,7 @@ def test_tour_of_the_emulator(page: Browser, hand: str) -> None:
         press(page, hand, "[data-fault='500']")
         press(page, hand, "dialog [type=submit]")
         press(page, hand, "[aria-label^='Take 500']")
-        page.see("None: every answer is as it should be.")
+        page.see("No faults.")
         page.open("about:blank")
 
 

@@ -1,7 +1,7 @@
-"""`make book`: the site into `.build/book/site`, by mkdocs-material; a warning is an error.
+"""Builds the book in `.build/book/site` with mkdocs-material; a warning is an error.
 
-mkdocs has an environment of its own, with the packages of `requirements/book.txt`. What is in the
-book is in `pages.py`.
+mkdocs has a separate environment with the packages of `requirements/book.txt`. `pages.py` defines
+the content of the book.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def configuration() -> dict[str, object]:
         "use_directory_urls": False,
         "theme": {
             "name": "material",
-            "font": False,  # nothing is fetched from anywhere else
+            "font": False,  # the site loads no external files
             "palette": palette,
             "features": ["navigation.tabs", "navigation.top", "search.highlight"],
         },
@@ -62,7 +62,7 @@ def configuration() -> dict[str, object]:
 
 
 def stage() -> None:
-    """Write the pages, and what they show, at the same places below one directory."""
+    """Write the pages and their pictures to the same paths in one directory."""
     pages = BUILD / "pages"
     shutil.rmtree(pages, ignore_errors=True)
     for name in documents(ROOT):
@@ -74,13 +74,13 @@ def stage() -> None:
         page = pages / name
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(prepared(ROOT, name), "utf-8")
-    text = json.dumps(configuration(), indent=2)  # JSON is YAML, but for a name of Python's
+    text = json.dumps(configuration(), indent=2)  # JSON is valid YAML, except for Python names
     slugify = "!!python/object/apply:pymdownx.slugs.slugify {kwds: {case: lower}}"
     BUILD.joinpath("mkdocs.yml").write_text(text.replace('"SLUGIFY"', slugify), "utf-8")
 
 
 def mkdocs() -> str:
-    """Return the program, installed where it is not."""
+    """Return the path of mkdocs; install it if necessary."""
     home = BUILD / "venv"
     stamp = home / REQUIREMENTS.name
     if not stamp.exists() or stamp.read_bytes() != REQUIREMENTS.read_bytes():

@@ -1,6 +1,6 @@
-"""Which documents are in the book, in which order, and their text as mkdocs reads it.
+"""The documents of the book in order, with their text for mkdocs.
 
-mkdocs itself is not needed here; it is run by `__main__.py`.
+`__main__.py` runs mkdocs, which this module does not import.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
 
-#: The page whose lists are the order of the book.
+#: The page whose lists define the order of the book.
 CONTENTS = "docs/README.md"
-#: The first page.
+#: The first page of the book.
 HOME = "README.md"
-#: Files that the texts name but that are nothing to read in a book: their names stay, no link.
+#: Linked files that the book omits; the book shows their names without links.
 READABLE = {".md", ".png", ".svg"}
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^ *```")
@@ -22,9 +22,9 @@ Nav = list[dict[str, object]]
 
 
 def documents(root: Path) -> list[str]:
-    """Return every document that can be reached from the first, by links, in that order."""
+    """Return all documents that links from the first page reach, in the order of the links."""
     found, waiting = [], [HOME, CONTENTS]
-    for name in waiting:  # grows while it is walked
+    for name in waiting:  # the loop below extends this list
         if name in found:
             continue
         found.append(name)
@@ -46,7 +46,7 @@ def targets(root: Path, name: str) -> Iterator[str]:
 
 
 def nav(root: Path) -> Nav:
-    """Return the order of the pages: the lists of the contents, then whatever else is reached."""
+    """Return the order of the pages: first the lists of the contents, then other linked pages."""
     sections: Nav = [{"Forewarn": HOME}]
     named = {HOME, CONTENTS}
     chapter: Nav = []
@@ -78,13 +78,13 @@ def title(root: Path, page: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a text without its marks, beginning with a capital."""
+    """Return a text without markup and with a capital first letter."""
     text = text.replace("`", "").replace("*", "")
     return text[:1].upper() + text[1:]
 
 
 def prepared(root: Path, name: str) -> str:
-    """Return a document as Python's Markdown reads it: it wants more space than GitHub does."""
+    """Return a document with the blank lines that Python's Markdown requires."""
     lines: list[str] = []
     in_list = fenced = False
     for line in root.joinpath(name).read_text("utf-8").splitlines():
@@ -103,7 +103,7 @@ def prepared(root: Path, name: str) -> str:
 
 
 def linked(root: Path, name: str, line: str) -> str:
-    """Return a line in which links to pages outside the book are plain text."""
+    """Return a line with plain text instead of links to pages outside the book."""
 
     def replaced(link: re.Match[str]) -> str:
         path = link[2].partition("#")[0]

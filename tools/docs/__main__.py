@@ -1,6 +1,6 @@
 """`python -m tools.docs` rewrites every generated page; `tests/test_docs.py` compares them.
 
-What a page says may not be decided in here.
+Other modules define the contents of pages.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def main() -> int:
-    """Rewrite the pages that differ, and say which."""
+    """Rewrite the pages that differ, and print their names."""
     for path, render in PAGES.items():
         target, text = ROOT / path, render()
         if not target.exists() or target.read_text(encoding="utf-8") != text:

@@ -1,6 +1,6 @@
-"""Writes the reference page of the operator API: its conventions, its routes, and the actions.
+"""Writes the reference page of the operator API: conventions, routes and actions.
 
-Parameters, bodies and answers of each route are on the page that the service serves.
+The service's own page has the parameters, bodies and answers of each route.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tools.docs.reference import page
 if TYPE_CHECKING:
     from forewarn.emulator.emulator import Emulator
 
-# The lines of a document are sentences, as long as they are.
+# Each line of a document is a sentence of any length.
 # ruff: noqa: E501
 HEAD = """\
 Operators and programs use this HTTP API to describe the fleet, ask for work, and read events, blockers and history.
@@ -66,7 +66,9 @@ async def _nothing() -> tuple[str, ...]:
 
 def api_page() -> str:
     """Return the page."""
-    nobody = cast("Emulator", None)  # an emulator's routes need it only once they are called
+    nobody = cast(
+        "Emulator", None
+    )  # the emulator's routes use the argument only when they are called
     routes = every_route(
         (
             *routes_of(nobody),

@@ -1,4 +1,4 @@
-"""Writes the reference page of Azure Resource Manager: every path that is served."""
+"""Writes the reference page of Azure Resource Manager with every supported path."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from forewarn.azure.app import every_route
 from forewarn.core.access import Permission
 from tools.docs.reference import page
 
-# The lines of a document are sentences, as long as they are.
+# Each line of a document is a sentence of any length.
 # ruff: noqa: E501
 HEAD = """\
 This page lists the requests of Azure Resource Manager that Forewarn serves, for `az`, the SDK and other tools with a configurable endpoint.
@@ -39,7 +39,7 @@ The permission that a request needs stands behind it, unless it is `read`.
 
 
 def azure_page() -> str:
-    """Return the page; routes that do the same share a row."""
+    """Return the page; routes with the same effect share a row."""
     routes: dict[str, list[str]] = {}
     for each in every_route():
         path = each.path.replace(

@@ -1,6 +1,6 @@
-"""Writes the reference page of the command line from the parsers that read it.
+"""Writes the reference page of the command line from its parsers.
 
-What a command does may not be said in here; its parser says it.
+The parser of a command contains its description.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from forewarn.cli.main import NOUNS, parser_for
 from tools.docs.reference import page, table
 
 Actions = list[argparse.Action]
-#: An option with the same meaning in this many commands is explained once.
+#: Number of commands from which a common option is explained only once.
 SHARED_BY = 3
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command as it is typed, what it is for, and what it takes."""
+    """One command with its purpose and arguments."""
 
     words: str
     purpose: str
@@ -57,7 +57,7 @@ def cli_page() -> str:
     counts = Counter(argument_row(action) for _, own in commands for action in own)
     often = {
         row[0]: row for row, count in reversed(counts.most_common()) if count >= SHARED_BY
-    }  # of two meanings of one option, the more frequent
+    }  # use the most frequent meaning of an option
     shared = [row for row in often.values() if row[0].startswith("`-")]
     lines += ["", "## Options of several commands", ""]
     lines += table(("option", "meaning"), sorted(shared))
@@ -74,7 +74,7 @@ def cli_page() -> str:
 
 
 def commands_of(root: argparse.ArgumentParser, words: str) -> Iterator[Command]:
-    """Yield every command that can be typed, in the order of the help."""
+    """Yield every command in the order of the help."""
     waiting = [(root, words, "")]
     while waiting:
         parser, path, purpose = waiting.pop(0)
@@ -90,14 +90,14 @@ def commands_of(root: argparse.ArgumentParser, words: str) -> Iterator[Command]:
 
 
 def own_arguments(parser: argparse.ArgumentParser) -> Actions:
-    """Return what a parser takes, without its help and its sub-commands."""
+    """Return a parser's arguments, without help and sub-commands."""
     hidden = (argparse._HelpAction, argparse._SubParsersAction)  # noqa: SLF001
     shown = (one for one in parser._actions if not isinstance(one, hidden))  # noqa: SLF001
     return [one for one in shown if one.help != argparse.SUPPRESS]
 
 
 def usage(words: str, arguments: Actions) -> str:
-    """Return a command with what must follow it; `[options]` stands for its other options."""
+    """Return a command with its required arguments; `[options]` stands for other options."""
     parts = [words]
     optional = [one for one in arguments if one.option_strings and not one.required]
     parts += [
@@ -114,7 +114,7 @@ def usage(words: str, arguments: Actions) -> str:
 
 
 def value_of(action: argparse.Action) -> str:
-    """Return what stands for an argument's value; nothing for a switch."""
+    """Return the placeholder of an argument's value; empty for a switch."""
     if action.nargs == 0:
         return ""
     if action.metavar:
@@ -125,7 +125,7 @@ def value_of(action: argparse.Action) -> str:
 
 
 def with_value(option: str, action: argparse.Action) -> str:
-    """Return an option with what follows it, in brackets where that may be left out."""
+    """Return an option with its value, in brackets if the value is optional."""
     value = value_of(action)
     if not value:
         return option

@@ -27,7 +27,7 @@ FROM_THE_TOPOLOGY = {
     "publicKeys": "`instance`, one key on each line",
     "storageProfile.dataDisks": "`instance`, one disk on each line, [see below](#data-disks)",
 }
-"""Attribute -> where its value comes from, for those that `instance` does not set, or not alone."""
+"""Attribute -> source of its value, for attributes with sources besides `instance`."""
 
 
 def instance_page() -> str:
@@ -66,7 +66,7 @@ def instance_page() -> str:
 
 
 def _data_disks() -> tuple[str, ...]:
-    """Return how data disks are written."""
+    """Return the section about data disks."""
     return (
         "## Data disks",
         "",

@@ -1,7 +1,7 @@
-"""Draws `docs/lifecycle.svg` from the tables of the two machines.
+"""Draws `docs/lifecycle.svg` from the tables of the two state machines.
 
-Where a state stands on the sheet is decided here; which states and moves there are is not, and
-a state without a place or a place without a state is refused.
+This module defines the place of each state on the sheet. States without a place, and places without
+a state, are errors.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EVENT_PLACES: dict[Enum, Point] = {
     EventState.CANCELLED: (210, 470),
 }
 ARCS = {(OpState.PLANNED, OpState.RUNNING), (EventState.SCHEDULED, EventState.STARTED)}
-"""Moves that pass over a state between their ends."""
+"""Moves whose arrows go around a state between their ends."""
 
 STYLE = """
   text { font: 13px system-ui, sans-serif; fill: #1f2328; text-anchor: middle; }
@@ -68,7 +68,7 @@ SVG_HEAD = f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SHEET_WIDTH
 
 @dataclass(frozen=True)
 class Arrow:
-    """One line between two states, with every move that takes it."""
+    """One line between two states, with all its moves."""
 
     start: Enum
     end: Enum
@@ -150,6 +150,6 @@ def _joint_rule() -> list[str]:
 
 
 def text(place: Point, words: str, kind: str = "") -> str:
-    """Return words at a place."""
+    """Return a text element at a place."""
     attribute = f' class="{kind}"' if kind else ""
     return f'<text{attribute} x="{place[0]}" y="{place[1]}">{words}</text>'

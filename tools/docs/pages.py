@@ -1,6 +1,6 @@
-"""Which pages are generated, and by what.
+"""The generated pages, and the function that generates each page.
 
-No page is written in here.
+Other modules contain the pages' texts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Draws `docs/phases.svg` from the tables of an operation's alert and a maintenance's phase.
 
-Where a state stands on the sheet is decided here; a state without a place is refused.
+This module defines the place of each state on the sheet; a state without a place is an error.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from tools.docs.lifecycle import BOX_HEIGHT, BOX_WIDTH, STYLE, Point, text
 
 SHEET_WIDTH, SHEET_HEIGHT = 900, 640
 STEPS = 60
-"""Points by which a curve is drawn."""
+"""Number of points of a curve."""
 BEND = 0.16
-"""How far a curve leaves the straight line, by its length; there and back stay apart."""
+"""Distance of a curve from the straight line, as a fraction of the line's length."""
 
 Labels = Mapping[tuple[str, str], str]
 
@@ -64,7 +64,7 @@ def _machine(moves: Labels, places: Mapping[str, Point]) -> list[str]:
 
 
 def _arrow(pair: tuple[str, str], label: str, places: Mapping[str, Point]) -> list[str]:
-    """Draw a move as a curve from box to box; one that stays where it is has its words alone."""
+    """Draw a move as a curve between boxes; a move within a box has only a text."""
     (x1, y1), (x2, y2) = places[pair[0]], places[pair[1]]
     if pair[0] == pair[1]:
         return [text((x1, y1 + BOX_HEIGHT // 2 + 14), f"↻ {label}", kind="note")]

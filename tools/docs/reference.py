@@ -1,6 +1,6 @@
 """Writes the pages of causes, blockers, errors and settings from the code that defines them.
 
-No prose about how things hang together goes in here; that is what `docs/explanation` is for.
+Explanations belong in `docs/explanation`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WRITTEN = "<!-- Written by `make docs`; edit the code it comes from, not this pa
 
 
 def causes_page() -> str:
-    """Return the table of what disturbs VMs, from the table the core decides by."""
+    """Return the table of causes, from the core's table."""
     head = ("cause", "done to", "type", "source", "routine", "least notice", "duration", "text")
     rows = []
     for cause, traits in TRAITS.items():
@@ -69,11 +69,11 @@ def _routine(traits: Traits) -> str:
 
 
 def blockers_page() -> str:
-    """Return the table of why work waits, from the codes and their meanings."""
+    """Return the table of blockers, from their codes and meanings."""
     rows = [(f"`{code.value}`", *meaning) for code, meaning in MEANINGS.items()]
     return page(
         "Blockers",
-        "A blocker is the reason why an operation, a host, a wave or a maintenance does not go on.",
+        "A blocker is the reason why an operation, a host, a wave or a maintenance waits.",
         "`forewarn operation why`, the API, the page, the log and the metrics use these codes,"
         " which stay.",
         "Each blocker also has a sentence, the time since when it holds, and the earliest time at"
@@ -88,7 +88,7 @@ def errors_page() -> str:
     load_everything()
     lines = [
         "Every refusal carries one of these codes.",
-        "Programs may rely on the code and its HTTP status, which stay.",
+        "The code and its HTTP status are stable.",
         "The sentence and the advice after it are for people, and may change.",
     ]
     branches: dict[type[ForewarnError], str] = {
@@ -103,7 +103,7 @@ def errors_page() -> str:
 
 
 def error_line(kind: type[ForewarnError]) -> str:
-    """Return one error with its sentence and its advice; a fact stands there by its name."""
+    """Return one error with its message and advice; names in braces replace facts."""
 
     def plain(template: str) -> str:
         parsed = string.Formatter().parse(template)
@@ -129,7 +129,7 @@ def settings_page() -> str:
 
 
 def settings_file() -> str:
-    """Return the commented settings file that is installed with the service."""
+    """Return the commented settings file of the service's packages."""
     lines = [
         "# Settings of the Forewarn service, all at their defaults. Written by `make docs`.",
         "# Change this file, or add forewarn.toml.d/*.toml; see docs/reference/settings.md.",
@@ -146,7 +146,7 @@ def settings_file() -> str:
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting as its class is written."""
+    """One setting, as written in its class."""
 
     name: str
     type: str
@@ -155,7 +155,7 @@ class Setting:
 
 
 def sections() -> dict[str, type]:
-    """Return the classes of the sections by the sections' names, in their order."""
+    """Return the name of each section and its class, in order."""
     hints = get_type_hints(settings.Settings)
     return {field.name: hints[field.name] for field in fields(settings.Settings)}
 
@@ -167,14 +167,14 @@ def settable(section: str, kind: type) -> Iterator[Setting]:
 
 
 def settings_of(kind: type) -> Iterator[Setting]:
-    """Yield the settings of a section, in the order they are written in."""
+    """Yield the settings of a section in source order."""
     tree = ast.parse(inspect.getsource(kind))
     assert isinstance(tree.body[0], ast.ClassDef)
     body = tree.body[0].body
     for field, after in zip(body, [*body[1:], ast.Pass()], strict=True):
         if isinstance(field, ast.AnnAssign) and field.value:
             if "NamedTable" in ast.unparse(field.annotation):
-                continue  # tables of their own, which have pages of their own
+                continue  # other pages describe these tables
             default = repr(ast.literal_eval(field.value))
             name, annotation = ast.unparse(field.target), ast.unparse(field.annotation)
             yield Setting(name, annotation, default, summary(docstring_of(after)))
@@ -186,12 +186,12 @@ def setting_line(one: Setting) -> str:
 
 
 def toml_value(value: object) -> str:
-    """Return a default as TOML writes it."""
+    """Return a default value in TOML."""
     return json.dumps(list(value) if isinstance(value, tuple) else value)
 
 
 def docstring_of(node: ast.AST) -> str:
-    """Return the text of a docstring statement, or nothing."""
+    """Return the text of a docstring statement; empty for other statements."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return " ".join(str(node.value.value).split())
     return ""
@@ -205,12 +205,12 @@ def load_everything() -> None:
 
 
 def summary(text: str) -> str:
-    """Return a docstring as prose: one paragraph each, sources left out."""
+    """Return a docstring as paragraphs, without sources."""
     return re.sub(r"\s*(Source: )?\b[A-Z]-\d[^.]*\.", "", " ".join(text.split()))
 
 
 def duration(seconds: int) -> str:
-    """Return a duration as people say it."""
+    """Return a duration in words."""
     for size, word in ((86400, "days"), (60, "minutes")):
         if seconds >= size and seconds % size == 0:
             return f"{seconds // size} {word}"
@@ -224,5 +224,5 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
 
 
 def page(title: str, *lines: str) -> str:
-    """Return a whole page with its title and the note that it is written by a program."""
+    """Return a page with its title and a note that the page is generated."""
     return "\n".join([WRITTEN, f"# {title}", "", *lines]) + "\n"

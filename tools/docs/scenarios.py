@@ -1,6 +1,6 @@
-"""Writes the reference page of scenarios: the form of a file, and those that come with Forewarn.
+"""Writes the reference page of scenarios: the form of a file, and Forewarn's scenarios.
 
-No scenario is described in here; each file describes its own.
+Each scenario file contains its description.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from forewarn.emulator.scenario_files import find_scenario, shipped
 from tools.docs.reference import page
 
-# The lines of a document are sentences, as long as they are.
+# Each line of a document is a sentence of any length.
 # ruff: noqa: E501
 FORM = """\
 A scenario is a TOML file of events in the emulator, with their times.
@@ -59,7 +59,7 @@ Write durations as `90s`, `15m`, `1h30m` or `7d`."""
 
 
 def scenarios_page() -> str:
-    """Return the form of a scenario file and every scenario that comes with Forewarn."""
+    """Return the page with the form of a scenario file and all scenarios of Forewarn."""
     lines = [FORM, "", "## The scenarios that come with Forewarn"]
     for name in shipped():
         scenario = find_scenario(name)

@@ -1,1 +1,1 @@
-"""What `make release` makes: packages, man pages, completion, the list of parts, checksums."""
+"""Builds the files of `make release`: packages, man pages, completion and checksums."""

@@ -1,7 +1,7 @@
-"""`python -m tools.release [DIRECTORY]`: every file of a release, into `dist/out` by default.
+"""`python -m tools.release [DIRECTORY]` builds all files of a release, by default in `dist/out`.
 
-The same commit gives the same bytes: the build sees a copy of the tracked files, and the time of
-the last commit instead of the clock. What a file contains may not be decided in here.
+The same commit always gives the same bytes, because the build uses a copy of the tracked files and
+the time of the last commit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tools.release import debian
 
 ROOT = Path(__file__).resolve().parents[2]
 SHELLS = {"bash": "forewarn", "zsh": "_forewarn", "fish": "forewarn.fish"}
-#: Where shells look for completion, below `share`.
+#: Paths of shell completion below `share`.
 SHARED = {
     "bash": "bash-completion/completions",
     "zsh": "zsh/site-functions",
@@ -32,15 +32,15 @@ WHEELS = ROOT / ".build" / "wheels"
 
 
 class WrongTag(Exception):
-    """The tag of the commit does not fit the sources."""
+    """The commit's tag contradicts the sources."""
 
 
 def check_tag(root: Path) -> str:
     """Return a note if the build is a dry run because the commit has no version's tag.
 
     Raises:
-        WrongTag: the tag is of another version, the changelog has no date for it, or the tree
-            differs from the tag.
+        WrongTag: the tag has another version, the changelog lacks the date, or the tree differs
+        from the tag.
     """
     project = tomllib.loads(root.joinpath("pyproject.toml").read_text("utf-8"))["project"]
     version = project["version"]
@@ -69,7 +69,7 @@ def release(output: Path) -> None:
 
 
 def copy_tracked(target: Path) -> None:
-    """Copy the files that git tracks, as they are in the working tree."""
+    """Copy the tracked files of the working tree."""
     if _git("status", "--porcelain", "--untracked-files=no"):
         print("release: the working tree has changes that are not committed", file=sys.stderr)
     for name in filter(None, _git("ls-files", "-z").split("\0")):
@@ -77,7 +77,9 @@ def copy_tracked(target: Path) -> None:
         copied.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, copied)
         executable = os.access(copied, os.X_OK)
-        copied.chmod(0o755 if executable else 0o644)  # whatever the umask of the clone was
+        copied.chmod(
+            0o755 if executable else 0o644
+        )  # the mode must not depend on the umask of the clone
 
 
 def build(source: Path, output: Path) -> None:
@@ -104,7 +106,9 @@ def build(source: Path, output: Path) -> None:
         script = output / "completion" / shell / name
         script.parent.mkdir(parents=True)
         script.write_bytes(run("-m", "forewarn.cli.main", "completion", shell))
-    share = source / "build" / "share"  # where tools/hatch_build.py takes the wheel's data from
+    share = (
+        source / "build" / "share"
+    )  # tools/hatch_build.py reads the wheel's data from this directory
     shutil.copytree(output / "man", share / "man" / "man1")
     for shell, place in SHARED.items():
         shutil.copytree(output / "completion" / shell, share / place)
@@ -118,7 +122,7 @@ def build(source: Path, output: Path) -> None:
 
 
 def write_checksums(output: Path) -> None:
-    """Write the checksums as `sha256sum --check` reads them."""
+    """Write the checksums in the format of `sha256sum --check`."""
     files = sorted(path for path in output.rglob("*") if path.is_file())
     lines = [
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(output).as_posix()}\n"

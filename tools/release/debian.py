@@ -1,6 +1,6 @@
-"""The Debian packages, built by debhelper from what `make release` has made already.
+"""Builds the Debian packages with debhelper from other files of `make release`.
 
-What a package does when it is installed is in `dist/debian`; in here is only which file goes where.
+`dist/debian` defines the installation; this module defines the places of files.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from email.utils import format_datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-#: The Python of the Debian release the packages are for: bookworm.
+#: Version of Python in bookworm, the Debian release of the packages.
 PYTHON = "3.11"
-#: Debian's name of an architecture -> that of wheels.
+#: Debian's name of an architecture -> name in wheels.
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 PLATFORMS = ("manylinux2014", "manylinux_2_17", "manylinux_2_28")
 PROGRAMS = ("dpkg-buildpackage", "dh")
@@ -36,7 +36,7 @@ VENV = f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {PYTHO
 
 
 def missing() -> str:
-    """Return why packages cannot be built here; empty where they can."""
+    """Return the reason for which this machine cannot build packages; empty if it can."""
     absent = [name for name in PROGRAMS if not shutil.which(name)]
     if absent:
         return f"{absent[0]} is not installed (apt-get install dpkg-dev debhelper)"
@@ -46,7 +46,7 @@ def missing() -> str:
 
 
 def architecture() -> str:
-    """Return what Debian calls this machine's kind."""
+    """Return Debian's name of this machine's architecture."""
     said = subprocess.run(
         ["dpkg", "--print-architecture"], check=True, capture_output=True, text=True
     )
@@ -57,9 +57,9 @@ def packages(built: Path, wheels: Path, output: Path) -> None:
     """Build both packages.
 
     Args:
-        built: what the release has made: the wheel, the agent, man pages, completion.
-        wheels: where wheels are kept that were downloaded.
-        output: gets the packages.
+        built: files of the release: the wheel, the agent, man pages, completion.
+        wheels: directory of downloaded wheels.
+        output: directory for the packages.
     """
     with tempfile.TemporaryDirectory(prefix="forewarn-debian-") as work:
         source = Path(work, "forewarn")
@@ -87,7 +87,7 @@ def download(wheels: Path) -> list[Path]:
     wheels.mkdir(parents=True, exist_ok=True)
     pinned = wheels / "pinned.txt"
     text = (ROOT / "requirements" / "runtime.txt").read_text("utf-8")
-    # pip would read markers for the Python that runs it, not for Debian's.
+    # pip would evaluate markers for its own Python instead of Debian's Python.
     pinned.write_text(re.sub(r" ; .*(?= \\$)", "", text, flags=re.MULTILINE), "utf-8")
     tags = [f"--platform={each}_{ARCHITECTURES[architecture()]}" for each in PLATFORMS]
     with tempfile.TemporaryDirectory(dir=wheels) as fresh:
@@ -103,7 +103,7 @@ def download(wheels: Path) -> list[Path]:
 
 
 def lay_out_service(tree: Path, built: Path, wheels: list[Path]) -> None:
-    """Lay out an environment of its own under /usr/lib/forewarn, and what belongs to it."""
+    """Create a separate environment below /usr/lib/forewarn, and its other files."""
     library = tree / LIBRARY
     (own,) = built.glob("*.whl")
     for wheel in [*wheels, own]:
@@ -130,7 +130,7 @@ def lay_out_service(tree: Path, built: Path, wheels: list[Path]) -> None:
 
 
 def lay_out_agent(tree: Path, built: Path) -> None:
-    """Lay out the agent as one file, its page and its drop-in."""
+    """Create the agent's file, man page and systemd drop-in."""
     archive = tree / "usr/lib/forewarn/forewarn-agent.pyz"
     put(built / "forewarn-agent.pyz", archive)
     archive.chmod(0o755)
@@ -143,7 +143,7 @@ def lay_out_agent(tree: Path, built: Path) -> None:
 
 
 def lay_out_units(debian: Path) -> None:
-    """Give debhelper the units, users and directories by the names it looks for."""
+    """Write units, users and directories to the file names that debhelper requires."""
     dist = ROOT / "dist"
     put(dist / "forewarn.service", debian / "forewarn.service")
     put(dist / "forewarn-metadata.service", debian / "forewarn.forewarn-metadata.service")
@@ -154,7 +154,7 @@ def lay_out_units(debian: Path) -> None:
 
 
 def write_changelog(path: Path) -> None:
-    """Write the entry that Debian's tools take version and date from."""
+    """Write the changelog entry from which Debian's tools read version and date."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     time = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), UTC)
     path.write_text(
@@ -166,12 +166,12 @@ def write_changelog(path: Path) -> None:
 
 
 def debian_version(version: str) -> str:
-    """Return a version as Debian sorts it: what comes before a release has a tilde."""
+    """Return a version in Debian's form, in which a tilde marks a pre-release."""
     return re.sub(r"\.?(dev|a|b|rc)(\d+)$", r"~\1\2", version)
 
 
 def unpack(wheel: Path, library: Path) -> None:
-    """Unpack a wheel; what it would put outside the library is left out."""
+    """Unpack a wheel, except its files outside the library."""
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
             if ".data/" not in name:
@@ -179,21 +179,21 @@ def unpack(wheel: Path, library: Path) -> None:
 
 
 def put(source: Path, target: Path) -> None:
-    """Copy a file and make the directories above it."""
+    """Copy a file and create its parent directories."""
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(source, target)
 
 
 def compress(source: Path, target: Path) -> None:
-    """Compress a page as Debian wants it, without a time."""
+    """Compress a page without a timestamp, as Debian requires."""
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(gzip.compress(source.read_bytes(), 9, mtime=0))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Build the Debian packages.")
-    parser.add_argument("built", type=Path, help="what the release has made")
-    parser.add_argument("wheels", type=Path, help="where downloaded wheels are kept")
+    parser.add_argument("built", type=Path, help="directory with files of the release")
+    parser.add_argument("wheels", type=Path, help="directory of downloaded wheels")
     parser.add_argument("output", type=Path)
     given = parser.parse_args()
     packages(given.built, given.wheels, given.output)

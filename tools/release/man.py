@@ -1,6 +1,6 @@
-"""Man pages from the parsers that read the command line: one for each command, one for all.
+"""Generates man pages from the parsers: one for each command, and an overview.
 
-What a command does may not be said in here; its parser says it.
+The parser of a command contains its description.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def pages(version: str, day: str) -> Iterator[tuple[str, str]]:
 
 
 def escaped(text: str) -> str:
-    """Return a line of text that roff shows unchanged."""
+    """Escape a line of text for roff."""
     text = " ".join(text.replace("`", "").split()).replace("\\", "\\e").replace("-", "\\-")
     text = re.sub(r"[^ -~]", lambda one: f"\\[u{ord(one[0]):04X}]", text)
     return f"\\&{text}" if text.startswith((".", "'")) else text
@@ -86,7 +86,7 @@ def _items(rows: Iterator[tuple[str, str]]) -> Iterator[str]:
 
 
 def main() -> int:
-    """Write all pages into the directory that is given."""
+    """Write all pages into the given directory."""
     parser = argparse.ArgumentParser(description="Write the man pages.")
     parser.add_argument("output", type=Path)
     output: Path = parser.parse_args().output

@@ -1,6 +1,6 @@
-"""The parts of a release as CycloneDX: the packages the server side was tested with.
+"""The bill of materials of a release in CycloneDX: the tested packages of the server side.
 
-It reads only `pyproject.toml` and `requirements/runtime.txt`, whatever packages are installed.
+The module reads only `pyproject.toml` and `requirements/runtime.txt`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def bill(project: dict[str, object], requirements: str, time: datetime) -> dict[str, object]:
-    """Return the document; of the packages only direct dependencies are known, and it says so."""
+    """Return the document, which marks the packages' indirect dependencies as unknown."""
     name, version = str(project["name"]), str(project["version"])
     reference = f"pkg:pypi/{name}@{version}"
     parts = pinned_packages(requirements)
@@ -55,7 +55,7 @@ def bill(project: dict[str, object], requirements: str, time: datetime) -> dict[
 
 
 def pinned_packages(requirements: str) -> dict[tuple[str, str], list[str]]:
-    """Return name and version of what the server side installs, with the hashes of its files."""
+    """Return names, versions and file hashes of the server side's packages."""
     parts: dict[tuple[str, str], list[str]] = {}
     for line in requirements.splitlines():
         if pin := re.match(r"([\w.-]+)==([^\s;]+)", line):
@@ -79,7 +79,7 @@ def _component(package: tuple[str, str], hashes: list[str]) -> dict[str, object]
         "name": name,
         "version": version,
         "purl": reference,
-        "scope": "optional",  # agent, SDK and command line need none of them
+        "scope": "optional",  # agent, SDK and command line need no packages
         "externalReferences": files,
     }
 
@@ -89,7 +89,7 @@ def _normal(name: str) -> str:
 
 
 def main() -> int:
-    """Write the document to the file that is given."""
+    """Write the document to the given file."""
     parser = argparse.ArgumentParser(description="Write the bill of materials.")
     parser.add_argument("output", type=Path)
     output: Path = parser.parse_args().output

@@ -1,5 +1,5 @@
-// The other side of `make bench-agent`: a service that answers both agents alike, a poller written
-// as one would in Go with its standard library, and a hook that stamps the time. One binary, three words.
+// The Go programs of `make bench-agent` in one binary with three commands: a service for both
+// agents, a poller with Go's standard library, and a hook that writes the time.
 package main
 
 import (
@@ -54,7 +54,7 @@ func check(err error) {
 	}
 }
 
-// serve answers polls, counts them, publishes at POST /show and says at GET /count how many came.
+// serve answers and counts polls, publishes at POST /show, and returns the count at GET /count.
 func serve(address string) {
 	var lock sync.Mutex
 	changed := make(chan struct{})
@@ -107,7 +107,8 @@ func serve(address string) {
 	check(http.ListenAndServe(address, nil))
 }
 
-// poll reads the document at an interval, starts the hook for each new event and approves it.
+// poll reads the document at an interval, starts the hook for each new event, and approves the
+// event.
 func poll(endpoint string, interval time.Duration, hook []string) {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{Proxy: nil}}
 	known := map[string]bool{}

@@ -1,6 +1,6 @@
-"""The page's files: read and compressed once, sent with a strict content security policy.
+"""The page's files, compressed once and sent with a strict content security policy.
 
-The files are public; the data that they show requires a token.
+The files are public, but their data requires a token.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parent
 #: URL paths of the page itself, and of its other files.
 ROOT, BESIDE = "/", "/web/"
 _PAGE = "index.html"
-#: Media types by extension; other files are not served.
+#: File name extension -> media type; files with other extensions are not served.
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -39,14 +39,14 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-cache",  # revalidated each time, and answered 304
+    "Cache-Control": "no-cache",  # browsers check the file on each use, and receive 304
     "Vary": "Accept-Encoding",
 }
 
 
 @value
 class WebFile:
-    """One file, plain and compressed."""
+    """One file of the page, uncompressed and compressed."""
 
     media: str
     plain: bytes
@@ -72,7 +72,7 @@ class WebPage(BaseRoute):
     """The page's files as routes."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Find a file, for GET and HEAD only."""
+        """Find the file of a GET or HEAD request."""
         if scope["path"] in web_files() and scope["method"] in {"GET", "HEAD"}:
             return Match.FULL, {}
         return Match.NONE, {}

@@ -1,4 +1,4 @@
-// Who may do what: roles, tokens, and the newest records of the audit. For admins.
+// View of access for admins: roles, tokens, and the newest audit records.
 
 import { act, button, rowButton } from "./actions.js";
 import { get } from "./api.js";
@@ -90,7 +90,7 @@ const card = (title, titles, rows, empty) =>
     rows.length ? table(title, titles, rows) : h("p", { className: "soft" }, empty),
   );
 
-/** Shows a new token until it is closed: the service cannot show it again. */
+/** Shows a new token until the user closes it, because the service cannot show the token again. */
 function showSecret(reply) {
   note(`Token of ${reply.principal}, shown only now: `, "kept", h("code", {}, reply.token));
 }

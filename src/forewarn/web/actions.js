@@ -1,11 +1,11 @@
-// Everything an operator can do: a dialog with the API's own form, a confirmation, the refusal's reason.
+// Operators' actions: each opens a dialog with the API's form, and shows the reason of a refusal.
 
 import { call, get, may, part, query } from "./api.js";
 import { coded, fill, h, note } from "./dom.js";
 import { link, plural, words } from "./format.js";
 import { search, suggest } from "./suggest.js";
 
-/** Actions by what they are done to: label, the API's name of it, and how it looks. */
+/** Kind of object -> its actions with label, operationId and style. */
 const ACTIONS = {
   hosts: [
     ["Update", "update_host"],
@@ -63,7 +63,7 @@ const ACTIONS = {
     ],
   ],
 };
-/** Members that are seldom needed: behind a fold. */
+/** Rarely used members, which a collapsed section contains. */
 const COMMON = new Set([
   "not_before",
   "duration",
@@ -99,7 +99,7 @@ const COMMON = new Set([
   "until",
   "sequence",
 ]);
-/** Members of a group that its owner does not change. */
+/** Members of a group that its owner cannot change. */
 const GROUP_FIXED = new Set(["kind", "owner", "fault_domain_count"]);
 const EXAMPLES = {
   not_before: "+30m, or 2027-01-15T08:00:00Z",
@@ -114,7 +114,7 @@ const EXAMPLES = {
 
 let api = null;
 
-/** The API's own description, read once: names of operations -> path, method, form. */
+/** operationId -> path, method and form, from the OpenAPI document, which is read once. */
 export async function described() {
   if (api) return api;
   const reply = await get("/v1/openapi.json");
@@ -139,7 +139,7 @@ function resolve(schema, reply) {
   return name ? reply.components.schemas[name] : schema;
 }
 
-/** Returns the buttons for what can be done to something. */
+/** Returns the buttons of an object's actions. */
 export function buttons(kind, name, record = {}, object = name) {
   return h(
     "div",
@@ -161,7 +161,7 @@ export function buttons(kind, name, record = {}, object = name) {
   );
 }
 
-/** Returns a button for an action, or nothing if the caller may not do it. */
+/** Returns the button of an action, or nothing without the permission. */
 export const button = (route, label, className, onclick, spoken = label) =>
   may(route)
     ? h(
@@ -171,7 +171,7 @@ export const button = (route, label, className, onclick, spoken = label) =>
       )
     : "";
 
-/** Returns a small button for an action on one row, if the caller may do it. */
+/** Returns the small button of a row's action, or nothing without the permission. */
 export const rowButton = (route, label, options) =>
   button(
     route,
@@ -184,12 +184,12 @@ export const rowButton = (route, label, options) =>
 const plain = (route, label, onclick) => button(route, label, "plain", onclick);
 
 export const offer = {
-  /** What can be done to the fleet as a whole. */
+  /** Returns the buttons of actions on the fleet. */
   fleet: () =>
     h(
       "div",
       { className: "buttons", role: "group", aria: { label: "Actions on the fleet" } },
-      may("reboot_host") // owners ask for work at their VMs
+      may("reboot_host") // owners request work on the pages of their VMs
         ? button("request_work", "Request work", "", () =>
             act("request_work", { label: "Request work" }),
           )
@@ -207,7 +207,7 @@ export const offer = {
 
 const UNASKED_SHOWN_MAX = 20;
 
-/** Names the groups that nobody will ask, because they do not listen for events. */
+/** Shows the groups that do not listen for events, and are therefore not asked. */
 export function unasked(groups) {
   if (!groups.length) return "";
   const more = groups.length - UNASKED_SHOWN_MAX;
@@ -221,7 +221,7 @@ export function unasked(groups) {
   );
 }
 
-/** Titles of dialogs whose label needs more than a name after it, by route. */
+/** Route -> title of its dialog, if the title is more than label and name. */
 const TITLES = {
   degrade_host: "Predict failure of {}",
   fail_host: "Report failure of {}",
@@ -230,7 +230,7 @@ const TITLES = {
   repair_host: "Mark {} healthy",
   skip_entries: "Skip entries for {}",
 };
-/** Labels of members whose names in the API say too little. */
+/** Member -> label, if the member's name in the API is not clear. */
 const LABELS = {
   all: "All hosts",
   by: "Requested by",
@@ -241,17 +241,17 @@ const LABELS = {
   selector: "Hosts with labels",
   sequence: "Last entry to skip",
 };
-/** What an action does to whom, by its route; a function gets the record. */
+/** Route -> effect of its action; a function receives the record. */
 const CONSEQUENCES = {
   approve_operation: ({ group }) =>
     `Approves in place of the VMs of ${group ? `group ${group}` : "every group that has not approved"}. When every group has approved, the work starts at once.`,
   confirm: ({ principal }) => `${principal} requested this call. Confirming it runs it at once.`,
   pause_maintenance: "No more hosts are announced. Running work continues to its end.",
-  fail_host: "Its VMs count as down at once. Nobody is asked to approve.",
+  fail_host: "Its VMs count as down at once. No VM is asked for approval.",
   remove_host: "Removes the host from Forewarn. Move or remove its VMs first.",
   evict_vm: "The VM is evicted after its notice.",
   delete_vm: "The VM is deleted after its notice, where its group has one.",
-  remove_vm: "Removes the VM from Forewarn. The VM keeps running, but gets no notice any more.",
+  remove_vm: "Removes the VM from Forewarn. The VM keeps running, but no longer gets notice.",
   remove_group: "Removes the group from Forewarn. Move or remove its VMs first.",
   revoke_token: ({ principal }) =>
     `Calls of ${principal} with this token are refused; its streams end within seconds.`,
@@ -263,7 +263,7 @@ const CONSEQUENCES = {
     "Announced events are withdrawn: VMs that have prepared see them disappear. Running work continues to its end. The remaining hosts are not maintained.",
 };
 
-/** What work on a host would do to whom. */
+/** Returns the effect of work on a host. */
 async function impact(name) {
   const [host, silent] = await Promise.all([
     get(`/v1/hosts/${part(name)}`),
@@ -327,7 +327,7 @@ export async function act(
       finished(title, reply, done);
       const list = `#/${row.path.split("/")[2]}`;
       if (row.method === "DELETE" && location.hash !== list)
-        location.hash = list; // the record is gone
+        location.hash = list; // the record no longer exists
       else dispatchEvent(new Event("acted")); // views read their records again
     },
   });
@@ -415,7 +415,7 @@ function control(field) {
   return box;
 }
 
-/** Members that name records, and of which kinds. */
+/** Member with names of records -> kinds of the records. */
 const PICKED = {
   host: "host",
   destination: "host",
@@ -426,7 +426,7 @@ const PICKED = {
   vm: "vm",
 };
 
-/** Offers names for a field; of a list, for its last name. */
+/** Suggests names for a field, or for the last name in a list. */
 function offerNames(input, field) {
   const kinds = PICKED[field.name];
   if (!kinds) return;
@@ -481,7 +481,7 @@ function valuesOf(fields, form) {
   return found;
 }
 
-/** Asks, and says in the same place why not, if it is refused. */
+/** Opens a dialog, which also shows the reason of a refusal. */
 export function dialog({
   title,
   text,
@@ -497,7 +497,7 @@ export function dialog({
   const before = /** @type {HTMLElement} */ (document.activeElement);
   const refusal = h("div", { className: "refusal", role: "alert" });
   const found = h("div", { role: "status" });
-  /** Shows why not: beside the field that the message begins with, else at the end. */
+  /** Shows a refusal next to the field that its message begins with, else at the end. */
   const refuse = (error) => {
     const [word] = error.message.replace(/^The /, "").split(/[\s.:[]/);
     const input = word && form.querySelector(`[name="${CSS.escape(word)}"]`);
@@ -644,7 +644,7 @@ function topology() {
   ];
   dialog({
     title: "Apply a file",
-    text: "Apply the topology, all of it or nothing; records not named stay.",
+    text: "Apply the whole topology or nothing. Records that it does not name stay.",
     confirm: "Apply",
     extra,
     ask: () => send(false),

@@ -1,15 +1,15 @@
 // The operator API: requests, refusals, the token, and streams of server-sent events.
 
 const KEY = "forewarn-token";
-/** The newest commit that was seen: another process must not answer with an older state. */
+/** Number of the newest received commit; other processes must not answer with an older state. */
 const GENERATION = "Forewarn-Generation";
 let generation = 0;
 /** @type {(why: string) => void} */
 let signIn = () => {};
-/** Milliseconds by which the service's clock is ahead of this machine's steady one. */
+/** Milliseconds by which the service's clock is ahead of this machine's monotonic clock. */
 const clock = { at: Date.now(), seen: performance.now(), speed: 1, held: 0 };
 
-/** A request the service has refused, with its reason and its advice. */
+/** A refused request, with the service's reason and advice. */
 export class Refusal extends Error {
   constructor(status, reply) {
     super(reply.message ?? `The service answered ${status}.`);
@@ -24,20 +24,20 @@ export const token = {
   set: (text) => (text ? sessionStorage.setItem(KEY, text) : sessionStorage.removeItem(KEY)),
 };
 
-/** Who has signed in, and the operations of the API that they may call. */
+/** The signed-in caller, with the permitted operations of the API. */
 export const caller = { principal: "", roles: "", can: new Set() };
 
-/** Whether the caller may call an operation of the API, for some of what they see. */
+/** Returns whether the caller may call an operation, at least for some objects. */
 export const may = (route) => caller.can.has(route);
 
-/** Reads who the caller is; nothing is offered that they may not do. */
+/** Reads the caller and the permissions; the page offers only permitted actions. */
 export async function recognize() {
   const { principal, bindings, can } = await get("/v1/whoami");
   const roles = bindings.map((each) => (each.owner ? `${each.role} of ${each.owner}` : each.role));
   Object.assign(caller, { principal, roles: roles.join(", "), can: new Set(can) });
 }
 
-/** Says who is to ask for a token when one is needed. */
+/** Sets the function that asks for a token when the API requires a token. */
 export function onSignIn(action) {
   signIn = action;
 }
@@ -48,13 +48,13 @@ export function now() {
   return clock.at + (performance.now() - clock.seen) * clock.speed;
 }
 
-/** Stops the clock while the service's time is unknown, or lets it run again. */
+/** Stops the clock while the service's time is unknown, or restarts it. */
 export function hold(on) {
   clock.held = 0;
   clock.held = on ? now() : 0;
 }
 
-/** Takes over the service's time, and its speed where an emulator gives it. */
+/** Sets the clock to the service's time, and to the speed of an emulator. */
 export function setTime(text, speed = clock.speed) {
   const at = Date.parse(text);
   if (Number.isNaN(at)) return;
@@ -84,13 +84,13 @@ async function send(method, path, options) {
     if (error.name === "AbortError") throw error;
     throw new Refusal(0, {
       message: "The service does not answer.",
-      advice: "See whether it runs.",
+      advice: "Check whether the service runs.",
     });
   }
   generation = Math.max(generation, Number(answer.headers.get(GENERATION)));
   if (!answer.ok) {
     const reply = await answer.json().catch(() => ({}));
-    if (reply.error?.code === "state-behind") generation = 0; // of another store
+    if (reply.error?.code === "state-behind") generation = 0; // the commit number belongs to another store
     if (answer.status === 401)
       signIn(reply.error?.code === "token-wrong" ? reply.error.message : "");
     throw new Refusal(answer.status, reply.error ?? {});
@@ -107,7 +107,7 @@ export async function call(method, path, body, options = {}) {
 
 export const get = (path, options) => call("GET", path, undefined, options);
 
-/** Reads an answer byte for byte. */
+/** Reads an answer as unchanged text. */
 export async function getText(path) {
   return (await send("GET", path, {})).text();
 }
@@ -122,12 +122,12 @@ export function query(path, asked) {
   return text ? `${path}?${text}` : path;
 }
 
-/** A segment of a path. */
+/** Encodes a segment of a path. */
 export const part = encodeURIComponent;
 
 /**
- * Follows a stream, and takes it up where it broke off.
- * EventSource cannot send a token, so its few lines are here.
+ * Follows a stream, and resumes it after an interruption. This function replaces EventSource, which
+ * cannot send a token.
  */
 export async function follow(path, place, { onEvent, onState, signal }) {
   let last = place;
@@ -162,7 +162,7 @@ export async function follow(path, place, { onEvent, onState, signal }) {
   }
 }
 
-/** Seconds without a message after which a connection is lost; the service sends the time every 2. */
+/** Seconds of silence after which a connection counts as lost; the service sends the time every 2 s. */
 const SILENCE_S_MAX = 8;
 
 const soon = (promise) =>

@@ -1,4 +1,4 @@
-// Calls that wait for a second operator: a line on every view, and a view that confirms them.
+// Calls that wait for a second operator: their number on every view, and a view for confirmation.
 
 import { rowButton } from "./actions.js";
 import { caller, get, may } from "./api.js";
@@ -6,11 +6,11 @@ import { fill, h, setText, table } from "./dom.js";
 import { moment, plural } from "./format.js";
 import { kept } from "./records.js";
 
-/** Milliseconds between two looks at what waits. */
+/** Interval of reads of the waiting calls, in milliseconds. */
 const LOOK_MS = 5000;
 let looked = -LOOK_MS;
 
-/** Says on every view how many calls wait. */
+/** Shows the number of waiting calls on every view. */
 export async function drawWaiting() {
   if (!may("list_confirmations") || performance.now() - looked < LOOK_MS) return;
   looked = performance.now();
@@ -25,7 +25,7 @@ export async function drawWaiting() {
   );
 }
 
-/** Options of a dialog about a call, which it names by its request. */
+/** Returns the options of the dialog for a waiting call. */
 const of = (each) => ({ name: each.id, object: `${each.request} (${each.id})`, record: each });
 
 export function confirmations(main) {

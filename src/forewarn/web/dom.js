@@ -1,4 +1,4 @@
-// Making and changing elements; nothing of Forewarn may go in here.
+// Creates and changes elements, independently of Forewarn.
 
 /** Returns an element: properties, `on…` listeners, `aria`/`data` maps, then children. */
 export function h(name, properties = {}, ...children) {
@@ -20,15 +20,15 @@ export function h(name, properties = {}, ...children) {
   return element;
 }
 
-/** A sentence as nodes: text in backticks is code, other text is what `show` makes of it. */
+/** Returns a sentence as nodes: text in backticks is code, and `show` converts other text. */
 export const coded = (text, show = (/** @type {string} */ plain) => /** @type {any} */ (plain)) =>
   text.split("`").map((each, index) => (index % 2 ? h("code", {}, each) : show(each)));
 
-/** Cells of a row; each carries its column's title, which a phone shows beside it. */
+/** Returns the cells of a row, each with its column's title, which phones show next to the cell. */
 export const cells = (titles, values) =>
   values.map((each, index) => h("td", { data: { label: titles[index] } }, each));
 
-/** A table that scrolls in its box; rows are lists of cells. */
+/** Returns a scrollable table; rows are lists of cells. */
 export const table = (label, titles, rows, className = "") =>
   h(
     "div",
@@ -53,7 +53,7 @@ export const table = (label, titles, rows, className = "") =>
     ),
   );
 
-/** Puts children in place of what an element holds. */
+/** Replaces the children of an element. */
 export function fill(element, ...children) {
   element.replaceChildren(
     ...children
@@ -63,7 +63,7 @@ export function fill(element, ...children) {
   return element;
 }
 
-/** Has a list hold one element for each key, in order, made once and changed in place. */
+/** Updates a list to one element for each key, in order; elements are created once and then changed. */
 export function keyed(list, items, keyOf, make, change) {
   const known = list.known ?? (list.known = new Map());
   const wanted = new Set();
@@ -85,17 +85,17 @@ export function keyed(list, items, keyOf, make, change) {
   }
 }
 
-/** Sets a text only where it differs: a screen reader speaks of what changes. */
+/** Sets a text only if it differs, because screen readers announce changes. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Has a screen reader say a sentence. */
+/** Announces a sentence to screen readers. */
 export function say(text) {
   setText(document.getElementById("said"), text);
 }
 
-/** Draws again, and has the focus where it was. */
+/** Redraws, and restores the focus. */
 export function keepFocus(main, draw) {
   const before = /** @type {HTMLElement} */ (document.activeElement);
   const alike = (one) =>
@@ -134,14 +134,14 @@ for (const name of ["pointerup", "pointercancel"]) {
   );
 }
 
-/** Waits until no button is pressed: a pressed button must not be replaced before its release. */
+/** Waits until no button is pressed, because a pressed button must not be replaced. */
 export const unpressed = () =>
   pressed ? new Promise((done) => released.add(done)) : Promise.resolve();
 
 const NOTES_MAX = 3;
 let noteCount = 0;
 
-/** Shows a sentence for some seconds; errors stay until they are closed. */
+/** Shows a message for some seconds; errors stay until the user closes them. */
 export function note(text, kind = "done", ...more) {
   const close = h(
     "button",
@@ -155,7 +155,7 @@ export function note(text, kind = "done", ...more) {
     close,
   );
   const notes = document.getElementById("notes");
-  for (const each of notes.querySelectorAll(".note.done")) each.remove(); // the newest is enough
+  for (const each of notes.querySelectorAll(".note.done")) each.remove(); // show only the newest message
   notes.append(box);
   while (notes.children.length > NOTES_MAX) notes.firstElementChild.remove();
   if (kind === "done") setTimeout(() => box.remove(), 8000);

@@ -1,4 +1,4 @@
-// The emulator: its clock, scenarios and faults.
+// View of the emulator: clock, scenarios and faults.
 
 import { act, described, dialog } from "./actions.js";
 import { call, get, now, part, setTime } from "./api.js";
@@ -18,7 +18,7 @@ const FAULTS = ["slow-first", "empty-200", "410", "429", "500", "reset", "trunca
 
 export let clock = null;
 
-/** Says whether this is an emulator, and reads its clock. */
+/** Returns whether the service is an emulator, and reads its clock. */
 export async function isEmulator() {
   return (await described()).routes.has("get_clock") && readClock();
 }
@@ -154,7 +154,7 @@ export async function emulator(main) {
               ),
             ),
           )
-        : h("p", { className: "soft" }, "None: every answer is as it should be."),
+        : h("p", { className: "soft" }, "No faults."),
       h(
         "div",
         { className: "buttons", role: "group", aria: { label: "Set a fault" } },
@@ -181,7 +181,7 @@ export async function emulator(main) {
   const readStories = async () => {
     const mine = ++reading;
     const reply = await get("/v1/scenarios");
-    if (mine !== reading) return; // a later answer is on its way
+    if (mine !== reading) return; // a later request will answer
     const runs = (each) => (each.run?.state === "running" ? 0 : 1);
     await unpressed();
     const scenarios = reply.scenarios.sort((one, other) => runs(one) - runs(other));
@@ -244,7 +244,7 @@ export async function emulator(main) {
     const text = h("textarea", { id: "own-text", rows: 10, spellcheck: false });
     dialog({
       title: "Run a scenario of your own",
-      text: "In TOML, as 'Scenarios' in the documentation has it.",
+      text: "A scenario in TOML; see 'Scenarios' in the documentation.",
       confirm: "Run",
       done: readStories,
       extra: [

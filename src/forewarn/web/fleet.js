@@ -142,7 +142,7 @@ function bar(title) {
   };
 }
 
-/** What is announced and running, with countdowns; kept in place as it changes. */
+/** List of announced and running operations with countdowns, updated in place. */
 export function workList(filter = () => true) {
   const list = h("ol", { className: "work" });
   const title = h("h2", {}, "Open work");

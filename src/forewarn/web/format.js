@@ -1,9 +1,9 @@
-// Times, durations and words as people read them.
+// Formats times, durations and words for people.
 
 import { now } from "./api.js";
 import { coded, h } from "./dom.js";
 
-/** `9 s`, `4 min 09 s`, `1 h 04 min`, `3 d 2 h` of milliseconds. */
+/** Formats milliseconds as `9 s`, `4 min 09 s`, `1 h 04 min` or `3 d 2 h`. */
 export function span(ms) {
   const seconds = Math.max(Math.round(ms / 1000), 0);
   const [days, hours, minutes] = [
@@ -17,7 +17,7 @@ export function span(ms) {
   return `${seconds} s`;
 }
 
-/** The time until a moment, or since it. */
+/** Formats the time until or since a moment. */
 export function countdown(text) {
   const ms = Date.parse(text) - now();
   return ms >= 0 ? `in ${span(ms)}` : `${span(-ms)} ago`;
@@ -25,7 +25,7 @@ export function countdown(text) {
 
 const ZONE = "forewarn-zone";
 
-/** Whether times are shown in this machine's zone instead of UTC. */
+/** Whether the page shows times in this machine's zone instead of UTC. */
 export const isLocal = () => localStorage.getItem(ZONE) === "local";
 
 /** Switches every time on the page between UTC and local time. */
@@ -33,7 +33,7 @@ export function switchZone() {
   localStorage.setItem(ZONE, isLocal() ? "utc" : "local");
 }
 
-/** A moment in the chosen zone, with its date where that is another day. */
+/** Formats a moment in the selected zone, with the date unless it is today. */
 export function moment(text) {
   if (!text) return "—";
   const [day, time, zone] = stamp(Date.parse(text));
@@ -44,7 +44,7 @@ export function moment(text) {
   );
 }
 
-/** Date, time and zone of milliseconds: `2026-11-21`, `03:15:00`, `UTC` or `UTC+02:00`. */
+/** Returns date, time and zone of milliseconds: `2026-11-21`, `03:15:00`, `UTC` or `UTC+02:00`. */
 export function stamp(ms) {
   const ahead = isLocal() ? -new Date(ms).getTimezoneOffset() : 0;
   const text = new Date(ms + ahead * 60000).toISOString();
@@ -54,7 +54,7 @@ export function stamp(ms) {
   return [text.slice(0, 10), text.slice(11, 19), `UTC${offset}`];
 }
 
-/** A countdown that keeps running. */
+/** Returns a running countdown. */
 export function ticking(text, prefix = "") {
   return h(
     "span",
@@ -63,10 +63,10 @@ export function ticking(text, prefix = "") {
   );
 }
 
-/** Sorts names as people count: `h9` before `h10`. */
+/** Compares names with numbers by value: `h9` before `h10`. */
 export const naturally = new Intl.Collator("en", { numeric: true }).compare;
 
-/** Moves every countdown on the page. */
+/** Updates every countdown on the page. */
 export function tick() {
   for (const each of /** @type {NodeListOf<HTMLElement>} */ (
     document.querySelectorAll(".ticking")
@@ -76,7 +76,7 @@ export function tick() {
   }
 }
 
-/** Seconds of interruption, as an event has them. */
+/** Formats an event's interruption, in seconds. */
 export function interruption(seconds) {
   if (seconds < 0) return "unknown";
   return seconds === 0 ? "none" : span(seconds * 1000);
@@ -94,17 +94,17 @@ export const words = (text) =>
     "VM",
   );
 
-/** The state of an operation, or what people were alerted to: blocked, overdue or stuck. */
+/** Returns an operation's state, or its alert: blocked, overdue or stuck. */
 export const stateOf = (each) => (each.alert === "none" ? each.state : each.alert);
 
-/** A small coloured word: a state or an impact. */
+/** Returns a small coloured label for a state or an impact. */
 export const chip = (text, kind = text) =>
   h("span", { className: `chip ${String(kind).toLowerCase()}` }, text);
 
 export const link = (kind, name, text = name) =>
   name ? h("a", { href: `#/${kind}/${encodeURIComponent(name)}` }, text) : "";
 
-/** A sentence as nodes: `code` in backticks; ids of operations and maintenances are links. */
+/** Returns a sentence as nodes: backticks mark code, and ids of operations and maintenances are links. */
 export const linked = (text) =>
   coded(text, (plain) =>
     plain

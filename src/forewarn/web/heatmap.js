@@ -1,5 +1,5 @@
-// Every host as a cell of one canvas, racks as blocks, names on zoom.
-// A change costs the cells that changed; a frame costs the visible cells.
+// Map of all hosts on one canvas: hosts are cells, racks are blocks, and zooming shows names.
+// A change costs O(changed cells); a frame costs O(visible cells).
 
 import { h, say, setText } from "./dom.js";
 import { count, plural, words } from "./format.js";
@@ -7,11 +7,11 @@ import { hostAt, live } from "./live.js";
 
 const CELL_MAX = 92;
 const ZOOM_MAX = 60;
-/** From this size on, in pixels, cells are drawn one by one; below it one pixel of a bitmap each. */
+/** Minimum size of individually drawn cells, in pixels; smaller cells are pixels of a bitmap. */
 const DRAWN_FROM = 7;
 const NAMED_FROM = 52;
 const HEADER = 24;
-/** Widths of racks to their heights that are tried: the one with the largest cells is taken. */
+/** Tried ratios of a rack's width to its height; the map uses the ratio with the largest cells. */
 const ASPECTS = [1.6, 1, 0.6, 0.35, 2.6, 6];
 
 export function heatmap(open) {
@@ -66,7 +66,7 @@ export function heatmap(open) {
     framed = false;
   const view = { element: whole, frames: 0, drawn: 0 };
 
-  // --- laying out -----------------------------------------------------------------------------
+  // --- layout ---------------------------------------------------------------------------------
 
   function flow(size, aspect) {
     const wide = Math.max(Math.floor(width / size), 1);
@@ -326,7 +326,7 @@ export function heatmap(open) {
     describe(place, 0);
   }
 
-  /** Says which host is chosen, as soon as its name is known. */
+  /** Shows the selected host once its name is loaded. */
   function describe(place, turn) {
     if (place !== chosen) return;
     const host = hostAt(place);
@@ -455,10 +455,10 @@ export function heatmap(open) {
     canvas.setAttribute("aria-label", `Map of ${count(live.hostCount)} hosts: ${legend()}`);
   };
   view.change = paint;
-  /** Pixels of a cell as it is drawn now. */
+  /** Current size of a cell, in pixels. */
   Object.defineProperty(view, "size", { get: () => cell * zoom });
   view.redraw = request;
-  /** Where a host is drawn, for who points at it: its middle, in the canvas's own pixels. */
+  /** Returns the centre of a host's cell, in pixels of the canvas. */
   view.middle = (place) => {
     const { x, y } = spotOf(place);
     return [left + (x + 0.5) * cell * zoom, above + (y + 0.5) * cell * zoom];

@@ -1,4 +1,4 @@
-// Everything that happened, with filters; the newest first.
+// View of history with filters, newest entry first.
 
 import { described } from "./actions.js";
 import { get, may, query } from "./api.js";
@@ -52,7 +52,7 @@ function table(body) {
   );
 }
 
-/** The latest entries about one thing. */
+/** Shows the latest entries about one object. */
 export function historyOf(filter) {
   const body = h("tbody");
   const box = h(

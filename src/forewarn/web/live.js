@@ -1,8 +1,8 @@
-// The fleet as it is now: read once, then kept by the stream. No element is made in here.
+// The current fleet: read once, then updated by the stream. Other modules create elements.
 
 import { follow, get, query, setTime } from "./api.js";
 
-/** Live operations the page holds; those that matter least go first. */
+/** Maximum number of live operations in the page; the least urgent operations are dropped first. */
 const HELD_MAX = 1000;
 const ENDED_MAX = 50;
 const ORDER = { running: 0, announced: 1, planned: 2 };
@@ -25,7 +25,7 @@ let stopping = null;
 let reading = null;
 let again = false;
 
-/** Calls back with what has changed: `all`, `hosts`, `racks`, `operations`, `connection`, `refused`, `time`. */
+/** Calls a function with the kind of each change, such as `all`, `hosts` or `time`. */
 export function listen(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
@@ -35,7 +35,7 @@ function notify(what, more) {
   for (const listener of [...listeners]) listener(what, more);
 }
 
-/** Reads everything, and follows what changes from there. */
+/** Reads the whole overview, and follows its changes. */
 export async function start() {
   stop();
   left = false;
@@ -53,7 +53,7 @@ export function stop() {
   stopping = null;
 }
 
-/** Seconds a tab may be hidden before it lets go: a browser has six connections for all its tabs. */
+/** Seconds after which a hidden tab closes its stream, because all tabs share six connections. */
 const HIDDEN_S_MAX = 10;
 let hiding = 0;
 
@@ -69,7 +69,7 @@ document.addEventListener("visibilitychange", () => {
   else resume();
 });
 
-/** Follows no longer, until `start`: nobody is signed in. */
+/** Stops following until `start`, because nobody is signed in. */
 let left = false;
 export function leave() {
   left = true;
@@ -98,7 +98,7 @@ async function read() {
   return reply.place;
 }
 
-/** Milliseconds until what could not be read is read again. */
+/** Milliseconds before a failed read is repeated. */
 const REREAD_MS = 2000;
 
 function reread() {
@@ -117,7 +117,7 @@ function reread() {
     });
 }
 
-/** Reads the operations again: some that are due next are not held. */
+/** Reads the operations again, because the page lacks some of the next operations. */
 let topping = 0;
 function top() {
   const total = Object.values(live.counts).reduce((sum, count) => sum + count, 0);
@@ -170,7 +170,7 @@ export function sorted() {
   );
 }
 
-/** Counts of hosts and of VMs by letter, over all racks or those of a zone. */
+/** Returns the numbers of hosts and of VMs by letter, on all racks or on the racks of a zone. */
 export function totals(racks = live.racks) {
   const found = { hosts: {}, vms: {} };
   for (const rack of racks) {
@@ -189,7 +189,7 @@ export function totals(racks = live.racks) {
 const names = { layout: -1, known: new Map(), asked: new Set() };
 const NAMES_AT_ONCE = 1000;
 
-/** The host at a place, if its name is known yet; else it is asked for, and `names` is notified. */
+/** Returns the host at a place if its name is loaded; otherwise loads the name and notifies `names`. */
 export function hostAt(place) {
   if (names.layout !== live.layout) {
     names.layout = live.layout;

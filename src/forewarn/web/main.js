@@ -1,4 +1,4 @@
-// Beginning, signing in, and which view is shown for which address.
+// Start of the page, sign-in, and the view of each address.
 
 import { access } from "./access.js";
 import { call, caller, get, hold, may, now, onSignIn, Refusal, recognize, token } from "./api.js";
@@ -16,7 +16,7 @@ import { report } from "./report.js";
 import { search, suggest } from "./suggest.js";
 
 const main = document.getElementById("main");
-/** Addresses and names of the views, and what each one reads. */
+/** Address of a view -> its name and function. */
 const VIEWS = [
   ["", "Fleet", "get_overview"],
   ["work", "Work", "list_operations"],
@@ -56,11 +56,11 @@ async function route() {
   leave = null;
   old?.();
   delete main.dataset.shows;
-  fill(main); // nobody may act on what the address names no longer
+  fill(main); // remove the old view, so that no action affects its object
   drawViews(view);
   const show =
     ROUTES[view] ??
-    (() => refused(main, new Refusal(404, { message: "This address has no view." })));
+    (() => refused(main, new Refusal(404, { message: "This address does not exist." })));
   let left = null;
   try {
     left = await show(name, new URLSearchParams(asked ?? ""));
@@ -155,10 +155,10 @@ async function askToken(why = "") {
   );
 }
 
-/** Key of the view that was left to sign in. */
+/** Storage key of the view to which the page returns after signing in. */
 const RETURN = "forewarn-return";
 
-/** Ends a sign-in that the issuer has sent the browser back from. */
+/** Completes a sign-in after the issuer's redirect. */
 async function arrive() {
   const back = new URLSearchParams(location.search);
   if (!back.has("state")) return;
@@ -197,7 +197,7 @@ function drawConnection() {
   setText(alarm, lost ? text : "");
 }
 
-/** Says on every view which announced work is not approved; the first to start is named. */
+/** Shows the number of unapproved events on every view, with the first operation to start. */
 function drawUnapproved() {
   const strip = document.getElementById("unapproved");
   const found = sorted().filter((each) => each.state === "announced" && each.approved < each.asked);
@@ -257,7 +257,7 @@ function startBar() {
   }, 500);
 }
 
-/** Opens what has a name: an operation or event, else a host, VM or group. */
+/** Opens the view of a name: an operation or event, else a host, VM or group. */
 async function find(event) {
   event.preventDefault();
   const input = /** @type {HTMLInputElement} */ (document.getElementById("find-name"));

@@ -1,4 +1,4 @@
-// Maintenances: work on many hosts in waves, what they wait for, and how far they are.
+// Views of maintenances: waves, blockers and progress.
 
 import { act, button, buttons, dialog, unasked } from "./actions.js";
 import { call, get, part, query } from "./api.js";
@@ -22,7 +22,7 @@ import { facts as factList, kept } from "./records.js";
 const HOSTS_SHOWN_MAX = 40;
 const BLOCKED_SHOWN_MAX = 100;
 
-/** How far one is, as a stripe and in words. */
+/** Shows the progress of a maintenance as a bar and in words. */
 function progress(each) {
   const left = Math.max(each.hosts - each.done - each.announced - each.running - each.failed, 0);
   const parts = [
@@ -121,7 +121,7 @@ function card(each) {
   );
 }
 
-/** The waves there would be; nothing is written. Source: F-2. */
+/** Shows the planned waves of a maintenance without creating it. Source: F-2. */
 async function preview(values) {
   const reply = await call("POST", "/v1/maintenances/plan", values);
   const { plan, not_asked: groups } = reply;
@@ -219,7 +219,7 @@ const HALTED = {
   stopped: "Stopped. Nothing more is announced until an operator resumes it.",
 };
 
-/** The state in large letters, what it waits for, since when and until when. */
+/** Shows the state of a maintenance, its blocker, and the blocker's times. */
 function whatNow({ maintenance: each, blocked, waits_for: waits, approvals, not_asked: groups }) {
   const halted = HALTED[each.state];
   const due = approvals
@@ -270,7 +270,7 @@ const APPROVAL_COLUMNS = [
 ];
 const ANSWERS = { "not-asked": "does not poll" };
 
-/** Who has approved and who has not, those who have not first. */
+/** Shows the groups' answers; groups without an approval come first. */
 function approvalTable(approvals) {
   const order = ["waiting", "not-asked", "approved", "started"];
   const sorted = [...approvals].sort(
@@ -306,7 +306,7 @@ function approvalTable(approvals) {
   );
 }
 
-/** Shows a message to the owner of a group, to be copied or mailed. */
+/** Shows a message to a group's owner, which the operator can copy or mail. */
 function remind(each) {
   const subject = `Group ${each.group} has not approved event ${each.event}`;
   const start = each.not_before ? stamp(Date.parse(each.not_before)).join(" ") : "any time";
@@ -332,7 +332,7 @@ function remind(each) {
     ],
     ask: async () => {
       text.select();
-      document.execCommand("copy"); // the clipboard's own API needs HTTPS
+      document.execCommand("copy"); // the Clipboard API needs HTTPS
     },
     done: () => note("The reminder is copied."),
   });
@@ -406,7 +406,7 @@ function blockers(blocked) {
 const HOST_COLUMNS = ["Host", "State", "Wave", "Operation", "Started", "Ended", "Reason"];
 let hostsOpen = false;
 
-/** Each host with its operation; read when it is opened. */
+/** Shows each host with its operation; opening the list reads them. */
 function hostsOf(each) {
   const box = h("div");
   const read = async () => {
@@ -438,7 +438,7 @@ function hostsOf(each) {
 
 const WAVE_COLUMNS = ["Wave", "State", "Hosts", "Announced", "Starts", "Ends", "Names"];
 
-/** The latest time at which something happens. */
+/** Returns a text with the latest time of an event. */
 const by = (text) => h("span", { className: "nowrap" }, "by ", moment(text));
 
 function wave(each, postponed) {
@@ -470,7 +470,7 @@ function wave(each, postponed) {
   ];
 }
 
-/** What the plan in force changed of the one before it. */
+/** Shows the differences of the plan in force from the previous plan. */
 function changes(each) {
   const box = h("div", {}, h("p", { className: "soft" }, each.plan ? "" : "None yet."));
   if (!each.plan) return box;

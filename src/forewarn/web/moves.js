@@ -1,4 +1,4 @@
-// Where a plan takes VMs, and how full that makes the hosts of each wave: bars of used memory.
+// Moves of VMs in a plan, and bars of the used memory on hosts of each wave.
 
 import { get, part } from "./api.js";
 import { fill, h, table } from "./dom.js";
@@ -6,13 +6,13 @@ import { count, link, naturally, plural } from "./format.js";
 
 const HOSTS_SHOWN_MAX = 40;
 const VMS_SHOWN_MAX = 20;
-/** Waves that were opened or closed by hand, by number. */
+/** Number of a wave -> whether the user has opened or closed it. */
 const opened = new Map();
-/** What was read last, by the state it was read for: a page is drawn again with every event. */
+/** Cache of the last answer and its state, because every event redraws the page. */
 let read = { state: "", reply: null };
 const COLUMNS = ["Host", "Before", "While VMs move", "During the work"];
 
-/** A host's memory at one time, as a bar and in words; another colour where it is full. */
+/** Shows a host's used memory as a bar and in words; a full bar has another colour. */
 function bar(host, mib, label) {
   const most = host.memory_mib;
   const text = `${count(mib)} of ${most ? count(most) : "unknown"} MiB`;
@@ -22,7 +22,7 @@ function bar(host, mib, label) {
   return [meter, h("div", { className: "soft" }, text)];
 }
 
-/** Items by what a function says of each, in the order of its first. */
+/** Groups items by the value of a function, in the order of their first items. */
 function groupedBy(items, keyOf) {
   const groups = new Map();
   for (const each of items) {
@@ -54,7 +54,7 @@ function movesOf(moves, back) {
     });
 }
 
-/** Moves and memory of a plan or a preview by wave, the first one open; `back`: VMs return. */
+/** Shows moves and memory of a plan or preview by wave; the first wave is open. `back`: VMs return. */
 export function roomPicture({ plan, room }, back) {
   const waves = groupedBy(plan.moves, (each) => each.wave);
   return [...waves].map(([number, moves], place) => {
@@ -91,7 +91,7 @@ export function roomPicture({ plan, room }, back) {
   });
 }
 
-/** The card of a maintenance that moves VMs; empty for others. */
+/** Returns the card of a maintenance that moves VMs; empty for other maintenances. */
 export function roomOf(each) {
   if (!each.move_s || !each.plan) return "";
   const state = [each.id, each.plan, each.announced, each.running, each.done].join(" ");
@@ -104,7 +104,7 @@ export function roomOf(each) {
       read = { state, reply };
       draw();
     })
-    .catch(() => fill(box, h("p", { className: "soft" }, "The plan cannot be read now.")));
+    .catch(() => fill(box, h("p", { className: "soft" }, "The plan could not be read.")));
   return card(box);
 }
 

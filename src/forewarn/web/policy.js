@@ -1,4 +1,4 @@
-// The maintenance policy with its windows, and the destinations of the outbox.
+// Views of the maintenance policy with its windows, and of the outbox's destinations.
 
 import { button, dialog, rowButton } from "./actions.js";
 import { call, get, getText, query } from "./api.js";
@@ -57,7 +57,7 @@ export function policy(main) {
   });
 }
 
-/** One row for each window, days side by side, open time filled. */
+/** Shows one row for each window, with a column for each day and filled open times. */
 function calendar({ from, to, spans }) {
   const [start, end] = [Date.parse(from), Date.parse(to)];
   const names = [...new Set(spans.map((each) => each.window))];
@@ -93,7 +93,7 @@ function calendar({ from, to, spans }) {
   );
 }
 
-/** The days of a calendar; each begins at midnight in the chosen zone. */
+/** Returns the days of a calendar, which begin at midnight in the selected zone. */
 function dayTicks(start, end) {
   const [day, time] = stamp(start);
   const midnight = start - (Date.parse(`${day}T${time}Z`) - Date.parse(day));
@@ -106,7 +106,7 @@ function dayTicks(start, end) {
   return ticks;
 }
 
-/** Edits the policy as a TOML file; what would change can be seen first. */
+/** Edits the policy as a TOML file, with a preview of the changes. */
 function change(before) {
   const text = h("textarea", { id: "policy-text", rows: 16, spellcheck: false });
   text.value = before;
@@ -186,7 +186,7 @@ export function outbox(main) {
                   ]),
                 ]),
               )
-            : h("p", { className: "soft" }, "No destinations. They are part of the settings."),
+            : h("p", { className: "soft" }, "No destinations. The settings define destinations."),
         ),
         h(
           "section",
@@ -197,7 +197,7 @@ export function outbox(main) {
             : h(
                 "p",
                 { className: "soft" },
-                coded("None known. `forewarn store backup` makes one."),
+                coded("No known backup. `forewarn store backup` creates a backup."),
               ),
         ),
       ),

@@ -1,4 +1,4 @@
-// One host, VM, group or operation, and lists of them.
+// Views of a host, VM, group or operation, and lists of these records.
 
 import { buttons } from "./actions.js";
 import { get, getText, part, query } from "./api.js";
@@ -22,7 +22,7 @@ import { plansOf, timeline } from "./timeline.js";
 
 const LIST_LIMIT = 100;
 
-/** Shows a page that is read again when its records change, and after each action here. */
+/** Shows a view that reads its records again after their changes and after each action. */
 export async function kept(main, { read, concerns, draw, often = false }) {
   let running = false,
     dirty = false,
@@ -79,7 +79,7 @@ export function refused(main, error) {
   );
 }
 
-/** Names and values as a list, without the empty ones. */
+/** Returns a list of names and values, without empty values. */
 export const facts = (rows) =>
   h(
     "dl",
@@ -104,7 +104,7 @@ const names = (kind, list, most = 60) =>
 
 const OPERATION_COLUMNS = ["Operation", "What", "Of", "Maintenance", "State", "When", "VMs"];
 
-/** Operations as a table. */
+/** Returns a table of operations. */
 export function operationTable(operations, label) {
   if (!operations.length) return h("p", { className: "soft" }, "None.");
   return table(
@@ -234,7 +234,7 @@ function whyOf(each, blockers) {
   );
 }
 
-/** The stations of an operation, those behind it filled. */
+/** Shows the states of an operation; past states are filled. */
 function life(each) {
   const last = each.ended ? [words(each.state), each.ended] : ["Ended", null];
   const stations = [
@@ -491,10 +491,10 @@ const pretty = (text) => JSON.stringify(JSON.parse(text), null, 2);
 
 // --- lists ------------------------------------------------------------------------------------
 
-/** A machine's memory; a plan moves VMs only where it is known. */
+/** Shows a machine's memory; a plan moves VMs only if the memory is known. */
 const mebibytes = (each) => (each.memory_mib ? `${each.memory_mib} MiB` : "unknown");
 
-/** Whether a group or VM asks for its events, when it did last, and with which client. */
+/** Shows whether a group or VM polls, with the time and client of its last poll. */
 const polling = (each) =>
   each.enabled
     ? [

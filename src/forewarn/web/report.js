@@ -1,17 +1,17 @@
-// How the events of a month ended: what started late, had too little notice, or failed.
+// Report of a month's events, with filters for late starts, short notice and failures.
 
 import { get, now, query } from "./api.js";
 import { coded, fill, h, table } from "./dom.js";
 import { chip, count, interruption, link, moment, span } from "./format.js";
 
-/** Pages of outcomes that are read; a larger month is reported by the command line. */
+/** Maximum number of pages of outcomes; the command line reports larger months. */
 const PAGES_MAX = 10;
 const ROWS_MAX = 500;
 const DAY = 86400000;
 
 const short = (each) =>
   ["on-time", "late"].includes(each.start) && (each.notice_given_s ?? 0) < each.notice_promised_s;
-/** Selections of outcomes: by their name in the address. */
+/** Name of a filter in the address -> its label and condition. */
 const SELECTIONS = {
   late: { label: "Late", fits: (each) => each.start === "late" },
   short: { label: "Short notice", fits: short },

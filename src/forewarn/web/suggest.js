@@ -1,4 +1,4 @@
-// Names offered under a field as somebody types: arrows and Enter choose, and so does a click.
+// Suggests names under a field during typing; arrow keys and Enter, or a click, select a name.
 
 import { get, query } from "./api.js";
 import { fill, h } from "./dom.js";
@@ -16,7 +16,7 @@ export async function search(text, kinds = "") {
   return found;
 }
 
-/** Shows matches for a field's text; `choose` gets the selected one. */
+/** Shows matches for a field's text; `choose` receives the selected match. */
 export function suggest(input, find, choose) {
   const id = `suggestions-${++count}`;
   const list = h("ul", { className: "suggestions", id, role: "listbox", hidden: true });

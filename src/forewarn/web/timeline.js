@@ -1,4 +1,5 @@
-// Work on a line of time: notice light, running dark, planned waves outlined; by maintenance and wave.
+// Timeline of work by maintenance and wave: notice is light, running work dark, planned waves
+// outlined.
 
 import { get, now, part } from "./api.js";
 import { fill, h, unpressed } from "./dom.js";
@@ -12,7 +13,7 @@ const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
 /**
- * Label and length of the time that is shown; a third of it is past.
+ * Label and length of the shown time, a third of which is in the past.
  * @type {[string, number][]}
  */
 const ZOOMS = [
@@ -37,7 +38,7 @@ export async function plansOf(state) {
   );
 }
 
-/** A picture of operations and plans; the table beside it says the same in words. */
+/** Draws operations and plans; a table next to the timeline has the same content. */
 export function timeline() {
   const picture = h("div", { className: "timeline", aria: { hidden: "true" } });
   let zoom = null;
@@ -88,14 +89,14 @@ export function timeline() {
   };
 }
 
-/** The least time that shows when all that is live ends, or else starts. */
+/** Returns the shortest time that shows the end, or else the start, of all live work. */
 function fitting(lanes) {
   const ahead = Math.max(0, ...lanes.flatMap((each) => each.pieces.map((one) => one.to - now())));
   return (ZOOMS.find(([, length]) => length * (1 - PAST) >= ahead) ?? ZOOMS.at(-1))[1];
 }
 
 /**
- * A heading for each maintenance and wave, and a lane for each operation and planned wave.
+ * Returns headings for maintenances and waves, and lanes for operations and planned waves.
  * @returns {any[]}
  */
 function lanesOf(operations, plans) {

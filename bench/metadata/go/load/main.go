@@ -1,5 +1,5 @@
-// Sends a fixed number of requests a second and measures each from the moment it was due, so that
-// a server that stalls is charged for every request it kept waiting. One thread on blocking
+// Sends a fixed number of requests a second, and measures each from its due time, so that a stalled
+// server is charged for every waiting request. One thread on blocking
 // sockets that spins until a request is due: neither Go's scheduler nor a timer is measured.
 //
 //	load ADDRESS TARGET RATE CONNECTIONS SECONDS

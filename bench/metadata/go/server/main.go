@@ -23,7 +23,7 @@ var versions = map[string]bool{
 }
 
 type group struct {
-	polled atomic.Bool // handed on once a second by a real control plane
+	polled atomic.Bool // a real node reports polls once a second
 	shown  atomic.Pointer[map[string]view]
 }
 
