@@ -67,7 +67,7 @@ $(RUNTIME): pyproject.toml requirements/build.txt requirements/runtime.txt
 $(DEV): $(RUNTIME) requirements/dev.txt tools/web/package-lock.json
 	@tools/setup dev
 
-lock: $(DEV)  ## pin the dependencies of pyproject.toml in requirements/ (ARGS=--upgrade: newest versions)
+lock: $(DEV)  ## pin dependencies in requirements/ (ARGS=--upgrade: newest versions)
 	$(COMPILE) --group build -o requirements/build.txt
 	$(COMPILE) --extra server pyproject.toml -o requirements/runtime.txt
 	$(COMPILE) --group dev -c requirements/build.txt -c requirements/runtime.txt \
@@ -145,10 +145,10 @@ crashes: $(DEV)  ## kill the service at boundaries between effects of a maintena
 chaos: $(DEV) system  ## faults in three control planes with real parts (root; FAULTS=90 SEED=1)
 	$(BIN)/python -m tests.chaos --faults $(FAULTS) --seed $(SEED) $(ARGS)
 
-explore: $(DEV)  ## explore all interleavings of small worlds, ten million states; ARGS=--quick for fewer
+explore: $(DEV)  ## explore ten million states of small worlds; ARGS=--quick for fewer
 	$(BIN)/python -m tests.simulator.explore $(ARGS)
 
-mutants: $(DEV)  ## change the product by rules, and count the changes that tests detect (ARGS="--sample 40")
+mutants: $(DEV)  ## count the generated faults that tests detect (ARGS="--sample 40")
 	$(BIN)/python -m tests.simulator.mutants $(ARGS)
 
 transcripts: $(DEV)  ## check the transcripts; UPDATE=1 rewrites them
@@ -177,7 +177,7 @@ bench-metadata: $(DEV) system  ## compare Forewarn, Go and nginx with the same p
 bench-attack: $(DEV)  ## measure the effect of floods on other VMs' polls (ARGS=--quick)
 	$(BIN)/python -m bench.attack $(ARGS)
 
-bench-latency: $(DEV) system  ## measure the latency from an operator's call, and from an approval, to the VM
+bench-latency: $(DEV) system  ## latency from a call or an approval to the VM
 	$(BIN)/python -m bench.latency $(ARGS)
 
 bench-agent: $(DEV) system  ## compare the cost of the agent with a Go program
@@ -198,7 +198,7 @@ bench-nodes: $(DEV)  ## measure the delay, cost and start of metadata nodes (ARG
 bench-page: $(DEV)  ## measure the page with 100,000 hosts in a browser (ARGS=--quick)
 	$(BIN)/python -m bench.page $(ARGS)
 
-bench-telemetry: $(DEV) system  ## measure the cost of metrics for polls, with metrics on and off in turn
+bench-telemetry: $(DEV) system  ## measure the cost of metrics for polls
 	$(BIN)/python -m bench.telemetry $(ARGS)
 
 bench-store: $(DEV) system  ## measure the commit of a step on SQLite and PostgreSQL

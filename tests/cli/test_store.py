@@ -23,7 +23,7 @@ def test_backup_is_checked_and_restored(run: Run, tmp_path: Path) -> None:
     assert store.backup_ms() > 0
     store.close()
     again = run("store", "restore", backup, "--store", f"sqlite://{tmp_path}/forewarn.db")
-    assert (again.status, "There is a store" in again.err) == (exit_codes.REFUSED, True)
+    assert (again.status, "A store already exists" in again.err) == (exit_codes.REFUSED, True)
     (tmp_path / "forewarn.db").unlink()  # a lost store's place takes a backup, no empty store
     done = run("store", "restore", backup, "--store", f"sqlite://{tmp_path}/forewarn.db")
     assert "store restored" in done.err

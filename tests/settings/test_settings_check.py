@@ -43,7 +43,7 @@ def test_defaults_are_sound() -> None:
         ('[metadata]\nallowed_hosts = ["Host:80"]', "in lower case, without a port"),
         ('[metadata]\nserver_header = "a\\r\\nSet-Cookie: b"', "one line of ASCII text"),
         ('[metadata]\nproxy_addresses = ["proxy"]', "'proxy', which is not an IP address"),
-        ('[listen]\nmetadata = ["localhost"]', "'localhost' is not an address"),
+        ('[listen]\nmetadata = ["localhost"]', "'localhost' is not a valid listening address"),
         ("[listen]\nworkers = 65", "must be an integer from 0 to 64, not 65"),
         ("[listen]\nworkers = -1", "must be an integer from 0 to 64, not -1"),
         ('[metadata]\nproxy_addresses = ["10.0.0.5"]', "requires proxy_secret"),

@@ -172,7 +172,7 @@ class Blocker:
     clears_ms: int = 0
     #: A more specific sentence than the code's; empty: the code's sentence.
     text: str = ""
-    #: Number of the operation that must end first; None: the blocker is no operation.
+    #: Number of the operation that must end first; None for other blockers.
     operation: int | None = field(default=None, compare=False)
 
     def sentence(self, name: str, kind: str = "host") -> str:

@@ -497,7 +497,7 @@ class Daemon:
     ) -> tuple[str, ...]:
         """Open the metadata addresses; Unix sockets, which cannot be shared, stay here.
 
-        `soon`: at a takeover this process answers at all addresses until its workers have started,
+        `soon`: at a takeover this process serves every address until its workers have started,
         so that VMs need not wait for them. Source: H-2.
         """
         shared = [each for each in addresses if workers and not each.startswith("unix:")]

@@ -35,7 +35,7 @@ class DatabaseConnection(Protocol):
 
 
 class Transaction:
-    """Statements that take effect together or not at all; valid within its `with` block."""
+    """Statements that take effect together or have no effect; valid within its `with` block."""
 
     __slots__ = ("_connection", "_statements")
 

@@ -149,7 +149,7 @@ def _export(store: HistoryStore, retention: Retention, rows: Rows, which: range)
 
 
 def write_export(directory: Path, name: str, lines: Iterable[object]) -> None:
-    """Write a file of compressed JSON lines, completely or not at all.
+    """Write a file of compressed JSON lines, or leave no file.
 
     Raises:
         ExportFailed: the file could not be written.
