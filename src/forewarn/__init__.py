@@ -1,4 +1,4 @@
-"""Forewarn: Scheduled Events for any cloud. This module has the SDK's public names.
+"""Forewarn: Scheduled Events for any cloud. This module exports the SDK's public names.
 
 Example:
     import forewarn

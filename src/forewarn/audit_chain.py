@@ -1,8 +1,8 @@
-"""Audit records and their chain of digests, which anybody with the records can verify.
+"""Audit records and their chain of digests, for verification by any reader of the records.
 
-Each digest covers the record and the previous digest, so an edit, a removal or a reordering shows
-at every later record. A head is the digest of one record; it is signed and sent elsewhere, so that
-the chain before it cannot be rewritten as a whole. Source: P-7.
+Each digest covers the record and the previous digest, so an edit, a removal or a reordering makes
+every later digest wrong. A head is the digest of one record. Heads are signed and sent elsewhere,
+so that nobody can rewrite the whole chain. Source: P-7.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: Digest before the first record.
 START = ""
 #: Request of the record about a deletion of older records; its object is the head of the deleted
-#: ones.
+#: records.
 TRIMMED = "audit.trimmed"
 #: Outcome of an executed call.
 DONE = "done"
@@ -71,14 +71,14 @@ def first_fault(
 ) -> tuple[int, str]:
     """Return the first wrong sequence number and the reason; 0 if the chain is valid.
 
-    A chain may begin after its first record; then a record states the head of the deleted records.
+    The first records of a chain may be deleted; then a later record states their head.
 
     Args:
         records: every record in order, with its number and its digest.
         heads: digests from another source, by number.
     """
     digest, expected = START, 1
-    #: The first record counts as valid until a later one proves the head before it.
+    #: The first record counts as valid until a later record proves its previous head.
     unproved: tuple[int, CallRecord, str] | None = None
     begun = 1
     for sequence, record, given in records:
@@ -105,6 +105,6 @@ def first_fault(
 
 
 def _follows(head: str, sequence: int, record: CallRecord, digest: str) -> bool:
-    """Whether a record is the next one after a head."""
+    """Whether a record directly follows a head."""
     removed, _, before = head.partition(":")
     return removed == str(sequence - 1) and digest_after(before, sequence, record) == digest

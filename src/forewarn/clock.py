@@ -16,23 +16,22 @@ TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    #: Id of a boot (empty if unknown), and the service clock's lead over the time since that boot,
-    #: in ms.
+    #: Id of a boot (empty if unknown), and the service clock minus the time since that boot, in ms.
     Mark = tuple[str, int]
 
 WAIT_TIMEOUT_S = 3600.0
-"""Maximum wait in seconds that any clock returns; the sleeper then asks again.
+"""Maximum wait in seconds that any clock returns; after it the caller asks again.
 
 So a stopped clock or a far deadline never causes an infinite or overflowing timeout.
 """
 
 SPEED_MAX = 1_000_000.0
-"""Highest speed of a scaled clock: a day takes 86 ms. Beyond it, timers are too coarse."""
+"""Highest speed of a scaled clock: a day takes 86 ms. At higher speeds timers are too coarse."""
 
 
 STEP_MS_MIN = 100
-"""Smaller steps of the system's clock, in milliseconds, are ignored: two clocks are never read at
-once, and NTP steps by at least 128 ms, or by a leap second."""
+"""Least step of the system's clock that counts, in milliseconds. Two clocks cannot be read at the
+same moment, and NTP steps by at least 128 ms."""
 
 MARK_ABSURD_MS = 24 * 3600 * 1000
 """A stored time this many milliseconds ahead of the current time is ignored.
@@ -59,14 +58,14 @@ class Clock(abc.ABC):
     def now_ms(self) -> int:
         """Return the time now, in ms since the epoch UTC.
 
-        Never less than before, unless `SystemClock.adopt` took it back.
+        The time never decreases, except by `SystemClock.adopt`.
         """
 
     @abc.abstractmethod
     def wait_s(self, until_ms: int) -> float:
         """Return how many real seconds remain until `until_ms`, from 0 to `WAIT_TIMEOUT_S`.
 
-        A sleeper waits that long, or until the clock is changed (`listen`), and asks again.
+        A caller waits this long, or until the clock is changed (`listen`), and asks again.
         """
 
     def off_ms(self) -> int:
@@ -82,7 +81,7 @@ class Clock(abc.ABC):
         self._listeners = (*self._listeners, listener)
 
     def unlisten(self, listener: Callable[[], None]) -> None:
-        """Stop calling `listener`; an unknown one is ignored."""
+        """Stop calling `listener`; an unknown listener is ignored."""
         self._listeners = tuple(kept for kept in self._listeners if kept != listener)
 
     def _changed(self) -> None:
@@ -102,7 +101,7 @@ class SystemClock(Clock):
     """The system's wall clock at the start, continued by the monotonic clock.
 
     So a step of the system clock (NTP, an operator, a resumed VM) neither shortens nor stretches a
-    promised notice. `adopt` follows the step when it harms no notice; `resume` continues from the
+    promised notice. `adopt` follows the step when no notice runs; `resume` continues from the
     `mark` of an earlier process of the same boot. Source: N-4.
     """
 
@@ -145,7 +144,8 @@ class SystemClock(Clock):
     def skipped_ms(self) -> int:
         """Return how far this clock would jump ahead by `adopt` while no time passes, in ms.
 
-        Suspension of the machine counts as time that passed. 0 if the time since boot is unknown.
+        Suspension of the machine counts as time that passed. The result is 0 if the time since boot
+        is unknown.
         """
         boot, ahead_ms = self.mark
         return (
@@ -155,11 +155,11 @@ class SystemClock(Clock):
         )
 
     def adopt(self) -> int:
-        """Follow the system's wall clock; running notices must be put off first.
+        """Follow the system's wall clock; the caller must postpone running notices first.
 
         Returns:
             How far the system's clock was ahead of ours, in ms; 0 if that is below `STEP_MS_MIN`
-            and nothing was changed. Negative means it was behind, and that ours went back.
+            and nothing was changed. A negative result means that our clock was set back.
         """
         offset_ns = self._wall_ns() - self._monotonic_ns()
         step_ns = offset_ns - self._offset_ns
@@ -174,7 +174,7 @@ class SystemClock(Clock):
     def mark(self) -> Mark:
         """The mark of this clock, for a later process to `resume` from; `NO_MARK` if impossible.
 
-        It stays the same until `adopt` or `resume` changes the clock.
+        The mark changes only when `adopt` or `resume` changes the clock.
         """
         if self._mark is None:
             boot = self._boot_id()
@@ -183,13 +183,13 @@ class SystemClock(Clock):
         return self._mark
 
     def resume(self, mark: Mark, *, since_ms: int) -> int:
-        """Continue from an earlier clock's mark; from the system's time if the mark is invalid.
+        """Continue from an earlier clock's mark, or from the system's time if the mark is invalid.
 
         Call it before the first reading of the time, because the time may go back.
 
         Args:
-            mark: invalid if it is of another boot or machine, or absurd.
-            since_ms: a time that the earlier clock is known to have passed.
+            mark: invalid if of another boot or machine, or implausible.
+            since_ms: a time that the earlier clock has passed.
 
         Returns:
             How far the system's clock is ahead of ours now, in ms; 0 if ours started over.

@@ -1,7 +1,8 @@
 """Limits on connections to a port, counted by source from the moment of acceptance.
 
-An unauthenticated connection may be closed to make room for a new one; an authenticated one is
-kept. An asyncio server keeps a silent TLS handshake open for a minute without reporting it. So
+An unauthenticated connection may be closed in favour of a new one; an authenticated connection
+stays open. An asyncio server keeps a silent TLS handshake open for a minute without reporting it.
+So
 connections are accepted and counted here before the event loop gets them. The metadata service
 counts by VM instead: see `metadata/http/open_connections.py`.
 """
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 #: Time limits of the TLS handshake and of its shutdown, in seconds.
 HANDSHAKE_S_MAX = 5.0
 #: Unauthenticated connections of one port: at most `UNKNOWN_MAX`, and one in `UNKNOWN_FDS_SHARE`
-#: file descriptors; one source may have one in `SOURCE_SHARE` of those.
+#: file descriptors; one source may have one in `SOURCE_SHARE` of this number.
 UNKNOWN_MAX, UNKNOWN_FDS_SHARE, SOURCE_SHARE = 256, 16, 4
 #: Connections that may wait for acceptance, and how many are accepted before other work runs.
 BACKLOG, ACCEPTED_AT_ONCE = 1024, 4
@@ -39,7 +40,7 @@ log = logging.getLogger("forewarn.connections")
 
 
 class ConnectionTable:
-    """The open connections of one port; unauthenticated ones are closed first.
+    """The open connections of one port; unauthenticated connections are closed first.
 
     Each change has a constant cost, however many connections there are.
     """
@@ -60,7 +61,7 @@ class ConnectionTable:
         self._max_unknown = min(UNKNOWN_MAX, share)
         self._max_per_source = min(max_per_source, self._max_unknown // SOURCE_SHARE)
         self._count = 0
-        #: Unauthenticated or idle connections, oldest first: all, and by source.
+        #: Unauthenticated or idle connections, oldest first: all of them, and by source.
         self._evictable: OrderedDict[TrackedConnection, None] = OrderedDict()
         self._by_source: defaultdict[str, OrderedDict[TrackedConnection, None]]
         self._by_source = defaultdict(OrderedDict)
@@ -107,33 +108,33 @@ class TrackedConnection:
     """One connection in the table, from its acceptance to its end."""
 
     def __init__(self, table: ConnectionTable, address: object) -> None:
-        """Add itself to the table; see `counts`."""
+        """Add the connection to the table; see `counts`."""
         #: Source address for limits; empty for a Unix socket.
         self.source = source_of(str(address[0])) if isinstance(address, tuple) else ""
         #: Ends the connection at once.
         self.end: Callable[[], object] = lambda: None
         self._table = table
-        #: Whether it is in the table.
+        #: Whether the connection is in the table.
         self.counts = table.enter(self)
 
     def admit(self) -> None:
-        """Protect it: its caller is authenticated."""
+        """Protect the connection, because its caller is authenticated."""
         if self.counts:
             self._table.keep(self)
 
     def expose(self) -> None:
-        """Allow it to be closed in favour of others again."""
+        """Allow the connection to be closed in favour of others again."""
         if self.counts:
             self._table.expose(self)
 
     def leave(self) -> None:
-        """Stop counting it; may be called again."""
+        """Stop counting the connection; further calls have no effect."""
         if self.counts:
             self.counts = False
             self._table.leave(self)
 
     def cut(self) -> None:
-        """End it at once."""
+        """End the connection at once."""
         self.leave()
         self.end()
 
@@ -156,11 +157,11 @@ class CountedPort:
         """Start without accepting.
 
         Args:
-            listener: bound, not blocking.
-            table: where connections count.
+            listener: a bound, non-blocking socket.
+            table: the table that counts the connections.
             make_protocol: creates the protocol of a connection.
-            tls: None: no TLS.
-            full: sent over a plain connection that is refused.
+            tls: TLS context; None: no TLS.
+            full: bytes sent over a refused connection without TLS.
         """
         self.listener = listener
         self._table = table
@@ -182,7 +183,7 @@ class CountedPort:
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
     async def stop(self) -> None:
-        """Accept no more, and end every unauthenticated connection."""
+        """Accept no further connection, and end every unauthenticated one."""
         if self._accepting is not None:
             self._accepting.cancel()
             await asyncio.wait([self._accepting])
@@ -229,17 +230,17 @@ class CountedPort:
             )
             tracked.end = transport.abort
         except OSError:
-            tracked.leave()  # a failed handshake of an unknown client is not worth a log line
+            tracked.leave()  # failed handshakes of unknown clients are not logged
         except BaseException:
             tracked.leave()
             raise
 
 
 async def listeners_at(host: str, port: int) -> list[socket.socket]:
-    """Return a bound socket for each address of a host; port 0 takes a free one.
+    """Return a bound socket for each address of a host; port 0 means a free port.
 
     Raises:
-        OSError: an address is taken, or the host has none.
+        OSError: an address is in use, or the host has no address.
     """
     find = asyncio.get_running_loop().getaddrinfo
     addresses = await find(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -1,13 +1,13 @@
-"""The tree of errors, by the party that must act; the classes contain the message texts.
+"""Error classes with their message texts, ordered by the party that must act.
 
 A package with its own errors subclasses one of the three branches, here or in that package.
-This module is imported by the agent, so it imports nothing.
+The agent imports this module, so it imports no other module.
 """
 
 from __future__ import annotations
 
 TEXT_CHARACTERS_MAX = 1000
-"""Maximum length of a text from outside, in characters: a reason is a sentence, not a log."""
+"""Maximum length of an external text in a message, in characters."""
 
 REPLACED = "\N{REPLACEMENT CHARACTER}"
 """Replacement for a character that a terminal or a database might interpret."""
@@ -17,8 +17,7 @@ class ForewarnError(Exception):
     """An error with a stable code, an HTTP status, one sentence and advice on what to do.
 
     A subclass sets `code`, `status`, `message` and `advice`. `message` and `advice` are
-    `str.format` templates; the facts they name are given by keyword when the error is raised
-    and stay readable in `facts`.
+    `str.format` templates; the caller gives their facts by keyword, and `facts` stores them.
     """
 
     code: str = "error"
@@ -31,10 +30,10 @@ class ForewarnError(Exception):
     """One sentence that names the operation and its object; a `str.format` template."""
 
     advice: str = ""
-    """What the reader can do about it; a `str.format` template, may be empty."""
+    """Advice for the reader; a `str.format` template, may be empty."""
 
     def __init__(self, **facts: object) -> None:
-        """Fill the class's sentence with the facts of this occurrence."""
+        """Format the class's message with the facts of this occurrence."""
         self.facts = facts
         super().__init__(self.message.format_map(facts))
 
@@ -69,7 +68,7 @@ class PeerError(ForewarnError):
 
 
 class OurError(ForewarnError):
-    """Forewarn is at fault: a bug or a broken store. Always worth a report."""
+    """Forewarn is at fault: a bug or a broken store, which users should report."""
 
     code = "internal"
     status = 500
@@ -96,17 +95,17 @@ class ClockSpeedInvalid(CallerError):
 def every_error() -> tuple[type[ForewarnError], ...]:
     """Return every loaded class of the tree, the root first, each class once.
 
-    The reference page and the test that checks it are written from this list.
+    The reference page of errors is generated from this list.
     """
     errors: list[type[ForewarnError]] = [ForewarnError]
-    for kind in errors:  # the list grows during the walk: breadth first, without recursion
+    for kind in errors:  # the list grows during the loop
         errors.extend(child for child in kind.__subclasses__() if child not in errors)
     return tuple(errors)
 
 
 def reason_of(error: BaseException) -> str:
-    """Return a short reason for an external failure: no number, but the file if any."""
-    if isinstance(error, ConnectionRefusedError):  # asyncio adds its own text
+    """Return a short reason for an external failure, with the file but without error numbers."""
+    if isinstance(error, ConnectionRefusedError):  # asyncio adds a text to this error
         return "connection refused"
     if getattr(error, "reason", "") == "WRONG_VERSION_NUMBER":  # ssl.SSLError is slow to import
         return "it does not use TLS"

@@ -1,12 +1,13 @@
-"""Exit statuses of every command, documented in docs/reference/cli.md; nothing else."""
+"""Exit statuses of every command, documented in docs/reference/cli.md."""
 
 from __future__ import annotations
 
 #: Success.
 OK = 0
-#: The server refused, the awaited work failed or was cancelled, or this machine cannot do it now.
+#: The server refused the command, the awaited work failed or was cancelled, or this machine cannot
+#: run the command now.
 REFUSED = 1
-#: The command line is wrong, or names something unusable; `argparse` uses the same number.
+#: The command line is wrong or names an unusable object; `argparse` uses the same number.
 USAGE = 2
 #: The server did not answer, or is not a Forewarn server.
 UNREACHABLE = 3
@@ -14,7 +15,7 @@ UNREACHABLE = 3
 TIMED_OUT = 4
 #: Ctrl-C: 128 and the number of SIGINT, as shells count.
 INTERRUPTED = 130
-#: The reader of the output closed it: 128 and the number of SIGPIPE.
+#: The reader of the output closed the pipe: 128 and the number of SIGPIPE.
 PIPE_CLOSED = 141
 
 #: The meaning of each status, for the reference page.

@@ -1,4 +1,4 @@
-"""Limits garbage collection: none while a store loads, none twice over long-lived objects.
+"""Limits garbage collection: none while a store loads, and only once for long-lived objects.
 
 Nearly all records are freed by their reference count. The collector is needed only for reference
 cycles, and it stops every thread.
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 #: Collections of a generation before the next older one is collected. A full collection then
-#: examines some 10,000 objects, each once. With Python's own value, 10, it examined 50,000 in a
-#: wave of work, which delayed all answers by 8 to 16 ms.
+#: examines some 10,000 objects. With Python's default, 10, a full collection examined 50,000
+#: objects in a wave of work, which delayed all answers by 8 to 16 ms.
 YOUNG_MAX, MIDDLE_MAX = 5, 1
 #: The oldest generation, whose collection examines everything.
 _WHOLE = 2
@@ -23,7 +23,7 @@ _WHOLE = 2
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Disable collection while records are loaded: they form no cycles."""
+    """Disable collection while records are loaded, because records form no cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -36,11 +36,11 @@ def uncollected() -> Iterator[None]:
 def freeze_garbage() -> None:
     """Exempt all current objects from collection, and repeat this after each full collection.
 
-    For started processes. The objects that survive a full collection are in use, and most of them
-    are the fleet, modules and connections, which stay, so they are not examined again. Otherwise a
+    Call it in started processes. Most objects that survive a full collection are the fleet, modules
+    and connections. These stay in use and are not examined again. Otherwise a
     fleet of 20,000 hosts, added after the start, stopped every request for a tenth of a second
-    every few seconds. A cycle among exempt objects is freed only if its own code breaks it, as our
-    connections do when they close.
+    every few seconds. A cycle among exempt objects is freed only if code breaks the cycle, as our
+    connections do on closing.
     """
     gc.collect()
     gc.freeze()

@@ -16,7 +16,7 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Maximum length of an answer, in bytes: a topology is the largest.
+#: Maximum length of an answer, in bytes; topologies are the largest answers.
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 
 
@@ -53,7 +53,7 @@ def exchange(
         request: the request.
         timeout_s: time limit of each step of sending, and of the whole answer.
         ca_file: trusted CA certificates; empty: the system's.
-        bytes_max: maximum length of a body that is read completely.
+        bytes_max: maximum length of a body; longer bodies are cut off.
 
     Raises:
         OSError, HTTPException: no complete answer arrived in time.

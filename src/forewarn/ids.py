@@ -1,4 +1,4 @@
-"""The only user of randomness: identifiers, tokens and jitter, one stream for each kind.
+"""The only module with randomness: identifiers, tokens and jitter, each with its own stream.
 
 The agent imports this module, so it imports nothing heavy.
 """
@@ -45,5 +45,5 @@ class Ids:
         return f"{self.stream(kind).getrandbits(128):032x}"
 
     def fraction(self, kind: str) -> float:
-        """Return a number from 0 up to but without 1, for jitter."""
+        """Return a number from 0 (included) to 1 (excluded), for jitter."""
         return self.stream(kind).random()

@@ -1,6 +1,6 @@
 """The format of the service's log lines: sentences for people, JSON objects for machines.
 
-Nothing else may configure logging.
+No other module may configure logging.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import sys
 from forewarn.protocol import timestamps
 from forewarn.settings import SettingInvalid
 
-#: Facts of a log record beside its sentence; stable names for machines.
+#: Names of a log record's facts, in addition to the sentence; stable for machines.
 FACTS = ("action", "actor")
-#: Loggers whose lines are written: ours, and those of uvicorn and asyncio about connections.
+#: Loggers with written lines: ours, and the connection logs of uvicorn and asyncio.
 LOGGERS = ("forewarn", "uvicorn", "asyncio")
 LEVELS = ("debug", "info", "warning", "error")
 

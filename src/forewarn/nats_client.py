@@ -19,7 +19,7 @@ CONNECT_S_MAX = 3.0
 """Time limit of a connection attempt."""
 
 QUEUED_BYTES_MAX = 64 * 1024 * 1024
-"""Maximum unsent bytes; beyond it messages are dropped, as NATS itself may do."""
+"""Maximum unsent bytes; further messages are dropped, as NATS itself may do."""
 
 
 class NatsMissing(CallerError):
@@ -47,7 +47,7 @@ class NatsLogin:
     credentials_file: str = ""
     """User JWT and seed, in the format of `nsc`."""
     tls: ssl.SSLContext | None = None
-    """None: no encryption, for servers on this machine."""
+    """TLS context; None: no encryption, for servers on this machine."""
 
 
 class NatsConnection:
@@ -60,14 +60,14 @@ class NatsConnection:
         self._queued_bytes = 0
         self._wake = asyncio.Event()
         self.closed = asyncio.Event()
-        """Set once the connection is over."""
+        """Set once the connection has ended."""
         self.max_bytes: int = client.max_payload
-        #: Called with each refusal of the server, such as of a subject.
+        #: Called with each refusal of the server, for instance of a subject.
         self.on_refused: Callable[[str], None] = lambda _: None
         self._sending = asyncio.get_running_loop().create_task(self._send())
 
     def publish(self, subject: str, body: bytes, reply: str = "") -> None:
-        """Queue a message; without subscribers the server reports that to `reply`."""
+        """Queue a message; the server reports missing subscribers to `reply`."""
         size = len(body)
         if self.closed.is_set() or self._queued_bytes + size > QUEUED_BYTES_MAX:
             return
@@ -78,7 +78,7 @@ class NatsConnection:
     async def subscribe(self, subject: str, receive: Callable[[str, bytes], None]) -> None:
         """Call `receive` with the subject and body of each message.
 
-        An empty body is the server's report that the sent message has no subscriber.
+        An empty body means that the sent message has no subscriber.
         """
 
         async def received(message: Any) -> None:  # noqa: ANN401 - of an extra
@@ -98,7 +98,7 @@ class NatsConnection:
             await self._client.close()
 
     def end(self) -> None:
-        """Note that the connection is over."""
+        """Record that the connection has ended."""
         self.closed.set()
         self._sending.cancel()
         self._queue.clear()
@@ -125,7 +125,7 @@ async def connect_nats(server: str, login: NatsLogin, *, name: str) -> NatsConne
     """Connect to one server, `nats://HOST:PORT`.
 
     Args:
-        server: its address.
+        server: address of the server.
         login: the client's credentials.
         name: the name shown to the server's operators.
 
@@ -187,7 +187,7 @@ def check_nats() -> None:
 
 
 def new_client(*, tls_only: bool) -> Any:  # noqa: ANN401 - of an extra
-    """Return a client; with TLS, it leaves a server without TLS before any message.
+    """Return a client; if TLS is required, the client disconnects from servers without TLS.
 
     nats-py itself uses TLS only if the server's first line requests it. An attacker on the network
     can change that line, and the client would then continue unencrypted, with its secret.
@@ -198,7 +198,7 @@ def new_client(*, tls_only: bool) -> Any:  # noqa: ANN401 - of an extra
     class TlsClient(Client):
         async def _process_info(self, info: dict[str, Any], *more: bool, **named: bool) -> None:
             if not info.get("tls_required"):
-                raise errors.Error("the server offers no TLS, which the settings ask for")
+                raise errors.Error("the server offers no TLS, but the settings require TLS")
             await super()._process_info(info, *more, **named)
 
     return TlsClient() if tls_only else Client()

@@ -18,11 +18,11 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Largest standard output, in bytes: more than an hour of one line per second.
+#: Maximum standard output, in bytes; enough for an hour of one line per second.
 OUTPUT_BYTES_MAX = 16 * 1024 * 1024
 #: Longest line of output, in bytes.
 LINE_BYTES_MAX = 64 * 1024
-#: Kept end of standard error, in bytes, which gives the reason of a failure.
+#: Stored end of standard error, in bytes, for the reason of a failure.
 ERROR_BYTES_MAX = 4096
 #: First character of a line with an answer; other lines are ignored.
 ANSWER_BEGINS = b"{"
@@ -30,7 +30,7 @@ ANSWER_BEGINS = b"{"
 GRACE_S = 5.0
 #: Interval of checks while a program is silent, in seconds.
 LOOK_S = 0.1
-#: Variables passed on to a program: no settings, and so no secrets.
+#: Environment variables for a program; these contain no settings or secrets.
 ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME", "SSH_AUTH_SOCK")
 
 
@@ -54,13 +54,13 @@ class ProgramLimits:
 class Watch:
     """Callbacks while a program runs."""
 
-    #: Gets each line of its standard output.
+    #: Receives each line of the program's standard output.
     line: Callable[[bytes], None] = lambda _: None
-    #: Gets its process id, which is also its group's, once it runs.
+    #: Receives the process id, which is also the process group's, after the start.
     begun: Callable[[int], None] = lambda _: None
-    #: Returns whether to end it; called several times a second.
+    #: Returns whether to end the program; called several times a second.
     stop: Callable[[], bool] = lambda: False
-    #: Gets its raw standard output instead of lines.
+    #: Receives the program's raw standard output instead of lines.
     output: Callable[[bytes], object] | None = None
 
 
@@ -68,7 +68,7 @@ def program_output(words: Sequence[str], given: bytes, limits: ProgramLimits) ->
     """Run a program to its end and return its output.
 
     Raises:
-        ProgramFailed: raised as by `run_program`.
+        ProgramFailed: see `run_program`.
     """
     output = bytearray()
     with tempfile.TemporaryFile() as stdin:
@@ -81,7 +81,7 @@ def program_output(words: Sequence[str], given: bytes, limits: ProgramLimits) ->
 def run_program(
     words: Sequence[str], stdin: IO[bytes] | int, limits: ProgramLimits, *, watch: Watch
 ) -> None:
-    """Run a program to its end; nothing of its process group remains.
+    """Run a program to its end; no process of its group remains.
 
     Args:
         words: the program and its arguments; no shell is involved.
@@ -90,7 +90,7 @@ def run_program(
         watch: callbacks.
 
     Raises:
-        ProgramFailed: it cannot be started, ends badly, takes too long, prints too much, or was
+        ProgramFailed: the program cannot start, fails, takes too long, prints too much, or was
             stopped.
     """
     environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
@@ -135,7 +135,7 @@ class _Reader:
         self._error = b""
 
     def follow(self, stop: Callable[[], bool]) -> str:
-        """Read until the program ends; return why it must be ended, or an empty text."""
+        """Read until the program ends; return the reason for ending it, or an empty text."""
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         clock = SystemClock()
@@ -205,7 +205,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    # A group exists as long as it has members, even after its leader's end, and its number is not
-    # reused. Without members there is no process to signal.
+    # A group with members exists even after its leader's end, and its number is not reused. A group
+    # without members has no process to signal.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)

@@ -11,8 +11,8 @@ from forewarn.values import value
 ENVIRONMENT_PREFIX = "FOREWARN_"
 
 
-#: Limits and times that suit every installation, or that only the emulator needs. No file and no
-#: variable sets them; code that builds `Settings` may choose other values.
+#: Limits and times that suit every installation, or that only the emulator needs. Files and
+#: variables cannot set these; code that builds `Settings` can.
 FIXED: dict[str, frozenset[str]] = {
     "metadata": frozenset(
         (
@@ -63,17 +63,19 @@ class MetadataSettings:
     """The metadata service. Durations are real seconds, whatever the service's clock does."""
 
     serve_outdated: bool = True
-    """Whether VMs are answered while the service has not reached a shared store for a term. False:
-    503, so that a proxy asks another control plane. Nodes and `[listen] workers` always answer.
+    """Whether VMs get answers although the service has not reached a shared store for a term.
+    False: VMs get 503, so that a proxy asks another control plane. Nodes and `[listen] workers`
+    always answer.
     Source: H-3.
     """
     server_header: str = "Forewarn"
-    """`Server` header; some client libraries want `IMDS/` and four numbers. Source: E-7."""
+    """`Server` header of answers; some client libraries require `IMDS/` and four numbers. Source:
+    E-7."""
     request_id: bool = False
     """Whether each answer carries `x-ms-request-id`. Source: E-7."""
     scheduledevents_unknown_version_status: int = 400
     """Status for an unknown api-version of Scheduled Events: 400 with the newest versions, or 404,
-    which the public service has answered, too.
+    as the public service has also answered.
 
     Source: E-3.
     """
@@ -85,13 +87,13 @@ class MetadataSettings:
     unknown_event_status: int = 400
     """Status for an approval of an unknown, finished or foreign event. Source: A-3."""
     preview: bool = False
-    """Whether the preview api-version 2024-07-09 is served; nothing announces its advisory type.
+    """Whether the preview api-version 2024-07-09 is served; Forewarn never uses its advisory type.
 
     Source: V-4.
     """
     min_api_version: str = "2017-03-01"
-    """Oldest api-version of Scheduled Events that is served. From `2017-08-01` on every request
-    requires the `Metadata` header, so that no web page can send one blindly.
+    """Oldest accepted api-version of Scheduled Events. From `2017-08-01` on every request
+    requires the `Metadata` header, so that a web page cannot send requests blindly.
 
     Source: E-2.
     """
@@ -106,10 +108,9 @@ class MetadataSettings:
 
     rate_per_s: float = 5.0
     """Requests per second that each VM may send, over all its addresses; 0: no limit. Each worker
-    counts on its own. On Linux an address always reaches the same worker, and a VM whose addresses
-    reach several workers has an equal share at each. Behind proxies the address is the proxy's:
-    through several proxies a VM has this limit once for each worker that they reach, at most once
-    for each proxy.
+    counts separately. On Linux an address always reaches the same worker, and a VM with several
+    workers has an equal share at each. Behind proxies, workers see the proxy's address: a VM has
+    this limit once for each worker that its proxies reach, at most once per proxy.
 
     Source: E-6.
     """
@@ -129,32 +130,32 @@ class MetadataSettings:
     vm_by_query: bool = False
     """Whether `?vm=NAME` identifies the caller; for the emulator only."""
     default_vm: str = ""
-    """VM that unknown callers are treated as; for the emulator only; may be empty."""
+    """VM assumed for unknown callers; for the emulator only; may be empty."""
 
     enable_delay_s: float = 0.0
-    """How long the first answer to a group is held; then the group is enabled. Source: B-1."""
+    """Delay of the first answer to a group, which then becomes enabled. Source: B-1."""
     enable_timeout_s: float = 120.0
-    """Longest hold of a first answer while the control plane enables the group. B-1."""
+    """Longest delay of a first answer while the control plane enables the group. B-1."""
     approve_timeout_s: float = 30.0
-    """Longest hold of an approval until it is durable; then 503, and the client repeats it."""
+    """Longest wait until an approval is durable; then VMs get 503 and repeat the approval."""
     outcomes: bool = False
     """Whether a VM may ask for the outcome of its events, at `/forewarn/outcomes/EVENT`. X-1."""
     wait_timeout_s: float = 300.0
-    """Maximum `wait` of a long poll; a longer wait is shortened to it. Source: E-9."""
+    """Maximum `wait` of a long poll; longer waits are shortened. Source: E-9."""
 
     idle_timeout_s: float = 120.0
     """How long a connection may stay without a request before it is closed."""
     request_timeout_s: float = 10.0
-    """How long a request may take to arrive, from its first byte; then 408."""
+    """Time limit for receiving a request, from its first byte; then 408."""
     stall_timeout_s: float = 20.0
     """How long a client may stall before its connection is closed."""
     max_connections: int = 20_000
     """Maximum open connections; beyond it the oldest idle one is closed. If the process may open
-    fewer files, three quarters of those; the operator API and the store have the rest.
+    fewer files, three quarters of its files; the rest is for the operator API and the store.
     """
     max_connections_per_client: int = 64
-    """Maximum open connections of one VM; beyond it one of its own is closed. An address without a
-    VM may have as many; further connections are refused.
+    """Maximum open connections of one VM; beyond it one of the VM's connections is closed. An
+    address without a VM has the same limit; further connections are refused.
     """
     max_unknown_connections: int = 256
     """Maximum open connections of all unknown callers, at most a quarter of all connections."""
@@ -167,12 +168,13 @@ class ListenSettings:
     metadata: tuple[str, ...] = ("169.254.169.254:80",)
     """Addresses of the metadata service. Source: E-1."""
     workers: int = 0
-    """Processes that share the metadata addresses; 0: the service's own process answers."""
+    """Number of processes that share the metadata addresses; 0: the service's own process
+    answers."""
     operator: str = "127.0.0.1:8470"
     """Address of the operator API; empty: no operator API."""
     local: str = ""
     """Unix socket of the operator API for users of this machine, `unix:PATH`: root and the
-    service's own user are admin, others what `user:NAME` is granted. Empty:
+    service's own user are admin; other users have the roles of `user:NAME`. Empty:
     `/run/forewarn/operator.sock` if the service can write there, otherwise `operator.sock` beside a
     SQLite store. Source: P-1, P-4.
     """
@@ -191,8 +193,8 @@ class FeedSettings:
     nats: tuple[str, ...] = ()
     """NATS servers over which nodes may follow, `nats://HOST:PORT`; empty: none. Source: M-7."""
     nats_credentials: str = ""
-    """File with the control plane's NATS credentials (user JWT and seed); empty: `certificate`
-    proves its name to the NATS servers, if there is one."""
+    """File with the control plane's NATS credentials (user JWT and seed); empty: `certificate`, if
+    set, proves its name to the NATS servers."""
     nats_ca: str = ""
     """CA certificates (file) that sign the NATS servers' certificates; empty: no TLS, only for
     servers on a loopback address."""
@@ -218,13 +220,14 @@ class NodeSettings:
 
     follow: str = ""
     """`HOST:PORT` of the control plane's feed, `unix:PATH`, or `nats://HOST:PORT` of a NATS server;
-    separate several by commas: the node follows an active one. Source: H-5, M-7."""
+    separate several by commas; the node follows an active control plane. Source: H-5, M-7."""
     store: str = ""
-    """Directory for the documents it serves, so that it can restart on its own. M-2."""
+    """Directory for the node's documents, so that the node can restart without the feed. M-2."""
     name: str = ""
     """Name of the node; empty: the name of its machine."""
     hosts: tuple[str, ...] = ()
-    """Hosts whose VMs it serves, at most 2,048 characters together; empty: all permitted hosts."""
+    """Hosts whose VMs the node serves, at most 2,048 characters in all; empty: all permitted
+    hosts."""
     certificate: str = ""
     """File with its certificate, PEM."""
     key: str = ""
@@ -233,13 +236,13 @@ class NodeSettings:
     """CA certificates (file) that sign the certificate of the control plane, or of the NATS
     servers; empty: no TLS, only for feeds on a loopback address or a Unix socket."""
     token: str = ""
-    """Its token, if it has no certificate; over NATS the password of the user with the node's name.
+    """Token of the node, if it has no certificate; over NATS, password of the user with its name.
     Best set by environment."""
     nats_credentials: str = ""
-    """File with its NATS credentials (user JWT and seed), if it has no certificate."""
+    """File with the node's NATS credentials (user JWT and seed), if it has no certificate."""
     max_spooled_approvals: int = 0
-    """Approvals that it may accept while the control plane is unreachable, and deliver afterwards;
-    0: none, VMs get 503. An accepted approval may arrive too late to count.
+    """Maximum approvals that the node accepts while the control plane is unreachable, to deliver
+    afterwards; 0: VMs get 503. An accepted approval may arrive too late to count.
 
     Source: M-3.
     """
@@ -262,28 +265,30 @@ class OperatorSettings:
     its certificate; empty: callers need tokens. Source: P-6.
     """
     url: str = ""
-    """URL at which the other control planes of a shared store reach this one; empty: its address.
+    """URL of this control plane for the other control planes of a shared store; empty: its address.
     Source: H-4.
     """
     url_ca: str = ""
-    """CA certificates (file) that sign the other control planes'; empty: the system's."""
+    """CA certificates (file) that sign other control planes' certificates; empty: the system's."""
     answer_timeout_s: float = 30.0
     """Longest wait for the control plane and its database; then 503 with the known state."""
     max_connections: int = 1000
-    """Open connections; beyond it the oldest one without an accepted request is closed."""
+    """Maximum open connections; beyond it the oldest one without an accepted request is closed."""
     max_connections_per_source: int = 64
-    """Connections without an accepted request from one IPv4 address or IPv6 /64 network, those in
-    their TLS handshake included. All sources together may have at most 256, and at most a sixteenth
-    of the process's limit of open files; one source may have at most a quarter of that.
+    """Maximum connections without an accepted request from one IPv4 address or IPv6 /64 network,
+    TLS handshakes included. All sources together may have at most 256, and at most a sixteenth of
+    the process's limit of open files. One source may have at most a quarter of this number.
     """
     request_timeout_s: float = 10.0
-    """Longest time for a head to arrive, and longest pause of a body; then 408 or a close."""
+    """Time limit for the head of a request, and for each pause in its body; then 408, or the
+    connection is closed."""
     max_streams_per_operator: int = 20
-    """Watch streams one token may hold at a time; all tokens together may hold 200."""
+    """Maximum concurrent watch streams of one token; all tokens together may have 200."""
     max_refused_tokens: int = 20
-    """Unknown tokens that one source may send per minute; beyond it 429 without checking them."""
+    """Maximum unknown tokens that one source may send per minute; beyond it 429 without a check."""
     max_topology_bytes: int = 4_194_304
-    """Largest topology in one request; `forewarn topology apply` sends larger ones in parts."""
+    """Maximum size of a topology in one request; `forewarn topology apply` sends larger ones in
+    parts."""
 
 
 @value
@@ -291,24 +296,25 @@ class OidcSettings:
     """Callers identified by an OpenID Connect issuer. Source: P-5."""
 
     issuer: str = ""
-    """Its address, as its tokens name it: `https://…`; empty: none. A caller that it identifies is
-    `oidc:NAME`, with the bindings of each `group:GROUP` in the claim `groups`.
+    """Address of the issuer, as in its tokens: `https://…`; empty: no issuer. An identified caller
+    is `oidc:NAME`, with the bindings of each `group:GROUP` in the claim `groups`.
     """
     client_id: str = ""
     """This service's name at the issuer, and the audience of its tokens; its redirect address is
-    the page's, with a slash at the end."""
+    the operator page's, with a slash at the end."""
     client_secret: str = ""
-    """Its secret at the issuer; empty: it is a public client there. Best set by environment."""
+    """Secret of this service at the issuer; empty: it is a public client. Best set by
+    environment."""
     name_claim: str = "sub"
     """Claim with a caller's name: `sub`, or one that the issuer never reassigns to another person.
 
-    `email` counts only with `email_verified`.
+    `email` is accepted only with `email_verified`.
     """
 
 
 @value
 class AzureSettings:
-    """Azure Resource Manager over TLS, for Azure's own tools. Callers as for the operator API."""
+    """Azure Resource Manager over TLS, for Azure's own tools; same callers as the operator API."""
 
     listen: str = ""
     """Address in the form of `[listen] operator`; empty: not served."""
@@ -317,8 +323,7 @@ class AzureSettings:
     key: str = ""
     """File of the certificate's private key, PEM."""
     token_key: str = ""
-    """Key of 32 bytes or more that signs the tokens it gives out; empty: a new one at each
-    start."""
+    """Key of 32 bytes or more that signs issued tokens; empty: a new key at each start."""
 
 
 @value
@@ -338,10 +343,10 @@ class StoreSettings:
     url: str = "sqlite:///var/lib/forewarn/forewarn.db"
     """`sqlite:///PATH`, `sqlite::memory:` or `postgresql://…`."""
     must_exist: bool = False
-    """Whether a store must exist at the first start, too; false: an empty one is created, with a
-    warning. A SQLite store that is gone is never replaced by an empty one: its lock file remains.
-    With PostgreSQL, set it after the first start: a database that lost its contents looks like a
-    new one."""
+    """Whether a store must exist even at the first start; false: an empty store is created, with a
+    warning. A removed SQLite store is never replaced by an empty one, because its lock file
+    remains.
+    With PostgreSQL, set it after the first start: an emptied database looks like a new one."""
 
 
 @value
@@ -351,7 +356,8 @@ class HistorySettings:
     max_age_days: int = 0
     """Entries and audit records older than this are exported and deleted, hourly; 0: no limit."""
     max_bytes: int = 0
-    """Largest history, in bytes without indexes; the oldest entries go first; 0: no limit."""
+    """Maximum size of history, in bytes without indexes; the oldest entries are deleted first; 0:
+    no limit."""
     export_directory: str = ""
     """Directory for deleted entries, as compressed JSON lines; required if a limit is set."""
 
@@ -375,16 +381,16 @@ class LifecycleSettings:
     prediction_s: int = 604_800
     """How early predicted failure is announced if the request gives no time. Source: N-2."""
     max_user_operations: int = 10
-    """User-initiated operations an owner may have scheduled at a time. Source: O-1."""
+    """Maximum user-initiated operations that an owner may have scheduled at a time. Source: O-1."""
     max_operations: int = 200_000
-    """Operations that may be live, planned ones included; failures are recorded beyond it."""
+    """Maximum live operations, planned ones included; failures are recorded beyond the limit."""
     disable_after_s: int = 86_400
     """A group without a poll for this long is disabled. Source: B-2."""
     overdue_after_s: int = 3600
     """How much longer than announced an operation may run without an alert. Source: L-8."""
     show_timeout_s: float = 10.0
-    """How long work waits for metadata nodes that do not show its documents; then history names
-    them, and the policy decides whether it goes on (`wait_until_shown`). Source: M-4, H-7.
+    """How long work waits for metadata nodes that do not show its documents. Then history names the
+    nodes, and the policy decides whether the work continues (`wait_until_shown`). Source: M-4, H-7.
     """
 
 
@@ -398,21 +404,21 @@ class NamedTable:
 
 @value
 class DriverSettings:
-    """Drivers carry work out; each table `[drivers.NAME]`, in a file, adds one."""
+    """Drivers carry out work; each table `[drivers.NAME]` in a file adds a driver."""
 
     default: str = "manual"
     """Default driver of hosts: `manual`, `simulated`, or NAME of a `[drivers.NAME]`."""
     call_timeout_s: float = 60.0
-    """How long one call of a driver may take; then its operation is stuck. Source: R-1."""
+    """Time limit of one driver call; then the operation is stuck. Source: R-1."""
     max_concurrent_calls: int = 32
-    """Calls of one driver at a time, hanging ones included. Source: R-1."""
+    """Maximum concurrent calls of one driver, hanging calls included. Source: R-1."""
     tables: tuple[NamedTable, ...] = ()
     """The tables `[drivers.NAME]`, by their names."""
 
 
 @value
 class GateSettings:
-    """Checks between the waves of a maintenance; each table `[gates.NAME]`, in a file, is one."""
+    """Checks between waves of a maintenance; each table `[gates.NAME]` in a file adds one."""
 
     tables: tuple[NamedTable, ...] = ()
     """The tables `[gates.NAME]`, by their names."""
@@ -420,7 +426,7 @@ class GateSettings:
 
 @value
 class OutboxSettings:
-    """Destinations of transitions; each table `[outbox.NAME]`, in a file, is one."""
+    """Destinations of transitions; each table `[outbox.NAME]` in a file adds a destination."""
 
     tables: tuple[NamedTable, ...] = ()
     """The tables `[outbox.NAME]`, by their names."""
@@ -432,7 +438,8 @@ class OtlpSettings:
 
     endpoint: str = ""
     """Address of a collector that accepts OTLP over HTTP, for instance `http://127.0.0.1:4318`;
-    empty: none. Needs `forewarn[otel]`. OpenTelemetry's own variables set certificates and headers,
+    empty: no traces. Needs `forewarn[otel]`. OpenTelemetry's own variables set certificates and
+    headers,
     such as `OTEL_EXPORTER_OTLP_HEADERS`."""
 
 

@@ -29,22 +29,22 @@ from forewarn.validation.toml_reader import read_toml
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-#: Variables with this prefix that are not settings of the service.
+#: Variables with the prefix `FOREWARN_` that are not settings of the service.
 ENVIRONMENT_OTHER = frozenset(
     {
         *("FOREWARN_SERVER", "FOREWARN_TOKEN", "FOREWARN_ENDPOINT"),
         *("FOREWARN_CA", "FOREWARN_CERTIFICATE", "FOREWARN_KEY"),
     }
 )
-#: Required similarity to a section's name before a correction is suggested: `metdata` has it,
-#: `service` does not.
+#: Required similarity to a section's name before a correction is suggested; `metdata` is similar
+#: enough, `service` is not.
 MISSPELT = 0.8
 #: Maximum size of a settings file.
 FILE_BYTES_MAX = 1024 * 1024
 
-#: A day, in seconds: the maximum of connection and answer times.
+#: A day, in seconds, as the maximum of connection and answer times.
 DAY_S = 86_400
-#: Range of each limited setting: least and greatest value, both allowed.
+#: Range of each limited setting: least and greatest allowed value.
 RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("listen", "workers"): (0, 64),
     ("metadata", "rate_per_s"): (0, 1_000_000),
@@ -134,7 +134,7 @@ def _read_environment(environment: Mapping[str, str]) -> Input:
 
 
 def _refuse_misspelt(variable: str, section: str, sections: Iterable[str]) -> None:
-    """Refuse an unknown variable that resembles a section; others may use the prefix, too.
+    """Refuse an unknown variable that resembles a section; other programs may use the prefix.
 
     Kubernetes sets FOREWARN_SERVICE_HOST and similar variables in every container beside a service
     of our name. Hooks of the agent have FOREWARN_EVENT_ID.
@@ -146,7 +146,7 @@ def _refuse_misspelt(variable: str, section: str, sections: Iterable[str]) -> No
 
 
 class _Text(str):
-    """Text from the environment, which may represent any type."""
+    """A text from the environment, which may represent a value of any type."""
 
     __slots__ = ()
 
@@ -173,7 +173,7 @@ def _merge(merged: dict[str, dict[str, Setting]], written: Input, *, place: str)
 
 
 def _merge_table(section: dict[str, Setting], name: str, values: Mapping[str, object]) -> None:
-    """Add a table `[drivers.NAME]`, or more of its options, which its driver checks."""
+    """Add a table `[drivers.NAME]` or further options of it; the driver checks the options."""
     tables = section.get("tables", ())
     assert isinstance(tables, tuple), tables
     known = {each.name: each for each in tables if isinstance(each, NamedTable)}
@@ -196,7 +196,7 @@ def read_setting(section: str, name: str, value: object, *, place: str) -> Setti
     """Return a value in its setting's type, within its range.
 
     Raises:
-        SettingInvalid: it has another type, or is out of range.
+        SettingInvalid: the value has another type, or is out of range.
     """
     hint = get_type_hints(get_type_hints(Settings)[section])[name]
     kind = _kind(hint, RANGES.get((section, name)))

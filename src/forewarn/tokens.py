@@ -1,4 +1,4 @@
-"""Unknown bearer tokens: logged with the address, and limited in number.
+"""Logs calls with unknown bearer tokens, and limits their number.
 
 `core/access.py` defines the permissions of a token.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.tokens")
 
-#: Most sources of unknown tokens, and of owners, remembered.
+#: Maximum stored sources of unknown tokens, and maximum stored token owners.
 SOURCES_REMEMBERED = 10_000
 #: Period in which unknown tokens are counted, in milliseconds.
 REFUSED_WINDOW_MS = 60_000
@@ -45,17 +45,17 @@ class TooManyRefused(CallerError):
 class RefusedTokens:
     """Counts unknown tokens by source, logs them with the address, and limits them.
 
-    Above the limit no token is checked, right or wrong, except for owners who have called from
-    there before. So a stranger behind the same proxy does not lock them out.
+    Above the limit, no token from the source is checked, except for owners who have called from
+    there before. So a stranger behind the same proxy cannot lock out these owners.
     """
 
     def __init__(self, limit: int, now_ms: Callable[[], int]) -> None:
         """Start counting; one source may send `limit` unknown tokens per minute."""
         self._limit = limit
         self._now_ms = now_ms
-        #: By source: since when they are counted, in ms of `now_ms`, and how many.
+        #: By source: start of the count, in ms of `now_ms`, and number of unknown tokens.
         self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
-        #: Owners seen, with the source each called from; the latest last.
+        #: Known owners with the sources of their calls; the latest last.
         self._seen: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def judge(self, owner: str, address: str) -> None:

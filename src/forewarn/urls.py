@@ -11,7 +11,7 @@ from forewarn.host_port import joined_address
 
 
 def shown_url(url: str, *, path: bool = False) -> str:
-    """Return the scheme, host and port of a URL: the rest may be a secret, as in a webhook's path.
+    """Return the scheme, host and port of a URL, because the path may contain a secret.
 
     Args:
         url: the URL to show.
@@ -47,6 +47,6 @@ def is_protected(url: str) -> bool:
 def shown_reason(error: BaseException) -> str:
     """Return why a request failed; never shows a malformed URL or header."""
     malformed = isinstance(error, ValueError | http.client.InvalidURL)
-    if malformed and not isinstance(error, OSError):  # as errors of certificates are
+    if malformed and not isinstance(error, OSError):  # errors of certificates have this form
         return "its URL or a header has characters that HTTP does not allow"
     return reason_of(error)

@@ -1,4 +1,4 @@
-"""Immutable records, and changed copies of them, as every step makes."""
+"""Immutable records, with fast changed copies."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _LEFT_OUT = object()
 def value(kind: type[_R]) -> type[_R]:
     """Make a class a dataclass of immutable objects, equal and hashed by their fields.
 
-    The type checker refuses changes; nothing does at run time. A frozen dataclass sets each field
+    Only the type checker refuses changes. A frozen dataclass sets each field
     by a call, which makes creating an operation ten times slower. Source: ADR 0013.
     """
     made_class = dataclass(slots=True, eq=False, repr=False, init=False)(kind)
-    # `dataclass` compiles each method when the class is created, which would be a good part of a
-    # service's start for hundreds of values. These methods are as fast without compilation; the
+    # `dataclass` compiles each method when the class is created, which would slow down the start
+    # for hundreds of classes. These methods are as fast without compilation; the
     # constructor is compiled with the first object.
     names = [field.name for field in fields(made_class) if field.compare]  # type: ignore[arg-type]
     read = attrgetter(*names) if names else _nothing
@@ -80,7 +80,7 @@ def _init_of(kind: type[object]) -> Callable[..., None]:
     for each in fields(kind):  # type: ignore[arg-type]
         assert not each.kw_only, each
         if not each.init:
-            assert each.default is each.default_factory, each  # both are missing
+            assert each.default is each.default_factory, each  # both texts are missing
             continue
         name = value = each.name
         parameter = name

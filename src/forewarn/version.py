@@ -7,9 +7,9 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 
 
-@cache  # it reads files
+@cache  # the import reads files
 def version() -> str:
-    """Return the version of the installed package; `unknown` in a tree never installed."""
+    """Return the version of the installed package; `unknown` if not installed."""
     try:
         return version_of("forewarn")
     except PackageNotFoundError:

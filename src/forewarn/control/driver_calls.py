@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from forewarn.store import Store
 
 
-#: Latest time for the next call that a driver may request, in milliseconds from now.
+#: Longest delay of the next call that a driver may request, in milliseconds.
 AGAIN_MS_MAX = 24 * 3600 * 1000
 
 
@@ -40,11 +40,11 @@ class DriverHung(PeerError):
 
 
 class DriverExhausted(PeerError):
-    """A driver has reached its limit of calls, and all of them hang."""
+    """All calls that a driver may run at a time hang."""
 
     code = "driver-exhausted"
     message = "All {count} calls that driver {driver} may run at a time hang."
-    advice = "Its operations wait until a call returns. Restart the service to give them up."
+    advice = "Its operations wait until a call returns. Restart the service to abandon these calls."
 
 
 class Verb(Word):
@@ -68,12 +68,12 @@ class DriverCall:
 
 @value
 class CallEnded:
-    """The result of a call, after removing invalid and oversized parts of the driver's answer."""
+    """The result of a call, without invalid and oversized parts of the driver's answer."""
 
     call: DriverCall
     #: The answer of `progress`; None for the other calls, or after a failure.
     progress: Progress | None = None
-    #: Why the call failed; empty: it did not.
+    #: Why the call failed; empty: success.
     failed: str = ""
     #: Why the driver was not called: this process may no longer be the writer.
     unconfirmed: ForewarnError | None = None
@@ -85,7 +85,7 @@ class CallLimits:
 
     #: Time limit of a call, in milliseconds of the service's clock.
     timeout_ms: int = 60_000
-    #: Calls of one driver at a time, hanging ones included.
+    #: Maximum concurrent calls of one driver, hanging calls included.
     max_concurrent: int = 32
 
 
@@ -108,13 +108,13 @@ class Executor(Protocol):
     """Runs calls."""
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Start some work; return at once, even if the work never ends."""
+        """Start work in the background; return at once, even if the work never ends."""
 
 
 class DaemonThreads:
     """Runs each call on a daemon thread, which does not delay the end of the process.
 
-    It starts a thread when all others are busy, and keeps it. The caller limits the calls.
+    If all threads are busy, it starts another one and keeps it. The caller limits the calls.
     """
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ class _Slots:
 
 
 class DriverCalls:
-    """Counts calls; on the writer's thread only, except for the calls themselves."""
+    """Starts and counts driver calls; only the calls themselves leave the writer's thread."""
 
     def __init__(
         self,
@@ -163,9 +163,9 @@ class DriverCalls:
 
         Args:
             executor: makes the calls.
-            limits: how many at a time, and for how long.
+            limits: maximum number and duration of calls.
             deliver: receives the end of each call, on the thread of the call.
-            observe: called for each call that has ended or was given up.
+            observe: called for each ended or abandoned call.
         """
         self._executor = executor
         self._limits = limits
@@ -199,8 +199,8 @@ class DriverCalls:
         """Make a call.
 
         Args:
-            call: which one.
-            act: makes it; if it raises a `ForewarnError`, the driver was not called.
+            call: the call to make.
+            act: makes the call; if it raises a `ForewarnError`, the driver was not called.
             now_ms: the service's time.
         """
         assert self.free(call.driver), call
@@ -210,7 +210,7 @@ class DriverCalls:
     def _make(self, call: DriverCall, act: Callable[[], Progress | None]) -> None:
         """Make a call on the current thread."""
         ended = _made(call, act)
-        self._returned.add(call)  # a busy writer may handle it only after its time limit
+        self._returned.add(call)  # a busy writer may handle the end only after the time limit
         self._deliver(ended)
 
     def ended(self, ended: CallEnded, now_ms: int) -> None:
@@ -227,7 +227,7 @@ class DriverCalls:
     def overdue(self, now_ms: int) -> list[tuple[DriverCall, int]]:
         """Give up every overdue call; return each with its start time.
 
-        Each still counts among the driver's calls until it returns.
+        Each call still counts among the driver's calls until it returns.
         """
         calls = []
         for slots in self._drivers.values():
@@ -265,7 +265,7 @@ def _result(ended: CallEnded) -> CallResult:
 
 
 def _made(call: DriverCall, act: Callable[[], Progress | None]) -> CallEnded:
-    """Make a call and return its result; only the end of the process raises."""
+    """Make a call and return its result; errors are part of the result."""
     try:
         answer = act()
         if call.verb is not Verb.PROGRESS:
@@ -301,7 +301,7 @@ def _placements(answer: object) -> dict[str, str]:
 
 
 def _share(answer: object) -> float | None:
-    """Return a reported share; None if it is invalid, because it is only for display."""
+    """Return a reported share; None if invalid: the share is only for display."""
     known = isinstance(answer, int | float) and not isinstance(answer, bool) and 0 <= answer <= 1
     return float(answer) if known else None  # type: ignore[arg-type]
 
@@ -309,8 +309,9 @@ def _share(answer: object) -> float | None:
 def make_call(call: DriverCall, driver: Driver, store: Store, *, now_ms: int) -> Progress | None:
     """Call a driver, on any thread.
 
-    Only the writer may call a driver with an effect. Another process may have become the writer
-    during a pause, so the lease is checked right before each such call. A driver that cannot reach
+    Only the writer may make calls with an effect. Another process may have become the writer during
+    a pause, so the lease is checked right before each call with an effect. A driver that cannot
+    reach
     its records in the store is called again. Source: R-2, L-7.
     """
     try:
@@ -341,13 +342,13 @@ class DriverSetup:
 
     #: By name.
     drivers: Mapping[str, Driver]
-    #: The driver of hosts that name none.
+    #: The default driver, for hosts without a named driver.
     default: str
     limits: CallLimits = field(default_factory=CallLimits)
     executor: Executor = field(default_factory=DaemonThreads)
     #: Checks between the waves of maintenances, by name.
     gates: Mapping[str, Gate] = field(default_factory=dict)
-    #: Makes plans on a thread of `executor`; None: on the current thread.
+    #: Makes plans on a thread of `executor`; None: plans are made on the current thread.
     planner: Planner | None = None
     #: Called after each call; must be quick.
     observe: CallObserver = lambda *_: None

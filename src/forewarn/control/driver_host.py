@@ -1,4 +1,4 @@
-"""Drivers' work on operations: which driver, what progress, and when to call it next.
+"""Selects the drivers of operations, reports their progress, and schedules their next calls.
 
 The host only reports drivers' answers. `driver_calls.py` makes the calls.
 """
@@ -47,8 +47,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.control")
 
-#: How often abort is called for an operation that ended without its driver, before operators must
-#: act.
+#: Maximum abort calls for an operation that ended without its driver; then operators must act.
 ABORT_TRIES = 8
 #: Delay before a failed abort is called again, in milliseconds; doubled each time. All tries
 #: together take two minutes, as long as a management board's restart.
@@ -58,7 +57,8 @@ ABORT_AGAIN_MS = 1000
 CONFIRM_AGAIN_MS = 1000
 #: Minimum time between two progress entries of one operation, in milliseconds.
 BETWEEN_MS = 5000
-#: The minimum grows with the age of the work: after an hour it is three minutes. So the number of
+#: The minimum time between entries grows with the age of the work: after an hour it is three
+#: minutes. So the number of
 #: entries grows with the logarithm of the time.
 SHARE_OF_TIME = 20
 
@@ -69,11 +69,11 @@ class _Next:
 
     verb: Verb
     attempt: int
-    #: When, ms since the epoch UTC.
+    #: Time of the call, ms since the epoch UTC.
     due_ms: int
-    #: Failed calls of its abort.
+    #: Number of failed abort calls.
     tries: int = 0
-    #: Whether it is due and waits for a free call of its driver.
+    #: Whether the call is due and waits until its driver has a free call.
     ready: bool = False
 
 
@@ -113,18 +113,18 @@ class DriverHost:
         self._next: dict[int, _Next] = {}
         #: (time, operation), the earliest first; an entry is outdated if `_next` has another time.
         self._due: list[tuple[int, int]] = []
-        #: Driver -> operations that are due, in order; one may be outdated.
+        #: Driver -> due operations, in order; entries may be outdated.
         self._ready: dict[str, deque[int]] = {}
-        #: Operation -> its call in progress, unless that was given up.
+        #: Operation -> its call in progress, unless the call was abandoned.
         self._under_way: dict[int, DriverCall] = {}
         #: Operation -> the person or thing that its driver waits for.
         self._waits: dict[int, str] = {}
-        #: Operation -> the attempt that its driver has begun, or failed to begin, since the last
-        #: `resume`, if this is not recorded yet.
+        #: Operation -> the attempt that its driver has begun or failed to begin since the last
+        #: `resume`, until this is recorded.
         self._tried: dict[int, int] = {}
-        #: Operation and attempt with a given-up call that has not returned -> the reason.
+        #: Operation and attempt with an abandoned call that has not returned -> the reason.
         self._given_up: dict[tuple[int, int], str] = {}
-        #: Drivers reported with all calls hanging.
+        #: Drivers already reported because all of their calls hang.
         self._exhausted: set[str] = set()
 
     @property
@@ -174,11 +174,11 @@ class DriverHost:
         """Schedule the start of an attempt, unless it has begun or has been replaced."""
         number, attempt = operation.number, operation.execution.attempt
         if number not in self._plane.state.operations or self._tried.get(number) == attempt:
-            return  # it has ended meanwhile, or several publications led to the call
+            return  # the operation has ended, or several publications led to the call
         self._plan(number, _Next(Verb.BEGIN, attempt, now_ms))
 
     def withhold(self, numbers: Iterable[int]) -> tuple[Operation, ...]:
-        """Postpone the start of these operations; return those that were due now. L-7."""
+        """Postpone the start of these operations; return the operations that were due now. L-7."""
         operations = self._plane.state.operations
         begin = {n for n in numbers if n in self._next and self._next[n].verb is Verb.BEGIN}
         for number in begin:
@@ -228,7 +228,7 @@ class DriverHost:
         elif self._is_current_attempt(call.task.operation):
             take = self._begun if call.verb is Verb.BEGIN else self._progressed
             take(ended, now_ms)
-        if number in self._next:  # it may have waited for the end of this call
+        if number in self._next:  # the operation may have waited for this call
             self._plan(number, self._next[number])
 
     # --- planned calls --------------------------------------------------------------------
@@ -254,14 +254,14 @@ class DriverHost:
             planned is not None
             and planned.due_ms == due_ms
             and not planned.ready
-            and number not in self._under_way  # the end of that call adds the operation again
+            and number not in self._under_way  # the end of this call adds it again
         )
 
     def _make_ready(self, number: int) -> None:
         planned = self._next[number]
         operation = self._subject(number, planned)
         if operation is None:
-            del self._next[number]  # it has ended, or another attempt has replaced it
+            del self._next[number]  # the operation has ended, or another attempt follows
             return
         planned.ready = True
         self._ready.setdefault(self._name(operation), deque()).append(number)
@@ -295,7 +295,7 @@ class DriverHost:
             del self._next[number]
             self._waits.pop(number, None)
             hung = self._given_up.get((number, operation.execution.attempt))
-            if hung is not None:  # its last call still hangs, and its answer is awaited
+            if hung is not None:  # the last call still hangs, and its answer is awaited
                 if (
                     not operation.reason
                 ):  # the record that operators must act was lost with a commit
@@ -329,7 +329,7 @@ class DriverHost:
         self._tried[number] = attempt
         planned = self._next.get(number)
         if planned is not None and planned.verb is Verb.BEGIN and planned.attempt == attempt:
-            del self._next[number]  # another publication scheduled it, too, during the call
+            del self._next[number]  # another publication also scheduled the call
         if ended.failed:
             self._report(DriverFailed(number, attempt, ended.failed), name)
             return
@@ -353,7 +353,7 @@ class DriverHost:
             if progress.waits:
                 self._waits[number] = progress.waits
             if progress.again_ms:
-                again_ms = max(progress.again_ms, ended.call.made_ms + 1)  # which may be due now
+                again_ms = max(progress.again_ms, ended.call.made_ms + 1)  # which may have passed
                 due_ms = min(again_ms, now_ms + AGAIN_MS_MAX)
                 self._plan(number, _Next(Verb.PROGRESS, attempt, due_ms))
 
@@ -364,7 +364,7 @@ class DriverHost:
             self._report(DriverAborted(operation.number), name)
             return
         if planned is None:
-            return  # it was given up before
+            return  # the call was abandoned before
         tries = planned.tries + 1
         if tries >= ABORT_TRIES:
             self._report(DriverAborted(operation.number, ended.failed), name)
@@ -395,7 +395,7 @@ class DriverHost:
             return
         self._given_up[operation.number, operation.execution.attempt] = reason
         planned = self._next.get(operation.number)
-        if planned is not None:  # it had to wait for the end of this call
+        if planned is not None:  # the operation had to wait for this call
             self._plan(operation.number, planned)
         self._report(DriverFailed(operation.number, operation.execution.attempt, reason), name)
 
@@ -407,7 +407,7 @@ class DriverHost:
                 self._tried.pop(number, None)
 
     def _name(self, operation: Operation | None) -> str:
-        """Return the name of an operation's driver: the one that began it. Source: R-3."""
+        """Return the name of the driver that began an operation. Source: R-3."""
         if operation is None:
             return self._setup.default
         if operation.execution.driver:
@@ -417,7 +417,7 @@ class DriverHost:
 
 
 class ProgressReports:
-    """Decides which progress is reported; remembers the last report of each operation."""
+    """Selects the progress to report, and stores the last report of each operation."""
 
     def __init__(self) -> None:
         """Start without reports."""
@@ -427,11 +427,11 @@ class ProgressReports:
     def report(
         self, operation: Operation, progress: Progress, now_ms: int
     ) -> DriverProgressed | None:
-        """Return a report of the progress; None if it is not new, or too soon."""
+        """Return a report of the progress; None if nothing is new, or too soon."""
         percent = -1 if progress.share is None else int(progress.share * 100)
         number, attempt = operation.number, operation.execution.attempt
         chosen = tuple(sorted(progress.placements.items() - set(operation.execution.placements)))
-        if chosen:  # a destination must be known at once, because a VM may ask there soon
+        if chosen:  # report destinations at once: a VM may poll there soon
             return DriverProgressed(number, attempt, progress.text, percent, chosen)
         if progress.done or progress.failed or (not progress.text and percent < 0):
             return None

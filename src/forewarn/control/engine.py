@@ -1,7 +1,7 @@
 """The run loop: one thread that owns the control plane and sleeps until work arrives.
 
-All work arrives through its inbox and is answered by a future. The loop runs effects in order:
-commit, publish and store the effects that wait (`publishing.py`), begin (`driver_host.py`).
+All work arrives through the thread's inbox, and futures return the answers. The loop runs effects
+in order: commit, publish and delay waiting effects (`publishing.py`), begin (`driver_host.py`).
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ T = TypeVar("T")
 
 #: Delay before the loop retries writes that the store refused, in seconds.
 RETRY_S = 1.0
-#: Requests that may precede one portion of large work.
+#: Maximum requests handled before one portion of large work.
 REQUESTS_FIRST = 8
 #: Maximum sleep in seconds, so that a step of the system's clock is noticed.
 SLEEP_S_MAX = STEP_LOOK_MS / 1000
 
 
-#: Reason of a process that is not ready because it has not renewed its lease for a term. Source:
+#: Reason given by a process that is not ready because its lease is not renewed. Source:
 #: H-3.
 LAPSED = "The lease has not been renewed for a term: another process may be the writer."
 
@@ -75,7 +75,7 @@ class ControlEngine(ReadableControl):
         publisher: Publisher,
         on_lost: Callable[[ForewarnError], None] = lambda _: None,
     ) -> None:
-        """Prepare; `start` begins.
+        """Prepare the loop; `start` begins.
 
         Args:
             plane: the control plane, which the loop owns from now on.
@@ -101,7 +101,7 @@ class ControlEngine(ReadableControl):
         #: Operations that exceeded the portion of a commit, in order.
         self._rest: dict[int, None] = {}
         self._handled = 0  # requests since the last portion
-        self._passed_ms = 0  # deadlines up to here have been handled
+        self._passed_ms = 0  # deadlines up to this time have been handled
         self._ask_ms = 0  # time to ask the store for its state again, by elapsed time
         #: The last publication; done once it has succeeded or failed.
         self._shown: Future[None] = Future()
@@ -109,7 +109,7 @@ class ControlEngine(ReadableControl):
 
     @property
     def state(self) -> ServiceState:
-        """Whether the control plane can decide, and if not, why; callable on any thread."""
+        """The state of the service; callable on any thread."""
         return self._status.state
 
     @property
@@ -123,7 +123,7 @@ class ControlEngine(ReadableControl):
         return self._plane
 
     def freshness(self) -> Freshness:
-        """Return the last commit; it is the newest while the lease is held."""
+        """Return the last commit, which is the newest one while the lease is held."""
         return Freshness(self._plane.sequence, self._clock.elapsed_ms())
 
     @property
@@ -137,9 +137,10 @@ class ControlEngine(ReadableControl):
         return LAPSED if self.lapsed() else self._status.trouble
 
     def recover(self) -> Future[None]:
-        """Resume unfinished work and publish everything; once, before `start`.
+        """Resume unfinished work and publish everything; call it once, before `start`.
 
-        The future is done once every node shows it. If the store refuses the recovery, the loaded
+        The future is done once every node shows everything. If the store refuses the recovery, the
+        loaded
         state is shown, and nothing is decided.
         """
         try:
@@ -182,7 +183,8 @@ class ControlEngine(ReadableControl):
     ) -> Future[Committed]:
         """Send a stimulus; the future is done once it is durable, or refused.
 
-        With `shown`, it waits until metadata nodes show the change, as long as policy allows.
+        With `shown`, the future waits until metadata nodes show the change, as long as the policy
+        allows.
         """
         return self._inbox.submit(stimulus, actor, shown=shown, call=call)
 
@@ -207,7 +209,7 @@ class ControlEngine(ReadableControl):
             while not self._status.ended:
                 self.turn(self._inbox.take(self._sleep_s()))
         except Exception:
-            # Without the loop nothing could be approved or started, so a restart is better.
+            # Without the loop no work could be approved or started, so a restart is better.
             log.exception("the control plane ends by a bug")
             self._end(ServiceState.STOPPING, OurError())
         self.on_committed.notify()
@@ -224,28 +226,28 @@ class ControlEngine(ReadableControl):
         self.on_committed.notify()
 
     def _proceed(self) -> None:
-        """Continue large work by one portion; waiting requests go before the next."""
+        """Continue large work by one portion; waiting requests precede the next portion."""
         portion = tuple(itertools.islice(self._rest, PORTION_MAX))
         for number in portion:
             del self._rest[number]
         self._report(Proceed(portion), "clock")
 
     def _find_out(self) -> None:
-        """Ask the store for its state, once in `RETRY_S`; documents stay. Source: L-7, D-1."""
+        """Read the state of the store, once in `RETRY_S`; documents stay. Source: L-7, D-1."""
         if self._clock.elapsed_ms() < self._ask_ms:
             return
         self._ask_ms = self._clock.elapsed_ms() + int(RETRY_S * 1000)
         try:
             self._plane.settle()
             self._status.become(ServiceState.SETTLING)
-            self._kept.take()  # `Recover` detects what these would report
+            self._kept.take()  # `Recover` detects the same ends of work
             self._rest.clear()
             self._take_up()
         except ForewarnError as error:
             self._doubt(error)
 
     def _end(self, state: ServiceState, why: ForewarnError) -> None:
-        """Stop: another process is the writer, or this one cannot continue."""
+        """Stop, because another process is the writer, or this process cannot continue."""
         if self._status.become(state):
             self._on_lost(why)
 
@@ -298,7 +300,7 @@ class ControlEngine(ReadableControl):
                 return
             committed = self._commit(request.stimulus, request.actor, request.call)
         except ForewarnError as error:
-            assert answer is not None, "a report is kept or refused"
+            assert answer is not None, "a report is stored or refused"
             answer.set_exception(error)
         except Exception as error:
             log.exception("%s failed because of a bug", type(request.stimulus).__name__)
@@ -351,7 +353,7 @@ class ControlEngine(ReadableControl):
                 raise Stopping
             self._plane.store.write_calls(calls)
         except ForewarnError as error:
-            for call in calls:  # each was refused, or changed nothing
+            for call in calls:  # each call was refused, or changed nothing
                 text = "The audit lacks the call %s of %s, outcome %s: %s"
                 who = call.principal or "an unknown caller"
                 facts = (call.request, who, call.outcome, error)
@@ -375,7 +377,7 @@ class ControlEngine(ReadableControl):
             self._publishing.show_again(waiting, now_ms)
             announced = tuple([number for number in announced if number not in waiting])
         if not self._status.ready:
-            return  # `_take_up` publishes and begins all of it again
+            return  # `_take_up` publishes and begins this work again
         for operation in follow_up.begin:
             self._drivers.begin(operation, self._clock.now_ms())
         for operation in follow_up.abort:
@@ -437,7 +439,7 @@ class ControlEngine(ReadableControl):
         except CallerError as refusal:
             log.info("%s came too late: %s", type(stimulus).__name__, refusal)
         except Stopping:
-            return  # the next start detects it again
+            return  # the next start detects this again
         except ForewarnError as error:
             if not isinstance(error, StoreContradiction):  # an invalid report is dropped
                 self._kept.keep(stimulus, actor, self._clock.now_ms())

@@ -1,4 +1,4 @@
-"""Announces each commit: a log line for each entry, and calls of listeners.
+"""Logs each entry of a commit, and calls the listeners of commits.
 
 Errors here do not stop the run loop.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.control")
 
-#: Actions that an operator should look at. Source: L-8.
+#: Actions that are logged as warnings for operators. Source: L-8.
 ALERTS = frozenset(
     {
         "operation.blocked",

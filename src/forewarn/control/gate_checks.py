@@ -3,7 +3,7 @@
 A gate runs a command, asks HTTP or Prometheus, or checks that the VMs of the wave's hosts poll
 again.
 
-Each check is limited in time and in the bytes it reads. The core interprets the result. Gates are
+Each check has limits on time and bytes read. The core interprets the result. Gates are
 defined in the settings, because they run programs with the service's rights.
 """
 
@@ -164,10 +164,10 @@ def _check(gate: Gate, subject: str) -> str:
 
 
 def _get(gate: Gate, address: str) -> tuple[int, bytes]:
-    """Return status and body of a GET; reading ends with the body's limit.
+    """Return status and body of a GET; longer bodies are cut off.
 
     Raises:
-        OSError, HTTPException: there is no complete answer in time.
+        OSError, HTTPException: no complete answer arrived in time.
     """
     answer = exchange(
         ClientRequest("GET", address, {}),

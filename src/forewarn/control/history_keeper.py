@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.control")
 
-#: Interval between checks, in seconds; the first one runs at the start.
+#: Interval between checks, in seconds; the first check runs at the start.
 LOOK_S = 3600.0
 #: Time limit for a running deletion once the service stops, in seconds.
 STOP_S_MAX = 1.0
@@ -37,7 +37,7 @@ class HistoryKeeper:
         *,
         record: Callable[[CallRecord], None],
     ) -> None:
-        """Start; `record` writes the exported range into the audit."""
+        """Start the thread; `record` writes the exported range into the audit."""
         self._store = store
         self._retention = retention
         self._clock = clock
@@ -47,7 +47,7 @@ class HistoryKeeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop; an interrupted deletion is repeated next time."""
+        """Stop the thread; an interrupted deletion is repeated at the next start."""
         self._stopping.set()
         self._thread.join(STOP_S_MAX)
 

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 E = TypeVar("E", "CallEnded", CallRecord)
 
-#: Maximum requests waiting for the loop. At 0.3 ms each this is three seconds of work.
+#: Maximum requests waiting for the loop: three seconds of work at 0.3 ms each.
 INBOX_MAX = 10_000
-#: Requests that may overtake other waiting items before one of those is handled.
+#: Maximum requests that may overtake other waiting items in a row.
 AHEAD_MAX = 4
-#: Ended driver calls that are handled together, in one transaction.
+#: Maximum ended driver calls that are handled in one transaction.
 ENDS_MAX = 64
 
 
@@ -62,7 +62,7 @@ class Submission:
     stimulus: Stimulus
     #: The actor, for history.
     actor: str
-    #: None if no caller waits for the answer.
+    #: Future for the answer; None if no caller waits.
     answer: Future[Committed] | None
     #: Whether the answer waits until metadata nodes show the change.
     shown: bool = False
@@ -78,7 +78,7 @@ class StateQuery(Generic[T]):
     answer: Future[T]
 
     def run(self, view: StateView) -> None:
-        """Run the query; on the thread that owns the view."""
+        """Run the query on the thread that owns the view."""
         if self.answer.set_running_or_notify_cancel():
             try:
                 self.answer.set_result(self.query(view))
@@ -102,13 +102,13 @@ class Inbox:
     """The waiting items of one run loop."""
 
     def __init__(self, status: ServiceStatus) -> None:
-        """Start empty; once the service has ended by its `status`, requests are refused."""
+        """Start empty; requests are refused once `status` shows that the service has ended."""
         self._status = status
         self._items: queue.SimpleQueue[Item] = queue.SimpleQueue()
-        #: New items, sorted by the loop's thread: requests with an answer, and the rest.
+        #: New items; the loop's thread separates requests with an answer from other items.
         self._requests: deque[Submission | StateQuery[object]] = deque()
         self._others: deque[Item] = deque()
-        #: Requests handled since the last other item.
+        #: Number of requests handled since the last other item.
         self._ahead = 0
 
     def __len__(self) -> int:
@@ -161,7 +161,7 @@ class Inbox:
         return self._others.popleft()
 
     def take_ends(self, first: E) -> list[E]:
-        """Return an ended driver call, or a record, with those that directly follow it."""
+        """Return an ended driver call, or a record, with all of its kind that directly follow."""
         items = [first]
         while self._others and len(items) < ENDS_MAX:
             following = self._others[0]
@@ -191,7 +191,7 @@ class Inbox:
 
 
 class KeptReports:
-    """Reports to commit once the store accepts them; on the writer's thread only."""
+    """Reports to commit once the store works again; on the writer's thread only."""
 
     def __init__(self) -> None:
         """Start empty."""
@@ -205,7 +205,7 @@ class KeptReports:
         return bool(self._reports or self._polled_ms)
 
     def keep(self, stimulus: Stimulus, actor: str, now_ms: int) -> None:
-        """Store a report; of a group's polls only the last one counts."""
+        """Store a report; only the last poll of a group is stored."""
         if not isinstance(stimulus, GroupsPolled):
             self._reports.append((stimulus, actor))
             return
@@ -219,14 +219,13 @@ class KeptReports:
         return reports
 
     def write_polls(self, commit: Callable[..., object], now_ms: int) -> bool:
-        """Commit the polls together, each with its own time; keep them if that fails.
+        """Commit the polls together, each with its own time; after a failure they stay stored.
 
         Args:
             commit: receives a stimulus and its `actor`.
             now_ms: the service's time, ms since the epoch UTC.
 
-        Returns:
-            whether there were any.
+        Returns: whether there were polls.
         """
         if not self._polled_ms:
             return False

@@ -1,7 +1,7 @@
 """Checks that the essential parts of a service respond.
 
-Each part is asked at intervals, and no caller waits for the answer. A part that hangs leaves its
-last question unanswered.
+Each part is asked at intervals, without waiting for the answer. A hanging part does not answer its
+last question.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Liveness:
         self._parts[part] = ask
 
     def silent(self) -> tuple[str, ...]:
-        """Ask every part that has answered; return the parts that are overdue."""
+        """Ask all parts without an open question; return the parts with an overdue answer."""
         now_ms = self._elapsed_ms()
         for part, ask in tuple(self._parts.items()):
             if part not in self._asked:

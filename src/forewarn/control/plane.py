@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 class Committed:
     """A durable change with its effects, in this order: publish, begin, abort."""
 
-    #: Current operations that the stimulus was about.
+    #: Current operations that the stimulus names.
     operations: tuple[Operation, ...] = ()
     #: The change to publish; None if no VM sees a difference.
     change: DocumentChange | None = None
@@ -62,11 +62,11 @@ class Committed:
     shown: tuple[int, ...] = ()
     #: Effects after the publication.
     follow_up: FollowUp = FollowUp()
-    #: Operations to continue in a separate commit: see `Proceed`.
+    #: Operations to continue in a separate commit; see `Proceed`.
     rest: tuple[int, ...] = ()
     #: Maintenances that need a plan.
     plan: tuple[int, ...] = ()
-    #: Current maintenance that the stimulus was about.
+    #: Current maintenance that the stimulus names.
     maintenance: Maintenance | None = None
     #: The writes, for copies of the state; None: no writes.
     changes: Changes | None = None
@@ -75,12 +75,12 @@ class Committed:
 
     @property
     def entries(self) -> Sequence[Entry]:
-        """The entries of history that it wrote."""
+        """The entries of history that the commit wrote."""
         return self.changes.entries if self.changes else ()
 
 
 class StateView:
-    """The state as of one commit; the run loop uses the original, other threads a copy.
+    """The state as of one commit; the run loop uses the original, and other threads use a copy.
 
     Not thread-safe: one thread owns it.
     """
@@ -104,9 +104,9 @@ class StateView:
         self._new_guid = new_guid
         #: Called with each adopted change and its sequence number; must be quick.
         self.on_adopted: Callable[[tuple[Changes, int]], None] = lambda _: None
-        #: Returns what the driver of an operation waits for; set by the engine.
+        #: Returns the reason why an operation's driver waits; set by the engine.
         self.driver_waits: Callable[[int], str] = lambda _: ""
-        #: Restricted views of the state and its layout for some owners, cached (P-3).
+        #: Cached views of the state and its layout, each restricted to some owners (P-3).
         self.scoped: dict[frozenset[str], StateView] = {}
         self.scoped_layouts: dict[frozenset[str], Topology] = {}
 
@@ -135,7 +135,7 @@ class StateView:
         return self.beside(self.state.copy())
 
     def beside(self, state: State) -> StateView:
-        """Return a view of another state, as of the same commit."""
+        """Return a view of another state as of the same commit."""
         view = StateView(state, self.store, self.policy, new_guid=self._new_guid)
         view.driver_waits = self.driver_waits
         view.sequence = self.sequence
@@ -170,9 +170,10 @@ class ControlPlane(StateView):
     ) -> None:
         """Load the state, or only the changes since `followed`; call `recover` next."""
         super().__init__(store.load(followed), store, policy, new_guid=new_guid)
-        #: Driver of hosts that name none.
+        #: Default driver, for hosts without a named driver.
         self.default_driver = ""
-        #: Polls up to this time may be the service's own entries, ms since the epoch UTC. Source:
+        #: Polls up to this time may have been set by the service itself, ms since the epoch UTC.
+        #: Source:
         #: B-2, F-5.
         self._forgiven_ms = 0
 
@@ -211,12 +212,12 @@ class ControlPlane(StateView):
     def commit(
         self, stimulus: Stimulus, *, actor: str, now_ms: int, call: CallRecord | None = None
     ) -> Committed:
-        """Decide and write in one transaction, or undo; `call` describes it for the audit.
+        """Decide and write in one transaction, or undo; `call` describes the request for the audit.
 
         Raises:
             CallerError: the stimulus is refused; nothing was changed.
             ForewarnError: the store could not write; nothing was changed here. After
-                `StoreUncertain`, `settle` before anything else.
+                `StoreUncertain`, call `settle` first.
         """
         # A change of the fleet may contain thousands of records, which all stay in memory.
         with uncollected() if isinstance(stimulus, ChangeTopology) else nullcontext():
@@ -241,7 +242,7 @@ class ControlPlane(StateView):
         self.state.keep()
         if written:
             self._note(written)
-        # An approval that waits for others shows VMs nothing new, nor does a query.
+        # An approval that waits for other approvals, or a query, shows VMs nothing new.
         visible = written.views or written.operations or written.of_fleet
         generation = self.store.generation
         return Committed(
@@ -257,7 +258,7 @@ class ControlPlane(StateView):
         )
 
     def settle(self) -> None:
-        """Adopt a commit with unknown result, if it happened; call `recover` next.
+        """Adopt a commit with unknown result if the store has it; call `recover` next.
 
         Raises:
             StoreLost: another process has become the writer.
@@ -270,11 +271,11 @@ class ControlPlane(StateView):
 
     def silent_groups(self, number: int, now_ms: int) -> tuple[str, ...]:
         """Return the groups that polled before a maintenance's last wave and not since. F-5."""
-        self._forgiven_ms = min(self._forgiven_ms, now_ms)  # a smaller step back is not followed
+        self._forgiven_ms = min(self._forgiven_ms, now_ms)  # smaller steps back are not followed
         return silent_groups(self.draft(now_ms), number, self._forgiven_ms)
 
     def whole(self) -> DocumentChange:
-        """Return everything that metadata nodes must know now."""
+        """Return the complete content for metadata nodes."""
         return publication.whole(self.state, self.store.generation)
 
     def taken_up(self) -> DocumentChange | None:
@@ -302,7 +303,7 @@ class ControlPlane(StateView):
     def waiting_to_be_shown(
         self, numbers: tuple[int, ...], hosts: tuple[str, ...], now_ms: int
     ) -> tuple[int, ...]:
-        """Return the operations that wait until their VMs on these hosts are shown them. H-7.
+        """Return the operations that wait until their VMs on these hosts can see them. H-7.
 
         Without hosts, the VMs of every host count.
         """
@@ -331,7 +332,7 @@ class ControlPlane(StateView):
         return change, tuple([each.number for each in left])
 
     def loaded(self) -> DocumentChange:
-        """Return the documents that metadata nodes may show while nothing can be decided."""
+        """Return the documents that metadata nodes may show while the service cannot decide."""
         return publication.loaded(self.state, self.store.generation)
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
@@ -339,7 +340,7 @@ class ControlPlane(StateView):
         return next_deadline_ms(self.state, self.policy, now_ms)
 
     def _away_ms(self, now_ms: int) -> int:
-        """Return how long the service was silent, in ms: no entry of history, no poll. (B-2)."""
+        """Return the time since the last entry of history or poll, in ms. (B-2)."""
         entries = self.store.history(HistoryPage(limit=1, newest_first=True))
         seen_ms = [each.polled_ms for each in self.state.enrolments.values()]
         seen_ms += [recorded.entry.at_ms for recorded in entries]
@@ -348,8 +349,8 @@ class ControlPlane(StateView):
     def _shown_in_new_documents(self, written: Changes) -> tuple[int, ...]:
         """Return the operations that VMs see in new documents.
 
-        A group whose kind changes has new documents, in which its VMs must see work before it
-        begins. Source: L-7.
+        A group whose kind changes has new documents, and its VMs must see work there before the
+        work begins. Source: L-7.
         """
         entries = [each for each in written.entries if each.action == "document.opened"]
         new = {image.key for entry in entries for image in entry.images}
@@ -364,7 +365,7 @@ class ControlPlane(StateView):
         """Pass a change to copies of the state."""
         sequence = self.store.generation
         self.on_adopted((written, sequence))
-        self.sequence = sequence  # those who see it may read it
+        self.sequence = sequence  # callers notified of it may read it
 
     def _now(
         self, numbers: tuple[int, ...], written: dict[int, Operation]

@@ -1,8 +1,8 @@
-"""Runs planning and gate checks of maintenances outside the writer, which never waits for them.
+"""Runs planning and gate checks of maintenances, so that the writer never waits for them.
 
 `planning.py` collects the inputs of a plan; the core decides whether the plan comes into force. A
-large plan takes seconds of pure Python, which would delay polls if it ran on a thread, so a process
-of its own makes it. `planner_worker.py` defines its input and answer.
+large plan takes seconds of pure Python. A thread would delay polls, so a separate process makes the
+plan. `planner_worker.py` defines the process's input and answer.
 """
 
 from __future__ import annotations
@@ -41,13 +41,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("forewarn.control")
 
 #: Time reserved for planning, in hundredths of the previous plan's time, and its maximum in ms. VMs
-#: must be notified of the first wave that much earlier, otherwise none of its hosts could have full
-#: notice.
+#: are notified of the first wave earlier by this time, because its hosts need full notice.
 ALLOWED_PERCENT, ALLOWED_MS_MAX = 150, 4 * 3600 * 1000
 #: Planning up to this time needs no reserved time, in ms.
 SHORT_MS = 20_000
 #: Number of hosts and VMs from which a plan runs in a process. Starting a process takes a tenth of
-#: a second of a processor; a plan for a thousand takes about as long, on a dense fleet more.
+#: a second, about as long as a plan for a thousand hosts and VMs.
 APART_MIN = 1_000
 #: Time limit of one plan, in seconds of the machine's own time. The largest plan measured, 100,000
 #: hosts with a million VMs, takes less than one minute.
@@ -59,7 +58,7 @@ PLAN_ID = re.compile(r"[0-9a-f]{16}")
 
 
 class PlannerHost:
-    """Requests plans for the commits that want them, and returns results through the inbox."""
+    """Makes the plans that commits need, and returns results through the inbox."""
 
     def __init__(
         self,
@@ -82,14 +81,15 @@ class PlannerHost:
         self._planner = setup.planner
         #: Maintenances whose gate is being checked.
         self._checking: set[int] = set()
-        #: Maintenance being planned, 0: none; and those that wait.
+        #: Maintenance being planned (0: none), and maintenances that wait for planning.
         self._making = 0
         self._waiting: deque[int] = deque()
-        #: Start of that planning, ms since the epoch UTC, and duration of the last one, in ms.
+        #: Start of the current planning, ms since the epoch UTC, and duration of the last one, in
+        #: ms.
         self._begun_ms = self._took_ms = 0
 
     def request(self, numbers: Iterable[int]) -> None:
-        """Plan maintenances that need it, one at a time. On the loop's thread."""
+        """Plan the given maintenances, one at a time. On the loop's thread."""
         for number in numbers:
             if self._wants_gate(number):
                 self._begin_check(number)
@@ -110,7 +110,7 @@ class PlannerHost:
             raise GateUnknown(name=stimulus.gate, known=", ".join(self._gates) or "none")
 
     def make(self, task: PlannerTask) -> MaintenancePlan:
-        """Make a plan and return it; on any thread that may be busy that long.
+        """Make a plan and return it; on any thread that may be busy for seconds.
 
         Raises:
             ForewarnError: planning failed, or the plan breaks a rule.
@@ -133,7 +133,7 @@ class PlannerHost:
     def decided(self, stimulus: Stimulus) -> None:
         """Start the next plan or check after one of these reports was committed.
 
-        Never before, because a refused report is stored, and more would pile up.
+        An earlier start could accumulate reports, because a refused report is stored.
         """
         if isinstance(stimulus, PlanMade | PlanFailed | GatePassed | GateFailed):
             self.request((stimulus.maintenance,))
@@ -229,7 +229,7 @@ class PlannerProcess:
         apart_min: int = APART_MIN,
         limit_s: float = PLAN_S_MAX,
     ) -> None:
-        """Start without a process: many services never make a large plan."""
+        """Start without a process, because many services never make a large plan."""
         self._command = list(command)
         self._apart_min, self._limit_s = apart_min, limit_s
         self._lock = threading.Lock()
@@ -253,7 +253,7 @@ class PlannerProcess:
         try:
             process = self._started()
         except OSError as error:
-            text = "no process for a plan can be started (%s); it is made in the service's own"
+            text = "no process for a plan can be started (%s); the service's own process makes it"
             log.warning(text, error, extra={"action": "planner.no-process"})
             return made(task)
         try:
@@ -349,15 +349,15 @@ def plan_of_answer(text: bytes, task: PlannerTask) -> MaintenancePlan:
         case {"id": str(plan_id), "body": str(body_text)} if PLAN_ID.fullmatch(plan_id):
             pass
         case _:
-            raise ValueError("it has no plan")
+            raise ValueError("the answer has no plan")
     try:
         body = read_plan(body_text)
     except (TypeError, KeyError) as error:
-        raise ValueError("its plan cannot be read") from error
+        raise ValueError("the plan cannot be read") from error
     named = [host for wave in body.waves for host in wave.hosts]
     named += [host for host, _ in body.blocked]
     if not set(task.asked.hosts).issuperset(named):
-        raise ValueError("its plan has hosts that nobody asked for")
+        raise ValueError("the plan has hosts that were not requested")
     parent = task.in_force.id if task.in_force else ""
     return MaintenancePlan(plan_id, task.maintenance, parent, task.now_ms, body)
 

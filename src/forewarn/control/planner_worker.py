@@ -15,7 +15,7 @@ import sys
 import threading
 from pathlib import Path
 
-#: Added niceness: polls, approvals and the writer come first.
+#: Added niceness, so that polls, approvals and the writer run first.
 NICE = 10
 #: Makes the kernel end this process rather than the service when memory runs out.
 OOM_SCORE = 1000
@@ -45,7 +45,7 @@ def main() -> None:
 
 def _follow_parent() -> None:
     """End when the parent closes standard input; other input is ignored."""
-    os.read(0, 1)  # of the raw file: a lock of its buffer would be held to the end
+    os.read(0, 1)  # reads the raw file, so that no buffer lock is held to the end
     os._exit(1)
 
 

@@ -1,8 +1,8 @@
-"""Converts the state to the planner's inputs, and its plan back.
+"""Converts the state to the planner's inputs, and the planner's plan to the core's.
 
 The only module with both the core's records and the planner's values. Inputs are copied on a thread
-that owns the state, or a copy of it. Everything else may run on any thread, and `made` in any
-process. This module never writes.
+that owns the state or a copy of the state. Everything else may run on any thread, and `made` in any
+process. The module never changes the state.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 #: Time between the plan's announcement of a wave and the effective notice, in seconds: for the
 #: clock, the store and portions of a large wave. A host that takes longer is done in a later wave.
 ANNOUNCING_S = 60
-#: The same in notice margins, if those are longer: the emulator's clock runs fast.
+#: The same time as a number of notice margins, if longer: the emulator's clock runs fast.
 MARGINS = 5
-#: Expected remaining time of late work, in seconds, or its duration, if longer.
+#: Least expected remaining time of late work, in seconds; the work's duration if longer.
 LATE_S = 300
-#: Effort for fewer waves, in steps of the planner.
+#: Maximum steps of the planner's search for fewer waves.
 STEPS_MAX = 200_000
 #: Records handled before other threads may run: about half a millisecond.
 PORTION = 4096
@@ -79,7 +79,7 @@ class PlanningSnapshot:
     patience_s: float = 0
     #: Owner -> last disturbance, ms since the epoch UTC.
     last_disturbed_ms: Mapping[str, int] = field(default_factory=dict)
-    #: The policy applied at that time; `policy` is the same, or the default.
+    #: The applied policy at the time of the snapshot; `policy` may be the default instead.
     applied: AppliedPolicy | None = None
 
 
@@ -111,7 +111,7 @@ class FleetColumns:
     Python's garbage collection would scan a list of hosts three times.
     """
 
-    #: Names, with spaces between them.
+    #: Names, separated by spaces.
     hosts: str
     zones: Column[str]
     fault_domains: array[int]
@@ -134,7 +134,7 @@ class RoomColumns:
     drivers: Column[str]
     #: Drivers whose own scheduler chooses destinations.
     scheduling: frozenset[str]
-    #: Names, with spaces between them.
+    #: Names, separated by spaces.
     vms: str
     vm_memory: array[int]
 
@@ -150,7 +150,7 @@ class PlannerTask:
     #: Number of the maintenance; 0 for a preview.
     maintenance: int
     fleet: FleetColumns
-    #: Without the plan in force, which is stored beside it as text, a tenth as long.
+    #: State without the plan in force, which is stored beside it as text a tenth as long.
     state: FleetState
     in_force: MaintenancePlan | None
     policy: MaintenancePolicy
@@ -158,7 +158,7 @@ class PlannerTask:
     now_ms: int
     #: Time after which no caller waits for the plan any more, in seconds; 0: no limit.
     patience_s: float = 0
-    #: The policy applied at that time.
+    #: The applied policy at the time of the snapshot.
     applied: AppliedPolicy | None = None
 
     @property
@@ -407,7 +407,7 @@ def _ends_ms(basis: PlanningSnapshot, operation: Operation) -> int:
 def _owners_disturbed(
     basis: PlanningSnapshot, disturbing: Iterable[Operation], failed: Iterable[str]
 ) -> tuple[tuple[str, int], ...]:
-    """Return the last disturbance of owners who rest after it, past or expected.
+    """Return the last disturbance, past or expected, of owners with a rest.
 
     Work with an unknown end and failed hosts count as disturbing until now. A user's own work
     disturbs only its owner.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Maximum cached sets of facts that several VMs share.
 COMMON_MAX = 4096
 _NOTHING = Document(incarnation=0, events=())
-#: Columns that affect what a VM is shown, by kind of record.
+#: Columns that affect a VM's documents and metadata, by kind of record.
 _SHOWN = {
     "host": frozenset({"zone", "fault_domain", "update_domain"}),
     "group": frozenset({"kind", "fault_domain_count"}),
@@ -33,7 +33,7 @@ _NONE = frozenset[str]()
 
 
 def whole(state: State, sequence: int, *, hidden: Collection[str] = ()) -> DocumentChange:
-    """Return everything that a metadata node must know, without documents of hidden groups."""
+    """Return the complete content for metadata nodes, without documents of hidden groups."""
     running = state.places.of(("state", OperationState.RUNNING.value))
     moving = {vm for number in running for vm in state.operations[number].vms}
     return DocumentChange(
@@ -54,10 +54,10 @@ def whole(state: State, sequence: int, *, hidden: Collection[str] = ()) -> Docum
 
 
 def loaded(state: State, sequence: int) -> DocumentChange:
-    """Return everything that may be shown before recovery, when nothing is decided yet.
+    """Return the content that nodes may show before recovery.
 
-    A notice that was never shown is given again first, so its documents are left out; callers that
-    ask for one wait. Source: L-7, N-1.
+    A notice that was never shown restarts first, so its documents are left out, and their callers
+    wait. Source: L-7, N-1.
     """
     return whole(state, sequence, hidden=hidden_groups(state))
 
@@ -149,7 +149,7 @@ def _caller(topology: Topology, vm: Vm, destinations: tuple[str, ...]) -> Caller
 def instance_facts(topology: Topology, vm: Vm) -> Mapping[str, Fact]:
     """Return a VM's instance metadata by the names of `compute`. Source: I-1.
 
-    Empty values are left out, and the name, because the feed has it for every VM.
+    Empty values are left out; so is the name, which the feed has for every VM.
     """
     host, group = topology.hosts[vm.host], topology.groups[vm.group]
     common = _common_facts(

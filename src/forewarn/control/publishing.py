@@ -1,4 +1,4 @@
-"""Publishes changes, delays their effects until they are shown, and retries failures.
+"""Publishes changes, delays their effects until nodes show the changes, and retries failures.
 
 The engine runs the effects. The publisher sends the changes.
 """
@@ -30,17 +30,17 @@ class PublicationFailed(OurError):
 
     code = "publication-failed"
     message = "Documents could not be published: {reason}."
-    advice = "Everything is published again until it succeeds; nothing is begun before."
+    advice = "Everything is published again until it succeeds; no work begins before."
 
 
 class Documents(Protocol):
     """Provides the current content of metadata nodes."""
 
     def confirmed(self) -> DocumentChange:
-        """Return everything, after a check that this process is the writer."""
+        """Return the complete content, after a check that this process is the writer."""
 
     def unshown(self, numbers: Iterable[int]) -> tuple[DocumentChange, tuple[int, ...]]:
-        """Return the documents of these operations that are not shown yet, with the operations."""
+        """Return the documents not yet shown of these operations, with the operations."""
 
 
 class Publisher(Protocol):
@@ -49,8 +49,8 @@ class Publisher(Protocol):
     def publish(self, change: DocumentChange) -> Future[PublishResult]:
         """Send a change.
 
-        The future is done once every node that serves its VMs shows it, or policy gives up the
-        others. It has an exception if the change was not sent.
+        The future is done once every node that serves affected VMs shows the change, or policy
+        stops waiting for the others. The future has an exception if the change was not sent.
         """
 
 
@@ -60,18 +60,18 @@ class PublicationEnded:
 
     number: int
     result: PublishResult
-    #: Why it was not sent; None if it was.
+    #: Why the publication was not sent; None if sent.
     error: BaseException | None = None
 
 
 @dataclass(slots=True, eq=False)
 class _Publication:
-    #: Operations whose documents it changes.
+    #: Operations whose documents the publication changes.
     operations: tuple[int, ...]
     follow_ups: list[FollowUp]
     #: Whether to wait for every node that serves VMs of these operations.
     complete: bool = False
-    #: Done once it has succeeded or failed.
+    #: Done once the publication has succeeded or failed.
     over: Future[None] = field(default_factory=Future)
 
     def absorb(self, other: _Publication) -> None:
@@ -104,8 +104,8 @@ class Publishing:
         self._failed: _Publication | None = None
         self._again_ms = 0
         self._tries = 0
-        #: Announced operations that wait until VMs are shown them, and when to publish them again;
-        #: None during publication. Source: H-7.
+        #: Announced operations that wait until VMs can see them, with the time of the next
+        #: publication; None while one is in progress. Source: H-7.
         self._unseen: dict[int, None] = {}
         self._unseen_ms: int | None = None
 
@@ -124,15 +124,15 @@ class Publishing:
     def publish(
         self, change: DocumentChange, operations: tuple[int, ...], follow_up: FollowUp
     ) -> Future[None]:
-        """Publish a change, and return its effects once it is shown.
+        """Publish a change, and return its effects once nodes show the change.
 
-        While everything must be published again, single changes are not sent: nodes would lack the
-        earlier changes, on which the selection of nodes depends, too. Source: M-1, M-4.
+        While everything must be published again, single changes are not sent, because nodes would
+        lack the earlier changes. Source: M-1, M-4.
 
         Args:
             change: the content for nodes.
-            operations: the operations that it shows to VMs.
-            follow_up: the effects that wait for it.
+            operations: the operations that the change shows to VMs.
+            follow_up: the effects that wait for the change.
 
         Returns:
             done once the publication has succeeded or failed, on any thread.
@@ -150,7 +150,7 @@ class Publishing:
     ) -> Future[None]:
         """Publish everything now, with the effects of failed publications.
 
-        The clock may have been set back since, so the time of the next retry is void.
+        The old time of the next retry is dropped, because the clock may have been set back.
         """
         follow_ups = [follow_up]
         if self._failed is not None:
@@ -162,7 +162,7 @@ class Publishing:
         return publication.over
 
     def show_again(self, operations: Iterable[int], now_ms: int) -> None:
-        """Publish announced operations again until their VMs are shown them. Source: H-7."""
+        """Publish announced operations again until their VMs can see them. Source: H-7."""
         unseen = dict.fromkeys(operations)
         if unseen:
             self._unseen.update(unseen)
@@ -210,7 +210,7 @@ class Publishing:
         else:
             self._failed.absorb(publication)
         for number, later in self._pending.items():
-            if number > ended.number:  # the earlier one may be shown, and depends on this one
+            if number > ended.number:  # later publications depend on this one
                 self._failed.absorb(later)
         raise PublicationFailed(reason=ended.error) from ended.error
 
@@ -224,11 +224,11 @@ class Publishing:
             if later is None:
                 begin.append(operation)
             else:
-                later.follow_ups.insert(0, FollowUp(begin=(operation,)))  # before it ends
+                later.follow_ups.insert(0, FollowUp(begin=(operation,)))  # of the next one
         return replace(self._without_unseen(follow_up), begin=tuple(begin))
 
     def _without_unseen(self, follow_up: FollowUp) -> FollowUp:
-        """Leave out notices that count only once all VMs are shown them. Source: H-7."""
+        """Leave out notices that start only once all VMs can see them. Source: H-7."""
         if not self._unseen:
             return follow_up
         announced = tuple([n for n in follow_up.announced if n not in self._unseen])
@@ -237,7 +237,7 @@ class Publishing:
     def turn(self, now_ms: int, documents: Documents) -> None:
         """Publish again if due: everything after a failure, because later changes depend on it.
 
-        Otherwise only the documents that VMs are not shown yet.
+        Otherwise publish only the documents that VMs cannot see yet.
         """
         if self._failed is not None:
             if self._again_ms <= now_ms:

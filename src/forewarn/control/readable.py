@@ -29,11 +29,11 @@ T = TypeVar("T")
 
 @value
 class Freshness:
-    """The age of a state: a read's answer is at least this new."""
+    """The age of a state; answers to reads are at least this new."""
 
-    #: Number of its last commit.
+    #: Number of the state's last commit.
     generation: int
-    #: When this was the newest commit, by elapsed time in ms.
+    #: When the state was the newest, by elapsed time in ms.
     as_of_ms: int
 
 
@@ -56,7 +56,7 @@ class ReadableControl:
         self.poll_of: Callable[[str], VmPoll | None] = lambda _: None
         self.user_agents: Callable[[], Mapping[str, int]] = dict
         self.node_troubles: Callable[[], NodeTroubles] = NodeTroubles  # set by the service
-        #: Returns whether another process may have known more for longer than a term.
+        #: Returns whether another process may have had a newer state for longer than a term.
         self.lapsed: Callable[[], bool] = lambda: False
 
     @property
@@ -66,12 +66,12 @@ class ReadableControl:
 
     @property
     def word(self) -> str:
-        """The state of the service in a word, or that it stands by."""
+        """The state of the service, or `standby`, in a word."""
         raise NotImplementedError
 
     @property
     def trouble(self) -> str:
-        """Why it cannot answer for the newest state; empty while it can."""
+        """Why this process cannot answer for the newest state; empty while it can."""
         raise NotImplementedError
 
     @property

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.control")
 
-#: How long a refusal is shown. Importers retry every few seconds, so a record accepted later, or
-#: removed, is not refused again.
+#: How long a refusal is shown. Importers repeat refused records every few seconds, so older
+#: refusals are outdated.
 KEPT_MS = 120_000
 #: Maximum stored refusals, and characters of each.
 REFUSED_MAX, SENTENCE_MAX = 100, 300

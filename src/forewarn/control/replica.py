@@ -27,10 +27,10 @@ T = TypeVar("T")
 #: Work of the reading thread: a whole state, a change of it, or a query. None: end.
 _Item: TypeAlias = "StateView | tuple[Changes, int] | StateQuery[object] | None"
 
-#: Changes that may wait for the next query: waking the thread costs the writer more than a change
-#: costs the thread.
+#: Maximum changes that wait for the next query, because waking the thread for each change would
+#: cost the writer more.
 UNREAD_MAX = 64
-#: How long a stop waits for earlier queries, in seconds.
+#: Time limit for earlier queries when the replica stops, in seconds.
 STOP_TIMEOUT_S = 10
 
 log = logging.getLogger("forewarn.control")
@@ -74,21 +74,21 @@ class StateReplica:
         owner.on_adopted = self._items.append
 
     def look(self, committed: Committed) -> None:
-        """Update the copy once many changes wait for it, or a possibly large one."""
+        """Update the copy if many changes, or a possibly large one, wait."""
         changes = committed.changes
         large = bool(self._items) and changes is not None and changes.of_fleet
         if large or len(self._items) >= UNREAD_MAX:
             self._wake.put(None)
 
     def begin(self, owner: StateView) -> None:
-        """Copy a large state before it changes, so that no reader causes that delay."""
+        """Copy a large state before a change, so that no reader causes that delay."""
         with self._lock:
             self.copy(owner)
             if self._thread is None:
                 self._start()
 
     def stop(self) -> None:
-        """End; answer pending queries first, unless that takes longer than `STOP_TIMEOUT_S`."""
+        """Stop; answer pending queries first, for at most `STOP_TIMEOUT_S`."""
         with self._lock:
             thread, self._thread = self._thread, None
             if thread is None:
@@ -129,7 +129,7 @@ class StateReplica:
             query.refuse()
 
     def _adopted(self, view: StateView, changes: Changes, sequence: int) -> StateView | None:
-        """Return the view after a change; None: it is unusable, and a new one is requested."""
+        """Return the view after a change; None: the view failed and is copied again."""
         try:
             view.adopt(changes, sequence)
         except Exception:

@@ -18,17 +18,17 @@ log = logging.getLogger("forewarn.control")
 
 
 class ServiceState(Word):
-    """Whether the control plane can decide, and if not, why."""
+    """Whether the control plane can decide, or the reason why not."""
 
     #: Work interrupted by a crash or by store trouble is being resumed.
     SETTLING = "settling"
     #: The service decides, publishes and begins work.
     READY = "ready"
-    #: The store's state is unknown, or it accepts no writes; it is asked until it answers.
+    #: The store's state is unknown, or the store accepts no writes; the service keeps asking it.
     UNCERTAIN = "uncertain"
     #: Another process has become the writer.
     SUPERSEDED = "superseded"
-    #: The service ends, because it was stopped or because of a bug.
+    #: The service ends because of a stop or a bug.
     STOPPING = "stopping"
 
 
@@ -46,7 +46,8 @@ MOVES: dict[ServiceState, frozenset[ServiceState]] = {
 }
 """Legal moves.
 
-An ended state ignores every further move: another thread may stop the service during a turn.
+An ended state ignores every further move, because another thread may stop the service during a
+turn.
 """
 
 
@@ -57,7 +58,7 @@ class ServiceStatus:
         """Start with recovery.
 
         Args:
-            name: what the log calls it.
+            name: name of the service in log lines.
         """
         self._name = name
         self.state = ServiceState.SETTLING
@@ -88,11 +89,11 @@ class ServiceStatus:
             log.error("%s %s", error, error.advice_text(), extra={"action": error.code})
 
     def trouble_is_over(self) -> None:
-        """Log the next problem, even if it is the same."""
+        """Log the next problem, even if the same problem was logged before."""
         self._last_trouble = ""
 
     def become(self, state: ServiceState) -> bool:
-        """Move to a state; return whether it differs."""
+        """Move to a state; return whether the state has changed."""
         with self._lock:
             before = self.state
             if before is state or before in _ENDED:

@@ -1,8 +1,9 @@
 """Standby: on a shared store one process writes, and the others wait for its lease to end.
 
-`store/lease.py` decides who holds the lease. A separate thread and connection renew it, so that a
-long commit, a large load or a busy event loop causes no failover. It is not renewed while the event
-loop or the deciding thread hangs, so that another process takes over. Source: H-3.
+`store/lease.py` decides who holds the lease. A separate thread and connection renew the lease, so
+that a long commit, a large load or a busy event loop causes no failover. While the event loop or
+the deciding thread hangs, the lease is not renewed, so that another process takes over. Source:
+H-3.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ log = logging.getLogger("forewarn.control")
 #: Duration of a lease without renewal: long enough for a database's failover, and short enough for
 #: a takeover within the shortest notice except Preempt's.
 TERM_MS = 5000
-#: Renewals within a term: two may fail before the lease is at risk.
+#: Renewals within a term; two may fail before the lease is at risk.
 RENEWALS = 3
 #: Maximum interval between two checks of a standby, in seconds.
 LOOK_S_MAX = 0.2
@@ -58,7 +59,7 @@ class ServiceHangs(OurError):
     code = "service-hangs"
     message = "This process does not respond: {parts}."
     advice = (
-        "Another process takes over. If this one stays in this state, stop it and report a bug."
+        "Another process takes over. If this process does not recover, stop it and report a bug."
     )
 
 
@@ -88,8 +89,8 @@ async def become_writer(
 class StateFollower(ReadableControl):
     """Follows the state that another process writes, and answers reads from it.
 
-    So a takeover loads nothing. Cost: the changed records of each commit. A notification of the
-    database wakes it. Source: H-2, H-4.
+    So a takeover need not load the state. Cost: the changed records of each commit. Notifications
+    of the database wake the follower. Source: H-2, H-4.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class StateFollower(ReadableControl):
         return self._view.state if self._view else None
 
     def stop_reads(self) -> None:
-        """Refuse all reads, after `stop`."""
+        """Refuse all reads; call it after `stop`."""
         self._status.become(ServiceState.STOPPING)
         self._inbox.refuse_waiting()
         self.replica.stop()
@@ -148,7 +149,7 @@ class StateFollower(ReadableControl):
 
     @property
     def word(self) -> str:
-        """The word for a standby."""
+        """The state `standby`, in a word."""
         return STANDBY
 
     @property
@@ -157,7 +158,7 @@ class StateFollower(ReadableControl):
         return STALE if self.lapsed() else ""
 
     def freshness(self) -> Freshness:
-        """Return its last commit, and when it last saw that this was the newest."""
+        """Return the last followed commit, and when it was last known as the newest."""
         return self._fresh
 
     def audit(self, call: CallRecord) -> None:
@@ -198,7 +199,7 @@ class StateFollower(ReadableControl):
     def _load(self) -> StateView:
         state = self._store.look()
         view = StateView(state, self._store, self._policy, new_guid=self._new_guid)
-        # Readers count adoptions, each of one or more commits; this process follows none of theirs.
+        # Readers count adoptions, each of one or more commits.
         view.sequence = max(self._store.generation, self._sequence + 2)
         self._hidden = publication.hidden_groups(state)
         self._show(publication.loaded(state, self._store.generation), self._store.generation)
@@ -207,7 +208,7 @@ class StateFollower(ReadableControl):
         return view
 
     def _take(self, view: StateView, changes: Changes) -> None:
-        """Pass on the changes of commits that the view's state already contains."""
+        """Forward the changes of commits that the view's state already contains."""
         generation = self._store.generation
         change = publication.difference(view.state, changes, generation)
         if self._hidden and self._hidden != (hidden := publication.hidden_groups(view.state)):
@@ -227,10 +228,9 @@ class StateFollower(ReadableControl):
 class LeaseKeeper:
     """Renews the lease until it is stopped, or another process holds it.
 
-    It continues during an outage of the database: VMs are answered from memory, and nothing can be
-    committed. If another process becomes the writer meanwhile, the store refuses this one's
-    commits, and the lease shows it. A term after the last renewal this process no longer counts as
-    current: it is `lapsed`.
+    The thread continues during an outage of the database: VMs are answered from memory, without
+    commits. If another process becomes the writer during the outage, the store refuses this
+    process's commits. A term after the last renewal, the lease counts as `lapsed`.
     """
 
     def __init__(
@@ -248,7 +248,7 @@ class LeaseKeeper:
             tenure: the lease.
             clock: elapsed time.
             lost: called on the keeper's thread once another process holds it.
-            silent: returns the parts of the service that hang.
+            silent: returns the hanging parts of the service.
             on_lapse: called on a separate thread when the lease has lapsed, and when it is held
                 again.
         """
@@ -279,7 +279,7 @@ class LeaseKeeper:
         return not self._tenure.held(self._clock.now_ms())
 
     def _watch(self) -> None:
-        """Report a lapse of the lease, even while a renewal hangs with the database."""
+        """Report a lapse of the lease, even while a renewal hangs because of the database."""
         was_lapsed = False
         while not self._stopping.wait(LOOK_S_MAX):
             if self.lapsed() is not was_lapsed:
@@ -311,7 +311,7 @@ class LeaseKeeper:
 
 
 async def leave(tenure: Tenure) -> None:
-    """Release the lease if the database is reachable; otherwise it ends with its term."""
+    """Release the lease if the database is reachable; otherwise the lease ends with its term."""
     try:
         await asyncio.to_thread(tenure.release)
     except PeerError as error:

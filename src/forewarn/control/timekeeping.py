@@ -1,7 +1,7 @@
-"""Chooses the service's time: during a notice its own clock, otherwise the system's.
+"""Chooses the service's time: the service's own clock during a notice, otherwise the system's.
 
-A step of the system's clock during a notice is followed after an hour at the latest. `clock.py` has
-the clocks.
+A step of the system's clock during a notice is followed after an hour at the latest. `clock.py`
+defines the clocks.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ log = logging.getLogger("forewarn.control")
 
 #: Interval at which the loop checks for steps of the system's clock, in milliseconds.
 STEP_LOOK_MS = 60_000
-#: How long a clock step waits for running notices to end, in milliseconds. Then it is followed in
-#: any case: a step forward postpones announced work, a step back lengthens notice.
+#: How long a clock step waits for running notices to end, in milliseconds. Then the service follows
+#: the step: a step forward postpones announced work, and a step back lengthens notice.
 STEP_WAIT_MS = 3_600_000
 #: Steps smaller than this are not logged, in milliseconds.
 STEP_SAID_MS = 1000
@@ -57,8 +57,8 @@ class Timekeeping:
     def take_up(self) -> None:
         """Continue the clock of the previous process during a notice; otherwise use the system's.
 
-        Call it before any decision or publication, and again whenever the store had to be asked for
-        its state.
+        Call it before any decision or publication, and again whenever the state was read from the
+        store.
 
         Raises:
             ForewarnError: the store could not keep the clock's mark; nothing may be decided.
@@ -101,16 +101,16 @@ class Timekeeping:
         return step_ms
 
     def _has_waited(self, clock: SystemClock) -> bool:
-        """Whether a step of the clock has waited long enough; running notices keep their length."""
+        """Whether a clock step has waited long enough for running notices."""
         if abs(clock.off_ms()) < STEP_SAID_MS or not clock.mark[0]:
-            self._seen_ms = None  # without a boot id the jump is unknown
+            self._seen_ms = None  # the jump is unknown without a boot id
             return False
         if self._seen_ms is None:
             self._seen_ms = clock.now_ms()
         return clock.now_ms() - self._seen_ms >= STEP_WAIT_MS
 
     def _resume(self, clock: SystemClock) -> int:
-        """Choose the old or the new time; return how far the new one is ahead, in ms."""
+        """Choose the old or the new time; return how far the new time is ahead, in ms."""
         announced_ms = self._announced_ms()
         mark = self._plane.state.mark
         step_ms = clock.resume(mark, since_ms=announced_ms)
