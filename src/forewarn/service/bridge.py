@@ -1,6 +1,6 @@
 """Passes changes and approvals between the control plane's thread and the metadata event loop.
 
-The two planes never import each other; they meet only here. Nothing here may block either side.
+The two planes never import each other. No function here may block either side.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ class LocalNode(Protocol):
 
 
 class RemoteNodes(Protocol):
-    """Metadata nodes in other processes, which report when they show a change."""
+    """Metadata nodes in other processes; nodes confirm each change that they show."""
 
     def apply(self, change: DocumentChange) -> frozenset[str] | None:
-        """Send a change to the nodes concerned; return their names, None: all."""
+        """Send a change to the nodes concerned; return their names, or None for all nodes."""
 
     def confirmed(
         self, sequence: int, wait_s: float, names: Collection[str] | None = None
     ) -> asyncio.Future[tuple[str, ...]]:
-        """Wait until these nodes show it; done with the missing nodes at the time limit."""
+        """Wait until these nodes show the change; at the time limit return the missing nodes."""
 
     def hosts_of(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return the hosts that they serve; empty if one of them serves every VM."""
+        """Return the hosts that these nodes serve; empty if a node serves every VM."""
 
 
-#: How long work waits for nodes in other processes to show it, in seconds. Work that begins without
-#: them is given their names. Source: M-4.
+#: How long work waits until nodes in other processes show it, in seconds. History names the nodes
+#: that work did not wait for. Source: M-4.
 SHOWN_S_MAX = 10.0
 
-#: Maximum concurrent look-ups of outcomes; further ones are answered 503.
+#: Maximum concurrent look-ups of outcomes; further look-ups get 503.
 LOOKUPS_MAX = 64
 
 #: Maximum nodes named in one line of the log.
@@ -79,7 +79,7 @@ class Bridge:
         self._loop = loop
         self._control: ControlEngine | None = None
         self._node: LocalNode | None = None
-        #: Forwards requests to the active process while this one follows.
+        #: Forwards requests to the active process while this process follows.
         self._relay: Relay | None = None
         self._far: RemoteNodes | None = None
         self._wait_s = SHOWN_S_MAX
@@ -104,7 +104,7 @@ class Bridge:
         far: RemoteNodes | None = None,
         wait_s: float = SHOWN_S_MAX,
     ) -> None:
-        """Connect the two sides, with the time limit for `far`; before the control loop starts."""
+        """Connect the two sides before the control loop starts; `far` has a time limit."""
         self._control = control
         self._node = node
         self._far = far
@@ -118,15 +118,15 @@ class Bridge:
     # The control plane's side.
 
     def publish(self, change: DocumentChange) -> Future[PublishResult]:
-        """Send a change to every node; done once all of them show it, or at the time limit.
+        """Send a change to every node; done once all nodes show it, or at the time limit.
 
-        It fails if the node of this process could not show it. Then nothing may begin, and the
-        whole must be published; until then any other change fails, too. Source: L-7, M-4.
+        The call fails if the node of this process could not show the change. Then no work may
+        begin, and every other change fails until the complete state is published. Source: L-7, M-4.
         """
         shown: Future[PublishResult] = Future()
         try:
             self._loop.call_soon_threadsafe(self._try_show, change, shown)
-        except RuntimeError as closed:  # the event loop has ended, so no node is shown anything
+        except RuntimeError as closed:  # the event loop has ended, so nodes get no change
             shown.set_exception(closed)
         return shown
 
@@ -141,9 +141,7 @@ class Bridge:
             shown.set_exception(RuntimeError("an earlier change was not shown"))
             return
         try:
-            if (
-                self._far is not None
-            ):  # first, because after a bug in this process waiting there is useless
+            if self._far is not None:  # this node first: after a bug, waiting is useless
                 concerned = self._far.apply(change)
             self._show(change)
         except Exception as error:
@@ -171,7 +169,7 @@ class Bridge:
 
     def _confirmed(self, behind: tuple[str, ...], shown: Future[PublishResult]) -> None:
         if behind and behind != self._behind:
-            text, facts = "metadata nodes do not show what was published: %s", "nodes.behind"
+            text, facts = "metadata nodes do not show the latest publication: %s", "nodes.behind"
             more = f" and {len(behind) - NAMED_MAX} more" if len(behind) > NAMED_MAX else ""
             log.warning(text, ", ".join(behind[:NAMED_MAX]) + more, extra={"action": facts})
         self._behind = behind
@@ -196,7 +194,7 @@ class Bridge:
         return answer
 
     def enable(self, vm: str) -> asyncio.Future[None]:
-        """Enable the group of a VM that asks for the first time. Source: B-1."""
+        """Enable the group of a VM that polls for the first time. Source: B-1."""
         if self._control is None:
             assert self._relay is not None
             return self._relay.enable(vm)
@@ -243,12 +241,12 @@ class Bridge:
         done: Future[Committed],
         answer: asyncio.Future[_T],
     ) -> None:
-        """Set an answer on the event loop, after all earlier publications."""
+        """Set the answer of a future on the event loop, after all earlier publications."""
         self.call(lambda: settle(done, answer))
 
 
 def no_outcome(_vm: str, _event_id: str) -> RequestAnswer:
-    """Return no outcome."""
+    """Return no outcome, before the service sets the function."""
     return RequestAnswer(accepted=False)
 
 

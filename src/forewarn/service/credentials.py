@@ -1,4 +1,4 @@
-"""What the service proves itself with: TLS contexts, and credentials for NATS servers."""
+"""Credentials of the service: TLS contexts, and credentials for NATS servers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def connect_feed(feed: FeedSettings, turns: Iterator[int]) -> NatsConnection:
-    """Connect to the next of the NATS servers; its files are read each time. Source: M-7.
+    """Connect to the next NATS server; the credential files are read each time. Source: M-7.
 
     Raises:
         TlsFilesInvalid: a certificate or key cannot be used.

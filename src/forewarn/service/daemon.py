@@ -1,7 +1,7 @@
-"""The whole service in one process: connects settings, store, drivers, control and metadata.
+"""The whole service in one process, with settings, store, drivers, control and metadata.
 
 This module only connects parts in order. The metadata addresses open before the operator API is
-even imported, because VMs wait for the first and people for the second.
+imported, because VMs come first.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ log = logging.getLogger("forewarn")
 SERVER = "forewarn.api.server"
 #: Directory of the service's sockets in packages, and the name of the operator API's socket.
 RUN_DIRECTORY, LOCAL_SOCKET = Path("/run/forewarn"), "operator.sock"
-#: Interval at which a follower checks whether it may serve the feed, in seconds.
+#: Interval of a follower's checks whether it may serve the feed, in seconds.
 FEED_LOOK_S = 0.2
 #: A day, in milliseconds.
 DAY_MS = 86_400_000
@@ -93,7 +93,7 @@ class BoundAddresses:
 
     metadata: tuple[str, ...]
     operator: str
-    #: URL of Azure Resource Manager, and the file of its certificate; empty: not served.
+    #: URL of Azure Resource Manager, and its certificate file; empty: not served.
     azure: str = ""
     azure_certificate: str = ""
 
@@ -139,34 +139,35 @@ class Daemon:
         self.new_guid: Callable[[], str] = partial(ids.guid, "event")
         #: Called with the control plane before any client; may be replaced before `start`.
         self.prepare: Callable[[ControlPlane], None] = lambda _: None
-        #: Called once VMs are served, before operators are; may be replaced before `start`.
+        #: Called after the start for VMs, before the start for operators; may be replaced before
+        #: `start`.
         self.on_serving: Callable[[], None] = lambda: None
-        #: Called with the address of the operator API if the service must stand by; may be
+        #: Called with the operator API's address when the service becomes a standby; may be
         #: replaced.
         self.on_standby: Callable[[str], None] = lambda _: None
         #: Returns further routes for the operator API; may be replaced before `start`.
         self.more_routes: Callable[[], Sequence[object]] = tuple
-        #: Duration of its lease of a shared store, in ms; may be replaced before `start`.
+        #: Duration of the service's lease of a shared store, in ms; may be replaced before `start`.
         self.term_ms = TERM_MS
-        #: Why the service ended on its own; None while it runs or was stopped.
+        #: Why the service ended on its own; None while the service runs, and after a stop.
         self.failure: ForewarnError | None = None
         #: Set when the service should end.
         self.ended = asyncio.Event()
-        #: Its addresses; None while it does not listen.
+        #: Addresses of the metadata service; None while it does not listen.
         self.bound: BoundAddresses | None = None
         #: The processes that share the metadata addresses; None without workers.
         self.workers: Workers | None = None
-        #: The feed for metadata nodes in other processes; None without one.
+        #: The feed for metadata nodes in other processes; None without nodes.
         self.feed: FeedServer | None = None
-        #: Address for nodes on other machines; empty without one.
+        #: Address for nodes on other machines; empty: none.
         self.feed_address = ""
-        #: Address of the operator API for users of this machine; empty without one.
+        #: Address of the operator API for users of this machine; empty: none.
         self.local_address = ""
-        #: Address of the metrics; empty without one.
+        #: Address of the metrics; empty: none.
         self.metrics_address = ""
         #: Delivers transitions; None without a destination.
         self.outbox: Outbox | None = None
-        #: Makes the plans of maintenances, large ones in processes.
+        #: Makes the plans of maintenances, in processes if large.
         self.planner = PlannerProcess()
         #: Applies changed settings, and returns the sections that need a restart; `serve` replaces
         #: it.
@@ -186,7 +187,7 @@ class Daemon:
         self._follower: StateFollower | None = None
         #: Announces this process to the others; None if the store is not shared.
         self._signs: SignsOfLife | None = None
-        #: The operator API once it listens, and its servers.
+        #: The listening operator API, and its servers.
         self._app: ReplaceableApp | None = None
         self._servers: list[Operator] = []
         #: Forwards requests of this process's metadata nodes to the active process.
@@ -202,7 +203,8 @@ class Daemon:
         """Open the store, run the control loop, listen.
 
         Raises:
-            ForewarnError: an address, the store or a setting is unusable; all is closed again.
+            ForewarnError: an address, the store or a setting is unusable; everything is closed
+            again.
         """
         try:
             metadata = await self._start_planes()
@@ -227,7 +229,7 @@ class Daemon:
         settings = self.settings
         bridge = self.bridge = Bridge(asyncio.get_running_loop())
         self.liveness.watch("event loop", bridge.call)
-        # Checking and loading a large store takes seconds, so callers are served meanwhile.
+        # Loading a large store takes seconds; meanwhile callers are served.
         self.store = await asyncio.to_thread(
             open_store, settings.store.url, must_exist=settings.store.must_exist
         )
@@ -256,7 +258,7 @@ class Daemon:
             figures=self._figures,
             lags=lambda: self.feed.lags() if self.feed else {},
         )
-        # Stopped in the opposite order: VMs are answered to the last, approvals included.
+        # Stopped in the opposite order, so that VMs and approvals are answered until the end.
         self._closing.push_async_callback(asyncio.to_thread, self.control.stop)
         bound: tuple[str, ...] = ()
         newest = plane.taken_up()
@@ -323,7 +325,7 @@ class Daemon:
         )
 
     def _ask_control(self, answer: Callable[[], object]) -> None:
-        """Call `answer` once the run loop has answered, or has ended."""
+        """Call `answer` once the run loop has answered or ended."""
         self.control.read(lambda _: None).add_done_callback(lambda _: answer())
 
     def _find_outcome(self, vm: str, event_id: str) -> RequestAnswer:
@@ -342,7 +344,7 @@ class Daemon:
 
     @staticmethod
     def new_gates(settings: Settings) -> dict[str, Gate]:
-        """Return the gates of the settings; most services have none and import nothing here."""
+        """Return the gates of the settings; without gates nothing is imported."""
         if not settings.gates.tables:
             return {}
         from forewarn.control.gate_checks import make_gates  # noqa: PLC0415
@@ -396,7 +398,7 @@ class Daemon:
         return loaders
 
     async def restart_outbox(self) -> None:
-        """Restart delivery with the current destinations; each continues at its cursor."""
+        """Restart delivery; each current destination continues at its cursor."""
         before, self.outbox = self.outbox, None
         if before is not None:
             await asyncio.to_thread(before.stop)
@@ -448,7 +450,7 @@ class Daemon:
         return server
 
     def _carrier(self) -> dict[str, int]:
-        """Return the counters of the feed over NATS; empty without one."""
+        """Return the counters of the feed over NATS; empty without NATS."""
         figures = self.feed.carrier if self.feed is not None else None
         return figures.named() if figures is not None else {}
 
@@ -511,11 +513,11 @@ class Daemon:
         return bound
 
     async def _take_lease(self) -> None:
-        """Follow until this process holds the lease of the shared store, and renew it."""
+        """Follow until this process holds the lease of the shared store, and renew the lease."""
         tenure = self._tenure = Tenure(self.store, self.term_ms)
         self._signs = SignsOfLife(self.store, tenure.token)
         self._closing.push_async_callback(asyncio.to_thread, self._signs.stop)
-        # A clock of its own: a term is elapsed time, whatever time the service adopts.
+        # A separate clock, because a term is elapsed time.
         clock = SystemClock()
         async with contextlib.AsyncExitStack() as standing_by:
             await become_writer(tenure, clock, partial(self._stand_by, standing_by, tenure))
@@ -545,7 +547,7 @@ class Daemon:
         return MetadataServer(self.settings.metadata, self.bridge, clock=self.clock, ids=self.ids)
 
     def _show_followed(self, change: DocumentChange | None, generation: int) -> None:
-        """Pass visible changes to nodes now, and store them for VMs after a takeover."""
+        """Send visible changes to nodes, and store them for VMs after a takeover."""
         epoch = self.store.epoch
 
         def show() -> None:
@@ -623,7 +625,7 @@ class Daemon:
         return address
 
     async def _serve_operators(self, control: ReadableControl) -> str:
-        """Serve operators from a control plane; at a takeover, this replaces the followed state."""
+        """Serve operators from a control plane, which replaces the followed state at a takeover."""
         serving, api, reports, outbox = await _imported(
             SERVER,
             "forewarn.api.app",
@@ -718,12 +720,12 @@ class Daemon:
 
 
 async def _cannot_reload() -> tuple[str, ...]:
-    """Refuse: there is no settings file."""
+    """Refuse to reload without a settings file."""
     raise ReloadUnavailable
 
 
 async def _imported(*modules: str) -> tuple[Any, ...]:
-    """Import modules of the operator API, which VMs need not wait for."""
+    """Import modules of the operator API only after VMs are served."""
     return tuple([await asyncio.to_thread(importlib.import_module, name) for name in modules])
 
 
@@ -734,7 +736,7 @@ def _url(operator: str) -> str:
 
 
 def _local_socket(settings: Settings, store: Path) -> str:
-    """Return the Unix socket for users of this machine if the settings name none."""
+    """Return the default Unix socket for users of this machine."""
     if settings.operator.open_on_loopback or not hasattr(socket, "SO_PEERCRED"):
         return ""
     if settings.listen.operator.startswith("unix:"):

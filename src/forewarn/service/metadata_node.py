@@ -1,7 +1,9 @@
 """A metadata node on another machine, as a process: `forewarn node run`.
 
-This module only connects parts in order. The node serves as soon as it has documents: those in its
-store, or the first whole of the feed. The control plane may be unreachable for any time. Source:
+This module only connects parts in order. The node serves as soon as it has documents, from its
+store or from the first whole of the feed. The control plane may be unreachable for any length of
+time.
+Source:
 M-2.
 """
 
@@ -43,7 +45,7 @@ log = logging.getLogger("forewarn")
 #: Interval at which a node checks for steps of the system's clock, in seconds.
 STEP_LOOK_S = 60.0
 
-#: Maximum total length of host names: the first line of a node may have 4 KiB.
+#: Maximum total length of host names, because a node's first line may have 4 KiB.
 HOSTS_LENGTH_MAX = 2048
 
 
@@ -51,17 +53,17 @@ class MetadataNode:
     """One node. Use it on one event loop."""
 
     def __init__(self, settings: Settings) -> None:
-        """Lock its store; call on the event loop.
+        """Lock the node's store; call it on the event loop.
 
         Raises:
-            NodeStoreUnusable: its directory cannot be used, or another node uses it.
-            TlsFilesInvalid: its certificate or key cannot be used.
+            NodeStoreUnusable: the store's directory is unusable, or another node uses it.
+            TlsFilesInvalid: the node's certificate or key cannot be used.
         """
         node = settings.node
         self._settings = settings
         self.clock = SystemClock()
         tls = None
-        #: Expiry of its certificate, in seconds since the epoch UTC, by section.
+        #: Expiry of the node's certificate, in seconds since the epoch UTC, by section.
         self._expiries: dict[str, float] = {}
         if node.ca:
             from forewarn.replication.tls import client_context, expiry_of  # noqa: PLC0415 - not on a socket
@@ -73,7 +75,7 @@ class MetadataNode:
         identity = NodeIdentity(
             str(node.name) or socket.gethostname(),
             hosts=tuple(map(str, node.hosts)),
-            token=str(node.token),  # texts from the environment know their variable
+            token=str(node.token),  # errors about texts from the environment name the variable
             tls=tls,
         )
         self._broker = broker_route(node, identity.name) if node.follow.startswith(NATS) else None
@@ -83,7 +85,7 @@ class MetadataNode:
         )
         upstream: Follower | Spool = self.follower
         self._spool: Spool | None = None
-        #: Address of the metrics; empty without one.
+        #: Address of the metrics; empty: none.
         self.metrics_address = ""
         if node.max_spooled_approvals:
             upstream = self._spool = Spool(
@@ -95,8 +97,8 @@ class MetadataNode:
         """Serve until stopped, or until a change cannot be shown; return the exit status.
 
         Args:
-            ended: set when it should stop.
-            started: called with its addresses once it listens.
+            ended: set when the node should stop.
+            started: called with the node's addresses once it listens.
         """
         loop = asyncio.get_running_loop()
         follower = self.follower
@@ -108,7 +110,8 @@ class MetadataNode:
         first, *_ = waits = [loop.create_task(event.wait()) for event in events]
         try:
             if not kept:  # no VM is known yet, and every caller would get 404
-                log.info("waiting for the feed: nothing is kept", extra={"action": "waiting"})
+                log.info("waiting for the feed: no documents are stored", extra={"action":
+                "waiting"})
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if self._settings.listen.metrics:
                 from forewarn.telemetry.endpoint import start_node_metrics  # noqa: PLC0415 - if wanted
@@ -140,7 +143,7 @@ class MetadataNode:
         return int(not first.done() or first.cancelled())
 
     def status(self) -> dict[str, int]:
-        """Return its knowledge of the feed; on the event loop."""
+        """Return the node's state of the feed; on the event loop."""
         return {
             "feed_connected": int(self.follower.followed.is_set()),
             "feed_sequence": self.follower.sequence,

@@ -1,6 +1,7 @@
 """Observers of a service: metrics, and traces for OpenTelemetry.
 
-An observer's packages are imported only if it is configured. `telemetry/` defines the observations.
+The packages of an observer are imported only if the observer is configured. `telemetry/` defines
+the observations.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn")
 
-#: Time limit for stopping a service, in seconds. A hanging database, or an answer that is never
-#: read, must not delay it: all promises are durable, and a forced end is like a crash.
+#: Time limit for stopping a service, in seconds. A hanging database, or a client that never reads,
+#: must not delay the end. All promises are durable, so a forced end is safe.
 STOP_S_MAX = 5.0
 
 #: Address for systemd's readiness notification (`Type=notify`).
@@ -32,8 +32,8 @@ NOTIFY_VARIABLE = "NOTIFY_SOCKET"
 
 
 #: How long a busy thread may hold the interpreter, in seconds. Python's default of 5 ms exceeds the
-#: whole budget of an operator's call. The threads mostly wait, so that switching more often costs
-#: nothing measurable.
+#: whole budget of an operator's call. The threads mostly wait, so switching more often has no
+#: measurable cost.
 SWITCH_S = 0.0001
 
 
@@ -49,7 +49,7 @@ def run(
     sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=new_event_loop or _loop_factory()) as runner:
         status = runner.run(whole())
-        watch = _end_by_force_after(STOP_S_MAX)  # closing waits for every thread that works
+        watch = _end_by_force_after(STOP_S_MAX)  # closing waits for every working thread
     watch.cancel()
     return status
 
@@ -57,7 +57,7 @@ def run(
 async def start_unless_stopped(daemon: Daemon) -> bool:
     """Start a service; return False if a signal stopped it during the start.
 
-    In that case everything it opened is closed again, and its lease released.
+    After such a signal, all open parts are closed again, and the lease is released.
     """
     starting = asyncio.ensure_future(daemon.start())
     _on_signals(starting.cancel)
@@ -76,14 +76,14 @@ def _on_signals(act: Callable[[], object]) -> None:
 
 
 async def run_until_stopped(daemon: Daemon, started: Callable[[BoundAddresses], None]) -> int:
-    """Wait until a signal or a lost store ends a started service, then stop it.
+    """Wait until a signal or a lost store ends a started service, then stop the service.
 
     Returns:
         0 after a signal, 1 if the service ended on its own; `daemon.failure` has the reason.
         The process ends with 1 if stopping takes longer than `STOP_S_MAX`.
     """
     _on_signals(daemon.ended.set)
-    with contextlib.suppress(NotImplementedError, AttributeError):  # Windows has none
+    with contextlib.suppress(NotImplementedError, AttributeError):  # Windows has no such signals
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reload_soon)
     assert daemon.bound is not None
     started(daemon.bound)
@@ -111,7 +111,7 @@ async def keep_watchdog(daemon: Daemon) -> None:
 
 
 def notify(text: str) -> None:
-    """Send our state to the service manager; do nothing without one."""
+    """Send our state to the service manager, if there is one."""
     path = os.environ.get(NOTIFY_VARIABLE, "")
     if not path or not hasattr(socket, "AF_UNIX"):
         return

@@ -1,6 +1,6 @@
-"""Applies changed settings while the service runs: all reloadable ones, or none.
+"""Applies changed settings while the service runs: all reloadable settings, or none.
 
-All new objects are created before any is replaced, so a faulty file changes nothing. Tokens and
+All new objects are created before any replacement, so a faulty file changes nothing. Tokens and
 bindings are in the store, and need no reload. Source: P-9.
 """
 
@@ -57,7 +57,7 @@ async def take_over(daemon: Daemon, settings: Settings) -> tuple[str, ...]:
     gates = daemon.new_gates(settings)
     destinations = daemon.new_destinations(settings)
     certificates = await asyncio.to_thread(daemon.check_certificates, settings)
-    configure_logs(settings.log.level, settings.log.format)  # refuses before it changes anything
+    configure_logs(settings.log.level, settings.log.format)  # refuses invalid files first
 
     daemon.drivers.update(drivers)
     daemon.gates.update(gates)

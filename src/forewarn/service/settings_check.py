@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Scheme of addresses of NATS servers.
 NATS = "nats://"
 
-#: Statuses with which the public service has answered an unknown api-version. Source: E-3.
+#: Statuses of the public service's answers to an unknown api-version. Source: E-3.
 VERSION_STATUSES = (400, 404)
 
 
@@ -34,7 +34,7 @@ def check_settings(settings: Settings) -> None:
 
     Raises:
         SettingInvalid: a number is out of range, an address is malformed, a header has two lines,
-            or the policy would break a promise.
+            or the policy breaks a promise.
         AddressInvalid: VMs cannot be served at an address.
     """
     from forewarn.settings_loader import RANGES, read_setting  # noqa: PLC0415 - an emulator reads none

@@ -1,7 +1,7 @@
 """Checks a start without serving: `forewarn serve --check`.
 
-It opens and closes everything that a start opens, in the same order and with the same functions, so
-that errors are the same. A running service holds its store and its ports, so ports in use are only
+The check opens and closes all parts in the order of a start and with the same functions, so that
+errors are the same. A running service holds its store and its ports, so ports in use are only
 notes.
 """
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from forewarn.settings import Settings, StoreSettings
 
 
-#: Interval between two checks of a lease, in seconds; its holder renews it more often.
+#: Interval between two checks of a lease, in seconds; the holder renews the lease more often.
 LEASE_LOOK_S = 2.0
 
 
@@ -57,7 +57,7 @@ async def check_start(settings: Settings) -> tuple[str, ...]:
 
 
 async def check_start_beside(settings: Settings, *, held: bool) -> tuple[str, ...]:
-    """Return the notes of `check_start`, except those about the store.
+    """Return the notes of `check_start`, except notes about the store.
 
     `held`: whether a running service may use the ports.
 
@@ -73,7 +73,7 @@ async def check_start_beside(settings: Settings, *, held: bool) -> tuple[str, ..
     for turn in range(len(settings.feed.nats)):
         try:
             await (await connect_feed(settings.feed, iter((turn,)))).close()
-        except NatsUnreachable as error:  # a start would retry
+        except NatsUnreachable as error:  # a real start would retry
             notes.append(str(error))
     check_certificate(settings.azure)
     for probe in _probes(settings):

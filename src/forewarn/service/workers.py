@@ -1,6 +1,6 @@
-"""Processes that share the metadata addresses: started, supervised, and restarted after a crash.
+"""Supervises the processes that share the metadata addresses, and restarts them after crashes.
 
-They serve the documents of the feed; the control plane stays in this process.
+The processes serve the documents of the feed; the control plane stays in this process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger("forewarn")
 WORKERS_MAX = 64
 #: How long a starting worker may be silent, in seconds.
 START_S_MAX = 20.0
-#: Maximum number of these periods in a start with signs of progress, for large fleets.
+#: Maximum number of silent periods in a start with signs of progress, for large fleets.
 START_SPANS_MAX = 30
 #: Time limit for a worker to stop, in seconds; it finishes running answers, then it is killed. A
 #: follower takes over once all have stopped. Source: H-2.
@@ -50,7 +50,7 @@ class WorkerFailed(OurError):
 
     code = "worker-failed"
     message = "A metadata worker could not start on {addresses}."
-    advice = "See its own message above; often the address is in use or requires more rights."
+    advice = "See the worker's message above; often the address is in use or requires more rights."
 
 
 class Workers:
@@ -161,7 +161,7 @@ class Workers:
         return process, tuple(json.loads(line)["metadata"])
 
     async def _keep(self, place: int, addresses: tuple[str, ...]) -> None:
-        """Restart a worker whenever it ends, until cancelled; then stop it."""
+        """Restart a worker whenever it ends, until cancelled; then stop the worker."""
         try:
             while True:
                 await self._read_figures(place)
@@ -178,7 +178,7 @@ class Workers:
             await self._end(place, self.processes[place])
 
     async def _read_figures(self, place: int) -> None:
-        """Read the status lines of a worker, one every few seconds, until it ends."""
+        """Read the status lines of a worker, one every few seconds, until the worker ends."""
         output = self.processes[place].stdout
         assert output is not None
         while line := await output.readline():
@@ -186,7 +186,7 @@ class Workers:
         self.figures.pop(_name(place), None)
 
     async def _first_line(self, output: asyncio.StreamReader, name: str) -> bytes:
-        """Return a worker's line with its addresses; empty if it ends before."""
+        """Return a worker's line with its addresses; empty if the worker ends before."""
         reading = asyncio.ensure_future(output.readline())
         for _ in range(START_SPANS_MAX):
             done, _ = await asyncio.wait((reading,), timeout=START_S_MAX)
@@ -211,11 +211,11 @@ def _name(place: int) -> str:
 def _clear_left() -> None:
     """Remove the directories of killed services of this user.
 
-    A service locks its directory until it ends. So a process that can lock a directory with a
-    socket in it has found that of a dead service.
+    A service locks its directory until it ends. So if a process can lock such a directory, the
+    directory's service is dead.
     """
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
-        with contextlib.suppress(OSError):  # of another user, still in use, or just removed
+        with contextlib.suppress(OSError):  # another user's, in use, or just removed
             (folder / FEED).lstat()
             held = _hold(folder)
             try:
