@@ -28,7 +28,7 @@ DONE = "done"
 
 @value
 class CallRecord:
-    """One change, or one refusal."""
+    """The audit record of one call: a change or a refusal."""
 
     #: Ms since the epoch UTC.
     at_ms: int

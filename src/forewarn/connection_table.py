@@ -85,12 +85,12 @@ class ConnectionTable:
         self.keep(connection)
 
     def expose(self, connection: TrackedConnection) -> None:
-        """Allow a connection to be closed in favour of others."""
+        """Allow the table to close a connection in favour of new ones."""
         self._evictable[connection] = None
         self._by_source[connection.source][connection] = None
 
     def keep(self, connection: TrackedConnection) -> None:
-        """Protect a connection from being closed for others."""
+        """Protect a connection: the table must not close it."""
         self._evictable.pop(connection, None)
         own = self._by_source.get(connection.source)
         if own is not None:
@@ -123,7 +123,7 @@ class TrackedConnection:
             self._table.keep(self)
 
     def expose(self) -> None:
-        """Allow the connection to be closed in favour of others again."""
+        """Allow the table to close the connection again."""
         if self.counts:
             self._table.expose(self)
 
@@ -200,7 +200,7 @@ class CountedPort:
                 if error.errno not in PASSING:
                     log.warning("no connection can be accepted: %s", error, extra=_FACT)
                     await asyncio.sleep(RETRY_S)
-            await asyncio.sleep(0)  # other work runs first
+            await asyncio.sleep(0)  # lets other work run first
 
     def _take(self, connection: socket.socket, address: object) -> None:
         connection.setblocking(False)  # noqa: FBT003 - the standard library's own signature

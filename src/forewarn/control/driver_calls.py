@@ -44,7 +44,8 @@ class DriverExhausted(PeerError):
 
     code = "driver-exhausted"
     message = "All {count} calls that driver {driver} may run at a time hang."
-    advice = "Its operations wait until a call returns. Restart the service to abandon these calls."
+    advice = "The driver's operations wait until a call returns. Restart the service to abandon
+    these calls."
 
 
 class Verb(Word):
@@ -112,7 +113,7 @@ class Executor(Protocol):
 
 
 class DaemonThreads:
-    """Runs each call on a daemon thread, which does not delay the end of the process.
+    """Runs each call on a daemon thread, so that no call delays the end of the process.
 
     If all threads are busy, it starts another one and keeps it. The caller limits the calls.
     """

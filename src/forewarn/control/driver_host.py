@@ -80,7 +80,7 @@ class _Next:
 class DriverHost:
     """Schedules driver calls of one control plane, at most one at a time per operation.
 
-    On the writer's thread only. Cost of a turn: O(calls that are due or have ended).
+    On the writer's thread only. A turn costs O(due and ended calls).
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class DriverHost:
         return min((each for each in times if each is not None), default=None)
 
     def waits(self, number: int) -> str:
-        """Return what a driver waits for, on any thread; empty while it works."""
+        """Return the reason why a driver waits, on any thread; empty while the driver works."""
         planned = self._next.get(number)
         if planned is not None and planned.ready:
             exhausted = self._calls.exhausted(self._name(self._subject(number, planned)))
@@ -278,7 +278,7 @@ class DriverHost:
         return None if planned.verb is Verb.BEGIN and operation.execution.begun_ms else operation
 
     def _is_current_attempt(self, operation: Operation) -> bool:
-        """Whether this attempt still runs, and no other has replaced it."""
+        """Whether this attempt is still the current attempt of a running operation."""
         current = self._plane.state.operations.get(operation.number)
         return current is not None and current.execution.attempt == operation.execution.attempt
 
@@ -353,7 +353,8 @@ class DriverHost:
             if progress.waits:
                 self._waits[number] = progress.waits
             if progress.again_ms:
-                again_ms = max(progress.again_ms, ended.call.made_ms + 1)  # which may have passed
+                again_ms = max(progress.again_ms, ended.call.made_ms + 1)  # a driver may request a
+                time in the past
                 due_ms = min(again_ms, now_ms + AGAIN_MS_MAX)
                 self._plan(number, _Next(Verb.PROGRESS, attempt, due_ms))
 

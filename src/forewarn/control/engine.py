@@ -153,7 +153,7 @@ class ControlEngine(ReadableControl):
         """Publish and begin unfinished work again, which is safe; see `Recover`. Source: L-7."""
         self._time.take_up()
         now_ms = self._clock.now_ms()
-        # Done before `Recover`, which disables silent groups. Source: B-2.
+        # This precedes `Recover`, because `Recover` disables silent groups. Source: B-2.
         self._kept.write_polls(partial(self._plane.commit, now_ms=now_ms), now_ms)
         recovered = self._plane.recover(now_ms)
         self._status.become(ServiceState.READY)
@@ -170,7 +170,7 @@ class ControlEngine(ReadableControl):
         self._thread.start()
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """Finish the current request, refuse the others, and end the thread."""
+        """Finish the current request, refuse waiting requests, and end the thread."""
         self._status.become(ServiceState.STOPPING)
         self.wake()
         if self._thread.is_alive():

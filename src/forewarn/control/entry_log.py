@@ -43,13 +43,13 @@ class CommitListeners:
     """Listeners called for each commit, after its answer, on the run loop's thread."""
 
     def __init__(self, *listeners: Callable[[Committed], None], logged: bool = True) -> None:
-        """Start with these listeners, which must be quick. `logged`: also log the entries."""
+        """Start with these quick listeners. `logged`: also log the entries."""
         self._listeners = [*listeners]
         self._logged = logged
         self._pending: list[Committed] = []
 
     def add(self, listener: Callable[[Committed], None]) -> None:
-        """Add a listener, which must be quick."""
+        """Add a quick listener."""
         self._listeners.append(listener)
 
     def put(self, committed: Committed) -> None:
@@ -59,7 +59,7 @@ class CommitListeners:
     def notify(self) -> None:
         """Call every listener for the stored commits, and log them, in order.
 
-        A failing listener is a bug, which must not delay any event.
+        A failure of a listener is a bug, but delays no event.
         """
         pending, self._pending = self._pending, []
         for committed in pending:

@@ -126,7 +126,7 @@ class StateView:
     def fleet(self) -> Topology:
         """Return an unchanging view of the fleet for other threads, at no cost.
 
-        A change of the fleet copies it first if a reader still uses the view.
+        A change of the fleet copies the fleet first if a reader still uses the view.
         """
         return self.state.topology.shared()
 

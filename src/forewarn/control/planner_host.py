@@ -131,7 +131,7 @@ class PlannerHost:
         self.request(())
 
     def decided(self, stimulus: Stimulus) -> None:
-        """Start the next plan or check after one of these reports was committed.
+        """Start the next plan or check after a plan or gate result was committed.
 
         An earlier start could accumulate reports, because a refused report is stored.
         """

@@ -171,8 +171,8 @@ class Publishing:
     def after(self, follow_up: FollowUp) -> None:
         """Return the effects of a commit without document changes, once they are due.
 
-        They are due when all earlier changes about the same operations are shown: a retry must not
-        begin work that its VMs do not see yet. Source: L-7.
+        The effects are due when nodes show all earlier changes of the same operations, because a
+        retry must not begin work that VMs do not see yet. Source: L-7.
         """
         follow_up = self._without_unseen(follow_up)
         if not follow_up:
@@ -215,7 +215,7 @@ class Publishing:
         raise PublicationFailed(reason=ended.error) from ended.error
 
     def _shown(self, follow_up: FollowUp) -> FollowUp:
-        """Return the effects now due; operations changed since wait for the newer publication."""
+        """Return the effects that are due; operations with a newer publication wait for its end."""
         failed, begin = self._failed, []
         for operation in follow_up.begin:
             later = self._of_operation.get(operation.number)
@@ -224,7 +224,7 @@ class Publishing:
             if later is None:
                 begin.append(operation)
             else:
-                later.follow_ups.insert(0, FollowUp(begin=(operation,)))  # of the next one
+                later.follow_ups.insert(0, FollowUp(begin=(operation,)))  # as the first effect
         return replace(self._without_unseen(follow_up), begin=tuple(begin))
 
     def _without_unseen(self, follow_up: FollowUp) -> FollowUp:

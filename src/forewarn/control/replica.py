@@ -43,7 +43,7 @@ class StateReplica:
     """
 
     def __init__(self, inbox: Inbox, status: ServiceStatus) -> None:
-        """Start without a copy, which is requested through the `inbox` of the run loop."""
+        """Start without a copy; the replica requests one through the `inbox` of the run loop."""
         self._inbox = inbox
         self._status = status
         self._items: deque[_Item] = deque()
@@ -105,7 +105,7 @@ class StateReplica:
         self._wake.put(None)
 
     def _next(self) -> _Item:
-        """Return the next work, after waiting for the wake-up."""
+        """Wait for the next wake-up, and return the next item of work."""
         while not self._items:
             self._wake.get()
         return self._items.popleft()

@@ -32,7 +32,7 @@ class ServiceState(Word):
     STOPPING = "stopping"
 
 
-#: State reported by a standby, which has no service yet.
+#: State reported by a standby.
 STANDBY = "standby"
 
 _ENDED = frozenset({ServiceState.SUPERSEDED, ServiceState.STOPPING})

@@ -120,7 +120,7 @@ class AccessToken:
     """A bearer token `fw_ID_SECRET`, stored without its secret. Source: P-4."""
 
     id: str
-    #: The principal who holds the token, as named in history.
+    #: The holder of the token; history names this principal.
     principal: str
     role: Role
     #: Scope of the token; empty: the whole fleet.

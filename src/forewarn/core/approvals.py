@@ -155,8 +155,8 @@ def is_coupled(draft: Draft, operation: Operation) -> bool:
 def wake_coupled(draft: Draft, operation: Operation, key: tuple[int, int | None]) -> None:
     """Wake the deletions of a request once all of them are approved.
 
-    While one is undecided, waking the others would be in vain. So a step looks at each deletion
-    once, however many of them start in it. See A-8.
+    While one deletion is undecided, no other can start. So a step checks each deletion once,
+    however many start. See A-8.
     """
     place: Place = ("deletion", key)
     if operation.impact is not Impact.TERMINATE or place in draft.uncoupled:

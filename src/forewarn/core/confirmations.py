@@ -51,7 +51,7 @@ class UnknownConfirmation(CallerError):
 
 
 class OwnConfirmation(CallerError):
-    """The principal who made a call tries to confirm it."""
+    """A principal tries to confirm its own call."""
 
     code = "own-confirmation"
     status = 403

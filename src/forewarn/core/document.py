@@ -108,7 +108,7 @@ def fresh(key: str, group: str, last_number: int = 0) -> View:
 def ahead_of(view: View, dropped: list[View]) -> View:
     """Return the shared document with a higher incarnation than VMs' documents. Source: D-1.
 
-    The incarnation changes only if a VM's document has reached it with other events.
+    The incarnation changes only if a VM's document has the same or a higher one with other events.
     """
     document = view.document
     others = [

@@ -178,7 +178,7 @@ def _write_down(
     records: Mapping[str, Host | Group | Vm | None],
     before: Mapping[str, Host | Group | Vm],
 ) -> None:
-    """Write records of one kind, each with its entry; skip those that are None."""
+    """Write records of one kind, each with its entry of history; skip None."""
     written, entries = getattr(draft.changes, TABLES[kind]), draft.changes.entries
     at_ms, actor = draft.now_ms, draft.actor
     for name, record in records.items():
@@ -208,8 +208,8 @@ def _refresh_views(draft: Draft, before: Mapping[str, set[str]]) -> None:
         if shared is None:
             continue
         # A VM that switches documents must never see one incarnation with two contents. So its own
-        # document continues the shared incarnation, and the shared document continues those of
-        # dropped documents.
+        # document continues the shared incarnation, and the shared document continues the dropped
+        # documents' incarnations.
         shared = ahead_of(shared, [view for view in dropped if view.vm in after.vms_in(name)])
         if shared is not draft.view(name):
             text = f"document {name} continues at {shared.document.incarnation}"

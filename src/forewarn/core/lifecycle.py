@@ -315,7 +315,7 @@ class Event:
         return self.state in LIVE_EVENT
 
     def belongs_in(self, group: str, vm: str) -> bool:
-        """Whether the document of a group, or of one of its VMs, shows the event.
+        """Whether the document of a group, or of one VM in it, shows the event.
 
         Source: S-1, S-3, S-4.
         """

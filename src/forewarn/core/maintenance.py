@@ -73,7 +73,7 @@ class Halted:
     wave: int | None = None
     #: The gate that was due.
     gate: str | None = None
-    #: The plan that is still being made, for the budgets of hosts that stay announced.
+    #: Planning in progress for the budgets of hosts that stay announced.
     plan: Planning | None = None
     #: Whether announced hosts stay announced. Source: F-6.
     keeps_announced: bool = False
@@ -249,7 +249,7 @@ class Maintenance:
 
     @property
     def due_ms(self) -> int | None:
-        """When the next wave or planning is due; None: it depends on other events."""
+        """When the next wave or planning is due; None: other events decide."""
         if isinstance(self.phase, Due | Announcing):
             return self.phase.at_ms
         return self.planning.at_ms if self.planning is not None else None

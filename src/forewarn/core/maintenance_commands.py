@@ -1,6 +1,6 @@
 """Operators' commands about a maintenance, and the arrival of plans and gate results.
 
-`waves.py` decides what follows for the waves.
+`waves.py` then decides on the waves.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
             in_force=maintenance.plan or "(none)",
         )
     phase = maintenance.phase
-    if isinstance(phase, Working | Halted):  # a plan of budgets; other hosts follow
+    if isinstance(phase, Working | Halted):  # this plan only has new budgets
         following: Phase = replace(phase, plan=None)
     else:
         following = _next_phase(draft, plan)

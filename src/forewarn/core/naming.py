@@ -104,7 +104,8 @@ ADDRESSES_MAX = 64
 TAGS_MAX = 64
 TEXT_LENGTH_MAX = 256
 #: Maximum extra instance metadata of one VM: members, and characters of all names and values
-#: together. It is kept in memory and sent to metadata nodes, so 64 KiB of user data do not fit.
+#: together. The metadata is in memory and sent to metadata nodes, so 64 KiB of user data do not
+#: fit.
 INSTANCE_MAX = 64
 INSTANCE_LENGTH_MAX = 16_384
 

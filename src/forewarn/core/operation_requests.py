@@ -241,7 +241,7 @@ def _owners_of(draft: Draft, operations: list[Operation]) -> Iterator[str]:
 
 
 def work_before(draft: Draft, operation: Operation) -> Blocker | None:
-    """Return why an operation must wait for other work; None if it need not. See G-1.
+    """Return the other work that an operation must wait for, as a blocker; None: no wait. See G-1.
 
     Costs the work on the same VM, host, destination and groups.
     """

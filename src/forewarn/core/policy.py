@@ -24,9 +24,9 @@ class AppliedPolicy:
 
     #: Always `FLEET_POLICY`.
     name: str
-    #: When it was applied, ms since the epoch UTC.
+    #: When the policy was applied, ms since the epoch UTC.
     applied_ms: int
-    #: The principal who applied it.
+    #: The principal who applied the policy.
     actor: str
     policy: MaintenancePolicy
 

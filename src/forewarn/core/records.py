@@ -153,7 +153,7 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def key_of(record: Record) -> str | int:
-    """Return the key that identifies a record among those of its kind."""
+    """Return the key of a record, unique among records of the same kind."""
     key: str | int = getattr(record, KEYS[KIND_OF[type(record)]])
     return key
 

@@ -53,7 +53,7 @@ class UnknownOperation(Unknown):
 
 
 class InUse(CallerError):
-    """The object to remove is still in use by others."""
+    """Other objects still use the object to be removed."""
 
     code = "in-use"
     status = 409

@@ -100,13 +100,13 @@ class State:
     `rollback` undoes all of it. The state must not be shared while the journal has entries: its
     owner steps it, commits, and then keeps or rolls back.
 
-    Ended operations and events are only in the store, except for those that a driver must still be
-    notified of.
+    Ended operations and events are only in the store, except operations whose driver must still be
+    notified.
     """
 
     topology: Topology = field(default_factory=Topology)
     operations: dict[int, Operation] = field(default_factory=dict)
-    #: Operations that ended without their drivers, which must still be notified. Source: L-7.
+    #: Ended operations whose drivers must still be notified. Source: L-7.
     aborts: dict[int, Operation] = field(default_factory=dict)
     events: dict[str, Event] = field(default_factory=dict)
     enrolments: dict[str, Enrolment] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class State:
     #: in ms. Source: N-4.
     mark: tuple[str, int] = ("", 0)
     #: When an operation or a maintenance is due, with the reason: its NotBefore, its earliest
-    #: start, or its next wave. This and the next two are in ms since the epoch, UTC.
+    #: start, or its next wave. These times and the next two tables' are in ms since the epoch, UTC.
     looks: Deadlines[tuple[int, str]] = field(default_factory=Deadlines, repr=False, compare=False)
     #: When running work should end, and when a group last polled; the policy adds a grace period to
     #: each.
@@ -142,7 +142,7 @@ class State:
     usage: Usage = field(default_factory=Usage, repr=False, compare=False)
     #: Owner -> end of the last work that disturbed the owner, ms since the epoch UTC. Source: F-3.
     last_disturbed_ms: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
-    #: Operation -> the operation whose end it waits for, and the reverse.
+    #: Operation -> the operation whose end it waits for, and the inverse table.
     waits: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
     waiting: Members[int] = field(default_factory=Members, repr=False, compare=False)
     #: The current step handles deadlines up to this time, ms since the epoch UTC.

@@ -84,7 +84,7 @@ class FollowUp:
     announced: tuple[int, ...] = ()
     #: Operations to begin, or to begin again.
     begin: tuple[Operation, ...] = ()
-    #: Operations that ended without their drivers, which must be notified, or notified again.
+    #: Ended operations whose drivers must be notified, perhaps again.
     abort: tuple[Operation, ...] = ()
 
     def __bool__(self) -> bool:
@@ -100,7 +100,7 @@ class FollowUp:
 
 @value
 class StepResult:
-    """The result of a step. Its effects follow in order: commit, publish, begin (and abort)."""
+    """The result of a step. The effects follow in order: commit, publish, begin (and abort)."""
 
     #: To be committed in one transaction before `State.keep`.
     changes: Changes
@@ -187,7 +187,7 @@ def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | N
 # --- effects of each stimulus --------------------------------------------------------------
 
 
-#: The function of each stimulus, which returns the operations or the maintenance concerned. A test
+#: The function of each stimulus; each returns the numbers of operations or of a maintenance. A test
 #: checks that every stimulus has an entry.
 _HANDLERS: dict[type[SingleStimulus], Callable[[Draft, Never], tuple[int, ...] | None]] = {
     stimuli.RequestMaintenance: handlers.request,

@@ -1,6 +1,6 @@
 """Stimuli of the control plane as values: requests, approvals, reports, time.
 
-Values only; `step.py` decides what follows from each.
+`step.py` decides on the effects of each stimulus.
 """
 
 from __future__ import annotations
@@ -403,7 +403,7 @@ class DropConfirmation:
 
 @value
 class Confirmed:
-    """A second principal confirms a call, which is then executed. Source: P-8."""
+    """A second principal confirms a call, and the call is executed. Source: P-8."""
 
     number: int
     principal: str

@@ -149,7 +149,8 @@ class Group:
     terminate_notice_s: int = 0
     #: Whether guest image upgrades and reimages are announced. Source: O-2.
     reimage_notice: bool = False
-    #: Whether its events are approved while all its VMs are known to be off. Source: Z-6.
+    #: Whether the group's events are approved while all of its VMs are known to be off. Source:
+    #: Z-6.
     approves_when_down: bool = True
     #: Api-version of its events in Event Grid and Resource Graph; empty: not shown there. Z-6.
     published: str = VERSIONS[-1]
@@ -319,7 +320,7 @@ class Topology:
         self._reader = _nobody
 
     def before(self, change: LaidOut) -> FleetChange:
-        """Return the inverse of a change, which may be unapplied or half applied."""
+        """Return the inverse of a change that may be unapplied or half applied."""
         return FleetChange(
             {name: self.hosts.get(name) for name in change.hosts},
             {name: self.groups.get(name) for name in change.groups},

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def plan(draft: Draft, operations: Sequence[Operation]) -> tuple[int, ...]:
-    """Write planned operations; start those that are faults."""
+    """Write planned operations; start faults at once."""
     for operation in operations:
         assert operation.state is OperationState.PLANNED, operation
         kind = "vm" if operation.of_vm else "host"
@@ -207,7 +207,7 @@ def end(
 ) -> Operation:
     """End an operation and remove its started events from documents. Source: L-5.
 
-    With `abort` it ends without its driver, which must be notified later (L-7).
+    With `abort`, the driver must be notified of the end later (L-7).
     """
     move = Move.FAIL if failed else Move.DONE
     ended = replace(

@@ -28,7 +28,7 @@ Disturbed: TypeAlias = "str | int"
 Share: TypeAlias = "tuple[tuple[Subject, ...], bool]"
 
 FLEET: Subject = (Scope.FLEET, "")
-#: Maximum uncounted changes, which limits the cost of the next query.
+#: Maximum uncounted changes, as a limit on the cost of the next query.
 UNCOUNTED_MAX = 100
 
 
@@ -46,7 +46,7 @@ class Usage:
         self._shares: dict[Disturbed, Share] = {}
         #: Hosts and operations whose share may have changed.
         self.uncounted: set[Disturbed] = set()
-        #: Announced operation -> the budget in which it waits for room, and the reverse.
+        #: Announced operation -> the budget in which it waits for room, and the inverse table.
         self.short: dict[int, Subject] = {}
         self._waiting: Members[Subject] = Members()
 
@@ -156,7 +156,7 @@ def owners_of(topology: Topology, vms: Iterable[str]) -> frozenset[str]:
 
 
 def disturbed_owners(operation: Operation, topology: Topology) -> tuple[str, ...]:
-    """Return the owners that running work disturbs, sorted: of its VMs, or of those on its host.
+    """Return the owners that running work disturbs, sorted: owners of the work's or its host's VMs.
 
     A user's own work disturbs nobody else. Costs its VMs.
     """

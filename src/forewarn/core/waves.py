@@ -116,7 +116,7 @@ def in_wave(draft: Draft, maintenance: Maintenance) -> bool:
 
 
 def _rest_again(draft: Draft, maintenance: Maintenance) -> None:
-    """Start the pause after work that ends between waves: the last hosts of a stopped wave.
+    """Start the pause again when the last hosts of a stopped wave end between waves.
 
     Costs the touched hosts.
     """

@@ -1,6 +1,6 @@
 """Describes all blockers of a live operation for people, with their end times.
 
-`operation_requests.py` and `step.py` decide what blocks work.
+`operation_requests.py` and `step.py` decide whether work is blocked.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
 def _why_planned_again(
     draft: Draft, maintenance: Maintenance, plan: MaintenancePlan | None
 ) -> Blocker:
-    """Return what a maintenance waits for between plans; costs a wave's hosts."""
+    """Return the blocker of a maintenance between plans; costs a wave's hosts."""
     blocked = plan.body.blocked if plan else ()
     first = next((each for each in blocked if not _is_repaired(draft, *each)), None)
     if first is not None:

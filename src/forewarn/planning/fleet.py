@@ -30,7 +30,7 @@ class FleetHost:
     capacity: int = 0
     #: Name of its driver; VMs move only between hosts of one driver and zone.
     driver: str = ""
-    #: Whether its driver's own scheduler chooses destinations.
+    #: Whether the scheduler of the host's driver chooses destinations.
     scheduled: bool = False
 
     @property

@@ -1,7 +1,7 @@
 """Builds waves of hosts whose VMs stay: first fit over bit sets, then repeated improvement.
 
-Each wave is one bit. The waves forbidden to a host are those that disturb one of its groups in
-another fault domain (G-1), and waves in which a limit has no room for the host.
+Each wave is one bit. A host may not join waves that disturb one of its groups in another fault
+domain (G-1), or waves in which a limit has no room for the host.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Problem:
     def __init__(
         self, index: Index, limits: BudgetLimits, hosts: Sequence[int], *, usage: dict[Subject, int]
     ) -> None:
-        """Number the binding rules; `taken` is the share of the limits that other work uses."""
+        """Number the rules that apply; `taken` is the use of each limit by other work."""
         self.index = index
         self.hosts = tuple(hosts)
         #: Position -> number of its fault domain.
@@ -114,7 +114,7 @@ class Problem:
         return list(neighbours.values())
 
     def graph(self, places: Sequence[int]) -> list[int]:
-        """Return bit sets of the other positions that each position conflicts with."""
+        """Return for each position the bit set of conflicting positions."""
         of_slot: dict[int, int] = {}
         of_group: dict[int, int] = {}
         for bit, place in enumerate(places):

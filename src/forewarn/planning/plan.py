@@ -26,7 +26,7 @@ class Asked:
     earliest_ms: int = 0
     #: Deadline of the last host; 0: no deadline.
     deadline_ms: int = 0
-    #: Budgets that the maintenance adds to those of the policy.
+    #: Additional budgets of the maintenance.
     budgets: tuple[Budget, ...] = ()
     #: Hosts of the canary wave; if empty, the planner uses the first hosts that may share a wave.
     canary_hosts: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Asked:
 
 @value
 class Live:
-    """Announced or running work: of this maintenance, of another one, or manual."""
+    """Announced or running work of any maintenance, or manual work."""
 
     operation: str
     host: str

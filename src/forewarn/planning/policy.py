@@ -78,7 +78,7 @@ class MaintenancePolicy:
     """The operator's rules for plans, in addition to the guarantees that always apply."""
 
     budgets: tuple[Budget, ...] = ()
-    #: When work may run; a host with windows is closed at all other times.
+    #: Windows in which work may run; a host with windows is closed at all other times.
     windows: tuple[Window, ...] = ()
     #: Spans without any work, ms since the epoch UTC.
     freezes: tuple[Span, ...] = ()
@@ -108,7 +108,7 @@ class MaintenancePolicy:
         return tuple(each for each in self.windows if each.is_for(words))
 
     def open_spans_of(self, words: frozenset[str], span: Span) -> tuple[Span, ...]:
-        """Return the open spans of windows and freezes for such a host, within a span."""
+        """Return the time within a span that windows and freezes leave open for a host."""
         return without(open_spans(self.windows_of(words), *span), self.freezes)
 
     def is_open(self, words: frozenset[str], span: Span) -> bool:

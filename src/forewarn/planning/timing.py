@@ -37,7 +37,7 @@ class Batch:
     moves: dict[int, tuple[VmMove, ...]] | None = None
 
     def groups_on(self, index: Index, host: int) -> dict[int, int]:
-        """Return the VMs on one of its hosts at that time, by group."""
+        """Return the VMs on a host of the batch at the batch's time, by group."""
         return self.groups[host] if self.groups is not None else index.groups_on[host]
 
 

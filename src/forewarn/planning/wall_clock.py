@@ -17,7 +17,7 @@ _MINUTE_MS = 60_000
 
 @functools.lru_cache(4096)
 def open_throughout(windows: tuple[Window, ...], start_ms: int, end_ms: int) -> bool:
-    """Whether at least one of some windows is open at every minute of a span.
+    """Whether at every minute of a span at least one of the windows is open.
 
     Cost: grows with the minutes.
     """

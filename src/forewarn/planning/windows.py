@@ -78,7 +78,7 @@ class Window:
         elif not (0 <= self.from_min < _DAY_MIN and 0 < self.to_min <= _DAY_MIN):
             problem = "it opens at 00:00 to 23:59 and closes at 00:01 to 24:00"
         elif self.from_min == self.to_min:
-            problem = "it closes when it opens"
+            problem = "its closing time equals its opening time"
         if problem:
             raise WindowInvalid(name=self.name, problem=problem)
         try:

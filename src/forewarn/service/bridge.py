@@ -69,7 +69,7 @@ NAMED_MAX = 20
 
 
 class Bridge:
-    """Publishes for the control loop, and serves as the metadata plane's upstream.
+    """Publishes changes for the control loop, and answers requests of the metadata plane.
 
     `publish` is called on the control loop's thread, everything else on the event loop.
     """

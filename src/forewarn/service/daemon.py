@@ -185,7 +185,7 @@ class Daemon:
         self._announce: Callable[[], None] = lambda: None
         #: Follows the state while another process is active.
         self._follower: StateFollower | None = None
-        #: Announces this process to the others; None if the store is not shared.
+        #: Announces this process to other processes; None if the store is not shared.
         self._signs: SignsOfLife | None = None
         #: The listening operator API, and its servers.
         self._app: ReplaceableApp | None = None
@@ -436,7 +436,7 @@ class Daemon:
         self._closing.push_async_callback(asyncio.to_thread, keeper.stop)
 
     def _new_feed(self, bridge: Bridge) -> FeedServer | None:
-        """Return the feed for metadata nodes in other processes, if the settings need one."""
+        """Return the feed for metadata nodes in other processes; None if no setting needs it."""
         feed = self.settings.feed
         has_nodes = bool(feed.listen or feed.nats)
         if not has_nodes and self.settings.listen.workers <= 0:

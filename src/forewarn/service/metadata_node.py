@@ -110,8 +110,9 @@ class MetadataNode:
         first, *_ = waits = [loop.create_task(event.wait()) for event in events]
         try:
             if not kept:  # no VM is known yet, and every caller would get 404
-                log.info("waiting for the feed: no documents are stored", extra={"action":
-                "waiting"})
+                log.info(
+                    "waiting for the feed: no documents are stored", extra={"action": "waiting"}
+                )
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if self._settings.listen.metrics:
                 from forewarn.telemetry.endpoint import start_node_metrics  # noqa: PLC0415 - if wanted
@@ -176,7 +177,8 @@ async def run_node(settings: Settings) -> int:
         notify("STATUS=serving")
 
     node = MetadataNode(settings)
-    # A node without documents waits for the control plane, which is not a failed start.
+    # A node without documents waits for the control plane; systemd must not count this as a failed
+    # start.
     notify("READY=1\nSTATUS=waiting for the feed")
     try:
         return await node.run(ended, started)

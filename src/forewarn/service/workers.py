@@ -64,7 +64,7 @@ class Workers:
         self._count = min(count, WORKERS_MAX)
         _clear_left()
         self._folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
-        self._held = _hold(self._folder)  # before the feed exists: see `_clear_left`
+        self._held = _hold(self._folder)  # locked before the feed exists: see `_clear_left`
         self._address = f"unix:{self._folder / FEED}"
         self._keepers: list[asyncio.Task[None]] = []
         self._starting: asyncio.Task[None] | None = None
@@ -167,7 +167,7 @@ class Workers:
                 await self._read_figures(place)
                 status = await self.processes[place].wait()
                 self.feed.nodes.dismiss(_name(place))
-                # A service manager ends workers together with their parent, which is not a failure.
+                # A service manager ends workers together with their parent; this is no failure.
                 level = logging.ERROR if status else logging.INFO
                 log.log(level, "a metadata worker ended (status %s)", status)
                 await asyncio.sleep(REVIVE_S)
