@@ -44,8 +44,7 @@ class DriverExhausted(PeerError):
 
     code = "driver-exhausted"
     message = "All {count} calls that driver {driver} may run at a time hang."
-    advice = "The driver's operations wait until a call returns. Restart the service to abandon
-    these calls."
+    advice = "The operations wait until a call returns. Restart the service to abandon these calls."
 
 
 class Verb(Word):

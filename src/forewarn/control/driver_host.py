@@ -353,8 +353,7 @@ class DriverHost:
             if progress.waits:
                 self._waits[number] = progress.waits
             if progress.again_ms:
-                again_ms = max(progress.again_ms, ended.call.made_ms + 1)  # a driver may request a
-                time in the past
+                again_ms = max(progress.again_ms, ended.call.made_ms + 1)  # never earlier
                 due_ms = min(again_ms, now_ms + AGAIN_MS_MAX)
                 self._plan(number, _Next(Verb.PROGRESS, attempt, due_ms))
 
