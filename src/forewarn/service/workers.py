@@ -167,7 +167,7 @@ class Workers:
                 await self._read_figures(place)
                 status = await self.processes[place].wait()
                 self.feed.nodes.dismiss(_name(place))
-                # A service manager ends workers together with their parent; this is no failure.
+                # A service manager ends workers together with their parent, as planned.
                 level = logging.ERROR if status else logging.INFO
                 log.log(level, "a metadata worker ended (status %s)", status)
                 await asyncio.sleep(REVIVE_S)
