@@ -146,7 +146,7 @@ def test_turn_is_told_with_its_weight(stimuli: list[object], sentence: str, leve
     ("exit_status", "reason", "text"),
     [
         (1, "", "exit status 1"),
-        (-9, "", "it was killed"),
+        (-9, "", "the hook was killed"),
         (-9, "its time is up", "its time is up"),
     ],
 )

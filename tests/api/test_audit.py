@@ -130,7 +130,7 @@ def test_command_finds_what_was_edited_in_the_store(
         database.execute("UPDATE audit SET principal = 'mallory' WHERE seq = 2")
     database.close()
     assert main(["audit", "verify", "--head", "3:abc"]) == 2
-    assert "it is not SEQUENCE:DIGEST" in capsys.readouterr().err
+    assert "the text is not SEQUENCE:DIGEST" in capsys.readouterr().err
     assert main(["audit", "export"]) == 0
     (tmp_path / "audit").write_text(capsys.readouterr().out)
     live.stop()

@@ -31,10 +31,10 @@ def test_plan_says_where_vms_go_or_whose_room_is_missing(run: Run, live: Live) -
         shown = run("maintenance", *words, *asked).out
         if words[0] != "create":
             assert "n2 (1)" in shown
-            assert "AND STAY" in shown
+            assert "(VMS STAY)" in shown
             assert "fullest: n2 in wave 1, 6144 of 7168 MiB" in shown
     back = run("maintenance", "plan", "n1", "--move-vms", "5m", "--return-vms")
-    assert "THEY GO TO, AND RETURN" in back.out
+    assert "DESTINATIONS (VMS RETURN)" in back.out
     live.fleet(vms={"w": {"host": "n2", "memory_mib": 4096}})
     full = run("maintenance", "plan", "n1", "--move-vms", "5m")
     assert "the VMs of host n1 fit nowhere; most room is left on n2 (capacity)" in full.out

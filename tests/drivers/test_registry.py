@@ -65,9 +65,9 @@ def test_registry_finds_kinds_of_other_packages(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"kind": "magic"}, DriverKindUnknown, "of kind magic"),
-        ({"kind": 3}, DriverKindUnknown, "of kind 3"),
-        ({"kind": "manual", "speed": 3}, DriverUnusable, "no option speed"),
+        ({"kind": "magic"}, DriverKindUnknown, "has the kind magic"),
+        ({"kind": 3}, DriverKindUnknown, "has the kind 3"),
+        ({"kind": "manual", "speed": 3}, DriverUnusable, "unknown option speed"),
     ],
     ids=["unknown", "no-text", "option"],
 )

@@ -113,7 +113,7 @@ def test_unix_socket_is_greeted_with_a_line_that_works() -> None:
     """Where there is only a socket, curl is told about it."""
     said = banner(BoundAddresses(("unix:/run/md",), ""), vms=("vm-1",), speed=1)
     assert "curl --unix-socket /run/md -H Metadata:true 'http://localhost/metadata/" in said
-    assert "no operator API" in said
+    assert "operator API is disabled" in said
     assert "  page             none\n" in said
 
 
@@ -244,8 +244,8 @@ def test_machine_pinned_by_work_is_taken_back_later(stage: Stage, heard: Heard) 
     stage.api.post("/v1/scenarios/scale-in/stop")
     assert stage.state("scale-in") == "stopped"
     assert {vm["name"] for vm in stage.api.get("/v1/vms")["vms"]} == {"vm-1", pinned}
-    [told] = [line for line in heard.lines() if "leaves" in line]
-    assert told.startswith(f"scenario scale-in leaves vm {pinned}")
+    [told] = [line for line in heard.lines() if "cannot undo" in line]
+    assert told.startswith(f"scenario scale-in cannot undo vm {pinned}")
     assert "while op-" in told
     assert stage.sees(pinned) == [f"Redeploy Scheduled {pinned} User -1"]
     with pytest.raises(ApiRefused, match=f"work still uses vm {pinned}"):

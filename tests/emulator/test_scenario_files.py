@@ -159,7 +159,7 @@ def test_shipped_scenario_introduces_itself(name: str) -> None:
         ("nonsense = 1\n[[steps]]\nsay = 'x'", "unknown member 'nonsense'"),
         ("[[steps]]\nsay = 3", "must be a string"),
         ("[[steps]]\nnonsense = 1\nafter = '1s'", "unknown member 'nonsense'"),
-        ("[[steps]]\n", "does nothing"),
+        ("[[steps]]\n", "has no action"),
         ("[[steps]]\ndo = 'earthquake'\non = 'x'", "earthquake"),
         ("[[steps]]\ndo = 'reboot'", "on has 0 members"),
         ("[[steps]]\ndo = 'reboot'\non = []", "on has 0 members"),

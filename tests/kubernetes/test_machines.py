@@ -126,7 +126,7 @@ def test_migration_that_takes_too_long(cluster: Cluster, options: dict[str, obje
     """It is ended and fails, or the VM is restarted on another node."""
     cluster.migrations_go_on, cluster.created = False, "2026-01-01T00:00:00Z"
     given = task(**MOVE)
-    assert "ended after 1800 s" in carried_out(create("kubernetes", options), given).failed
+    assert "migration after 1800 s" in carried_out(create("kubernetes", options), given).failed
     other = create("kubernetes", {**options, "restart_when_late": True})
     waiting = task(13, **MOVE)
     other.begin(waiting)

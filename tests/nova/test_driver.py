@@ -157,7 +157,7 @@ def test_retry_after_a_failure_asks_again(small: SmallCloud, config: NovaConfig)
     assert not look(driver, given).done
     small.actions[-1]["events"][0] |= {"result": "Error", "traceback": "x\nBadHost: no power\n"}
     said = carried_out(driver, given)
-    assert said.failed == f"Nova failed: rebooting of {second}: BadHost: no power"
+    assert said.failed == f"Nova failed during rebooting of {second}: BadHost: no power"
     again = Task(with_execution(given.operation, attempt=2), given.generation)
     assert done(driver, again)
     assert small.done('"reboot"') == 3

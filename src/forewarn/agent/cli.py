@@ -117,7 +117,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    """Check a configuration and explain what it does with each kind of event."""
+    """Check a configuration, and explain its actions for each kind of event."""
     from forewarn.agent.config import read_config  # noqa: PLC0415  the same
     from forewarn.agent.config_check import oddities  # noqa: PLC0415  not needed to run
 

@@ -77,7 +77,7 @@ class HookRoom:
         return Child(pid, mark)
 
     def fate(self, run: str) -> tuple[str, Child | None]:
-        """Return the state of an earlier agent's hook, as a state of `Resumed`."""
+        """Return the state of a hook of an earlier agent, for `Resumed.states`."""
         mark = f"{self.directory}/{run}"
         ended = read_mark(f"{mark}.ended")
         if ended.isdigit():

@@ -139,7 +139,7 @@ class Journal:
         turn = self._turn + 1
         path = slot_path(self.directory, turn % 2)
         if len(body) > BYTES_MAX - HEAD_BYTES_MAX:  # `read` would refuse a longer state
-            raise JournalLost(path=path, reason=f"it would be {len(body)} bytes long")
+            raise JournalLost(path=path, reason=f"the state has {len(body)} bytes")
         try:
             self._write_slot(path, _framed(body, turn))
         except OSError as error:

@@ -73,7 +73,7 @@ class Poller:
         self._name_due_ms: int | None = None
         self._name_pause_ms = 0
         self.failures = 0
-        """Failed polls since the last successful one."""
+        """Failed polls since the last successful poll."""
         self.trouble = ""
         """Reason why the last poll failed; empty after success."""
         self.advice = ""

@@ -1,7 +1,7 @@
 """The command line's client of the operator API.
 
-The client uses only the standard library. It ignores proxy settings, because the operator API has a
-private address.
+The client uses only the standard library. The client ignores proxy settings, because the operator
+API has a private address.
 """
 
 from __future__ import annotations

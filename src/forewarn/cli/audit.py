@@ -149,5 +149,7 @@ def _from_file(path: str) -> Iterator[Answer]:
 def _head(text: str) -> tuple[int, str]:
     sequence, colon, digest = text.partition(":")
     if not (colon and sequence.isdecimal() and _DIGEST.fullmatch(digest)):
-        raise AuditUnreadable(what=f"The head {text[:80]}", reason="it is not SEQUENCE:DIGEST")
+        raise AuditUnreadable(
+            what=f"The head {text[:80]}", reason="the text is not SEQUENCE:DIGEST"
+        )
     return int(sequence), digest

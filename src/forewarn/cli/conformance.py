@@ -179,7 +179,7 @@ def _act(command: str) -> None:
         subprocess.run(shlex.split(command), check=True, capture_output=True, timeout=60)  # noqa: S603 - the caller's own
     except subprocess.CalledProcessError as error:
         message = error.stderr.decode("utf-8", "replace").strip()[-500:]
-        reason = f"it exited with status {error.returncode}: {message!r}"
+        reason = f"the exit status is {error.returncode}: {message!r}"
         raise ActFailed(command=command, reason=reason) from error
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise ActFailed(command=command, reason=reason_of(error)) from error

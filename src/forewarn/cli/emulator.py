@@ -1,4 +1,4 @@
-"""`forewarn emulator`: run an emulator, and control a running one over the operator API.
+"""`forewarn emulator`: run an emulator, or control a running emulator over the operator API.
 
 `emulator_run.py` starts the emulator.
 """

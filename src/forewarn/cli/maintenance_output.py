@@ -237,7 +237,7 @@ def print_moves(answer: Answer, *, returning: bool) -> None:
         for (wave, host), counts in sorted(to_hosts.items())
     ]
     after = "return" if returning else "stay"
-    print_table(("wave", "host", "vms", f"they go to, and {after}"), rows[:MOVES_MAX])
+    print_table(("wave", "host", "vms", f"destinations (vms {after})"), rows[:MOVES_MAX])
     if len(rows) > MOVES_MAX:
         print(f"and {len(rows) - MOVES_MAX} more hosts; --json prints all")
     known = [each for each in answer["room"] if each["memory_mib"]]

@@ -149,7 +149,7 @@ class Parser(argparse.ArgumentParser):
         args: Iterable[str] | None = None,
         namespace: Any = None,  # noqa: ANN401 - whatever argparse lets it be
     ) -> Any:  # noqa: ANN401 - the same
-        """Parse the arguments, and reject unknown ones."""
+        """Parse the arguments, and reject unknown arguments."""
         words = list(sys.argv[1:] if args is None else args)
         asks_help = words[:1] in (["-h"], ["--help"])
         if self.default_action and not asks_help and (not words or words[0].startswith("-")):

@@ -28,9 +28,11 @@ def text_of(path: str) -> str:
         with Path(path).open("rb") as file:
             octets = file.read(FILE_BYTES_MAX + 1)
         if len(octets) > FILE_BYTES_MAX:
-            raise FileUnreadable(path=path, reason=f"it is longer than {FILE_BYTES_MAX} bytes")
+            raise FileUnreadable(
+                path=path, reason=f"the file is longer than {FILE_BYTES_MAX} bytes"
+            )
         return octets.decode("utf-8")
     except OSError as error:
         raise FileUnreadable(path=path, reason=error.strerror) from error
     except UnicodeDecodeError as error:
-        raise FileUnreadable(path=path, reason="it is not text") from error
+        raise FileUnreadable(path=path, reason="the file is not text") from error

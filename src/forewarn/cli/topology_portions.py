@@ -62,9 +62,7 @@ def portions_of(body: bytes, media: str) -> Portions:
     except (ValueError, RecursionError) as error:
         raise TopologyFileUnreadable(str(error).replace("\n", " ")[:200]) from error
     except (ImportError, FileTooComplex) as error:
-        raise TopologyFileUnreadable(
-            "it is too large for YAML; write it as JSON or TOML"
-        ) from error
+        raise TopologyFileUnreadable("the file is too large for YAML; use JSON or TOML") from error
     return Portions(
         body, media, fleet if _is_fleet(fleet) else None
     )  # the server reports the reason for a malformed file
@@ -100,7 +98,7 @@ def apply_portions(
 def _answers(
     client: ApiClient, fleet: Fleet, asked: Mapping[str, bool]
 ) -> Iterator[dict[str, Any]]:
-    """Send the parts one by one, and yield the changes of each.
+    """Send the parts one after another, and yield the changes of each part.
 
     While the server applies a part, the client encodes the next and decodes the last answer.
     """

@@ -48,7 +48,7 @@ class UpgradeState:
 
     @property
     def beside(self) -> bool:
-        """Whether this version and the one before can use the store at the same time."""
+        """Whether this version and the previous version can use the store at the same time."""
         from forewarn.store.migrations import EXPANDING  # noqa: PLC0415
 
         return self.shared and all(EXPANDING.search(step) for step in self.steps)

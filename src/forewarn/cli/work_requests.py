@@ -240,7 +240,7 @@ def _silent_groups(client: ApiClient, names: list[str], selector: str | None) ->
 
 
 def _wants_maintenance() -> bool:
-    note("These hosts are too many for one request. A maintenance works on them in waves.")
+    note("The hosts exceed the limit of one request. A maintenance works on the hosts in waves.")
     return input("Create and start it? [y/N] ").strip().lower() in {"y", "yes"}
 
 

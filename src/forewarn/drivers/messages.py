@@ -107,10 +107,12 @@ def read_answer(line: bytes, verb: str, task: str, *, now_ms: int) -> Progress:
         raise AnswerUnusable(verb=verb, task=task, reason=reason) from error
     about = answer.get("task", task)
     if about != task:
-        raise AnswerUnusable(verb=verb, task=task, reason=f"it is about {about}")
+        raise AnswerUnusable(verb=verb, task=task, reason=f"the answer is about {about}")
     done, failed = answer.get("done", False), answer.get("failed", "")
     if done and failed:
-        raise AnswerUnusable(verb=verb, task=task, reason="it reports both success and failure")
+        raise AnswerUnusable(
+            verb=verb, task=task, reason="the answer reports both success and failure"
+        )
     again_s = answer.get("again_s")
     return Progress(
         done=done,

@@ -125,7 +125,7 @@ class StepTable:
             return
         self._mark()
         status = ended.exit_status
-        text = ended.reason or (f"exit status {status}" if status >= 0 else "it was killed")
+        text = ended.reason or (f"exit status {status}" if status >= 0 else "the hook was killed")
         if held.is_undone:
             self._undo_ended(held, "" if status == 0 else text, now_ms=now_ms)
             return
@@ -300,7 +300,7 @@ class StepTable:
         elif held.phase == "prepare" and fate == "never" and held.attempt == 1:
             del self._steps[held.key]
         elif held.phase == "prepare" and fate != "never" and not held.step.repeatable:
-            self.hook_ended(HookEnded(held.key, -1, reason="it was interrupted"), now_ms)
+            self.hook_ended(HookEnded(held.key, -1, reason="the hook was interrupted"), now_ms)
         else:
             held.status = rec.AGAIN
             held.retry_ms = now_ms

@@ -197,7 +197,7 @@ class TaskMachines:
         return machine
 
     def _migration(self, vm: str) -> tuple[str, dict[str, Any] | None]:
-        """Return the path and the form of this attempt's migration, or of a running earlier one."""
+        """Return the path and the form of this attempt's migration, or of an earlier one."""
         namespace, name = _parts(vm)
         folder = f"{API}/namespaces/{namespace}/virtualmachineinstancemigrations"
         place_name, last = (

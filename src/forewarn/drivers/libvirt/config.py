@@ -65,7 +65,7 @@ class LibvirtConfig:
     directory: str = "/var/lib/forewarn/libvirt"
     migration_timeout_s: int = 300
     migration_fallback: Fallback = Fallback.GIVE_UP
-    #: Whether to treat disks as shared if libvirt cannot detect it.
+    #: Whether to treat disks as shared if libvirt cannot detect shared disks.
     storage_is_shared: bool = False
     #: Maximum speed of a migration in MiB per second; 0: libvirt's default.
     migration_mib_s: int = 0

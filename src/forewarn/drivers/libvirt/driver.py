@@ -72,7 +72,8 @@ class _Attempt:
         self._failed = ""
         self._text, self._share = "", 0.0
         self._interruption_ms = -1
-        #: VM -> destination; a destination counts as known at the `progress` call after its report.
+        #: Destinations of VMs; the control plane knows a destination after the next `progress`
+        #: call.
         self._placements: dict[str, str] = {}
         self._told, self._known = False, threading.Event()
         self._thread: threading.Thread | None = None
