@@ -94,7 +94,7 @@ def write_mark(path: str, number: int) -> None:
 
 
 def is_running(pid: int, mark: str) -> bool:
-    """Return whether a process is the hook of a mark file, because process ids are reused."""
+    """Return whether a process id still belongs to the hook of a mark file."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123  the same
             return mark.encode() in file.read(65536).split(b"\0")

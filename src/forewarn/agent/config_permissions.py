@@ -39,6 +39,6 @@ def refuse_writable(paths: Iterable[Path]) -> None:
         try:
             status = path.stat()
         except OSError:
-            continue  # the later reading of the file reports this error
+            continue  # `read_config` reports the error
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or status.st_uid not in (0, user):
             raise ConfigWritable(path=path, user=f"user {user}")

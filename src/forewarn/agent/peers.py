@@ -27,7 +27,7 @@ HOLDS = ".holds"  # suffix of the name of a VM that has decided not to approve
 
 
 def main(form: dict[str, object]) -> int:
-    """Execute the request in a form: announce, or ask the VMs and print their answers."""
+    """Announce this VM's state, or print the states of the other VMs, as requested in `form`."""
     settings = form["settings"]
     assert isinstance(settings, dict)
     place = PLACES[str(settings.get("via", "status"))](settings, str(form["event_id"]).upper())

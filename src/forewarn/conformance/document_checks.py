@@ -75,7 +75,7 @@ def _one_id(target: ServiceUnderTest) -> None:
     newest = {event["EventId"] for event in events_of(target)}
     for version in VERSIONS:
         ids = {event["EventId"] for event in document_of(target, version)["Events"]}
-        demand(ids <= newest, f"{version} shows other ids: {sorted(ids - newest)}")
+        demand(ids <= newest, f"{version} shows different ids: {sorted(ids - newest)}")
 
 
 @check("V-5", "the preview api-version of 2016 is refused")

@@ -132,7 +132,8 @@ def target_of(endpoint: str) -> Endpoint:
         host, port = "", 0
     if not port:
         raise EndpointInvalid(
-            endpoint=endpoint, reason="it needs an address, and a port from 1 to 65535 if any"
+            endpoint=endpoint,
+            reason="an endpoint is an address, optionally with a port from 1 to 65535",
         )
     pairs = [pair for pair in query.split("&") if pair]
     kept = [pair for pair in pairs if pair.partition("=")[0].lower() not in OWN_PARAMETERS]

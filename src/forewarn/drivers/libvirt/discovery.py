@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: Namespace of the element `vm` in a domain's metadata, which contains facts without a libvirt
 #: field.
 NAMESPACE = "https://forewarn.dev/libvirt/1"
-#: Attributes of the element `vm` that are members of a VM: texts, and booleans.
+#: Attributes of the element `vm` that become members of a VM record: texts, and booleans.
 TEXTS, FLAGS = ("group", "size", "location", "resource_group", "subscription"), ("spot", "gpu")
 
 
