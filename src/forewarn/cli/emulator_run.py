@@ -313,7 +313,7 @@ def _log_troubles(*, to_console: bool) -> None:
 
     configure_logs("warning", "text")
     if to_console:
-        for name in ("forewarn.control", "forewarn.store"):  # these loggers warn about a new store
+        for name in ("forewarn.control", "forewarn.store"):  # the loggers warn about a new store
             logging.getLogger(name).setLevel(logging.ERROR)
 
 

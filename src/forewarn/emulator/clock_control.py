@@ -25,7 +25,7 @@ T = TypeVar("T")
 STOPS_MAX = 100_000
 #: Most checks for unfinished work at one stop.
 LOOKS_MAX = 20_000
-#: Most checks at one stop at high speed, and the speed, in emulated seconds per real second.
+#: High speed, in emulated seconds per real second, and most checks at one stop at this speed.
 FAST, FAST_LOOKS_MAX = 1_000.0, 1_000
 #: Real seconds between two later checks for unfinished work.
 LOOK_S = 0.001

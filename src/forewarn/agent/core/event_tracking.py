@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EVENTS_MAX = 256  # most followed events; further events are only logged
 MISSING_MS = 30_000  # an event missing this long in one incarnation is over
-FINISHED_MAX = 64  # most ids of ended events that are stored against stale documents
+FINISHED_MAX = 64  # most stored ids of ended events, to detect stale documents
 
 
 def notification(

@@ -19,7 +19,7 @@ class Identity(Value):
     __slots__ = ("name", "names")
     name: Final[str]
     names: Final[frozenset[str]]
-    """All names in lower case, without the underscore of the oldest api-version."""
+    """All names in lower case, each also with the leading underscore of the oldest api-version."""
 
     def __init__(self, name: str, aliases: tuple[str, ...] = ()) -> None:
         """Store the name from the instance metadata, and further names of the same VM."""

@@ -210,7 +210,7 @@ def default_rules(
 
     Immediate approvals use `self`, because no VM prepares, and several VMs may approve one event
     (A-1). Without steps, the agent approves events requested by users at once. With steps, the
-    agent prepares for all other events.
+    agent prepares for all events except short freezes.
     """
 
     def at_once(name: str, match: Match) -> Rule:

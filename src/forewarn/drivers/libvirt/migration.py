@@ -147,7 +147,7 @@ class Migration:
             self._ended.wait(LOOK_EVERY_S)
 
     def _hurry(self, since_ms: int) -> bool:
-        """Apply the policy for slow migrations; return whether the policy is applied completely."""
+        """Apply the policy for slow migrations; return False to apply the policy again later."""
         domain, fallback = self._domain, self._config.migration_fallback
         with failing(domain.host):
             if fallback is Fallback.SUSPEND:
