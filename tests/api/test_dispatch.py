@@ -103,7 +103,7 @@ def test_every_route_refuses_in_one_shape(shared: Live) -> None:
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        (b"", "The body cannot be read: the body is empty."),
+        (b"", "The body cannot be read: it is empty."),
         (b"[" * 50_000, "The body cannot be read: the text is nested too deeply."),
         (b"null", "the body must be an object, not null."),
         (b'{"fault_domain":true}', "fault_domain must be an integer from 0 to 999, not true."),

@@ -237,7 +237,7 @@ def test_scenario_runs_again_and_again(stage: Stage) -> None:
 def test_scenario_runs_once_at_a_time(stage: Stage) -> None:
     """The same scenario twice at once would be two casts on one stage."""
     stage.run("host-reboot")
-    with pytest.raises(ApiRefused, match="running already"):
+    with pytest.raises(ApiRefused, match="already running"):
         stage.run("host-reboot")
     stage.run("user-reboot")
     assert len(stage.sees()) == 2

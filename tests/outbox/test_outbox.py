@@ -229,7 +229,7 @@ def test_event_grid_gets_its_schema_after_its_handshake(receiver: Receiver) -> N
 
     receiver.status = 200
     service = started(receiver, kind="event-grid", topic="/subscriptions/s")
-    wait_until(lambda: "did not echo" in status(service)["error"])
+    wait_until(lambda: "did not return" in status(service)["error"])
     receiver.respond = respond
     service.post("/v1/outbox/hook/retry")
     service.enable("web-0", "db-0")
@@ -398,7 +398,7 @@ def test_far_side_that_hangs_keeps_no_process_from_ending(receiver: Receiver) ->
     ("options", "problem"),
     [
         ({}, "must have a kind"),
-        ({"kind": "webhook", "url": "http://example.org/"}, "must have a url with https"),
+        ({"kind": "webhook", "url": "http://example.org/"}, "must have an https url"),
         ({"kind": "kafka", "brokers": ["b:9092"], "user": "u"}, "user and password_file together"),
         (
             {"kind": "kafka", "brokers": ["b:9092"], "user": "u", "password_file": "/dev/null"},

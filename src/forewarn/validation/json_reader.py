@@ -34,7 +34,7 @@ def read_json(body: bytes) -> object:
         FileTooComplex: the body has too many members.
     """
     if not body.strip():
-        raise BodyUnreadable(reason="the body is empty")
+        raise BodyUnreadable(reason="it is empty")
     check_json(body)
     try:
         return json.loads(body, object_pairs_hook=without_doubles, parse_constant=_refuse_constant)
