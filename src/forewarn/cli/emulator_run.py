@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Settings that the emulator shares with the service.
 ENVIRONMENT = ("FOREWARN_METADATA_", "FOREWARN_OPERATOR_TOKENS")
-#: Burst of `--rate-limit`, in seconds of requests at that rate; equals the service's default.
+#: A burst has the requests of this many seconds at `--rate-limit`; the service's default.
 BURST_S = 2.0
 BURST_MAX = 1_000_000
 

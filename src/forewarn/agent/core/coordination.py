@@ -95,8 +95,8 @@ def turn(record: EventRecord, identity: Identity, *, now_ms: int) -> Turn:
 def is_silent(record: EventRecord, ahead: tuple[str, ...], *, now_ms: int) -> bool:
     """Return whether all VMs before this VM are silent; a VM that holds the event has answered.
 
-    If `asked_ms` equals `now_ms` afterwards, the caller must ask these VMs now. With `all`, the
-    agent repeats the question, because a VM may no longer be prepared.
+    The caller must ask these VMs now if the function sets `record.asked_ms` to `now_ms`. With
+    `all`, the agent repeats the question, because a VM may no longer be prepared.
     """
     decides = next((name for name in record.deciding or () if name in ahead), "")
     if decides:

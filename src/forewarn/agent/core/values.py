@@ -52,7 +52,7 @@ class HookEnded(Stimulus):
 
         Args:
             key: `intent.key` of the hook's intent.
-            exit_status: 0 to 255; negative: number of the killing signal, or a failed start.
+            exit_status: 0 to 255; negative after a kill by a signal or a failed start.
             reason: A short reason for people, such as "timeout".
         """
         self.key = key
