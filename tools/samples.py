@@ -1,7 +1,7 @@
 """`python -m tools.samples` stores files of this version for later compatibility tests.
 
-The same changes run in a service on SQLite and on PostgreSQL. `tests/samples/VERSION` gets
-the two stores, the feed as a metadata node reads it, and the answers of the operator API. Run it
+The same changes run in a service on SQLite and on PostgreSQL. `tests/samples/VERSION` receives the
+two stores, the feed of a metadata node, and the answers of the operator API. Run it
 once for a release, as its last change: later versions only read the files.
 """
 

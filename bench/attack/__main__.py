@@ -202,9 +202,16 @@ async def measure(options: argparse.Namespace) -> dict[str, dict[str, Phase]]:
 def main() -> int:
     """Run all floods and print other callers' results."""
     parser = argparse.ArgumentParser(prog="python -m bench.attack")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each flood (default: 10)")
-    parser.add_argument("--quick", action="store_true", help="every other flood, for three seconds")
-    parser.add_argument("--only", default="", help="floods whose name has this text")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=10.0,
+        help="duration of each flood, in seconds (default: 10)",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="run every second flood, for three seconds"
+    )
+    parser.add_argument("--only", default="", help="run only floods whose name contains this text")
     options = parser.parse_args()
     options.seconds = 3.0 if options.quick else options.seconds
     os.sched_setaffinity(0, {LOAD_CORE % (os.cpu_count() or 1)})

@@ -218,7 +218,7 @@ def main() -> int:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(prog="python -m bench.latency", description=__doc__)
     parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--directory", type=Path, help="where the store is (else .build)")
+    parser.add_argument("--directory", type=Path, help="directory of the store (default: .build)")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     parent = asked.directory or Path(".build")

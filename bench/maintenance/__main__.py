@@ -209,10 +209,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.maintenance", description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_HOSTS:,} hosts only")
     parser.add_argument("--hosts", type=int, default=0, help=f"default: {HOSTS:,}")
-    parser.add_argument("--speed", type=int, default=600, help="of the emulator's clock")
-    parser.add_argument("--prepare", type=float, default=PREPARE_S, help="seconds at most, of VMs")
-    parser.add_argument("--until", type=int, default=0, help="hosts after which it is left alone")
-    parser.add_argument("--folder", type=Path, help="where the store is made")
+    parser.add_argument("--speed", type=int, default=600, help="speed of the emulator's clock")
+    parser.add_argument(
+        "--prepare",
+        type=float,
+        default=PREPARE_S,
+        help="maximum duration of a VM's preparation, in seconds",
+    )
+    parser.add_argument(
+        "--until", type=int, default=0, help="number of done hosts after which the benchmark ends"
+    )
+    parser.add_argument("--folder", type=Path, help="directory of the store")
     given = parser.parse_args()
     hosts = given.hosts or (QUICK_HOSTS if given.quick else HOSTS)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

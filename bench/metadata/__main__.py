@@ -116,7 +116,9 @@ def main() -> None:
     """Run the comparison."""
     parser = argparse.ArgumentParser(prog="python -m bench.metadata")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=4, help="of each case of each round")
+    parser.add_argument(
+        "--seconds", type=int, default=4, help="duration of each case in each round, in seconds"
+    )
     parser.add_argument("--json", type=Path, default=BUILT / "metadata.json")
     options = parser.parse_args()
     install()

@@ -406,9 +406,13 @@ def resident_mib(pid: int) -> float:
 def main() -> None:
     """Run all measurements."""
     parser = argparse.ArgumentParser(prog="python -m bench.nodes")
-    parser.add_argument("--quick", action="store_true", help="fewer changes, a smaller fleet")
-    parser.add_argument("--nats", action="store_true", help="only what NATS is compared in")
-    parser.add_argument("--nodes", type=int, default=REGION_NODES, help="simulated nodes over NATS")
+    parser.add_argument(
+        "--quick", action="store_true", help="use fewer changes and a smaller fleet"
+    )
+    parser.add_argument("--nats", action="store_true", help="run only the measurements with NATS")
+    parser.add_argument(
+        "--nodes", type=int, default=REGION_NODES, help="number of simulated nodes over NATS"
+    )
     parser.add_argument("--followers", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()

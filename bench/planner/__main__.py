@@ -183,9 +183,13 @@ def moving(hosts: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.planner", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="less than two minutes")
+    parser.add_argument(
+        "--quick", action="store_true", help="shorten the benchmark to less than two minutes"
+    )
     parser.add_argument("--fleets", type=int, default=1000, help="seeded fleets")
-    parser.add_argument("--exact", type=int, default=100, help="fleets for the exact solver")
+    parser.add_argument(
+        "--exact", type=int, default=100, help="number of fleets for the exact solver"
+    )
     chosen = parser.parse_args(arguments)
     version = subprocess.run(["hroller", "--version"], capture_output=True, text=True, check=False)
     print(f"Python {platform.python_version()} on {platform.machine()}, one core")

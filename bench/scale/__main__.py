@@ -242,10 +242,12 @@ def report(found: dict[int, dict[str, Any]]) -> None:
 def main() -> None:
     """Measure each size in a separate process."""
     parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="the two smaller sizes only")
-    parser.add_argument("--sizes", default="", help="numbers of VMs, with commas between them")
-    parser.add_argument("--rounds", type=int, default=40, help="hosts worked on (default: 40)")
-    parser.add_argument("--folder", type=Path, help="where the stores are made")
+    parser.add_argument("--quick", action="store_true", help="measure only the two smaller sizes")
+    parser.add_argument("--sizes", default="", help="numbers of VMs, separated by commas")
+    parser.add_argument(
+        "--rounds", type=int, default=40, help="number of hosts with work (default: 40)"
+    )
+    parser.add_argument("--folder", type=Path, help="directory of the stores")
     parser.add_argument("--part", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.part:

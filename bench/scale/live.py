@@ -282,9 +282,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.scale.live", description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_VMS:,} VMs only")
     parser.add_argument("--vms", type=int, default=0, help=f"default: {VMS:,}")
-    parser.add_argument("--seconds", type=float, default=40, help="of polls and approvals, each")
-    parser.add_argument("--hosts", type=int, default=HOSTS, help="hosts of the maintenance")
-    parser.add_argument("--folder", type=Path, help="where the store is made")
+    parser.add_argument(
+        "--seconds", type=float, default=40, help="seconds of polls and of approvals"
+    )
+    parser.add_argument(
+        "--hosts", type=int, default=HOSTS, help="number of hosts of the maintenance"
+    )
+    parser.add_argument("--folder", type=Path, help="directory of the store")
     given = parser.parse_args()
     vms = given.vms or (QUICK_VMS if given.quick else VMS)
     seconds = 10 if given.quick else given.seconds

@@ -94,7 +94,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=3000)
-    parser.add_argument("--folder", type=Path, help="where the files lie: the disk in question")
+    parser.add_argument("--folder", type=Path, help="directory of the files, on the measured disk")
     parser.add_argument("--no-postgres", action="store_true")
     asked = parser.parse_args()
     with ExitStack() as stack:

@@ -111,7 +111,12 @@ def main() -> None:
     """Measure, and print one table."""
     parser = argparse.ArgumentParser(prog="python -m bench.telemetry")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=int, default=4, help="of each service in each round")
+    parser.add_argument(
+        "--seconds",
+        type=int,
+        default=4,
+        help="duration of each service's polls in each round, in seconds",
+    )
     options = parser.parse_args()
     install()
     on_core(LOAD_CORE)()

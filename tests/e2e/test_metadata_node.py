@@ -150,13 +150,13 @@ def test_node_with_a_foreign_certificate_is_refused(cloud: Cloud) -> None:
     cloud.control()
     cloud.order("/v1/topology", FLEET, "PUT")
     liar = cloud.node("h2", "--name", "h1")
-    liar.logged("its certificate belongs to h2")
+    liar.logged("the node's certificate belongs to h2")
     refused = cloud.health()["nodes_refused"]
-    assert refused == ["Metadata node h1 is refused: its certificate belongs to h2."]
+    assert refused == ["Metadata node h1 is refused: the node's certificate belongs to h2."]
     liar.kill()
     assert cloud.node("h2", token=True).serving().ask("web_1")[0] == 200
     forger = cloud.node("h1", token=True)
     forger.logged("no certificate or token proves the node's name")
     forger.kill()
     greedy = cloud.node("h1", "--hosts", "h1,h2")
-    greedy.logged("it may not serve host h2")
+    greedy.logged("the node may not serve host h2")

@@ -521,7 +521,7 @@ def test_second_operator_confirms(page: Browser) -> None:
         page.key("Enter")
         press(page, "keyboard", "[data-act=fail_host]")
         press(page, "keyboard", "dialog [type=submit]")
-        page.see("waits for another operator to confirm c-")
+        page.see("for another operator to confirm c-")
         page.key("Escape")
         page.run("location.hash = '#/confirmations'")
         page.see("Withdraw")
@@ -716,7 +716,7 @@ def test_safe_button_is_the_bright_one(page: Browser, service: Live) -> None:
     """Before something is removed the dialog says what that means; "Not now" stands out."""
     show(page, f"{service.url}/#/vms/web-0")
     press(page, "mouse", "[data-act=remove_vm]")
-    page.see("gets no notice any more")
+    page.see("but no longer gets notice")
     assert page.run("document.querySelector('dialog .first').textContent") == "Not now"
     assert page.run("document.querySelector('dialog [type=submit]').textContent") == "Remove web-0"
     page.key("Escape")

@@ -92,9 +92,9 @@ def errors_page() -> str:
         "The sentence and the advice after it are for people, and may change.",
     ]
     branches: dict[type[ForewarnError], str] = {
-        CallerError: "What the caller must change",
-        PeerError: "What another party did wrong",
-        OurError: "What is our fault",
+        CallerError: "Errors in the call",
+        PeerError: "Errors of other systems",
+        OurError: "Bugs of Forewarn",
     }
     for branch, title in branches.items():
         kinds = [kind for kind in every_error() if issubclass(kind, branch)]

@@ -241,7 +241,7 @@ def routes(every: Callable[[], Iterable[Route]]) -> tuple[Route, ...]:
         method="GET",
         path="/v1/whoami",
         name="whoami",
-        summary="Show the caller, their roles, and what they may call.",
+        summary="Show the caller's principal, roles and permitted calls.",
         act=partial(_whoami, every),
         answer=_WHOAMI,
     )

@@ -76,7 +76,11 @@ def routes() -> tuple[Route, ...]:
             summary="List audit records: changes and refused calls.",
             act=_list,
             query=(
-                Field("after", Integer(), "Only records after this one (default: the newest)."),
+                Field(
+                    "after",
+                    Integer(),
+                    "Only records with a higher number (default: the newest records).",
+                ),
                 Field("limit", Integer(1, PAGE_MAX), "Maximum number of records (default: 100)."),
             ),
             answer=list_page_schema("records", AUDIT.schema(), paged="integer"),

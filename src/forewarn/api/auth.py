@@ -190,7 +190,7 @@ class Principals:
         return current and self.principal_of(login) == principal
 
     def by_given_out(self, token_id: str, given: str, address: str) -> AccessToken:
-        """Return the sent operator token, or the one for which an access token was issued.
+        """Return the sent operator token, or the operator token of an issued access token.
 
         Raises:
             TokenWrong, TooManyRefused: the token is not valid.
@@ -360,7 +360,7 @@ def session_of(scope: Scope) -> str:
 
 
 def cookie_name(name: str, origin: str) -> str:
-    """Return a cookie's name; the prefix keeps other hosts and plain HTTP from setting it."""
+    """Return a cookie's name, with a prefix against cookies of other hosts and plain HTTP."""
     return f"{SECURE}{name}" if origin.startswith("https:") else name
 
 

@@ -60,11 +60,11 @@ class NoSuchPath(CallerError):
 
 
 class MethodRefused(CallerError):
-    """The path does not have this method."""
+    """The path does not support this method."""
 
     code = "method-refused"
     status = 405
-    message = "{path} takes {allowed}, not {method}."
+    message = "{path} accepts {allowed}, not {method}."
     advice = "See /v1/openapi.json or 'Operator API' in the documentation."
 
 
@@ -364,7 +364,7 @@ def _accepted_media_type(route: Route, media: str, body: bytes) -> str:
     if route.takes and media not in route.takes:
         raise MediaRefused(media=media, taken=" or ".join(route.takes))
     if body and not route.takes and route.form is None:
-        raise BodyUnreadable(reason="this path accepts none")
+        raise BodyUnreadable(reason="this path accepts no parameters")
     return media
 
 

@@ -253,7 +253,7 @@ class FleetOverview:
     def approvals(self, operation: Operation) -> tuple[int, int]:
         """Return the number of approved or started events, and the number of asked groups.
 
-        Both numbers exclude groups that do not listen for events. Source: B-2.
+        The two numbers exclude groups that do not listen for events. Source: B-2.
         """
         events = [self.events[each] for each in operation.events if each in self.events]
         events = [event for event in events if event.group in self._listening]

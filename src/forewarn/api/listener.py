@@ -36,7 +36,7 @@ class OperatorAddressUnusable(CallerError):
 
     code = "operator-address-unusable"
     message = "{server} cannot listen on {address}: {reason}."
-    advice = "Free the address or choose another one ({setting})."
+    advice = "Free the address, or choose another address ({setting})."
 
 
 class OperatorAddressTaken(OperatorAddressUnusable):
@@ -67,7 +67,7 @@ def check_address(address: str, purpose: Purpose = OPERATOR) -> tuple[str, int]:
 
 
 def open_listener(address: str, purpose: Purpose = OPERATOR) -> socket.socket:
-    """Open a socket at an address and bind it; port 0 takes a free one.
+    """Open a socket and bind it to an address; port 0 selects a free port.
 
     Raises:
         OperatorAddressUnusable: the address is malformed.

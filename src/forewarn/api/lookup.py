@@ -58,7 +58,7 @@ class LookupResult:
     operation: Operation
     #: All events of the operation, live and ended.
     events: tuple[Event, ...]
-    #: The event, if the name was an event's.
+    #: The event, if the given name is an event id.
     event: Event | None = None
 
     @property

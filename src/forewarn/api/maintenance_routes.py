@@ -237,7 +237,7 @@ _ROUTES = (
         method="GET",
         path="/v1/maintenances/{id}/diff",
         name="diff_plans",
-        summary="Compare a plan with another one.",
+        summary="Compare two plans of a maintenance.",
         act=_diff,
         query=(
             _PLAN_ID,

@@ -39,7 +39,7 @@ _VERSIONS = Choice({each: each for each in (*VERSIONS, PREVIEW_VERSION)})
 _ID = Text(48)
 _PLACE = Text(144, pattern=rf"[0-9]{{1,15}}:{NAME.pattern}", wanted="`next` of the previous page")
 _FILTERS = (
-    Field("operation", _ID, "Only entries of this operation, such as op-12."),
+    Field("operation", _ID, "Only entries of history of this operation, such as op-12."),
     Field("event", _ID, "Only entries of this event."),
     Field("group", NAME, "Only of this group."),
     Field("vm", NAME, "Only entries caused by or about this VM."),

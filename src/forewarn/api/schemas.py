@@ -222,7 +222,7 @@ VM: ObjectSchema[Placed[Vm]] = ObjectSchema(
             "polled",
             TIME,
             lambda p: p.polled(p.record.name),
-            "The VM's last poll, to about a minute; null: none since the service started.",
+            "The VM's last poll, to about a minute; null: no poll since the start of the service.",
         ),
         Member(
             "client",

@@ -64,7 +64,7 @@ class OperatorServer:
 
 
 class ReplaceableApp:
-    """An application that can be replaced by another one at the same addresses."""
+    """An ASGI application that another application can replace at the same addresses."""
 
     def __init__(self, app: Starlette, peers: Mapping[str, ASGIApp]) -> None:
         """Start with one application.
@@ -97,7 +97,7 @@ async def start_operator(
     tls: ssl.SSLContext | None = None,
     purpose: Purpose = OPERATOR,
 ) -> OperatorServer:
-    """Serve an application at `IPV4:PORT`, `[IPV6]:PORT` or `unix:PATH`; port 0 takes a free one.
+    """Serve an application at `IPV4:PORT`, `[IPV6]:PORT` or `unix:PATH`; port 0: a free port.
 
     Args:
         app: the application.

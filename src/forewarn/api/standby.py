@@ -50,7 +50,7 @@ OF_CONNECTION = frozenset(
 
 
 class StandingBy(PeerError):
-    """This process cannot reach the active one."""
+    """This process cannot reach the active process."""
 
     code = "standing-by"
     status = 503

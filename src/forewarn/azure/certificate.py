@@ -13,7 +13,7 @@ from forewarn.values import value
 
 #: Timeout of `openssl`, in seconds; a run takes about 20 ms.
 TIMEOUT_S = 30
-#: Validity of a certificate; each start creates a new one.
+#: Validity of a certificate; each start creates a new certificate.
 DAYS = 30
 
 _NAMES = "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1"

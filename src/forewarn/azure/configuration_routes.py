@@ -1,7 +1,7 @@
 """Maintenance configurations and their assignments: windows of the maintenance policy. Source: Z-7.
 
-A configuration is a window of the policy with the name `SUBSCRIPTION..RESOURCE-GROUP..NAME`. It
-applies to each host that has a VM of an assigned group. Settings that a window cannot
+A configuration is a window of the policy with the name `SUBSCRIPTION..RESOURCE-GROUP..NAME`. The
+window applies to each host with a VM of an assigned group. Settings that a window cannot
 express are refused.
 """
 

@@ -196,7 +196,7 @@ def _arguments(tokens: _Tokens) -> list[Expression]:
 
 def _exactly_one(arguments: list[Expression], name: str) -> list[Expression]:
     if len(arguments) != 1:
-        raise GraphQueryInvalid(reason=f"{name[:64]} takes one value, not {len(arguments)}")
+        raise GraphQueryInvalid(reason=f"{name[:64]} requires one value, not {len(arguments)}")
     return arguments
 
 

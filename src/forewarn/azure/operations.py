@@ -95,7 +95,7 @@ def _location(call: ArmCall) -> dict[str, str]:
 
 
 async def _operations(call: ArmCall) -> list[Operation]:
-    """Return the operations in a name; O(number of operations)."""
+    """Return the operations whose numbers an operation's name contains; O(numbers)."""
     name = _NAME.fullmatch(call.path["operation"].lower())
     count = int(name[1], 16) if name else 0
     if name is None or not 1 <= count <= TARGETS_MAX:

@@ -132,7 +132,7 @@ class ArmCall:
 
 @value
 class ArmRoute:
-    """One method of one path."""
+    """A route: one method of one path."""
 
     method: str
     path: str

@@ -50,7 +50,7 @@ KNOWN_BYTES_MAX = 2048
 APPROVED = Response()
 BUSY = refusal(503, "Service is not ready. Try again.", ("Retry-After", "1"))
 CUT = InjectedFault(reset=True)
-"""Answer to a held request whose caller has become unknown."""
+"""Reset of a held request whose caller has become unknown."""
 FORWARDED = refusal(400, "Bad request. X-Forwarded-For is not accepted")
 
 

@@ -72,8 +72,8 @@ class MetadataServer:
         """Listen on these addresses; return the actual ones.
 
         Args:
-            listen: `IPV4:PORT`, `IPV4%INTERFACE:PORT`, `[IPV6]:PORT` or `unix:PATH`; port 0
-                takes any free one.
+            listen: `IPV4:PORT`, `IPV4%INTERFACE:PORT`, `[IPV6]:PORT` or `unix:PATH`; port 0 selects
+            a free port.
             shared: Number of processes on the same ports; 0: only this process.
 
         Raises:

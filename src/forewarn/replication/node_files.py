@@ -39,10 +39,10 @@ class NodeFiles(Protocol):
         """Yield a file's lines; the last line may be incomplete."""
 
     def append(self, name: str, lines: Iterable[bytes]) -> int:
-        """Append lines to a file and return their bytes; a failure appends none."""
+        """Append lines to a file and return their bytes; a failure leaves the file unchanged."""
 
     def replace(self, name: str, lines: Iterable[bytes]) -> int:
-        """Replace a file by these lines, all or none; return their bytes."""
+        """Replace a file's content by these lines atomically; return their bytes."""
 
     def shorten(self, name: str, size: int) -> None:
         """Truncate a file to its first bytes."""

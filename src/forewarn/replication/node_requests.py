@@ -103,4 +103,6 @@ class NodeRequests:
 
     def _lied(self, what: str, name: str) -> None:
         node = self._feed.name
-        self._on_lie(f"metadata node {node} asked to {what} {name[:80]}, which is not on its hosts")
+        self._on_lie(
+            f"metadata node {node} asked to {what} {name[:80]}, which is not on the node's hosts"
+        )

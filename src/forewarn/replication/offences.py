@@ -1,6 +1,6 @@
 """Refused requests of metadata nodes and other clients of the feed, for operators and the log.
 
-Other modules detect them.
+Other modules detect the refused requests.
 """
 
 from __future__ import annotations

@@ -305,7 +305,7 @@ class FeedServer:
     def apply(self, change: DocumentChange) -> frozenset[str] | None:
         """Apply a change and send it to every node; call it on the event loop.
 
-        Cost: O(change + its nodes); a whole is only recorded.
+        The cost is O(change + its nodes), or O(1) for a whole.
 
         Returns: the affected nodes, connected or not; None: all.
         """

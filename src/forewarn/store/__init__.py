@@ -72,7 +72,7 @@ FROZEN_VMS_MIN = 10_000
 class Store(StoreReader):
     """One open store.
 
-    `load`, `commit` and `settle` belong to the one writing thread. All other methods may be called
+    `load`, `commit` and `settle` belong to the only writing thread. All other methods may be called
     from any thread at any time.
 
     Every commit is a compare-and-set on a generation, which grows by one. `load` also advances the

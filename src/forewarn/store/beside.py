@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class RecordsBeside:
     """Runs statements on a store that another process or thread may write at the same time.
 
-    The first use connects. Every thread may use the object.
+    The first use opens connections. Every thread may use the object.
     """
 
     def __init__(self, address: str) -> None:

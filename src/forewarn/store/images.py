@@ -27,8 +27,8 @@ PLAIN_MAX = 120
 PLAIN_ADDED_MAX = 240
 """Longest uncompressed text for new hosts, groups and VMs, in bytes.
 
-Their images are short: compressing 200 bytes saves a quarter and takes four times as long as
-writing them, and a fleet has millions.
+A fleet has millions of these short images. Compressing 200 bytes saves a quarter, and takes four
+times as long as writing.
 """
 
 LEVEL = 6

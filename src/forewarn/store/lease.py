@@ -71,7 +71,7 @@ class Tenure:
     def attempt(self, now_ms: int) -> bool:
         """Renew the lease, or acquire a lease that is free or expired.
 
-        Call this a few times per term; it returns whether this process holds the lease.
+        Call this method a few times per term. The result is whether this process holds the lease.
 
         Raises:
             StoreUnavailable: the lease could not be renewed; a held lease stays held until its term

@@ -56,7 +56,7 @@ _CONNECTION_SETTINGS = {
     "tcp_user_timeout": "10000",
 }
 
-# A transaction takes milliseconds, so a session that holds the writer's row for ten seconds is
+# A transaction takes milliseconds, so a session that locks the writer's row for ten seconds is
 # dead. `synchronous_commit = off` would break A-6 and is refused. The operator may choose stronger
 # values than `on`, which wait for standby databases.
 _SESSION_SETTINGS = """
@@ -154,7 +154,7 @@ class _Kept:
 class PostgresEngine(Engine):
     """A PostgreSQL database.
 
-    Every transaction takes two round trips: the first up to its first fetch, the second for the
+    Every transaction needs two round trips: the first up to its first fetch, the second for the
     other statements and COMMIT. COMMIT is never sent before the first fetch has returned,
     because `Store.settle` relies on the writer's row being locked by then.
     """
@@ -193,7 +193,7 @@ class PostgresEngine(Engine):
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """Write on the one writing connection."""
+        """Write on the only writing connection."""
         with (
             self._writer.use() as connection,
             self._transaction(connection, "BEGIN") as transaction,

@@ -494,7 +494,7 @@ function changes(each) {
           "p",
           {},
           reply.from
-            ? `Compared with the plan before it: ${said.join(", ") || "the same hosts in the same waves"}.`
+            ? `Compared with the previous plan: ${said.join(", ") || "the same hosts in the same waves"}.`
             : "This is the first plan.",
         ),
       );

@@ -25,7 +25,7 @@ Events: TypeAlias = list[tuple[int, int]]
 def watch(
     loop: asyncio.AbstractEventLoop, sockets: epoll, serve: Callable[[Events], bool]
 ) -> Callable[[], object]:
-    """Make an event loop serve the sockets of a set; return a function that ends this.
+    """Make an event loop serve the sockets of a set; return a function that stops serving.
 
     `serve` receives the ready events, and returns whether the event loop may have new work.
     """

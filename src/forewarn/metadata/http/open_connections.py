@@ -138,9 +138,7 @@ class OpenConnections:
         client = self._client_of(peer)
         if client is self._shared:
             may = True
-        elif (
-            client.is_known
-        ):  # at its limit, a VM may still open a connection in place of an old one
+        elif client.is_known:  # at its limit, a VM's new connection replaces an old connection
             connections = client.connections
             may = len(connections) < self._client_limit or self._one_makes_way(
                 connections, worth_max=IDLE

@@ -234,7 +234,7 @@ class ChunkedBody:
             self._at = data + size + 2
             self._chunks += 1
             if self._chunks > CHUNKS_MAX:
-                raise RequestMalformed(reason="The body comes in too many chunks.")
+                raise RequestMalformed(reason="The body has too many chunks.")
         return self._end(buffer)
 
     def _end(self, buffer: bytes | bytearray) -> tuple[bytes, int] | None:
