@@ -102,7 +102,7 @@ def test_program_on_a_lost_machine_fails_and_never_ends_well(
     records.begin(task().key)
     records.put(12, 1, {"runner": "elsewhere/1 17 4711", "beat": "1"})
     assert not driver.progress(task(), now_ms()).failed
-    assert "its progress is unknown" in ended(driver, task()).failed
+    assert "the progress is unknown" in ended(driver, task()).failed
     records.put(12, 1, {"end": ""})
     assert driver.progress(task(), now_ms()).done, "it was only cut off"
     records.close()

@@ -107,7 +107,7 @@ def test_approval_given_in_an_outage_counts_once(cloud: Cloud) -> None:
     one.kill()
     control = cloud.control()
     cloud.node("h1", "--config", "spool.toml").logged(
-        "the approval of db_0 is delivered: it counts"
+        "the stored approval of db_0 was delivered: it counts"
     )
     control.logged(f"event {event} is approved for db")
     assert sum("is approved" in line for line in control.lines) == 1

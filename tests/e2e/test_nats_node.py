@@ -51,5 +51,5 @@ def test_approval_counts_over_nats_and_through_an_outage(cloud: Cloud) -> None:
     node.logged("no control plane is connected")
     assert node.ask("db_0", "POST", {"StartRequests": [{"EventId": other}]})[0] == 200
     cloud.control()
-    node.logged("the approval of db_0 is delivered: it counts")
+    node.logged("the stored approval of db_0 was delivered: it counts")
     wait_until(lambda: event_ids(node, "web_0") == [])

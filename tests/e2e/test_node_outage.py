@@ -121,7 +121,7 @@ def test_outage_costs_no_answer_and_no_approval(cloud: Cloud) -> None:
         assert {vm: outage.shown(vm) for vm in VMS} == before
     outage.end()
     for vm in ("web_0", "db_0"):
-        outage.nodes["h1"].logged(f"the approval of {vm} is delivered: it counts")
+        outage.nodes["h1"].logged(f"the stored approval of {vm} was delivered: it counts")
     outage.control.logged("op-1 is running: everybody approved")
     history = ask(cloud.operator, "GET", "/v1/history?limit=100")[1]["entries"]
     approved = [each for each in history if each["action"] == "event.approved"]  # type: ignore[attr-defined]  # the same
@@ -139,6 +139,6 @@ def test_approval_counts_where_its_vm_has_left_since(cloud: Cloud) -> None:
     outage.control.kill()
     outage.control = cloud.control()
     node = outage.node("h2")
-    node.logged("the approval of web_1 is delivered: it counts")
+    node.logged("the stored approval of web_1 was delivered: it counts")
     outage.approve("db_0")
     outage.control.logged("op-1 is running: everybody approved")
