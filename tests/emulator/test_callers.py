@@ -98,7 +98,7 @@ def test_it_listens_wherever_it_is_told(process: Start, tmp_path: Path) -> None:
         *("--listen", ANYWHERE, "--listen", "[::1]:0", "--listen", f"unix:{path}"),
         *("--operator-listen", "none"),
     )
-    said = emulator.read_until("no operator API")
+    said = emulator.read_until("operator API is disabled")
     found = re.findall(r"http://(?:127\.0\.0\.1|\[::1\]):\d+", said)
     assert len(set(found)) == 2
     for url in set(found):

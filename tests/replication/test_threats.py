@@ -231,7 +231,7 @@ def test_guessed_tokens_are_limited(tmp_path: Path) -> None:
         feed = await Feed(tmp_path).start()
         assert b"start" in await told(feed, "n1", token_of("n1"))
         for _ in range(20):
-            assert b"neither a certificate" in await told(feed, "n2", "guess")
+            assert b"no certificate or token" in await told(feed, "n2", "guess")
         assert b"too many wrong tokens" in await told(feed, "n2", token_of("n2"))
         assert b"start" in await told(feed, "n1", token_of("n1"))
         await feed.server.stop()
