@@ -1,20 +1,24 @@
 """Measures the waits of VMs while a standby takes over from the active process.
 
-    python -m bench.start.takeover [--vms N]
+    python -m bench.start.takeover [--vms N] [--nodes N]
 
-Two real `forewarn serve` on a PostgreSQL of their own, which the tests' fixture starts. One VM
-polls every 20 ms; the active process gets SIGTERM, then the next one SIGKILL. Only loopback.
+Two real `forewarn serve` run on a PostgreSQL of their own, which the tests' fixture starts. One VM
+polls every 20 ms. The active process gets SIGTERM, then the next one SIGKILL. With nodes, metadata
+nodes follow the feed of both, and the time until all follow again is measured. Only loopback.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -24,29 +28,33 @@ from typing import Any
 from bench.scale.live import fleet
 from forewarn.clock import SystemClock
 from forewarn.control.plane import ControlPlane
+from forewarn.core.access import AccessToken, AddToken, Role, digest_of, written_token
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.ids import Ids
+from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.store import open_store
 from tests.agent.programs import free_port
 from tests.postgres import running_postgres
 
-WAIT_S_MAX = 60.0
+WAIT_S_MAX = 120.0
+SECRET = "bench"
 POLL = "/metadata/scheduledevents?api-version=2020-07-01&vm=vm-0"
 
 
 class Service:
     """One `forewarn serve`."""
 
-    def __init__(self, address: str, folder: Path, name: str) -> None:
-        """Start the service."""
+    def __init__(self, address: str, folder: Path, name: str, feed: str) -> None:
+        """Start the service, which serves its feed at `feed`."""
         self.port = free_port()
         config = folder / f"{name}.toml"
         config.write_text(
             f'[store]\nurl = "{address}"\n[listen]\nmetadata = ["127.0.0.1:{self.port}"]\n'
             f'operator = "unix:{folder}/{name}.sock"\n'
             "[metadata]\nvm_by_query = true\nrate_per_s = 0\n"
+            f'[feed]\nlisten = "{feed}"\n'
         )
         words = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(config)]
         self.log = (folder / f"{name}.log").open("w")
@@ -72,8 +80,45 @@ class Service:
         return time.monotonic() - began
 
 
-def fill(address: str, vms: int) -> None:
-    """Create a fleet."""
+class Nodes:
+    """Metadata nodes without VMs of their own to serve, on a thread."""
+
+    def __init__(self, feeds: list[str], count: int) -> None:
+        """Start the nodes of the first `count` hosts."""
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._nodes = [
+            Follower(
+                ",".join(feeds),
+                lambda _: None,
+                identity=NodeIdentity(name, token=written_token(name, SECRET)),
+            )
+            for name in map(node_of, range(count))
+        ]
+        for each in self._nodes:
+            self._loop.call_soon_threadsafe(each.start)
+
+    def followed(self) -> int:
+        """Return the number of nodes that follow a feed."""
+        return sum(each.followed.is_set() for each in self._nodes)
+
+    def wait(self) -> float:
+        """Wait until all nodes follow; return the time in seconds."""
+        began = time.monotonic()
+        while self.followed() < len(self._nodes):
+            if time.monotonic() - began > WAIT_S_MAX:
+                raise SystemExit(f"only {self.followed()} nodes follow")
+            time.sleep(0.02)
+        return time.monotonic() - began
+
+
+def node_of(number: int) -> str:
+    """Return the name of a node, which is the name of its host."""
+    return f"h{number}"
+
+
+def fill(address: str, vms: int, nodes: int) -> None:
+    """Create a fleet, and tokens for its first nodes."""
     store = open_store(address)
     plane = ControlPlane(store, NoticePolicy(), lambda: Ids().guid("event"))
     form: dict[str, dict[str, Any]] = fleet(vms)
@@ -85,7 +130,11 @@ def fill(address: str, vms: int) -> None:
             for name, each in form["vms"].items()
         ),
     )
-    plane.commit(change, actor="bench", now_ms=SystemClock().now_ms())
+    now_ms = SystemClock().now_ms()
+    plane.commit(change, actor="bench", now_ms=now_ms)
+    for name in map(node_of, range(nodes)):
+        token = AccessToken(name, name, Role.NODE, "", digest_of(SECRET), now_ms, None)
+        plane.commit(AddToken(token), actor="bench", now_ms=now_ms)
     store.close()
 
 
@@ -93,22 +142,28 @@ def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--vms", type=int, default=100_000)
+    parser.add_argument("--nodes", type=int, default=0)
     parser.add_argument("--settle-s", type=float, default=15)
-    vms, settle_s = (given := parser.parse_args()).vms, given.settle_s
+    given = parser.parse_args()
+    logging.disable(logging.WARNING)  # nodes report each feed that is not there
+    feeds = [f"127.0.0.1:{free_port()}" for _ in range(3)]
     with (
         running_postgres() as server,
         server.database() as address,
         tempfile.TemporaryDirectory() as name,
     ):
-        fill(address, vms)
+        fill(address, given.vms, given.nodes)
         folder = Path(name)
-        services = [Service(address, folder, "first")]
-        print(f"start with {vms} VMs: {services[0].wait():.2f} s", flush=True)
+        services = [Service(address, folder, "first", feeds[0])]
+        print(f"start with {given.vms} VMs: {services[0].wait():.2f} s", flush=True)
+        nodes = Nodes(feeds, given.nodes)
+        print(f"{given.nodes} nodes follow after {nodes.wait():.2f} s", flush=True)
         for number, sign in enumerate((signal.SIGTERM, signal.SIGKILL)):
-            services.append(Service(address, folder, f"heir-{number}"))
-            time.sleep(settle_s)  # the second process follows now
+            services.append(Service(address, folder, f"heir-{number}", feeds[number + 1]))
+            time.sleep(given.settle_s)  # the second process follows now
             os.kill(services[-2].process.pid, sign)
             print(f"takeover after {sign.name}: {services[-1].wait():.2f} s", flush=True)
+            print(f"all nodes follow {nodes.wait():.2f} s later", flush=True)
         for each in services:
             each.process.kill()
             each.process.wait()
