@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.api.auth import Principals
-from forewarn.core.access import Grant, Role
+from forewarn.core.access import Grant, Role, actor_for_owner
 from forewarn.settings import ListenSettings, OperatorSettings, StoreSettings
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live, Reply
 
@@ -89,6 +89,20 @@ def test_nothing_of_another_owner_is_listed(sharing: Guarded, path: str) -> None
     if path == "/v1/history?limit=1000":
         texts = [each["text"] for each in reply.json["entries"]]
         assert "op-1: An operation is announced to the groups it disturbs." in texts
+
+
+@pytest.mark.parametrize(
+    ("actor", "seen"),
+    [
+        ("vm web-0 at 10.0.0.1", "vm web-0 at 10.0.0.1"),
+        ("vm db-0 at 10.0.0.2", "operator"),
+        ("operator anna", "operator"),
+        ("clock", "clock"),
+    ],
+)
+def test_owner_reads_other_actors_as_somebody(actor: str, seen: str) -> None:
+    """An actor is named to the owner of its VM alone. Source: P-3."""
+    assert actor_for_owner(actor, {"web-0"}) == seen
 
 
 def test_owner_acts_on_own_vms_only(both: Guarded) -> None:

@@ -7,7 +7,7 @@ from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Alert, OperationState
 from forewarn.core.refusals import Unknown
 from forewarn.core.step import next_deadline_ms
-from forewarn.core.stimulus import Enable, GroupsPolled, Tick
+from forewarn.core.stimulus import Enable, GroupsPolled, Restored, Tick
 from forewarn.protocol.documents import Document
 from tests.core.rig import DAY_MS, MINUTE_MS, small, view_of
 
@@ -33,6 +33,14 @@ def test_group_enabled_late_sees_the_truth() -> None:
     assert rig.shown("web") == ["Reboot Scheduled"]
     rig.approve("db_0", operation)
     assert rig.now(operation).state is S.ANNOUNCED, "web is asked now, too"
+
+
+def test_restore_raises_documents_of_groups_that_are_not_enabled() -> None:
+    """Their VMs may have read since the backup: they are enabled, and go on from there. U-2."""
+    rig = small(enabled=("web",))
+    rig.tell(Restored(1_000_000))
+    assert set(rig.state.views) == set(rig.state.enrolments) == {"web", "db", "far"}
+    assert all(view.document.incarnation == 1_000_000 for view in rig.state.views.values())
 
 
 def test_disabled_group_delays_nothing() -> None:

@@ -7,10 +7,11 @@ import pytest
 from forewarn.core import stimulus as words
 from forewarn.core.draft import Draft
 from forewarn.core.impact import Cause, Impact
-from forewarn.core.lifecycle import FollowedBy, Operation, OperationState
+from forewarn.core.lifecycle import FollowedBy, Operation, OperationState, with_execution
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.refusals import FleetBusy, PostponementRefused
+from forewarn.core.room import lack_of_room
 from forewarn.core.stimulus import (
     ChangeTopology,
     Complete,
@@ -302,6 +303,17 @@ def test_room_is_kept_for_vms_that_return() -> None:
     assert rig.waits(second, "h1").code is Code.CAPACITY
     rig.tell(words.CancelMaintenance(first))
     assert rig.now(back).state is OperationState.ANNOUNCED
+
+
+def test_no_vm_is_admitted_to_the_room_of_one_that_returns() -> None:
+    """Also where the plan was made before that VM had left. Source: F-3."""
+    rig = fleet(3, spare=1)
+    rig.tell(ChangeTopology(vms=(replace(rig.state.topology.vms["v0"], memory_mib=2048),)))
+    returning(rig)
+    move = with_execution(work_on(rig, "h0"), placements=(("v1", "h0"),))
+    lack = lack_of_room(Draft(rig.state, rig.now_ms, rig.terms()), replace(move, number=99))
+    assert lack is not None
+    assert (lack.code, lack.subject) == (Code.CAPACITY, "h0")
 
 
 def test_vms_stay_where_a_scheduler_took_them() -> None:

@@ -135,6 +135,25 @@ def test_operator_can_pass_over_what_is_refused(receiver: Receiver) -> None:
     service.stop()
 
 
+def test_skip_during_a_delivery_holds(receiver: Receiver) -> None:
+    """The end of a send does not take the destination back before what was skipped."""
+    receiver.status = 503
+    service = started(receiver)
+    end = last(service)
+
+    def skip(_: Request) -> bytes:
+        service.post("/v1/outbox/hook/skip", sequence=end)
+        return b""
+
+    wait_until(lambda: status(service)["state"] == "retrying")
+    receiver.respond, receiver.status = skip, 200
+    service.post("/v1/outbox/hook/retry")
+    wait_until(lambda: bool(receiver.taken) and status(service)["behind"] == 0)
+    service.stop()
+    assert receiver.sequences() == [1]
+    assert end > 2
+
+
 def test_delivery_goes_on_after_a_restart(receiver: Receiver, tmp_path: Path) -> None:
     """A cursor is durable: what happened while nobody delivered is delivered later. Source: L-7."""
     table = {"hook": {"kind": "webhook", "url": receiver.url}}

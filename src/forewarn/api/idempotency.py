@@ -78,7 +78,7 @@ async def answered_once(
     key, principal = request.headers[HEADER], audit.record.principal
     if not (0 < len(key) <= KEY_LENGTH_MAX and key.isprintable()):
         raise KeyInvalid(limit=KEY_LENGTH_MAX)
-    line = f"{request.method} {request.url.path}?{request.url.query}\n".encode()
+    line = f"{request.method} {request.url.path}\n".encode()  # no POST has a query
     fingerprint = sha256(line + body).hexdigest()
     if (principal, key) in control.in_flight:
         raise AnswerUnknown(key=key)
