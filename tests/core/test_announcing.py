@@ -102,6 +102,16 @@ def test_wave_waits_while_its_owners_are_disturbed() -> None:
     assert blocker(rig, number, "h0", late_ms) is None
 
 
+def test_plan_that_does_not_differ_is_stored_once() -> None:
+    """While its owner rests, a maintenance keeps its plan, and since when it waits. F-2, F-4."""
+    rig, number = resting()
+    rig.tell(words.StartMaintenance(number))
+    first, plans = rig.waits(number), dict(rig.plans)
+    rig.wait(30 * MINUTE_MS)
+    assert rig.waits(number) == first
+    assert rig.plans == plans
+
+
 def test_wave_goes_on_soon_after_what_it_waits_for_has_cleared() -> None:
     """The VMs belong to another owner, and the planned time is not waited for. Source: F-4."""
     rig, number = resting()

@@ -270,6 +270,7 @@ def test_plan_of_another_parent_takes_no_force() -> None:
     planned = rig.planned(number)
     orphan = replace(planned.plan, id="0" * 16, parent="")
     rig.refuses(replace(planned, plan=orphan), PlanSuperseded)
+    rig.wait(MINUTE_MS)
     rig.make_plan(number)
     assert rig.plans[rig.maintenance(number).plan].parent == first.id
 

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from forewarn.core.draft import Draft
     from forewarn.core.maintenance import MaintenancePlan
     from forewarn.core.stimulus import ApplyPolicy
+    from forewarn.planning.plan_text import PlanBody
     from forewarn.planning.policy import MaintenancePolicy
 
 #: Maximum delay before hosts that cannot be done are planned again, in seconds; the delay is an
@@ -197,7 +198,10 @@ def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> tuple[int, ...]:
 
 
 def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
-    """Put a plan in force if its parent is in force; O(its hosts). Source: F-2."""
+    """Put a plan in force if its parent is in force; O(its hosts). Source: F-2.
+
+    A plan that equals the one in force is not stored again.
+    """
     maintenance = draft.maintenances.get(report.maintenance)
     if maintenance is None or not maintenance.live:
         raise UnknownMaintenance(name=f"m-{report.maintenance}")
@@ -220,15 +224,25 @@ def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
         following: Phase = replace(phase, plan=None)
     else:
         following = _next_phase(draft, plan)
-    planned = replace(move_phase(maintenance, following), plan=plan.id)
+    planned = move_phase(maintenance, following)
+    before = draft.plans.get(maintenance.plan)
+    records = [] if before is not None and _undated(before) == _undated(plan) else [plan]
+    if records:
+        planned = replace(planned, plan=plan.id)
     text = f"{planned.id} is planned in {counted(len(plan.waves), 'wave')}"
     blocked = plan.body.blocked
     if blocked:
         text += f"; {counted(len(blocked))} cannot be done now"
-    draft.put("maintenance.planned", text, planned, plan)
+    draft.put("maintenance.planned", text, planned, *records)
     draft.look_at(planned.number)
     for target in draft.progress(planned.number).worked_on:
         draft.look_at(target.operation)  # new budgets may have room
+
+
+def _undated(plan: MaintenancePlan) -> PlanBody:
+    """Return the content of a plan without the times since when its waves wait."""
+    waves = [replace(each, waits=replace(each.waits, since_ms=0)) for each in plan.waves]
+    return replace(plan.body, waves=tuple(waves))
 
 
 def _leaves_out(draft: Draft, maintenance: Maintenance, plan: MaintenancePlan) -> bool:
