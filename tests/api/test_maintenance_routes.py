@@ -142,7 +142,10 @@ def test_what_a_host_and_a_wave_wait_for(fleet: Live) -> None:
 
 def test_plans_can_be_compared(fleet: Live) -> None:
     """A plan names its parent, and what it changed of it can be read. Source: F-2."""
-    name = started(fleet)
+    name = created(fleet)
+    fleet.clock.advance(60_000)
+    fleet.post(f"/v1/maintenances/{name}/start")
+    planned(fleet, name)
     plan = fleet.get(f"/v1/maintenances/{name}/plan")["plan"]
     assert plan["parent"]
     found = fleet.get(f"/v1/maintenances/{name}/diff")
