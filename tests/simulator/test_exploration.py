@@ -7,7 +7,7 @@ import pytest
 from tests.simulator.exploration.explorer import Explorer
 from tests.simulator.exploration.worlds import WORLDS, SmallWorld
 
-STATES = 5000
+STATES = 1500
 
 
 @pytest.mark.slow

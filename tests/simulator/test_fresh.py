@@ -1,4 +1,4 @@
-"""A few worlds that nobody has seen, each time the tests run."""
+"""A world that nobody has seen, each time the tests run."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from tests.simulator.checkers.premises import TIGHT
 from tests.simulator.hunt import SMALL, first_seed, keep, plans
 from tests.simulator.runs import run_world
 
-WORLDS, WORLDS_MAX = 3, 40
+WORLDS_MAX = 40
 RICH_SEEDS = (6000, 4000)
 """Worlds of maintenances that reach most tight situations; more are tried where these do not."""
 
 
 @pytest.mark.slow
-def test_new_worlds_keep_every_promise(capsys: pytest.CaptureFixture[str]) -> None:
-    """Small worlds of a new seed violate nothing; FRESH_SEED repeats them. Source: L-7, L-8."""
+def test_new_world_keeps_every_promise(capsys: pytest.CaptureFixture[str]) -> None:
+    """A small world of a new seed violates nothing; FRESH_SEED repeats it. Source: L-7, L-8."""
     seed = int(os.environ.get("FRESH_SEED") or first_seed())
     with capsys.disabled():
-        print(f"\nnew worlds: FRESH_SEED={seed}")
-    for plan in islice(plans(seed, SMALL), WORLDS):
-        result = run_world(plan)
-        assert not result.invariant, keep(result)
+        print(f"\nnew world: FRESH_SEED={seed}")
+    result = run_world(next(plans(seed, SMALL)))
+    assert not result.invariant, keep(result)
 
 
 @pytest.mark.nightly

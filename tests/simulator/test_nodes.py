@@ -13,7 +13,7 @@ from tests.simulator.world.faults import KINDS
 from tests.simulator.world.node_faults import NODE_EFFECTS
 from tests.simulator.world.world import World, WorldPlan
 
-SMALL = WorldPlan(1, 6, 40, 0.5)
+SMALL = WorldPlan(1, 6, 40, 0.2)
 NODE_SEEDS_MAX = 12
 
 
@@ -52,7 +52,7 @@ def test_nodes_on_hypervisors_keep_every_promise() -> None:
 
 def test_world_of_nodes_by_host_moves_vms_between_them() -> None:
     """A VM asks the node of the host it is on, and no node knows others' VMs. Source: M-5."""
-    world = World(WorldPlan(4, 8, 24, 0.5, frozenset(KINDS), rate=6))
+    world = World(WorldPlan(4, 8, 24, 0.15, frozenset(KINDS), rate=6))
     with closing(world.disk):
         world.run()
     assert world.by_host

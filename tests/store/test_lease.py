@@ -110,7 +110,7 @@ moves = st.lists(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(moves=moves, skew_ms=st.integers(-TERM_MS, TERM_MS))
 def test_lease_is_never_held_twice(
     memory: Store, moves: list[tuple[str, int, int]], skew_ms: int

@@ -26,9 +26,7 @@ from tests.store.story import Story, begin, entry, live_records, poll, replayed
 
 R = TypeVar("R", Operation, Event, View)
 
-one_store_for_all = settings(
-    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+one_store_for_all = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def as_it_began(record: R, known: R | None) -> R:
