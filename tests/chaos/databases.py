@@ -33,6 +33,7 @@ auth_type = trust
 auth_file = {directory}/users
 pool_mode = session
 default_pool_size = 50
+server_login_retry = 1
 tcp_keepidle = 5
 tcp_keepintvl = 2
 tcp_keepcnt = 3
@@ -164,12 +165,16 @@ class Database:
         """Return the machine whose server takes writes; empty: none does."""
         return "p1" if self.answers() else ""
 
-    def cut_sessions(self) -> None:
-        """End every session of the control planes, at the server."""
-        self.run(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE datname = 'forewarn' AND pid <> pg_backend_pid()"
-        )
+    def cut_sessions(self) -> str:
+        """End every session of the control planes, at the server; return whether it answered."""
+        try:
+            self.run(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = 'forewarn' AND pid <> pg_backend_pid()"
+            )
+        except psycopg.Error:  # an earlier fault has not healed
+            return "no server answers"
+        return "every session"
 
     def crash(self) -> None:
         """Kill the server that takes writes, as a power cut would; `revive` starts it again."""

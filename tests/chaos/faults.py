@@ -161,8 +161,7 @@ def _skew_heir(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
 
 def _cut_sessions(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
     del chance
-    scene.database.cut_sessions()
-    return "every session", _nothing
+    return scene.database.cut_sessions(), _nothing
 
 
 def _crash_database(scene: Scene, chance: random.Random) -> tuple[str, Heal]:

@@ -264,7 +264,7 @@ class Daemon:
         newest = plane.taken_up()
         if newest is not None:  # VMs are answered from the followed state
             self.metadata.service.apply(newest)
-            bound = await self._listen(settings.listen.metadata, workers, soon=True)
+            bound = await self._listen(settings.listen.metadata, workers)
         # The first caller gets its document, not a 404: this process shows it when `recover`
         # returns. Nodes show it once they can connect, so nothing waits for them here.
         shown = await asyncio.to_thread(self.control.recover)
@@ -272,9 +272,8 @@ class Daemon:
             shown.result()
         self.store.clock_ms = self.clock.now_ms
         await self._open_feed()
-        if not bound:
-            bound = await self._listen(settings.listen.metadata, workers)
-        elif workers is not None:
+        bound = bound or await self._listen(settings.listen.metadata, workers)
+        if workers is not None and self._follower is not None:
             workers.start_soon(bound, self.metadata.leave_shared)
         if settings.listen.operator:
             await asyncio.to_thread(self.control.replica.begin, plane)
@@ -494,22 +493,20 @@ class Daemon:
         except OSError as error:
             raise taken(address, FEED, error) from error
 
-    async def _listen(
-        self, addresses: Sequence[str], workers: Workers | None, *, soon: bool = False
-    ) -> tuple[str, ...]:
+    async def _listen(self, addresses: Sequence[str], workers: Workers | None) -> tuple[str, ...]:
         """Open the metadata addresses; Unix sockets, which cannot be shared, stay here.
 
-        `soon`: at a takeover this process serves every address until its workers have started,
-        so that VMs need not wait for them. Source: H-2.
+        At a takeover this process serves every address until its workers have started, so that VMs
+        need not wait for them. Source: H-2.
         """
-        shared = [each for each in addresses if workers and not each.startswith("unix:")]
-        own = addresses if soon else [each for each in addresses if each not in shared]
-        bound = await self.metadata.start(own, shared=int(soon and workers is not None))
+        alone = workers is None or self._follower is not None
+        own = [each for each in addresses if alone or each.startswith("unix:")]
+        bound = await self.metadata.start(own, shared=int(alone and workers is not None))
         self._closing.push_async_callback(self.metadata.stop)
         if workers is not None:
             self._closing.push_async_callback(workers.stop)
-            if not soon:
-                bound += await workers.start(shared)
+            if not alone:
+                bound += await workers.start([each for each in addresses if each not in own])
         return bound
 
     async def _take_lease(self) -> None:
