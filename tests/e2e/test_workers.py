@@ -176,9 +176,10 @@ def test_takeover_does_not_wait_for_workers() -> None:
         started = lambda: len(workers.processes) == WORKERS  # noqa: E731
         await asyncio.to_thread(wait_until, started, limit_s=ANSWER_TIMEOUT_S)
         before = {**heir.metadata.figures(), "changes": 0}
-        event_id = await announce(heir)
+        work = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h",))
+        await asyncio.wrap_future(heir.control.submit(work, "test", shown=True))
         documents = await asyncio.gather(*(ask(heir) for _ in range(CLIENTS)))
-        assert {json.loads(each)["Events"][0]["EventId"] for each in documents} == {event_id}
+        assert {json.loads(each)["DocumentIncarnation"] for each in documents} == {1}
         assert {**heir.metadata.figures(), "changes": 0} == before
         await heir.stop()
 
