@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -209,6 +210,24 @@ def test_lease_lapses_while_a_part_hangs(caplog: pytest.LogCaptureFixture) -> No
     wait_until(lambda: lapses == [True, False])
     keeper.stop()
     assert "event loop" in caplog.text
+
+
+def test_lapse_is_seen_at_once_by_who_looks() -> None:
+    """A process that was stopped looks before it answers; each change is reported once. H-3."""
+    lapses: list[bool] = []
+    table, moments = LeaseTable(), [0, 3_600_000]
+    tenure = Tenure(table, 3_600_000)
+    clock = SimpleNamespace(now_ms=lambda: moments[0])
+    assert tenure.attempt(0)
+    keeper = LeaseKeeper(tenure, clock, print, on_lapse=lapses.append)  # type: ignore[arg-type]
+    assert not keeper.look()
+    del moments[0]
+    assert keeper.look()
+    assert keeper.look()
+    keeper.renew()
+    wait_until(lambda: not keeper.look())
+    keeper.stop()
+    assert lapses == [True, False]
 
 
 def test_part_that_does_not_answer_is_named() -> None:

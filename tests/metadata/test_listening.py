@@ -12,16 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forewarn.metadata import service
+from forewarn.metadata.fault import Outdated
 from forewarn.metadata.http import addresses
 from forewarn.metadata.http.addresses import AddressInvalid, AddressUnavailable
 from forewarn.metadata.http.reuseport import processes_of
 from forewarn.metadata.identity import Callers, Peer, canonical
 from forewarn.metadata.rate_limit import RateLimit
+from forewarn.metadata.responder import BUSY
 from forewarn.metadata.server import MetadataServer
 from forewarn.replication.messages import Caller, DocumentChange
 from forewarn.settings import MetadataSettings
 from tests.clock import VirtualClock
 from tests.metadata.live import (
+    EVENTS,
     WAIT_S,
     Control,
     Live,
@@ -212,3 +216,15 @@ def test_many_requests_are_not_all_remembered(live: Live) -> None:
             assert {raw.reply().status for _ in pieces} == {200}
     service = live.server.service
     assert len(service.responder.known) <= 1024
+
+
+def test_nothing_old_is_answered_after_a_pause(monkeypatch: pytest.MonkeyPatch, live: Live) -> None:
+    """A process that was stopped looks at its lease before it answers what waited. H-3."""
+    asked, metadata = request(EVENTS, method="GET", body=b""), live.server.service
+    with live.connect() as raw:
+        raw.send(asked)
+        assert raw.reply().status == 200
+        metadata.on_pause = lambda: metadata.set_fault(Outdated(BUSY))
+        monkeypatch.setattr(service, "PAUSE_S", 0.0)
+        raw.send(asked)
+        assert raw.reply().status == 503

@@ -249,8 +249,7 @@ class LeaseKeeper:
             clock: elapsed time.
             lost: called on the keeper's thread once another process holds it.
             silent: returns the hanging parts of the service.
-            on_lapse: called on a separate thread when the lease has lapsed, and when it is held
-                again.
+            on_lapse: called on any thread when the lease has lapsed, and when it is held again.
         """
         self._tenure = tenure
         self._clock = clock
@@ -259,6 +258,8 @@ class LeaseKeeper:
         self._on_lapse = on_lapse
         self._stopping = threading.Event()
         self._due = threading.Event()
+        self._was_lapsed = False
+        self._looking = threading.Lock()
         self._said = ""
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
         self._thread.start()
@@ -278,13 +279,18 @@ class LeaseKeeper:
         """Whether another process may be the writer by now; callable on any thread."""
         return not self._tenure.held(self._clock.now_ms())
 
+    def look(self) -> bool:
+        """Report a lapse of the lease or its end; return whether it has lapsed. On any thread."""
+        with self._looking:
+            if self.lapsed() is not self._was_lapsed:
+                self._was_lapsed = not self._was_lapsed
+                self._on_lapse(self._was_lapsed)
+            return self._was_lapsed
+
     def _watch(self) -> None:
         """Report a lapse of the lease, even while a renewal hangs because of the database."""
-        was_lapsed = False
         while not self._stopping.wait(LOOK_S_MAX):
-            if self.lapsed() is not was_lapsed:
-                was_lapsed = not was_lapsed
-                self._on_lapse(was_lapsed)
+            self.look()
 
     def _run(self) -> None:
         while not self._stopping.is_set():

@@ -19,7 +19,7 @@ from forewarn.protocol import timestamps
 from forewarn.replication.messages import VmPoll
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from forewarn.clock import Clock
     from forewarn.ids import Ids
@@ -38,6 +38,9 @@ VIEWS_BY_ADDRESS_MAX = 65_536
 ROUND_S = 60
 """Interval in seconds of the reports of VMs' last polls."""
 DAY_S = 86_400
+
+PAUSE_S = 1.0
+"""Time without requests, in seconds, after which the process may have been stopped meanwhile."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -73,6 +76,9 @@ class MetadataService:
         self.stopping = False
         self.emptied: asyncio.Future[None] | None = None
         """Future that completes with the last connection's close; set only while stopping."""
+        self.on_pause: Callable[[], object] = lambda: None
+        """Called after a pause, before any answer, because documents may be outdated. H-3."""
+        self._served_s = 0.0
         self._clock = clock
         self._ids = ids
         self._round = _Round([], 0, 0)
@@ -110,6 +116,12 @@ class MetadataService:
     def now_s(self) -> float:
         """Return the time on the event loop's clock."""
         return self.loop.time()
+
+    def look_after_pause(self, now_s: float) -> None:
+        """Call `on_pause` if nothing was served for so long that the process may have stopped."""
+        if now_s - self._served_s > PAUSE_S:
+            self.on_pause()
+        self._served_s = now_s
 
     def enable(self, asked: PendingRequest) -> None:
         """Enable the VM's group, unless this is already in progress. Source: B-1."""

@@ -183,6 +183,7 @@ class Daemon:
         self.liveness = Liveness(SystemClock().elapsed_ms)
         self._lapsed: Callable[[], bool] = lambda: False
         self._announce: Callable[[], None] = lambda: None
+        self._look: Callable[[], bool] = lambda: False
         #: Follows the state while another process is active.
         self._follower: StateFollower | None = None
         #: Announces this process to other processes; None if the store is not shared.
@@ -295,6 +296,7 @@ class Daemon:
         self.control.user_agents = self.metadata.user_agents
         if self.feed is not None:
             self.control.node_troubles = self.feed.troubles
+        self.metadata.service.on_pause = self._wake
         bridge.find_outcome = self._find_outcome
         bridge.connect(self.control, self.metadata.service, far=self.feed, wait_s=wait_s)
         if observers.metrics is not None:
@@ -522,7 +524,7 @@ class Daemon:
         keeper = LeaseKeeper(
             tenure, clock, self._lost, silent=self.liveness.silent, on_lapse=self._take_lapse
         )
-        self._lapsed, self._announce = keeper.lapsed, keeper.renew
+        self._lapsed, self._announce, self._look = keeper.lapsed, keeper.renew, keeper.look
         self._closing.push_async_callback(asyncio.to_thread, keeper.stop)
 
     def _note_url(self, operator: str) -> None:
@@ -530,15 +532,19 @@ class Daemon:
             self._signs.url = self.settings.operator.url or _url(operator)
 
     def _take_lapse(self, lapsed: bool) -> None:  # noqa: FBT001 - as the keeper calls it
+        self.bridge.call(partial(self._show_lapse, lapsed=lapsed))
+
+    def _show_lapse(self, *, lapsed: bool) -> None:
         """Report no freshness while another process may hold the lease. Source: H-3."""
+        if self.feed is not None:
+            self.feed.suspend(suspended=lapsed)
+        if self.bound is not None and not self.settings.metadata.serve_outdated:
+            self.metadata.service.set_fault(Outdated(BUSY) if lapsed else None)
 
-        def take() -> None:
-            if self.feed is not None:
-                self.feed.suspend(suspended=lapsed)
-            if self.bound is not None and not self.settings.metadata.serve_outdated:
-                self.metadata.service.set_fault(Outdated(BUSY) if lapsed else None)
-
-        self.bridge.call(take)
+    def _wake(self) -> None:
+        """Look at the lease before anything is answered: this process may have been stopped."""
+        if self._look():
+            self._show_lapse(lapsed=True)
 
     def _new_metadata(self) -> MetadataServer:
         return MetadataServer(self.settings.metadata, self.bridge, clock=self.clock, ids=self.ids)

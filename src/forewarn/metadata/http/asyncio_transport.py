@@ -57,6 +57,7 @@ class StreamConnection(Connection, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Send a cached answer, or process the request."""
+        self.service.look_after_pause(self.service.now_s())
         if not self.answered(data):
             self.received(data)
 

@@ -272,7 +272,9 @@ class EpollTransport:
         more, self._accepts_left = False, ACCEPTS_MAX
         service, connections = self.service, self._connections
         tick, dated = service.tick, service.dated
-        now, full_at_max = times = self._limit.times(self._now_s())
+        now_s = self._now_s()
+        service.look_after_pause(now_s)
+        now, full_at_max = times = self._limit.times(now_s)
         for fd, event in events:
             try:
                 connection = connections[fd]
