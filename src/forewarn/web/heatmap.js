@@ -11,6 +11,11 @@ const ZOOM_MAX = 60;
 const DRAWN_FROM = 7;
 const NAMED_FROM = 52;
 const HEADER = 24;
+/** Pixels between two racks; in a bitmap, racks are whole cells apart. */
+const GAP = 12;
+/** Rows of a zone's title, and cells between two racks, for cells of a size. */
+const headerOf = (size) => (size < DRAWN_FROM ? Math.ceil(HEADER / size) : HEADER / size);
+const gapOf = (size) => (size < DRAWN_FROM ? 1 : Math.min(GAP / size, 1));
 /** Tried ratios of a rack's width to its height; the map uses the ratio with the largest cells. */
 const ASPECTS = [1.6, 1, 0.6, 0.35, 2.6, 6];
 
@@ -70,7 +75,7 @@ export function heatmap(open) {
 
   function flow(size, aspect) {
     const wide = Math.max(Math.floor(width / size), 1);
-    const header = Math.ceil(HEADER / size);
+    const [header, gap] = [headerOf(size), gapOf(size)];
     const found = { blocks: [], zones: [], rows: 0, wide };
     let x = 0,
       y = 0,
@@ -79,16 +84,16 @@ export function heatmap(open) {
       zone = null;
     for (const [index, rack] of live.racks.entries()) {
       const hosts = Object.values(rack.hosts).reduce((sum, each) => sum + each, 0);
-      const across = Math.min(Math.max(Math.ceil(Math.sqrt(hosts * aspect)), 1), wide);
+      const across = Math.max(Math.min(Math.ceil(Math.sqrt(hosts * aspect)), hosts, wide), 1);
       const down = Math.ceil(hosts / across);
       if (rack.zone !== zone) {
-        y += tall + (zone === null ? 0 : 1);
+        y += tall + (zone === null ? 0 : gap);
         found.zones.push({ name: rack.zone, y });
         zone = rack.zone;
         [x, y, tall] = [0, y + header, 0];
-      } else if (x + across > wide) [x, y, tall] = [0, y + tall + 1, 0];
+      } else if (x + across > wide) [x, y, tall] = [0, y + tall + gap, 0];
       found.blocks.push({ x, y, across, down, first: place, hosts, index });
-      x += across + 1;
+      x += across + gap;
       tall = Math.max(tall, down);
       place += hosts;
     }
@@ -122,6 +127,7 @@ export function heatmap(open) {
   }
 
   function paintAll() {
+    if (cell >= DRAWN_FROM) return request();
     const ink = bitmap.getContext("2d");
     const image = ink.createImageData(bitmap.width, bitmap.height);
     const shades = Object.fromEntries(
@@ -172,12 +178,12 @@ export function heatmap(open) {
   }
 
   function placeAt(px, py) {
-    const x = Math.floor((px - left) / (cell * zoom)),
-      y = Math.floor((py - above) / (cell * zoom));
+    const x = (px - left) / (cell * zoom),
+      y = (py - above) / (cell * zoom);
     for (const block of blocks) {
       if (x < block.x || x >= block.x + block.across || y < block.y || y >= block.y + block.down)
         continue;
-      const at = (y - block.y) * block.across + (x - block.x);
+      const at = Math.floor(y - block.y) * block.across + Math.floor(x - block.x);
       return at < block.hosts ? block.first + at : -1;
     }
     return -1;
@@ -283,7 +289,7 @@ export function heatmap(open) {
     pen.font = "600 12px system-ui, sans-serif";
     pen.textBaseline = "alphabetic";
     for (const zone of zones) {
-      const y = above + (zone.y + Math.ceil(HEADER / cell)) * size - 8; // just above its hosts
+      const y = above + (zone.y + headerOf(cell)) * size - 8; // just above its hosts
       if (y > -20 && y < height + 20)
         pen.fillText(
           zone.name ? `Zone ${zone.name}` : "Hosts without a zone",
