@@ -130,6 +130,7 @@ def test_operator_can_pass_over_what_is_refused(receiver: Receiver) -> None:
     service.post("/v1/outbox/hook/skip", sequence=3)
     wait_until(lambda: status(service)["behind"] == 0)
     assert receiver.sequences() == list(range(4, last(service) + 1))
+    assert status(service)["skipped"] == 3
     refused = service.call("POST", "/v1/outbox/nobody/retry")
     assert (refused.status, refused.code) == (404, "outbox-unknown-destination")
     service.stop()

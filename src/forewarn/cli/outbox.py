@@ -44,11 +44,12 @@ def _list(arguments: argparse.Namespace) -> int:
             str(each["sequence"]),
             str(each["behind"]),
             f"{each['behind_s']} s" if each["behind"] else "",
+            each["skipped"] or "",
             each["error"],
         )
         for each in answer["destinations"]
     ]
-    head = ("destination", "kind", "state", "delivered to", "behind", "for", "error")
+    head = ("destination", "kind", "state", "delivered to", "behind", "for", "skipped", "error")
     print_table(head, rows, empty="No destinations. Add them under [outbox] in the settings.")
     return OK
 

@@ -93,6 +93,8 @@ class Delivery:
     head: int = 0
     head_ms: int = 0
     sent: int = 0
+    #: Entries that operators have skipped since the start.
+    skipped: int = 0
     failures: int = 0
     #: Start of the current failures, ms since the epoch UTC; 0: no failures.
     failing_since_ms: int = 0
@@ -137,6 +139,7 @@ class Delivery:
 
     def skip(self, sequence: int) -> None:
         """Skip all entries up to `sequence`, at an operator's request."""
+        self.skipped += max(sequence - self.cursor, 0)
         self.cursor = max(self.cursor, sequence)
         self.hurry.set()
 

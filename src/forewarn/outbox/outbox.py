@@ -66,6 +66,8 @@ class DestinationStatus:
     #: Age of the oldest undelivered entry, in milliseconds; 0: all entries are delivered.
     behind_ms: int
     sent: int
+    #: Entries that operators have skipped since the start.
+    skipped: int
     failures: int
     #: Error of the last attempt; empty after success.
     error: str
@@ -160,6 +162,7 @@ class Outbox:
             behind=behind,
             behind_ms=max(now_ms - at_ms, 0) if at_ms else 0,
             sent=delivery.sent,
+            skipped=delivery.skipped,
             failures=delivery.failures,
             error=delivery.error,
             failing_since_ms=delivery.failing_since_ms,

@@ -160,6 +160,7 @@ export function outbox(main) {
                   "State",
                   "Undelivered",
                   "Sent",
+                  "Skipped",
                   "Failing since",
                   "Error",
                   "Action",
@@ -172,6 +173,7 @@ export function outbox(main) {
                     ? `${plural(each.behind, "entry", "entries")}, oldest ${span(each.behind_s * 1000)} ago`
                     : "nothing",
                   count(each.sent),
+                  count(each.skipped),
                   each.failing_since ? moment(each.failing_since) : "—",
                   each.error || "—",
                   h("div", { className: "buttons" }, [
