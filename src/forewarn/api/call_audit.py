@@ -29,6 +29,8 @@ class CallAudit:
         self.record = record
         #: Whether a change has been committed with the record.
         self.written = False
+        #: Whether the call only shows what would change: no record unless it is refused.
+        self.preview = False
 
     def name_objects(self, form: Values) -> None:
         """Set the objects of the call from its body."""
@@ -53,7 +55,7 @@ class CallAudit:
         if isinstance(error, ForewarnError):
             if changes or isinstance(error, NotPermitted):
                 self._loop.audit(replace(self.record, outcome=error.code))
-        elif error is None and changes and not self.written:
+        elif error is None and changes and not self.written and not self.preview:
             self._loop.audit(self.record)
 
 

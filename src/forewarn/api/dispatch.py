@@ -235,6 +235,7 @@ class Dispatch:
             headers=request.headers,
         )
         audit.name_objects(call.form)
+        audit.preview = route.preview or bool(call.query.get("dry_run"))
         if route.method == "POST" and IDEMPOTENCY_KEY in request.headers and call.principal.name:
 
             async def act() -> tuple[Response, bool]:

@@ -218,6 +218,7 @@ _ROUTES = (
         form=MAINTENANCE_FORM,
         body_bytes_max=NAMES_BYTES_MAX,
         answer=_PREVIEW,
+        preview=True,
         abandonable=True,
     ),
     _word("start", _start, forms.EMPTY, summary="Start a draft."),

@@ -90,6 +90,8 @@ class Route:
     gives: tuple[str, ...] = (JSON,)
     #: Whether only the active process can answer this read. Source: H-4.
     active: bool = False
+    #: Whether the route only shows what would change; a success is not audited.
+    preview: bool = False
     #: Whether the work stops when the caller disconnects.
     abandonable: bool = False
 
