@@ -69,7 +69,7 @@ def test_host_fails_once_another_operator_confirms(team: Team) -> None:
     assert team.waiting() == []
     entries = team.call("ben", "GET", "/v1/history?limit=500").json["entries"]
     [given] = [each for each in entries if each["action"] == "confirmation.given"]
-    assert "of ben is confirmed by anna: POST /v1/hosts/h1/fail" in given["text"]
+    assert "of ben is confirmed by anna: fail host h1 (lost)" in given["text"]
     assert given["actor"] == "operator anna"
     team.live.settle()
     records = team.call("anna", "GET", "/v1/audit").json["records"]

@@ -49,6 +49,7 @@ _CONFIRMATION: schemas.ObjectSchema[Confirmation] = schemas.ObjectSchema(
             "request", schemas.TEXT, lambda c: c.request, "Method and path of the call."
         ),
         schemas.Member("body", schemas.TEXT, lambda c: c.body),
+        schemas.Member("text", schemas.TEXT, lambda c: c.words, "The call in words."),
         schemas.Member("asked", schemas.TIME, lambda c: written(c.asked_ms)),
         schemas.Member("expires", schemas.TIME, lambda c: written(c.expires_ms)),
     ),

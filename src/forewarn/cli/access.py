@@ -53,7 +53,7 @@ def add_commands(commands: CommandGroup) -> None:
     )
     confirm.add_argument("id", metavar="ID", help="such as c-12")
     for name, line in (
-        ("withdraw", "withdraw your own call before its execution"),
+        ("withdraw", "withdraw your own call; another operator's call is refused"),
         ("refuse", "refuse another operator's call before its execution"),
     ):
         drop = confirmation.command(name, line, run=_drop)
@@ -93,9 +93,11 @@ def _waiting(arguments: argparse.Namespace) -> int:
     answer = client_of(arguments).get("/v1/confirmations")
     if arguments.json:
         return print_json(answer)
-    columns = ("id", "principal", "request", "body", "expires")
+    columns = ("id", "principal", "text", "expires")
     rows = [tuple([each[name] for name in columns]) for each in answer["confirmations"]]
-    print_table(columns, rows, empty="No call waits for a second operator.")
+    print_table(
+        ("id", "asked by", "what", "expires"), rows, empty="No call waits for a second operator."
+    )
     return OK
 
 
@@ -112,8 +114,12 @@ def _confirm(arguments: argparse.Namespace) -> int:
 def _drop(arguments: argparse.Namespace) -> int:
     from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
 
-    client_of(arguments).delete(f"/v1/confirmations/{part(arguments.id)}")
-    note(f"call {arguments.id} was removed without being executed")
+    client = client_of(arguments)
+    path = f"/v1/confirmations/{part(arguments.id)}"
+    each, caller = client.get(path), client.get("/v1/whoami")["principal"]
+    client.delete(path)
+    verb = "withdrawn" if each["principal"] == caller else f"refused to {each['principal']}"
+    note(f"{arguments.id} is {verb}: {each['text']}. Nothing was done.")
     return OK
 
 

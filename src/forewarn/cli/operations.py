@@ -119,6 +119,7 @@ def show_why(arguments: argparse.Namespace) -> int:
         print(
             f"waits for confirmation by an operator other than {each['principal']}, until {until}"
         )
+        print(f"  {each['text']}")
         print(f"  forewarn confirmation confirm {each['id']}")
         return OK
     answer = client.get("/v1/why", id=arguments.id)

@@ -73,7 +73,8 @@ def _status(arguments: argparse.Namespace) -> int:
         )
     )
     for each in confirmations:
-        print(f"{each['id']} of {each['principal']} waits for another operator to confirm it")
+        what = f"{each['id']} of {each['principal']} ({each['text']})"
+        print(f"{what} waits for another operator to confirm it")
     print_table(
         ("waits for", "subject", "count", "clears", "first of them"),
         [

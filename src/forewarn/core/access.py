@@ -7,8 +7,10 @@ P-1, P-2, P-4.
 from __future__ import annotations
 
 import hmac
+import json
 from hashlib import sha256
 from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import unquote
 
 from forewarn.errors import CallerError
 from forewarn.values import Word, value
@@ -245,9 +247,40 @@ class Confirmation:
         """The name shown to people: `c-12`."""
         return f"c-{self.number}"
 
+    @property
+    def words(self) -> str:
+        """The call as people say it: `fail host h1 (reason smoke)`."""
+        method, _, path = self.request.partition(" ")
+        parts = [unquote(each) for each in path.split("/")[2:]]
+        if len(parts) > 2:
+            kind, name, verb = parts[:3]
+            text = f"{verb} {kind.removesuffix('s')} {name}"
+        else:
+            verb = {"PUT": "change", "DELETE": "remove"}.get(method, "request")
+            text = " ".join((verb, *(each.removesuffix("s") for each in parts[:1]), *parts[1:]))
+        members = [] if parts == ["policy"] else _members(self.body)
+        return f"{text} ({', '.join(members)})" if members else text
+
     def is_same_as(self, other: Confirmation) -> bool:
         """Whether another call has the same principal and request."""
         mine, theirs = (
             (each.principal, each.request, each.body, each.media) for each in (self, other)
         )
         return mine == theirs
+
+
+def _members(body: str) -> list[str]:
+    """Return the members of a JSON form in words; of other text, none."""
+    try:
+        form = json.loads(body or "{}")
+    except ValueError:
+        return []
+    named = form.items() if isinstance(form, dict) else ()
+    return [_member(name.replace("_", " "), member) for name, member in named if member]
+
+
+def _member(name: str, member: object) -> str:
+    if member is True:
+        return name
+    many = isinstance(member, list)
+    return f"{name} {' and '.join(map(str, member)) if many else member}"  # type: ignore[call-overload]

@@ -100,7 +100,7 @@ def ask(draft: Draft, stimulus: AskConfirmation) -> None:
         raise ConfirmationsFull(limit=WAITING_MAX)
     expires_ms = draft.now_ms + draft.maintenance_policy.confirm_within_s * SECOND_MS
     asked = replace(call, number=draft.next_number(), expires_ms=expires_ms)
-    text = f"{asked.id} of {asked.principal} waits for a second person: {asked.request}"
+    text = f"{asked.id} of {asked.principal} waits for a second person: {asked.words}"
     draft.put("confirmation.asked", text, asked)
 
 
@@ -113,7 +113,7 @@ def confirm(draft: Draft, stimulus: Confirmed) -> None:
     known = _waiting(draft, stimulus.number)
     if known.principal == stimulus.principal:
         raise OwnConfirmation(id=known.id, principal=known.principal)
-    text = f"{known.id} of {known.principal} is confirmed by {stimulus.principal}: {known.request}"
+    text = f"{known.id} of {known.principal} is confirmed by {stimulus.principal}: {known.words}"
     asker, draft.actor = draft.actor, f"operator {stimulus.principal}"
     draft.remove("confirmation.given", text, known)
     draft.actor = asker
@@ -127,11 +127,11 @@ def drop(draft: Draft, stimulus: DropConfirmation) -> tuple[int, ...]:
     """
     known = _waiting(draft, stimulus.number)
     if known.principal == stimulus.principal:
-        text = f"{known.id} is withdrawn by {known.principal}: {known.request}"
+        text = f"{known.id} is withdrawn by {known.principal}: {known.words}"
         draft.remove("confirmation.withdrawn", text, known)
     else:
         text = f"{known.id} of {known.principal} is refused by {stimulus.principal}"
-        draft.remove("confirmation.refused", f"{text}: {known.request}", known)
+        draft.remove("confirmation.refused", f"{text}: {known.words}", known)
     return ()
 
 
@@ -146,7 +146,7 @@ def expire(draft: Draft) -> None:
     """Drop calls that expired without confirmation."""
     for each in tuple(draft.state.confirmations.values()):
         if each.expires_ms <= draft.now_ms:
-            text = f"{each.id} of {each.principal} has expired: {each.request}"
+            text = f"{each.id} of {each.principal} has expired: {each.words}"
             draft.remove("confirmation.expired", text, each)
 
 

@@ -245,7 +245,8 @@ const LABELS = {
 const CONSEQUENCES = {
   approve_operation: ({ group }) =>
     `Approves in place of the VMs of ${group ? `group ${group}` : "every group that has not approved"}. When every group has approved, the work starts at once.`,
-  confirm: ({ principal }) => `${principal} requested this call. Confirming it runs it at once.`,
+  confirm: ({ principal, text }) => `${principal} asked to ${text}. Confirming it runs it at once.`,
+  drop_confirmation: ({ principal, text }) => `${principal} asked to ${text}. It is not done.`,
   pause_maintenance: "No more hosts are announced. Running work continues to its end.",
   fail_host: "Its VMs count as down at once. No VM is asked for approval.",
   remove_host: "Removes the host from Forewarn. Move or remove its VMs first.",

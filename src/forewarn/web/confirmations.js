@@ -25,8 +25,12 @@ export async function drawWaiting() {
   );
 }
 
-/** Returns the options of the dialog for a waiting call. */
-const of = (each) => ({ name: each.id, object: `${each.request} (${each.id})`, record: each });
+/** Options of a dialog about a call, which it names in words. */
+const of = (each) => ({ name: each.id, object: `${each.id} (${each.text})`, record: each });
+
+/** The policy that a call applies, as it was sent. */
+const body = (each) =>
+  h("details", {}, h("summary", {}, "The policy"), h("pre", { className: "document" }, each.body));
 
 export function confirmations(main) {
   return kept(main, {
@@ -43,12 +47,11 @@ export function confirmations(main) {
           reply.confirmations.length
             ? table(
                 "Calls that wait for a second operator",
-                ["Call", "Asked by", "What", "With", "Expires", "Action"],
+                ["Call", "Asked by", "What", "Expires", "Action"],
                 reply.confirmations.map((each) => [
                   each.id,
                   each.principal,
-                  h("code", {}, each.request),
-                  each.body,
+                  [each.text, each.request === "PUT /v1/policy" ? body(each) : ""],
                   moment(each.expires),
                   each.principal === caller.principal
                     ? rowButton("drop_confirmation", "Withdraw", of(each))
