@@ -72,7 +72,7 @@ def test_plan_says_where_vms_go_and_that_they_fit(live: Live) -> None:
 def test_life_of_a_maintenance(fleet: Live) -> None:
     """Described, begun, paused, resumed and cancelled, each by a word. Source: F-1, F-6."""
     name = created(fleet, reason="new kernel", max_at_once=1)
-    assert fleet.get(f"/v1/maintenances/{name}")["waits_for"]["code"] == "operator"
+    assert fleet.get(f"/v1/maintenances/{name}")["maintenance"]["waits_for"]["code"] == "operator"
     path = f"/v1/maintenances/{name}"
     assert fleet.post(f"{path}/start")["maintenance"]["state"] == "running"
     full = planned(fleet, name)

@@ -162,7 +162,11 @@ MAINTENANCES, FIRST = "nav [href='#/maintenances']", "h2 [href='#/maintenances/m
 TASKS: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
     "why m-1 waits": ((MAINTENANCES, FIRST), {}, "has not approved event"),
     "who has not approved": (("#unapproved", "td [href='#/operations/op-2']"), {}, "group db"),
-    "remind an owner": ((MAINTENANCES, FIRST, "[data-act=remind]"), {}, "Reminder"),
+    "remind the owners": (
+        ("#unapproved", "[data-act=remind]", "dialog [type=submit]"),
+        {},
+        "Copied.",
+    ),
     "postpone for an owner": (
         (MAINTENANCES, FIRST, "main [data-act=postpone_maintenance]", "dialog [type=submit]"),
         {"hosts": "h2", "until": "+3h", "by": "bank"},
@@ -331,7 +335,18 @@ def test_maintenance_says_who_has_not_approved(page: Browser, service: Live) -> 
     assert any(each.split()[:3] == ["web", "shop", "waiting"] for each in rows), rows
     assert any(each.split()[:3] == ["db", "bank", "approved"] for each in rows), rows
     press(page, "mouse", "[data-act=remind]")
-    assert "web-0" in page.run("document.querySelector('#reminder').value")
+    assert "web-0" in page.run("document.querySelector('#reminder-0').value")
+    page.key("Escape")
+    show(page, f"{service.url}/#/maintenances")
+    page.see("has not approved event")
+    service.post("/v1/vms/gone-1/reboot")
+    show(page, f"{service.url}/#/work?state=announced")
+    press(page, "keyboard", "[data-act=remind]")
+    page.see("To bank")
+    labels = page.run(
+        "[...document.querySelectorAll('dialog label')].map((each) => each.innerText)"
+    )
+    assert labels == ["To bank", "To shop"]
     page.key("Escape")
 
 
@@ -420,6 +435,14 @@ def test_host_is_opened_from_the_map(page: Browser, service: Live, hand: str) ->
         page.until("document.querySelector('#said').textContent.startsWith('h3: quiet')")
         page.key("Enter")
     page.until("document.querySelector('h1').textContent.includes('Host h3')")
+
+
+def test_map_keeps_hosts_together(page: Browser, service: Live) -> None:
+    """Racks of one host each are side by side, without a gap as wide as a host."""
+    show(page, f"{service.url}/")
+    page.until("document.querySelector('.map').getAttribute('aria-label').includes('6 hosts')")
+    first, second = (page.run(f"forewarnMap.middle({place})[0]") for place in (0, 1))
+    assert second - first < 1.5 * page.run("forewarnMap.size")
 
 
 def test_document_is_the_vms_own_in_every_version(page: Browser, service: Live) -> None:
@@ -525,6 +548,7 @@ def test_second_operator_confirms(page: Browser) -> None:
         page.key("Escape")
         page.run("location.hash = '#/confirmations'")
         page.see("Withdraw")
+        assert "fail host h1" in page.run("document.querySelector('td[data-label=What]').innerText")
         press(page, "mouse", "#sign-out")
         fill(page, "mouse", "#token", TOKEN)
         page.key("Enter")

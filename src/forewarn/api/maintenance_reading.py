@@ -46,14 +46,13 @@ _FULL: Schema = {
         "maintenance": MAINTENANCE.schema(),
         "waves": {"type": "array", "items": WAVE.schema()},
         "blocked": {"type": "array", "items": BLOCKER.schema()},
-        "waits_for": {"anyOf": [BLOCKER.schema(), {"type": "null"}]},
         "approvals": {"type": "array", "items": APPROVAL.schema()},
         "not_asked": {
             **TEXTS,
             "description": "Groups with VMs on the remaining hosts that do not listen for events.",
         },
     },
-    "required": ["maintenance", "waves", "blocked", "waits_for", "approvals", "not_asked"],
+    "required": ["maintenance", "waves", "blocked", "approvals", "not_asked"],
     "additionalProperties": False,
 }
 
@@ -130,7 +129,6 @@ def _full(view: MaintenanceView, work: list[HostWork]) -> dict[str, object]:
         "maintenance": MAINTENANCE.of(view),
         "waves": WAVE.each(_waves(view, work)),
         "blocked": BLOCKER.each(Waits(name, each) for name, each in blocked if name not in touched),
-        "waits_for": BLOCKER.of(Waits(view.maintenance.id, view.blocker)) if view.blocker else None,
     }
 
 

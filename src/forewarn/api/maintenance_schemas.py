@@ -278,6 +278,11 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
             lambda v: v.maintenance.halt_reason,
             "Reason for the pause or stop.",
         ),
+        Member(
+            "waits_for",
+            {"anyOf": [BLOCKER.schema(), {"type": "null"}]},
+            lambda v: BLOCKER.of(Waits(v.maintenance.id, v.blocker)) if v.blocker else None,
+        ),
         Member("created", TIME, lambda v: written(v.maintenance.created_ms)),
         Member("started", TIME, lambda v: written(v.maintenance.started_ms)),
         Member("ended", TIME, lambda v: written(v.maintenance.ended_ms)),

@@ -1,8 +1,8 @@
 // Views of maintenances: waves, blockers and progress.
 
-import { act, button, buttons, dialog, unasked } from "./actions.js";
+import { act, button, buttons, unasked } from "./actions.js";
 import { call, get, part, query } from "./api.js";
-import { fill, h, note, table } from "./dom.js";
+import { fill, h, table } from "./dom.js";
 import {
   chip,
   count,
@@ -12,12 +12,12 @@ import {
   moment,
   naturally,
   plural,
-  stamp,
   ticking,
   words,
 } from "./format.js";
 import { roomOf, roomPicture } from "./moves.js";
 import { facts as factList, kept } from "./records.js";
+import { remindButton } from "./reminders.js";
 
 const HOSTS_SHOWN_MAX = 40;
 const BLOCKED_SHOWN_MAX = 100;
@@ -114,11 +114,29 @@ function card(each) {
     ),
     h("p", {}, chip(each.state), " ", each.reason),
     progress(each),
+    h("p", { className: "now-line" }, now(each)),
     each.expected_end && each.state === "running"
       ? h("p", { className: "soft" }, "Planned end: ", moment(each.expected_end))
       : "",
-    each.halt_reason ? h("p", { className: "reason" }, each.halt_reason) : "",
   );
+}
+
+/** Returns one line: the present activity of a maintenance, and its blocker. */
+function now({ state, wave, planning, checking, waits_for: waits, ended }) {
+  if (ended) return ["Ended ", moment(ended), "."];
+  if (HALTED[state]) return waits ? linked(waits.text) : HALTED[state];
+  const doing = checking
+    ? "The gate is being checked"
+    : planning
+      ? "A plan is being computed"
+      : wave
+        ? `Wave ${wave}`
+        : "Between waves";
+  return [
+    `${doing}. `,
+    waits ? linked(waits.text) : "",
+    waits?.clears ? [" ", ticking(waits.clears, "At the latest "), "."] : "",
+  ];
 }
 
 /** Shows the planned waves of a maintenance without creating it. Source: F-2. */
@@ -220,7 +238,8 @@ const HALTED = {
 };
 
 /** Shows the state of a maintenance, its blocker, and the blocker's times. */
-function whatNow({ maintenance: each, blocked, waits_for: waits, approvals, not_asked: groups }) {
+function whatNow({ maintenance: each, blocked, approvals, not_asked: groups }) {
+  const waits = each.waits_for;
   const halted = HALTED[each.state];
   const due = approvals
     .filter((one) => one.state === "waiting" || one.state === "approved")
@@ -290,52 +309,10 @@ function approvalTable(approvals) {
       each.missing.map((name) => [link("vms", name), " "]),
       each.polled ? moment(each.polled) : "never",
       ["waiting", "not-asked"].includes(each.state)
-        ? h(
-            "button",
-            {
-              type: "button",
-              className: "small",
-              data: { act: "remind" },
-              aria: { label: `Remind the owner of ${each.group}` },
-              onclick: () => remind(each),
-            },
-            "Remind",
-          )
+        ? remindButton("Remind", `Remind the owner of ${each.group}`, [each])
         : "",
     ]),
   );
-}
-
-/** Shows a message to a group's owner, which the operator can copy or mail. */
-function remind(each) {
-  const subject = `Group ${each.group} has not approved event ${each.event}`;
-  const start = each.not_before ? stamp(Date.parse(each.not_before)).join(" ") : "any time";
-  const ask =
-    each.state === "waiting"
-      ? `Please prepare ${each.missing.join(", ")} and approve the event.`
-      : "No VM of the group asks for Scheduled Events. Please start its agent, or prepare by hand.";
-  const text = h("textarea", { id: "reminder", rows: 6, readOnly: true });
-  text.value = `${subject} (${each.operation} of ${each.host}). The work starts at ${start} at the latest. ${ask}`;
-  dialog({
-    title: each.owner ? `Reminder to ${each.owner}` : "Reminder",
-    text: "Copy the message, or write a mail. Forewarn sends nothing.",
-    confirm: "Copy",
-    extra: [
-      h("div", { className: "field" }, h("label", { htmlFor: "reminder" }, "Message"), text),
-      h(
-        "a",
-        {
-          href: `mailto:?subject=${encodeURIComponent(subject)}&body=${encodeURIComponent(text.value)}`,
-        },
-        "Write a mail",
-      ),
-    ],
-    ask: async () => {
-      text.select();
-      document.execCommand("copy"); // the Clipboard API needs HTTPS
-    },
-    done: () => note("The reminder is copied."),
-  });
 }
 
 function postponements(postponed) {

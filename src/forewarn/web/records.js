@@ -18,6 +18,7 @@ import {
 } from "./format.js";
 import { historyOf } from "./history.js";
 import { listen } from "./live.js";
+import { remindButton } from "./reminders.js";
 import { plansOf, timeline } from "./timeline.js";
 
 const LIST_LIMIT = 100;
@@ -644,7 +645,15 @@ export async function work(main, asked) {
   };
   fill(
     main,
-    h("div", { className: "head" }, h("h1", {}, "Work"), choose),
+    h(
+      "div",
+      { className: "head" },
+      h("h1", {}, "Work"),
+      choose,
+      state === "announced"
+        ? remindButton("Remind owners", "Remind the owners of events that are not approved")
+        : "",
+    ),
     h("section", { className: "card" }, line.element, box, more),
   );
   const leave = await kept(main, { read, concerns: () => before === "", draw });
