@@ -82,6 +82,7 @@ def test_command_is_given_the_task_and_ends_it(rig: Rig) -> None:
     said = json.loads((rig.home / "task").read_text())
     assert said["task"] == "op-12/1"
     assert (said["verb"], said["generation"]) == ("begin", 1)
+    assert said["followed_by"] == "nothing"
     assert (said["target"], said["vms"], said["impact"]) == ("h1", ["web_0", "web_1"], "Reboot")
 
 

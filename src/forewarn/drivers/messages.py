@@ -83,6 +83,7 @@ def task_message(verb: str, task: Task) -> dict[str, object]:
         "placements": dict(operation.execution.placements),
         "description": operation.description,
         "duration_s": operation.duration_s,
+        "followed_by": operation.followed_by.value,
         "started": iso8601(operation.execution.started_ms or 0),
     }
 
