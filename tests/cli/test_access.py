@@ -67,3 +67,15 @@ def test_second_operator_confirms_by_command(
     monkeypatch.setenv("FOREWARN_TOKEN", live.add_token("ben", Role.OPERATOR))
     assert run("confirmation", "confirm", waiting).status == 0
     assert live.get("/v1/hosts/h1")["health"] == "failed"
+
+
+def test_withdrawing_a_call_of_another_operator_refuses_it(
+    run: Run, live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message says so, and whose call it was. Source: P-8."""
+    live.call("PUT", "/v1/policy", {"confirm": ["fail-host"]})
+    run("host", "fail", "h1")
+    [waiting] = run("--json", "confirmation", "list").json["confirmations"]
+    monkeypatch.setenv("FOREWARN_TOKEN", live.add_token("cleo", Role.OPERATOR))
+    refused = run("confirmation", "withdraw", waiting["id"])
+    assert f"of {waiting['principal']} is refused: request hardware-failure of h1" in refused.err

@@ -118,8 +118,9 @@ def _drop(arguments: argparse.Namespace) -> int:
     path = f"/v1/confirmations/{part(arguments.id)}"
     each, caller = client.get(path), client.get("/v1/whoami")["principal"]
     client.delete(path)
-    verb = "withdrawn" if each["principal"] == caller else f"refused to {each['principal']}"
-    note(f"{arguments.id} is {verb}: {each['text']}. Nothing was done.")
+    own = each["principal"] == caller
+    end = "is withdrawn" if own else f"of {each['principal']} is refused"
+    note(f"{arguments.id} {end}: {each['text']}. Nothing was done.")
     return OK
 
 

@@ -252,14 +252,17 @@ class Confirmation:
         """The call as people say it: `fail host h1 (reason smoke)`."""
         method, _, path = self.request.partition(" ")
         parts = [unquote(each) for each in path.split("/")[2:]]
+        form = {} if parts == ["policy"] else _form(self.body)
         if len(parts) > 2:
             kind, name, verb = parts[:3]
             text = f"{verb} {kind.removesuffix('s')} {name}"
+        elif parts == ["operations"]:
+            text = f"request {form.pop('cause', 'work')} of {_member(form.pop('targets', ''))}"
         else:
             verb = {"PUT": "change", "DELETE": "remove"}.get(method, "request")
             text = " ".join((verb, *(each.removesuffix("s") for each in parts[:1]), *parts[1:]))
-        members = [] if parts == ["policy"] else _members(self.body)
-        return f"{text} ({', '.join(members)})" if members else text
+        more = [f"{name} {_member(each)}".strip() for name, each in form.items() if each]
+        return f"{text} ({', '.join(more)})" if more else text
 
     def is_same_as(self, other: Confirmation) -> bool:
         """Whether another call has the same principal and request."""
@@ -269,18 +272,17 @@ class Confirmation:
         return mine == theirs
 
 
-def _members(body: str) -> list[str]:
-    """Return the members of a JSON form in words; of other text, none."""
+def _form(body: str) -> dict[str, object]:
+    """Return the members of a JSON form; of other text, none."""
     try:
         form = json.loads(body or "{}")
     except ValueError:
-        return []
-    named = form.items() if isinstance(form, dict) else ()
-    return [_member(name.replace("_", " "), member) for name, member in named if member]
+        return {}
+    return form if isinstance(form, dict) else {}
 
 
-def _member(name: str, member: object) -> str:
-    if member is True:
-        return name
-    many = isinstance(member, list)
-    return f"{name} {' and '.join(map(str, member)) if many else member}"  # type: ignore[call-overload]
+def _member(member: object) -> str:
+    """Return a member in words; a flag needs none but its name."""
+    if isinstance(member, list):
+        return ", ".join(map(str, member))
+    return "" if member is True else str(member)
