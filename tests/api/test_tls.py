@@ -85,6 +85,13 @@ def test_token_works_over_tls(live: Live, client: ApiClient) -> None:
     assert ApiClient(live.url, TOKEN).get("/v1/whoami")["principal"] == "anna"
 
 
+def test_plain_http_is_told_to_use_https(live: Live) -> None:
+    """A TLS port that gets plain HTTP answers nothing readable."""
+    address = live.url.replace("https://", "http://")
+    with pytest.raises(ServerUnreachable, match=f"speaks TLS: use {live.url}"):
+        ApiClient(address, TOKEN).get("/v1/hosts")
+
+
 def test_renewed_certificate_is_served_after_a_reload(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,12 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(NOUNS) <= set(re.findall(r"[\w-]+", text))
 
 
+def test_no_command_lists_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    """`forewarn` alone is answered by the table of commands."""
+    assert main([]) == exit_codes.USAGE
+    assert "\n    maintenance " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", NOUNS)
 def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each command's module is there and says what it takes."""

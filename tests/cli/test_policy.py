@@ -28,12 +28,19 @@ def test_policy_is_checked_applied_and_shown(run: Run, live: Live, tmp_path: Pat
     assert live.get("/v1/policy") == {}
     assert "The policy is empty" in run("policy").err
     applied = run("policy", "apply", str(file))
-    assert applied.err == "the policy has 0 budgets, 1 window, 0 freezes\n"
+    assert applied.err == "the policy has 1 window\n"
     shown = run("policy", "show")
     assert 'from = "22:00"' in shown.out
     file.write_text(shown.out)
     assert run("policy", "apply", str(file), "--json").json["changed"] == []
     assert run("policy", "show", "--json").json["pause"] == "PT1M"
+
+
+def test_policy_of_confirmations_counts_them(run: Run, tmp_path: Path) -> None:
+    """Only what the policy has is counted."""
+    (tmp_path / "p.toml").write_text("confirm = ['fail-host']\n")
+    checked = run("policy", "check", str(tmp_path / "p.toml"))
+    assert "the policy has 1 confirmed act; nothing" in checked.err
 
 
 def test_wrong_policy_says_where(run: Run, tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ SILENCE_S_MAX = 60.0
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 #: Longest line of a stream, in bytes.
 LINE_BYTES_MAX = 16 * 1024 * 1024
+#: Time limit for asking whether a port speaks TLS, in seconds.
+TLS_PROBE_S_MAX = 2.0
 #: Attempts for a changing request whose connection breaks.
 ATTEMPTS_MAX = 3
 #: Failures after which the server may have executed the request.
@@ -294,7 +296,10 @@ class ApiClient:
             answer = connection.getresponse()
         except (OSError, HTTPException) as error:
             connection.close()
-            raise ServerUnreachable(server=self.server, reason=reason_of(error)) from error
+            reason = reason_of(error)
+            if not isinstance(error, ConnectionRefusedError) and self._speaks_tls():
+                reason = f"the port speaks TLS: use https://{self._split.netloc}"
+            raise ServerUnreachable(server=self.server, reason=reason) from error
         except BaseException:
             connection.close()
             raise
@@ -319,6 +324,25 @@ class ApiClient:
                 split.hostname, split.port, timeout=ANSWER_TIMEOUT_S, context=tls
             )
         return HTTPConnection(split.hostname, split.port, timeout=ANSWER_TIMEOUT_S)
+
+    def _speaks_tls(self) -> bool:
+        """Whether the port of an http:// address completes a TLS handshake."""
+        import ssl  # noqa: PLC0415 - http.client has it loaded
+
+        if self._split.scheme != "http" or self._split.hostname is None:
+            return False
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE  # nothing is sent
+        connection = HTTPSConnection(
+            self._split.hostname, self._split.port, timeout=TLS_PROBE_S_MAX, context=tls
+        )
+        try:
+            connection.connect()
+        except (OSError, HTTPException):
+            return False
+        finally:
+            connection.close()
+        return True
 
     def _answer(self, method: str, path: str, body: bytes = b"") -> Answer:
         content = self.send(method, path, body=body, kind="application/json" if body else "")

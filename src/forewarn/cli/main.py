@@ -130,6 +130,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # On Windows a pipe uses a legacy code page, which cannot encode some characters.
         sys.stdout.reconfigure(errors="backslashreplace")
     as_json = "--json" in words
+    if not words:
+        parser_for().print_help(sys.stderr)
+        return exit_codes.USAGE
     try:
         arguments = parser_for(_command_in(words)).parse_args(words)
         status: int = arguments.run(arguments)

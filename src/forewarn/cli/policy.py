@@ -23,12 +23,21 @@ if TYPE_CHECKING:
     from forewarn.cli.parsing import CommandGroup
 
 
+#: Lists of a policy, and what one element of each is called.
+_COUNTED = {
+    "budgets": "budget",
+    "windows": "window",
+    "freezes": "freeze",
+    "confirm": "confirmed act",
+}
+
+
 class PolicyUnreadable(CallerError):
     """An unreadable policy file."""
 
     code = "policy-unreadable"
     message = "The policy {path} cannot be read: {reason}."
-    advice = "Name a file that ends in .toml, .yaml or .json, or - with --format."
+    advice = "Name a readable file that ends in .toml, .yaml or .json, or - with --format."
 
 
 def add_commands(commands: CommandGroup) -> None:
@@ -66,11 +75,11 @@ def _apply(arguments: argparse.Namespace) -> int:
         print(f"~ {name}")
     policy = answer["policy"]
     counts = []
-    for thing in ("budget", "window", "freeze"):
-        number = len(policy.get(f"{thing}s", ()))
-        counts.append(f"{number} {noun(number, thing)}")
+    for name, thing in _COUNTED.items():
+        if number := len(policy.get(name, ())):
+            counts.append(f"{number} {noun(number, thing)}")
     end = "" if answer["applied"] else "; nothing was changed"
-    note(f"the policy has {', '.join(counts)}{end}")
+    note(f"the policy has {', '.join(counts) or 'no rules'}{end}")
     return OK
 
 

@@ -37,7 +37,7 @@ class TopologyUnreadable(CallerError):
 
     code = "topology-unreadable"
     message = "The topology {path} cannot be read: {reason}."
-    advice = "Name a file that ends in .toml, .yaml or .json, or - with --format."
+    advice = "Name a readable file that ends in .toml, .yaml or .json, or - with --format."
 
 
 class FileMalformed(CallerError):
