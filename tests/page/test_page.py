@@ -200,8 +200,12 @@ TASKS: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
 
 
 @HANDS
-def test_twelve_tasks_take_four_clicks(page: Browser, service: Live, hand: str) -> None:
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
+def test_twelve_tasks_take_four_clicks(
+    page: Browser, service: Live, hand: str, *, width: int, theme: str
+) -> None:
     """What operators ask at three in the morning is at most four clicks from the start page."""
+    page.resize(width, 800, phone=width == 390)
     service.call("PUT", "/v1/policy", {"postponing": "PT6H"})
     form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": "PT5M"}
     service.call("POST", "/v1/maintenances", form)
@@ -209,6 +213,7 @@ def test_twelve_tasks_take_four_clicks(page: Browser, service: Live, hand: str) 
     for task, (presses, fields, expected) in TASKS.items():
         assert len(presses) <= 4, task
         show(page, f"{service.url}/#/")
+        page.run(f"document.documentElement.dataset.theme = {theme!r}")
         for selector in presses:
             if selector.startswith("dialog"):
                 for name, text in fields.items():
