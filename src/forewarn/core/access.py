@@ -10,7 +10,6 @@ import hmac
 import json
 from hashlib import sha256
 from typing import TYPE_CHECKING, TypeAlias
-from urllib.parse import unquote
 
 from forewarn.errors import CallerError
 from forewarn.values import Word, value
@@ -251,7 +250,7 @@ class Confirmation:
     def words(self) -> str:
         """The call as people say it: `fail host h1 (reason smoke)`."""
         method, _, path = self.request.partition(" ")
-        parts = [unquote(each) for each in path.split("/")[2:]]
+        parts = path.split("/")[2:]
         form = {} if parts == ["policy"] else _form(self.body)
         if len(parts) > 2:
             kind, name, verb = parts[:3]
