@@ -50,7 +50,7 @@ def test_change_and_refusal_are_recorded(live: Live) -> None:
     assert live.call("GET", "/v1/audit", headers=bearer(viewer)).status == 403
     assert live.call("GET", "/v1/hosts", headers=bearer("fw_no_token")).status == 401
     plan = {"cause": "host-reboot", "hosts": ["h1"], "duration": "PT5M"}
-    for path in ("/v1/maintenances/plan", "/v1/policy?dry_run=true"):  # a preview is no change
+    for path in ("/v1/maintenances/plan", "/v1/policy?dry_run=true"):  # a preview changes nothing
         method, form = ("POST", plan) if path.endswith("plan") else ("PUT", {})
         assert live.call(method, path, form, headers=bearer(TOKEN)).status == 200
     shown = [(e["principal"], e["request"], e["object"], e["outcome"]) for e in records(live)]
