@@ -254,7 +254,7 @@ def test_issuer_that_hangs_holds_nobody_else_up(live: Live, issuer: Issuer) -> N
 
 def test_email_names_a_person_only_when_verified(live: Live, issuer: Issuer) -> None:
     """A claim that its holder may write names nobody."""
-    live.daemon.oidc.adopt(replace(live.daemon.settings.oidc, name_claim="email"))  # type: ignore[union-attr]
+    live.daemon.operators.oidc.adopt(replace(live.daemon.settings.oidc, name_claim="email"))  # type: ignore[union-attr]
     assert ask(live, issuer.token(email="kim@example.org")).status == 401
     reply = ask(live, issuer.token(email="kim@example.org", email_verified=True))
     assert reply.json["principal"] == "oidc:kim@example.org"
@@ -321,7 +321,7 @@ def test_service_proves_itself_to_an_issuer_that_wants_a_secret(live: Live, issu
     """Not every issuer has public clients."""
     issuer.secret = "of two: words"
     assert Visitor(live).sign_in(issuer).code == "sign-in-failed"
-    oidc = live.daemon.oidc
+    oidc = live.daemon.operators.oidc
     assert oidc is not None
     oidc.adopt(replace(oidc.settings, client_secret=issuer.secret))
     assert Visitor(live).sign_in(issuer).status == 204

@@ -150,7 +150,7 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
             "VMs": ", ".join(bound.metadata),
             "metadata nodes": daemon.feed_address,
             "operators": bound.operator,
-            "users of this machine": daemon.local_address,
+            "users of this machine": daemon.operators.local_address,
             "Azure's tools": bound.azure,
         }
         for whom, place in places.items():
@@ -160,7 +160,7 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
             log.warning("%s", warning, extra={"action": "settings.doubtful"})
         alone = not (daemon.control.has_principals or settings.operator.open_on_loopback)
         if alone and bound.operator:
-            place = daemon.local_address or "unix:PATH"
+            place = daemon.operators.local_address or "unix:PATH"
             log.warning(
                 "No principal has access yet. Create the first token on this machine:"
                 " forewarn access token create NAME --role admin --server %s",

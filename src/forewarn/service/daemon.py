@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import json
 import logging
-import os
-import socket
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from forewarn.api.listener import FEED, taken
 from forewarn.api.permissions import permission_of
@@ -31,14 +28,16 @@ from forewarn.control.standby import TERM_MS, LeaseKeeper, StateFollower, become
 from forewarn.core.access import proved
 from forewarn.core.outcomes import EventOutcome
 from forewarn.drivers.registry import make_drivers, scheduling
-from forewarn.errors import CallerError, ForewarnError
+from forewarn.errors import ForewarnError
 from forewarn.metadata.fault import Outdated
 from forewarn.metadata.responder import BUSY
 from forewarn.metadata.server import MetadataServer
 from forewarn.replication.messages import RequestAnswer
 from forewarn.service.bridge import Bridge
-from forewarn.service.credentials import connect_feed, login_of, tls_of
+from forewarn.service.credentials import ServedCertificates, connect_feed, login_of
 from forewarn.service.observers import make_observers
+from forewarn.service.operators import OperatorApi, imported
+from forewarn.service.reload import cannot_reload
 from forewarn.service.settings_check import policy_of
 from forewarn.service.store_watch import StoreWatch
 from forewarn.store import Retention, open_store
@@ -47,13 +46,9 @@ from forewarn.store.processes import SignsOfLife
 from forewarn.values import replace, value
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Awaitable, Callable, Sequence
 
-    from forewarn.api.oidc import Oidc
-    from forewarn.api.relay import Relay, RelayEndpoint
-    from forewarn.api.server import ReplaceableApp
-    from forewarn.api.standby import Forwarder
+    from forewarn.api.relay import Relay
     from forewarn.clock import Clock
     from forewarn.control.gate_checks import Gate
     from forewarn.control.readable import ReadableControl
@@ -69,22 +64,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn")
 
-SERVER = "forewarn.api.server"
-#: Directory of the service's sockets in packages, and the name of the operator API's socket.
-RUN_DIRECTORY, LOCAL_SOCKET = Path("/run/forewarn"), "operator.sock"
 #: Interval of a follower's checks whether it may serve the feed, in seconds.
 FEED_LOOK_S = 0.2
 #: A day, in milliseconds.
 DAY_MS = 86_400_000
-
-
-class Operator(Protocol):
-    """A running operator API."""
-
-    address: str
-
-    async def stop(self) -> None:
-        """Close it."""
 
 
 @value
@@ -96,15 +79,6 @@ class BoundAddresses:
     #: URL of Azure Resource Manager, and its certificate file; empty: not served.
     azure: str = ""
     azure_certificate: str = ""
-
-
-class ReloadUnavailable(CallerError):
-    """A service without a settings file cannot reload."""
-
-    code = "reload-unavailable"
-    status = 409
-    message = "This service has no settings file to reload."
-    advice = "Restart the emulator with other options."
 
 
 class Daemon:
@@ -161,8 +135,6 @@ class Daemon:
         self.feed: FeedServer | None = None
         #: Address for nodes on other machines; empty: none.
         self.feed_address = ""
-        #: Address of the operator API for users of this machine; empty: none.
-        self.local_address = ""
         #: Address of the metrics; empty: none.
         self.metrics_address = ""
         #: Delivers transitions; None without a destination.
@@ -171,14 +143,12 @@ class Daemon:
         self.planner = PlannerProcess()
         #: Applies changed settings, and returns the sections that need a restart; `serve` replaces
         #: it.
-        self.reload: Callable[[], Awaitable[tuple[str, ...]]] = _cannot_reload
-        #: Identifies callers by tokens of an issuer; None without an operator API.
-        self.oidc: Oidc | None = None
+        self.reload: Callable[[], Awaitable[tuple[str, ...]]] = cannot_reload
         self._task: asyncio.Future[None] | None = None
-        #: TLS contexts of the addresses, by the section of their certificates.
-        self._tls: dict[str, ssl.SSLContext] = {}
-        #: Expiry of the certificates in use, in seconds since the epoch UTC, by section.
-        self.expiries: dict[str, float] = {}
+        #: The APIs for operators.
+        self.operators = OperatorApi(self)
+        #: The certificates in use.
+        self.certificates = ServedCertificates()
         #: Whether the event loop and the deciding thread respond.
         self.liveness = Liveness(SystemClock().elapsed_ms)
         self._lapsed: Callable[[], bool] = lambda: False
@@ -188,16 +158,11 @@ class Daemon:
         self._follower: StateFollower | None = None
         #: Announces this process to other processes; None if the store is not shared.
         self._signs: SignsOfLife | None = None
-        #: The listening operator API, and its servers.
-        self._app: ReplaceableApp | None = None
-        self._servers: list[Operator] = []
         #: Forwards requests of this process's metadata nodes to the active process.
         self._relay: Relay | None = None
         #: Closes the feed of this process while its state may be outdated.
         self._following: asyncio.Task[None] | None = None
         self._tenure: Tenure | None = None
-        self._operator_address = ""
-        self._forwarder: Forwarder | None = None
         self._closing = contextlib.AsyncExitStack()
 
     async def start(self) -> BoundAddresses:
@@ -210,14 +175,20 @@ class Daemon:
         try:
             metadata = await self._start_planes()
             self.on_serving()
-            operator = await self._start_operator()
-            azure, certificate = await self._start_azure()
+            self._closing.push_async_callback(self.operators.stop)
+            await self.operators.serve(self.control)
+            if self._follower is not None:
+                await asyncio.to_thread(self._follower.stop_reads)
+            await self.operators.serve_azure()
         except BaseException:
             await self.stop()
             raise
-        self.store.url = self.settings.operator.url or _url(operator)
-        self._note_url(operator)
-        self.bound = BoundAddresses(metadata, operator, azure, certificate)
+        operators = self.operators
+        self.store.url = operators.url
+        self._note_url()
+        self.bound = BoundAddresses(
+            metadata, operators.address, operators.azure, operators.azure_certificate
+        )
         self._announce()
         return self.bound
 
@@ -279,7 +250,7 @@ class Daemon:
         if settings.listen.operator:
             await asyncio.to_thread(self.control.replica.begin, plane)
         self.control.start()
-        observers.watch(lambda: self.outbox, self.expiries, self._carrier)
+        observers.watch(lambda: self.outbox, self.certificates.expiries, self._carrier)
         self.control.on_committed.add(lambda _: self._outbox_grew())
         self.liveness.watch("deciding thread", self._ask_control)
         if self.destinations:
@@ -352,19 +323,6 @@ class Daemon:
 
         return make_gates({each.name: each.values for each in settings.gates.tables})
 
-    def _keep_tls(self, section: str) -> ssl.SSLContext | None:
-        """Return the TLS context of a section's address, and store it for a reload."""
-        context = tls_of(getattr(self.settings, section))
-        if context is not None:
-            self._tls[section] = context
-            self._note_expiry(section, getattr(self.settings, section).certificate)
-        return context
-
-    def _note_expiry(self, section: str, certificate: str) -> None:
-        from forewarn.replication.tls import expiry_of  # noqa: PLC0415 - most need no TLS
-
-        self.expiries[section] = expiry_of(certificate)
-
     def new_destinations(self, settings: Settings) -> tuple[Destination, ...]:
         """Return the destinations of the settings."""
         if not settings.outbox.tables:
@@ -384,20 +342,6 @@ class Daemon:
 
         self._task = asyncio.ensure_future(reload())
 
-    def check_certificates(self, settings: Settings) -> list[Callable[[], None]]:
-        """Return functions that reload the server certificates, after checking each.
-
-        Raises:
-            TlsFilesInvalid: a file cannot be used.
-        """
-        loaders: list[Callable[[], None]] = []
-        for name, context in self._tls.items():
-            section = getattr(settings, name)
-            if tls_of(section) is not None:
-                loaders.append(partial(context.load_cert_chain, section.certificate, section.key))
-                loaders.append(partial(self._note_expiry, name, section.certificate))
-        return loaders
-
     async def restart_outbox(self) -> None:
         """Restart delivery; each current destination continues at its cursor."""
         before, self.outbox = self.outbox, None
@@ -416,7 +360,7 @@ class Daemon:
 
     async def _start_outbox(self) -> None:
         """Start delivering transitions; each commit triggers delivery."""
-        (module,) = await _imported("forewarn.outbox.outbox")
+        (module,) = await imported("forewarn.outbox.outbox")
         outbox: Outbox = await asyncio.to_thread(
             module.Outbox, self.store, self.destinations, self.clock
         )
@@ -489,7 +433,8 @@ class Daemon:
             feed.start_broker(partial(connect_feed, settings, count()))
 
     async def _start_feed(self, server: FeedServer) -> str:
-        address, tls = self.settings.feed.listen, self._keep_tls("feed")
+        feed = self.settings.feed
+        address, tls = feed.listen, self.certificates.load("feed", feed)
         try:
             return await server.start_network(address, tls)
         except OSError as error:
@@ -527,9 +472,14 @@ class Daemon:
         self._lapsed, self._announce, self._look = keeper.lapsed, keeper.renew, keeper.look
         self._closing.push_async_callback(asyncio.to_thread, keeper.stop)
 
-    def _note_url(self, operator: str) -> None:
-        if self._signs is not None and operator:
-            self._signs.url = self.settings.operator.url or _url(operator)
+    def _note_url(self) -> None:
+        if self._signs is not None and self.operators.address:
+            self._signs.url = self.operators.url
+
+    def lease_token(self) -> str:
+        """Return the token of the lease while this process leads; otherwise an empty text."""
+        leads = self._tenure is not None and self.bound is not None and not self._lapsed()
+        return self._tenure.holder if self._tenure and leads else ""
 
     def _take_lapse(self, lapsed: bool) -> None:  # noqa: FBT001 - as the keeper calls it
         self.bridge.call(partial(self._show_lapse, lapsed=lapsed))
@@ -566,7 +516,7 @@ class Daemon:
 
     async def _follow_feed(self, follower: StateFollower, tenure: Tenure) -> None:
         """Serve metadata nodes from the followed state. Source: H-4."""
-        (relays,) = await _imported("forewarn.api.relay")
+        (relays,) = await imported("forewarn.api.relay")
         relay: Relay = relays.Relay(
             lambda: tenure.holder_url, lambda: tenure.holder, self.settings.operator.url_ca
         )
@@ -594,9 +544,8 @@ class Daemon:
 
     async def _stand_by(self, until: contextlib.AsyncExitStack, tenure: Tenure) -> None:
         """Follow the active process, and forward operators' calls to it."""
-        address = ""
         if self.settings.listen.metrics:
-            (telemetry,) = await _imported("forewarn.telemetry.endpoint")
+            (telemetry,) = await imported("forewarn.telemetry.endpoint")
             scraped = await telemetry.start_standby_metrics(self.settings.listen.metrics)
             until.push_async_callback(scraped.stop)
         self.metadata = self._new_metadata()
@@ -604,146 +553,17 @@ class Daemon:
             self.store, self.clock, self.policy, new_guid=self.new_guid, show=self._show_followed
         )
         follower.poll_of = self.metadata.service.poll_of
-        if self.settings.listen.operator:
-            (standby,) = await _imported("forewarn.api.standby")
-            limits = self.settings.operator
-            self._forwarder = standby.Forwarder(lambda: tenure.holder_url, limits.url_ca)
-            address = await self._serve_operators(follower)
-            self._note_url(address)
+        self._closing.push_async_callback(self.operators.stop)
+        await self.operators.serve_followed(follower, lambda: tenure.holder_url)
+        self._note_url()
         if self.settings.feed.listen and self.settings.listen.operator:
             await self._follow_feed(follower, tenure)
         self._closing.callback(follower.stop_reads)
         until.push_async_callback(asyncio.to_thread, follower.stop)
         follower.start()
-        self.on_standby(address)
-
-    async def _start_operator(self) -> str:
-        """Serve operators; at a takeover the addresses stay open, and waiting calls continue."""
-        if not self.settings.listen.operator:
-            return ""
-        address = await self._serve_operators(self.control)
-        self._closing.push_async_callback(self._stop_servers)
-        if self._follower is not None:
-            await asyncio.to_thread(self._follower.stop_reads)
-        return address
-
-    async def _serve_operators(self, control: ReadableControl) -> str:
-        """Serve operators from a control plane, which replaces the followed state at a takeover."""
-        serving, api, reports, outbox = await _imported(
-            SERVER,
-            "forewarn.api.app",
-            "forewarn.api.driver_routes",
-            "forewarn.api.outbox_routes",
-        )
-        from forewarn.api.service_routes import leader_routes, reload_route  # noqa: PLC0415 - VMs wait for none
-
-        app = api.build_app(
-            control,
-            self.store,
-            forwarder=None if control.decides else self._forwarder,
-            settings=self.settings,
-            extra_routes=(
-                *self.more_routes(),
-                *reports.routes(self.drivers),
-                *outbox.routes(lambda: self.outbox),
-                *leader_routes(self.ended.set),
-                reload_route(lambda: self.reload()),  # noqa: PLW0108 - it may be replaced
-            ),
-        )
-        self.oidc = app.state.oidc
-        if self._app is not None:
-            if self._forwarder is not None:
-                self._forwarder.successor = app
-            self._app.replace(app)
-            return self._operator_address
-        served = self._app = serving.ReplaceableApp(app, self._peers())
-        self._closing.push_async_callback(self._stop_servers)
-        self.local_address = await self._start_local(serving, served)
-        tls = self._keep_tls("operator")
-        operator: Operator = await serving.start_operator(
-            served, self.settings.listen.operator, self.settings.operator, tls=tls
-        )
-        self._servers.append(operator)
-        address = operator.address.replace("http://", "https://") if tls else operator.address
-        self._operator_address = address
-        return address
-
-    def _peers(self) -> dict[str, RelayEndpoint]:
-        """Return the application that answers other processes of the same store."""
-        if not (self.store.shared and self.settings.feed.listen):
-            return {}
-        from forewarn.api.relay import RELAY_PATH, RelayEndpoint  # noqa: PLC0415 - if shared
-
-        def token() -> str:
-            leads = self._tenure is not None and self.bound is not None and not self._lapsed()
-            return self._tenure.holder if self._tenure and leads else ""
-
-        relayed = RelayEndpoint(
-            self.bridge, lambda: self.feed, lambda: self.store.generation, token=token
-        )
-        return {RELAY_PATH: relayed}
-
-    async def _stop_servers(self) -> None:
-        """Stop serving operators."""
-        while self._servers:
-            await self._servers.pop().stop()
-
-    async def _start_local(self, serving: Any, app: object) -> str:  # noqa: ANN401 - a module
-        """Serve users of this machine at a Unix socket; return its address, or an empty text."""
-        address = self.settings.listen.local
-        wanted = address or _local_socket(self.settings, Path(self.store.place))
-        if not wanted:
-            return ""
-        try:
-            local: Operator = await serving.start_operator(app, wanted, self.settings.operator)
-        except CallerError as error:
-            if address:
-                raise
-            log.warning("%s Set [listen] local.", error, extra={"action": error.code})
-            return ""
-        self._servers.append(local)
-        return local.address
-
-    async def _start_azure(self) -> tuple[str, str]:
-        """Serve Azure Resource Manager if configured; return its URL and certificate."""
-        if not self.settings.azure.listen:
-            return "", ""
-        (arm,) = await _imported("forewarn.azure.server")
-        served = await arm.start_arm(
-            self.control, self.store, clock=self.clock, settings=self.settings
-        )
-        self._closing.push_async_callback(served.stop)
-        self._note_expiry("azure", served.certificate)
-        return served.url, served.certificate
+        self.on_standby(self.operators.address)
 
     def _lost(self, error: ForewarnError) -> None:
         """End the service after another process became the writer. Called on any thread."""
         self.failure = error
         self.bridge.call(self.ended.set)
-
-
-async def _cannot_reload() -> tuple[str, ...]:
-    """Refuse to reload without a settings file."""
-    raise ReloadUnavailable
-
-
-async def _imported(*modules: str) -> tuple[Any, ...]:
-    """Import modules of the operator API only after VMs are served."""
-    return tuple([await asyncio.to_thread(importlib.import_module, name) for name in modules])
-
-
-def _url(operator: str) -> str:
-    """Return the URL of an operator API at a listening address."""
-    with_scheme = operator.startswith(("unix:", "https:", "http:"))
-    return operator if with_scheme or not operator else f"http://{operator}"
-
-
-def _local_socket(settings: Settings, store: Path) -> str:
-    """Return the default Unix socket for users of this machine."""
-    if settings.operator.open_on_loopback or not hasattr(socket, "SO_PEERCRED"):
-        return ""
-    if settings.listen.operator.startswith("unix:"):
-        return ""
-    if os.access(RUN_DIRECTORY, os.W_OK):
-        return f"unix:{RUN_DIRECTORY / LOCAL_SOCKET}"
-    return f"unix:{store.absolute().with_name(LOCAL_SOCKET)}" if store.is_file() else ""

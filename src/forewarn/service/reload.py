@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from forewarn.drivers.registry import make_driver
+from forewarn.errors import CallerError
 from forewarn.log_format import configure_logs
 from forewarn.service.settings_check import check_settings
 
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
     from forewarn.settings import NamedTable, Settings
 
 log = logging.getLogger("forewarn")
+
+
+class ReloadUnavailable(CallerError):
+    """A service without a settings file cannot reload."""
+
+    code = "reload-unavailable"
+    status = 409
+    message = "This service has no settings file to reload."
+    advice = "Restart the emulator with other options."
 
 
 class Reload:
@@ -43,6 +53,11 @@ class Reload:
             return await take_over(self._daemon, await asyncio.to_thread(self._read))
 
 
+async def cannot_reload() -> tuple[str, ...]:
+    """Refuse to reload without a settings file."""
+    raise ReloadUnavailable
+
+
 async def take_over(daemon: Daemon, settings: Settings) -> tuple[str, ...]:
     """Replace the settings; return the sections that need a restart.
 
@@ -56,7 +71,7 @@ async def take_over(daemon: Daemon, settings: Settings) -> tuple[str, ...]:
     drivers = {name: make_driver(name, table, store) for name, table in changed.items()}
     gates = daemon.new_gates(settings)
     destinations = daemon.new_destinations(settings)
-    certificates = await asyncio.to_thread(daemon.check_certificates, settings)
+    certificates = await asyncio.to_thread(daemon.certificates.check, settings)
     configure_logs(settings.log.level, settings.log.format)  # refuses invalid files first
 
     daemon.drivers.update(drivers)
@@ -66,8 +81,9 @@ async def take_over(daemon: Daemon, settings: Settings) -> tuple[str, ...]:
     for load in certificates:
         load()
     daemon.store.audit.key = settings.audit.key.encode()
-    if daemon.oidc and settings.oidc != daemon.settings.oidc:
-        daemon.oidc.adopt(settings.oidc)
+    oidc = daemon.operators.oidc
+    if oidc and settings.oidc != daemon.settings.oidc:
+        oidc.adopt(settings.oidc)
     if settings.outbox != daemon.settings.outbox:
         daemon.destinations = destinations
         await daemon.restart_outbox()

@@ -1,0 +1,189 @@
+"""Serves operators: the operator API on its address and on a local socket, and Azure's API.
+
+The modules of the APIs are imported only after VMs are served, because VMs come first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from forewarn.errors import CallerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.api.oidc import Oidc
+    from forewarn.api.relay import RelayEndpoint
+    from forewarn.api.server import ReplaceableApp
+    from forewarn.api.standby import Forwarder
+    from forewarn.control.readable import ReadableControl
+    from forewarn.service.daemon import Daemon
+
+log = logging.getLogger("forewarn")
+
+#: Directory of the service's sockets in packages, and the name of the operator API's socket.
+RUN_DIRECTORY, LOCAL_SOCKET = Path("/run/forewarn"), "operator.sock"
+
+
+class Stoppable(Protocol):
+    """A running server."""
+
+    async def stop(self) -> None:
+        """Close it."""
+
+
+class OperatorApi:
+    """The APIs of a service for operators."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        """Open nothing."""
+        self._daemon = daemon
+        #: Address of the operator API; empty: none.
+        self.address = ""
+        #: Address of the operator API for users of this machine; empty: none.
+        self.local_address = ""
+        #: URL of Azure Resource Manager, and its certificate file; empty: not served.
+        self.azure, self.azure_certificate = "", ""
+        #: Identifies callers by tokens of an issuer; None without an operator API.
+        self.oidc: Oidc | None = None
+        self._app: ReplaceableApp | None = None
+        self._forwarder: Forwarder | None = None
+        self._servers: list[Stoppable] = []
+
+    @property
+    def url(self) -> str:
+        """URL of the operator API for other machines; empty: none."""
+        configured, address = self._daemon.settings.operator.url, self.address
+        if configured or not address or address.startswith(("unix:", "https:", "http:")):
+            return configured or address
+        return f"http://{address}"
+
+    async def serve(self, control: ReadableControl) -> None:
+        """Serve operators from a control plane.
+
+        At a takeover it replaces the followed state: the addresses stay open, and waiting calls
+        continue.
+        """
+        daemon = self._daemon
+        if not daemon.settings.listen.operator:
+            return
+        serving, api, reports, outbox = await imported(
+            "forewarn.api.server",
+            "forewarn.api.app",
+            "forewarn.api.driver_routes",
+            "forewarn.api.outbox_routes",
+        )
+        from forewarn.api.service_routes import leader_routes, reload_route  # noqa: PLC0415 - VMs wait for none
+
+        app = api.build_app(
+            control,
+            daemon.store,
+            forwarder=None if control.decides else self._forwarder,
+            settings=daemon.settings,
+            extra_routes=(
+                *daemon.more_routes(),
+                *reports.routes(daemon.drivers),
+                *outbox.routes(lambda: daemon.outbox),
+                *leader_routes(daemon.ended.set),
+                reload_route(lambda: daemon.reload()),  # noqa: PLW0108 - it may be replaced
+            ),
+        )
+        self.oidc = app.state.oidc
+        if self._app is None:
+            await self._open(serving, app)
+            return
+        if self._forwarder is not None:
+            self._forwarder.successor = app
+        self._app.replace(app)
+
+    async def serve_followed(self, control: ReadableControl, leader: Callable[[], str]) -> None:
+        """Serve operators from the followed state, and forward calls to the leader's URL."""
+        settings = self._daemon.settings
+        if settings.listen.operator:
+            (standby,) = await imported("forewarn.api.standby")
+            self._forwarder = standby.Forwarder(leader, settings.operator.url_ca)
+            await self.serve(control)
+
+    async def serve_azure(self) -> None:
+        """Serve Azure Resource Manager if configured."""
+        daemon = self._daemon
+        if not daemon.settings.azure.listen:
+            return
+        (arm,) = await imported("forewarn.azure.server")
+        served = await arm.start_arm(
+            daemon.control, daemon.store, clock=daemon.clock, settings=daemon.settings
+        )
+        self._servers.append(served)
+        daemon.certificates.note_expiry("azure", served.certificate)
+        self.azure, self.azure_certificate = served.url, served.certificate
+
+    async def stop(self) -> None:
+        """Stop serving operators, the newest server first."""
+        while self._servers:
+            await self._servers.pop().stop()
+
+    async def _open(self, serving: Any, app: Any) -> None:  # noqa: ANN401 - a module, imported late
+        """Open the addresses of the operator API."""
+        daemon = self._daemon
+        settings = daemon.settings
+        served = self._app = serving.ReplaceableApp(app, self._peers())
+        await self._open_local(serving, served)
+        tls = daemon.certificates.load("operator", settings.operator)
+        server = await serving.start_operator(
+            served, settings.listen.operator, settings.operator, tls=tls
+        )
+        self._servers.append(server)
+        self.address = server.address.replace("http://", "https://") if tls else server.address
+
+    async def _open_local(self, serving: Any, app: object) -> None:  # noqa: ANN401 - the same
+        """Serve users of this machine at a Unix socket, if possible."""
+        settings = self._daemon.settings
+        address = settings.listen.local or self._default_socket()
+        if not address:
+            return
+        try:
+            server = await serving.start_operator(app, address, settings.operator)
+        except CallerError as error:
+            if settings.listen.local:
+                raise
+            log.warning("%s Set [listen] local.", error, extra={"action": error.code})
+            return
+        self._servers.append(server)
+        self.local_address = server.address
+
+    def _default_socket(self) -> str:
+        """Return the default Unix socket for users of this machine."""
+        settings, store = self._daemon.settings, Path(self._daemon.store.place)
+        if settings.operator.open_on_loopback or not hasattr(socket, "SO_PEERCRED"):
+            return ""
+        if settings.listen.operator.startswith("unix:"):
+            return ""
+        if os.access(RUN_DIRECTORY, os.W_OK):
+            return f"unix:{RUN_DIRECTORY / LOCAL_SOCKET}"
+        return f"unix:{store.absolute().with_name(LOCAL_SOCKET)}" if store.is_file() else ""
+
+    def _peers(self) -> dict[str, RelayEndpoint]:
+        """Return the application that answers other processes of the same store."""
+        daemon = self._daemon
+        if not (daemon.store.shared and daemon.settings.feed.listen):
+            return {}
+        from forewarn.api.relay import RELAY_PATH, RelayEndpoint  # noqa: PLC0415 - if shared
+
+        relayed = RelayEndpoint(
+            daemon.bridge,
+            lambda: daemon.feed,
+            lambda: daemon.store.generation,
+            token=daemon.lease_token,
+        )
+        return {RELAY_PATH: relayed}
+
+
+async def imported(*modules: str) -> tuple[Any, ...]:
+    """Import modules on a thread, so that VMs are served meanwhile."""
+    return tuple([await asyncio.to_thread(importlib.import_module, name) for name in modules])
