@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import tarfile
-import venv
 import zipfile
 from contextlib import ExitStack
 from functools import partial
@@ -21,6 +20,7 @@ from tools.release import debian
 from tools.release.__main__ import WHEELS, WrongTag, check_tag
 
 ROOT = Path(__file__).resolve().parents[2]
+UV = Path(sys.executable).with_name("uv")
 pytestmark = pytest.mark.slow
 
 
@@ -29,6 +29,14 @@ def build(target: Path) -> Path:
     command = [sys.executable, "-m", "tools.release", str(target)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     return target
+
+
+def install(home: Path, *words: str | Path) -> Path:
+    """Install packages into a new environment, without an index; return its programs' folder."""
+    subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, home], check=True)
+    options = ("--quiet", "--no-cache", "--no-index", "--python", home)
+    subprocess.run([UV, "pip", "install", *options, *words], check=True)
+    return home / "bin"
 
 
 def names_in(folder: Path) -> list[str]:
@@ -74,12 +82,8 @@ def test_source_archive_has_the_files_for_packagers(out: Path) -> None:
 
 def test_wheel_is_enough_in_a_clean_environment(out: Path, tmp_path: Path) -> None:
     """The client side needs no other package."""
-    venv.create(tmp_path / "clean", with_pip=True)
-    python = tmp_path / "clean" / "bin" / "python"
     (wheel,) = out.glob("*.whl")
-    install: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--no-index", wheel]
-    subprocess.run(install, check=True, cwd=tmp_path)
-    program = tmp_path / "clean" / "bin" / "forewarn"
+    program = install(tmp_path / "clean", wheel) / "forewarn"
     said = subprocess.run([program, "--version"], check=True, capture_output=True, text=True)
     assert said.stdout.split()[1] in wheel.name
     config = tmp_path / "agent.toml"
@@ -90,12 +94,10 @@ def test_wheel_is_enough_in_a_clean_environment(out: Path, tmp_path: Path) -> No
 
 def test_wheel_runs_emulator_agent_and_service(out: Path, tmp_path: Path) -> None:
     """A fresh environment with the wheel is enough for each of the three."""
-    venv.create(tmp_path / "fresh", with_pip=True)
     debian.download(WHEELS)
     (wheel,) = out.glob("*.whl")
-    pip = (tmp_path / "fresh" / "bin" / "python", "-m", "pip", "install", "--quiet")
-    subprocess.run([*pip, "--no-index", "--find-links", WHEELS, f"{wheel}[server]"], check=True)
-    program = str(tmp_path / "fresh" / "bin" / "forewarn")
+    programs = install(tmp_path / "fresh", "--find-links", WHEELS, f"{wheel}[server]")
+    program = str(programs / "forewarn")
     vms, operators, health, local = free_ports(4)
     (tmp_path / "forewarn.toml").write_text(
         f'store.url = "{tmp_path}/store.db"\noperator.open_on_loopback = true\n'
