@@ -30,7 +30,7 @@ from tests.agent.service import LIMIT_S, Service, cut, reset, status
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.agent.service import Fault, _Handler
+    from tests.agent.service import Fault, Handler
 
 
 EVENT = event(not_before_ms=4_000_000_000_000)
@@ -243,7 +243,7 @@ def test_async_client_does_the_same(service: Service) -> None:
 def late(gate: threading.Event) -> Fault:
     """Return the fault of answering only when a gate is opened."""
 
-    def answer(handler: _Handler) -> None:
+    def answer(handler: Handler) -> None:
         gate.wait(LIMIT_S)
         with contextlib.suppress(ConnectionError):
             handler._answer(200, b"{}")
@@ -298,7 +298,7 @@ def test_interrupted_poll_does_not_answer_an_approval(service: Service) -> None:
     """The same for the sync client, interrupted by a signal."""
     gate = threading.Event()
 
-    def interrupt(handler: _Handler) -> None:
+    def interrupt(handler: Handler) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         late(gate)(handler)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.protocol.documents import Document
 from tests.agent.agents import Agent
 from tests.agent.making import event
 from tests.agent.service import Service
@@ -21,12 +20,10 @@ def test_second_reading_is_not_held(tmp_path: Path) -> None:
     The service holds an answer until the incarnation asked about is not the one it has.
     """
     with Service() as service, Agent(tmp_path, service.endpoint) as agent:
-        service.document = Document(7)
+        service.show(incarnation=7)
         agent.until_said("named")
         service.until(lambda: "incarnation=7" in service.requests[-1], "the held poll")
-        with service.changed:
-            service.document = Document(1, (AHEAD,))
-            service.changed.notify_all()
+        service.show(AHEAD, incarnation=1)
         service.until(lambda: service.approvals == ["E1"], "the approval")
         held = next(n for n, asked in enumerate(service.requests) if "incarnation=7" in asked)
         assert "wait=" not in service.requests[held + 1]

@@ -68,13 +68,18 @@ class Seen:
 class PlayedServer:
     """A metadata service for one client, guarded by `lock`."""
 
-    def __init__(self, prepared: Callable[[str], bool]) -> None:
+    def __init__(
+        self, prepared: Callable[[str], bool], handler: type[PlayedHandler] | None = None
+    ) -> None:
         """Bind a free port on a loopback address.
 
         Args:
             prepared: returns whether the client has prepared for the event with an id.
+            handler: answers the requests; None: as the public service does.
         """
-        self.lock = threading.RLock()
+        #: Notified when the document changes.
+        self.lock = threading.Condition()
+        self.name = NAME
         self.seen = Seen()
         self.incarnation = 0
         self.events: tuple[ScheduledEvent, ...] = ()
@@ -82,18 +87,19 @@ class PlayedServer:
         self.fault: dict[str, str] = {"GET": "", "POST": ""}
         #: Bytes to replace in documents, and the replacement.
         self.edit: tuple[bytes, bytes] | None = None
-        #: The newest api-version that the service supports.
-        self.newest = VERSIONS[-1]
+        #: The api-versions that the service supports.
+        self.versions: tuple[str, ...] = VERSIONS
         self.clock = SystemClock()
         self.prepared = prepared
         self.released = threading.Event()
         self._ids = 0
-        self._http = _HttpServer(("127.0.0.1", 0), _handler_of(self))
+        answering = type("Handler", (handler or PlayedHandler,), {"played": self})
+        self._http = _HttpServer(("127.0.0.1", 0), answering)
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
 
     @property
-    def url(self) -> str:
+    def endpoint(self) -> str:
         """URL of the service."""
         return f"http://127.0.0.1:{self._http.server_address[1]}"
 
@@ -123,6 +129,7 @@ class PlayedServer:
             self.events = events
             self.incarnation = self.incarnation + 1 if incarnation is None else incarnation
             self.seen.shown = 0
+            self.lock.notify_all()
 
     def set_fault(self, method: str, fault: str) -> None:
         """Set the fault of a method; an empty text clears it."""
@@ -145,13 +152,13 @@ class PlayedServer:
             self.seen.wrong(f"the client sent a malformed approval: {error}")
             return 400
         with self.lock:
-            shown = {event.event_id: event for event in self.events}
+            shown = {event.event_id.upper(): event for event in self.events}
             for event_id in ids:
                 event = shown.get(event_id)
                 if event is None:
                     if self.seen.shown > 1:  # the client has read the current document
                         self.seen.wrong("the client approved an event that does not exist")
-                elif NAME not in event.resources:
+                elif self.name not in event.resources:
                     self.seen.wrong("the client approved an event of another VM only")
                 elif event.status == "Scheduled" and not self.prepared(event_id):
                     self.seen.wrong("the client approved an event before preparing for it")
@@ -175,15 +182,6 @@ def replaced(event: ScheduledEvent, **changes: object) -> ScheduledEvent:
     return ScheduledEvent(**{**fields, **changes})
 
 
-def _handler_of(server: PlayedServer) -> type[BaseHTTPRequestHandler]:
-    """Return a request handler class for a server."""
-
-    class Handler(_Handler):
-        played = server
-
-    return Handler
-
-
 class _HttpServer(ThreadingHTTPServer):
     """An HTTP server that closes its connections at the end and ignores lost connections."""
 
@@ -195,11 +193,12 @@ class _HttpServer(ThreadingHTTPServer):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
-class _Handler(BaseHTTPRequestHandler):
+class PlayedHandler(BaseHTTPRequestHandler):
     """The handler of a connection."""
 
     protocol_version = "HTTP/1.1"
     server_version = "Forewarn"
+    disable_nagle_algorithm = True
     played: PlayedServer
 
     def do_GET(self) -> None:
@@ -260,20 +259,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refused(self, query: dict[str, list[str]]) -> bool:
         """Refuse an invalid request like the public service; return whether it was refused."""
-        seen, newest = self.played.seen, self.played.newest
+        seen, versions = self.played.seen, self.played.versions
         version = "".join(query.get("api-version", []))
         if self.headers.get("Metadata", "").lower() != "true":
             seen.wrong("the client sent no header `Metadata: true`")
             refusal: dict[str, object] = {
                 "error": "Bad request. Required metadata header not specified"
             }
-        elif version not in VERSIONS or version > newest:
-            if version not in VERSIONS and newest == VERSIONS[-1]:
+        elif version not in versions:
+            if versions == VERSIONS:
                 seen.wrong(f"the client used the api-version {version!r}")
-            known = [each for each in VERSIONS if each <= newest]
             refusal = {
                 "error": "Bad request. api-version is invalid or was not specified in the request.",
-                "newest-versions": known[::-1][:3],
+                "newest-versions": versions[::-1][:3],
             }
         else:
             return False
@@ -300,7 +298,7 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def _instance(self, path: str) -> None:
-        compute = {"name": NAME, "vmId": "C0F0E7A0-0000-4000-8000-000000000000"}
+        compute = {"name": self.played.name, "vmId": "C0F0E7A0-0000-4000-8000-000000000000"}
         if path == "/metadata/instance":
             self._answer(
                 200, json.dumps({"compute": compute, "network": {"interface": []}}).encode()
@@ -308,7 +306,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/metadata/instance/compute":
             self._answer(200, json.dumps(compute).encode())
         elif path == "/metadata/instance/compute/name":
-            self._answer(200, NAME.encode(), {"Content-Type": "text/plain; charset=utf-8"})
+            self._answer(
+                200, self.played.name.encode(), {"Content-Type": "text/plain; charset=utf-8"}
+            )
         else:
             self._answer(404, b'{"error":"Not found"}')
 

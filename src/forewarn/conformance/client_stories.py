@@ -288,14 +288,16 @@ def _empty(trial: ClientTrial) -> None:
 
 @_story("proxy", "C-7", "the client must ignore a proxy in the environment")
 def _proxy(trial: ClientTrial) -> None:
-    trial.environment.update({"http_proxy": trial.server.url, "HTTP_PROXY": trial.server.url})
+    trial.environment.update(
+        {"http_proxy": trial.server.endpoint, "HTTP_PROXY": trial.server.endpoint}
+    )
     trial.start()
     trial.wait_approved(trial.announce())
 
 
 @_story("older", "E-3", "the service supports only older api-versions")
 def _older(trial: ClientTrial) -> None:
-    trial.server.newest = VERSIONS[-2]
+    trial.server.versions = VERSIONS[:-1]
     trial.start()
     seen = trial.server.seen
     trial.wait(lambda: trial.polls() >= POLLS_QUIET, "the client stopped polling")

@@ -69,7 +69,7 @@ class ClientTrial:
         self.options = options
         self.marks = ConformanceMarks(directory)
         self.server = PlayedServer(self._prepared)
-        self.environment = self.marks.environment(self.server.url, NAME)
+        self.environment = self.marks.environment(self.server.endpoint, NAME)
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -78,7 +78,7 @@ class ClientTrial:
     def start(self) -> None:
         """Start the client and wait for its first request."""
         known = {
-            "{endpoint}": self.server.url,
+            "{endpoint}": self.server.endpoint,
             "{name}": NAME,
             "{state}": str(self._directory),
             "{mark}": str(self.marks.program),
