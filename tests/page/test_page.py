@@ -122,9 +122,6 @@ def fill(page: Browser, hand: str, selector: str, text: str) -> None:
     page.type(text)
 
 
-HANDS = pytest.mark.parametrize("hand", ["mouse", "keyboard"])
-#: Where the mouse would press the same buttons of the same dialogs.
-BY_KEYBOARD = pytest.mark.parametrize("hand", ["keyboard"])
 #: View, what is pressed, fields, and what history must then tell of.
 STORY: tuple[tuple[str, str, dict[str, str], str], ...] = (
     ("#/hosts/h1", "update_host", {"duration": "9s"}, "operation.announced"),
@@ -199,8 +196,9 @@ TASKS: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
 }
 
 
-@HANDS
-@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize(
+    ("hand", "width", "theme"), [("mouse", 1280, "light"), ("keyboard", 390, "dark")]
+)
 def test_twelve_tasks_take_four_clicks(
     page: Browser, service: Live, hand: str, *, width: int, theme: str
 ) -> None:
@@ -222,21 +220,20 @@ def test_twelve_tasks_take_four_clicks(
         page.see(expected)
 
 
-@HANDS
-def test_every_action_is_done(page: Browser, service: Live, hand: str) -> None:
+def test_every_action_is_done(page: Browser, service: Live) -> None:
     """Everything the command line does to hosts, VMs and operations is done from the page."""
     show(page, f"{service.url}/")
     seen = 0
     for view, action, fields, expected in STORY:
         page.run(f"location.hash = {view + '/'!r}; location.hash = {view!r}")
-        press(page, hand, f"main [data-act={action}]")
+        press(page, "keyboard", f"main [data-act={action}]")
         for name, text in fields.items():
             if name == "cause":
                 page.until("document.querySelector('#field-cause')")
                 page.run(f"document.querySelector('#field-cause').value = {text!r}")
             else:
-                fill(page, hand, f"#field-{name}", text)
-        press(page, hand, "dialog [type=submit]")
+                fill(page, "keyboard", f"#field-{name}", text)
+        press(page, "keyboard", "dialog [type=submit]")
         page.until("!document.querySelector('dialog')", f"{action} in {view} is done")
         service.settle()
         entries = service.get(f"/v1/history?after={seen}&limit=500")["entries"]
@@ -246,12 +243,11 @@ def test_every_action_is_done(page: Browser, service: Live, hand: str) -> None:
     page.problems[:] = [each for each in page.problems if "404" not in each]
 
 
-@BY_KEYBOARD
-def test_refusal_says_why_and_what_to_do(page: Browser, service: Live, hand: str) -> None:
+def test_refusal_says_why_and_what_to_do(page: Browser, service: Live) -> None:
     """What is refused stays open, with the reason and the advice; Escape gives it up."""
     show(page, f"{service.url}/#/hosts/h1")
-    press(page, hand, "[data-act=remove_host]")
-    press(page, hand, "dialog [type=submit]")
+    press(page, "keyboard", "[data-act=remove_host]")
+    press(page, "keyboard", "dialog [type=submit]")
     page.until("document.querySelector('.refusal').textContent.includes('h1')")
     assert page.run("document.querySelectorAll('.refusal p').length") == 2
     page.key("Escape")
@@ -260,20 +256,17 @@ def test_refusal_says_why_and_what_to_do(page: Browser, service: Live, hand: str
     page.problems.clear()  # the browser notes each answer of 4xx
 
 
-@BY_KEYBOARD
-def test_maintenance_is_led_from_its_plan_to_its_end(
-    page: Browser, service: Live, hand: str
-) -> None:
+def test_maintenance_is_led_from_its_plan_to_its_end(page: Browser, service: Live) -> None:
     """Its waves are seen before it is described, and from then on; it is started and halted."""
     show(page, f"{service.url}/#/maintenances")
-    press(page, hand, "[data-act=create_maintenance]")
+    press(page, "keyboard", "[data-act=create_maintenance]")
     page.until("document.querySelector('#field-cause')")
     page.run("document.querySelector('#field-cause').value = 'host-reboot'")
-    fill(page, hand, "#field-hosts", "h1, h2")
-    fill(page, hand, "#field-duration", "5m")
-    press(page, hand, "[data-act=preview]")
+    fill(page, "keyboard", "#field-hosts", "h1, h2")
+    fill(page, "keyboard", "#field-duration", "5m")
+    press(page, "keyboard", "[data-act=preview]")
     page.see("2 waves for 2 hosts")
-    press(page, hand, "dialog [type=submit]")
+    press(page, "keyboard", "dialog [type=submit]")
     page.see("wave 2 waits for wave 1")
     page.until("document.querySelectorAll('.wave').length === 2")
     for action, state in (
@@ -282,8 +275,8 @@ def test_maintenance_is_led_from_its_plan_to_its_end(
         ("resume_maintenance", "running"),
         ("cancel_maintenance", "cancelled"),
     ):
-        press(page, hand, f"main [data-act={action}]")
-        press(page, hand, "dialog [type=submit]")
+        press(page, "keyboard", f"main [data-act={action}]")
+        press(page, "keyboard", "dialog [type=submit]")
         page.until(f"document.querySelector('.headline .chip').textContent === {state!r}")
 
 
@@ -365,7 +358,7 @@ def test_preview_names_the_vms_that_move_and_return(page: Browser, service: Live
     page.until("document.querySelector('#field-cause')")
     page.run("document.querySelector('#field-cause').value = 'host-reboot'")
     for name, text in {"hosts": "h1", "duration": "5m", "move_vms": "20m"}.items():
-        fill(page, "mouse", f"#field-{name}", text)
+        fill(page, hand, f"#field-{name}", text)
     press(page, "mouse", "#field-return_vms")
     press(page, "mouse", "[data-act=preview]")
     page.until("document.querySelector('dialog li')")
@@ -422,23 +415,24 @@ def test_refused_machine_is_shown_at_once(page: Browser, service: Live) -> None:
     page.see("odd name")
 
 
-@BY_KEYBOARD
-def test_host_is_opened_from_the_map(page: Browser, service: Live, hand: str) -> None:
+def test_host_is_opened_from_the_map(page: Browser, service: Live) -> None:
     """A cell is a host: a click opens it, and so do the arrow keys and Enter."""
+    cells = "document.querySelector('.map').getAttribute('aria-label').includes('6 hosts')"
     show(page, f"{service.url}/")
-    page.until("document.querySelector('.map').getAttribute('aria-label').includes('6 hosts')")
-    if hand == "mouse":
-        x, y = page.run("forewarnMap.middle(2)")
-        left, top = page.run(
-            "(({x, y}) => [x, y])(document.querySelector('.map').getBoundingClientRect())"
-        )
-        page.click_at(left + x, top + y)
-    else:
-        page.tab_to(".map")
-        page.key("Home")
-        page.key("ArrowRight", times=2)
-        page.until("document.querySelector('#said').textContent.startsWith('h3: quiet')")
-        page.key("Enter")
+    page.until(cells)
+    x, y = page.run("forewarnMap.middle(2)")
+    left, top = page.run(
+        "(({x, y}) => [x, y])(document.querySelector('.map').getBoundingClientRect())"
+    )
+    page.click_at(left + x, top + y)
+    page.until("document.querySelector('h1').textContent.includes('Host h3')")
+    show(page, f"{service.url}/")
+    page.until(cells)
+    page.tab_to(".map")
+    page.key("Home")
+    page.key("ArrowRight", times=2)
+    page.until("document.querySelector('#said').textContent.startsWith('h3: quiet')")
+    page.key("Enter")
     page.until("document.querySelector('h1').textContent.includes('Host h3')")
 
 
@@ -472,25 +466,24 @@ def test_history_is_filtered(page: Browser, service: Live) -> None:
     assert page.run("document.querySelectorAll('.history tbody tr').length") == 1
 
 
-@BY_KEYBOARD
-def test_token_is_created_and_revoked(page: Browser, service: Live, hand: str) -> None:
+def test_token_is_created_and_revoked(page: Browser, service: Live) -> None:
     """Its secret is shown until it is closed; the list has its holder, and not the secret."""
     show(page, f"{service.url}/#/access")
-    press(page, hand, "[data-act=create_token]")
-    fill(page, hand, "#field-principal", "kim")
+    press(page, "keyboard", "[data-act=create_token]")
+    fill(page, "keyboard", "#field-principal", "kim")
     page.run("document.querySelector('#field-role').value = 'owner'")
-    press(page, hand, "dialog [type=submit]")
+    press(page, "keyboard", "dialog [type=submit]")
     page.until("document.querySelector('#field-role ~ .refusal b').innerText.includes('owner')")
-    fill(page, hand, "#field-owner", "shop")
-    press(page, hand, "dialog [type=submit]")
+    fill(page, "keyboard", "#field-owner", "shop")
+    press(page, "keyboard", "dialog [type=submit]")
     page.see("shown only now: fw_")
     secret = page.run("document.querySelector('.note code').textContent")
     right = "document.querySelector('.note button').getBoundingClientRect().right"
     assert page.run(f"{right} < innerWidth"), "the secret and its button are in sight"
     page.see("POST /v1/access/tokens")
     assert secret not in page.run("document.querySelector('main').innerText")
-    press(page, hand, "[data-act=revoke_token]")
-    press(page, hand, "dialog [type=submit]")
+    press(page, "keyboard", "[data-act=revoke_token]")
+    press(page, "keyboard", "dialog [type=submit]")
     page.see("No tokens.")
     page.problems[:] = [each for each in page.problems if "422" not in each]
 
@@ -643,30 +636,29 @@ def test_signing_in_takes_the_operators_token(page: Browser) -> None:
         live.stop()
 
 
-@HANDS
-def test_tour_of_the_emulator(page: Browser, hand: str) -> None:
+def test_tour_of_the_emulator(page: Browser) -> None:
     """The README's tour: a scenario, its event, the clock moved ahead; a fault set and cleared."""
     with emulating() as url:
         show(page, f"{url}/")
-        press(page, hand, "nav [href='#/emulator']")
-        press(page, hand, "[data-run=host-reboot]")
+        press(page, "keyboard", "nav [href='#/emulator']")
+        press(page, "keyboard", "[data-run=host-reboot]")
         page.see("Scenario host-reboot begins.")
-        press(page, hand, "nav [href='#/vms']")
+        press(page, "keyboard", "nav [href='#/vms']")
         page.until("document.querySelector('h1').textContent === 'VMs'")
-        press(page, hand, "main [href='#/vms/vm-1']")
+        press(page, "keyboard", "main [href='#/vms/vm-1']")
         page.until("document.querySelector('.document')?.textContent.includes('Scheduled')")
-        press(page, hand, "nav [href='#/emulator']")
-        press(page, hand, "[data-ahead='16m']")
-        press(page, hand, "nav [href='#/vms']")
+        press(page, "keyboard", "nav [href='#/emulator']")
+        press(page, "keyboard", "[data-ahead='16m']")
+        press(page, "keyboard", "nav [href='#/vms']")
         page.until("document.querySelector('h1').textContent === 'VMs'")
-        press(page, hand, "main [href='#/vms/vm-1']")
+        press(page, "keyboard", "main [href='#/vms/vm-1']")
         page.until("document.querySelector('.document')?.textContent.includes('Started')")
-        press(page, hand, "nav [href='#/emulator']")
-        press(page, hand, "[data-speed='60']")
+        press(page, "keyboard", "nav [href='#/emulator']")
+        press(page, "keyboard", "[data-speed='60']")
         page.see("60 s to a second")
-        press(page, hand, "[data-fault='500']")
-        press(page, hand, "dialog [type=submit]")
-        press(page, hand, "[aria-label^='Take 500']")
+        press(page, "keyboard", "[data-fault='500']")
+        press(page, "keyboard", "dialog [type=submit]")
+        press(page, "keyboard", "[aria-label^='Take 500']")
         page.see("No faults.")
         page.open("about:blank")
 
@@ -715,17 +707,13 @@ def test_silent_groups_are_named_before_work(page: Browser, service: Live) -> No
     assert [each.split()[0] for each in names] == ["images"]
 
 
-@BY_KEYBOARD
-def test_names_are_found_as_they_are_typed(page: Browser, service: Live, hand: str) -> None:
+def test_names_are_found_as_they_are_typed(page: Browser, service: Live) -> None:
     """Hosts, VMs, groups and ids are offered below the field; a click or Enter opens one."""
     show(page, f"{service.url}/")
-    fill(page, hand, "#find-name", "we")
+    fill(page, "keyboard", "#find-name", "we")
     page.until("document.querySelectorAll('[role=option]').length === 3")
-    if hand == "mouse":
-        page.click("[role=option]:nth-child(2)")
-    else:
-        page.key("ArrowDown", times=2)
-        page.key("Enter")
+    page.key("ArrowDown", times=2)
+    page.key("Enter")
     page.until("document.querySelector('h1').textContent.includes('VM web-0')")
 
 
@@ -751,19 +739,16 @@ def test_safe_button_is_the_bright_one(page: Browser, service: Live) -> None:
     page.key("Escape")
 
 
-@BY_KEYBOARD
-def test_policy_is_changed_and_its_windows_are_shown(
-    page: Browser, service: Live, hand: str
-) -> None:
+def test_policy_is_changed_and_its_windows_are_shown(page: Browser, service: Live) -> None:
     """What would change is seen first; then the open times of the new windows are listed."""
     show(page, f"{service.url}/#/policy")
     page.see("always")
-    press(page, hand, "main [data-act=apply_policy]")
+    press(page, "keyboard", "main [data-act=apply_policy]")
     text = '[windows.night]\ntime_zone = "Europe/Berlin"\nfrom = "22:00"\nto = "04:00"'
-    fill(page, hand, "#policy-text", text)
-    press(page, hand, "[data-act=preview]")
+    fill(page, "keyboard", "#policy-text", text)
+    press(page, "keyboard", "[data-act=preview]")
     page.see("This would change: windows.")
-    press(page, hand, "dialog [type=submit]")
+    press(page, "keyboard", "dialog [type=submit]")
     page.until("document.querySelector('tbody tr')?.innerText.startsWith('night')")
     assert "night" in service.get("/v1/policy")["windows"]
 
@@ -785,8 +770,7 @@ def test_tour_needs_no_scrolling(page: Browser) -> None:
         page.open("about:blank")
 
 
-@BY_KEYBOARD
-def test_timeline_shows_what_is_planned(page: Browser, service: Live, hand: str) -> None:
+def test_timeline_shows_what_is_planned(page: Browser, service: Live) -> None:
     """Lanes stand by maintenance and wave; time can be widened; work leads to its maintenance."""
     form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": "PT5M"}
     service.call("POST", "/v1/maintenances", form)
@@ -796,11 +780,11 @@ def test_timeline_shows_what_is_planned(page: Browser, service: Live, hand: str)
     names = "[...document.querySelectorAll('.lane-name')].map((each) => each.textContent)"
     assert page.run(names)[:5] == ["UTC", "m-1 Host reboot", "Wave 1", "h1", "Wave 2"]
     assert "not approved: 0 of 2" in page.run("document.querySelector('.timeline').textContent")
-    press(page, hand, "[data-zoom='1 week']")
+    press(page, "keyboard", "[data-zoom='1 week']")
     page.until("document.querySelector('.tick').textContent.startsWith('01-')")
-    press(page, hand, "td a[href='#/operations/op-2']")
-    press(page, hand, "dd a[href='#/maintenances/m-1']")
-    press(page, hand, "details summary")
+    press(page, "keyboard", "td a[href='#/operations/op-2']")
+    press(page, "keyboard", "dd a[href='#/maintenances/m-1']")
+    press(page, "keyboard", "details summary")
     page.until("document.querySelector(\"details a[href='#/operations/op-2']\")")
 
 
