@@ -10,6 +10,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, assume, settings
 from schemathesis.checks import CHECKS
+from schemathesis.config import SchemathesisConfig
 
 from forewarn.api import driver_routes, outbox_routes
 from forewarn.api.app import every_route
@@ -89,7 +90,13 @@ def closed() -> Iterator[Live]:
     service.stop()
 
 
-SCHEMA = schemathesis.openapi.from_dict(DOCUMENT).exclude(path_regex=r"/watch$")
+SCHEMA, COVERED = (
+    schemathesis.openapi.from_dict(
+        DOCUMENT,
+        config=SchemathesisConfig.from_dict({"phases": {"coverage": {"enabled": covered}}}),
+    ).exclude(path_regex=r"/watch$")
+    for covered in (False, True)
+)
 
 
 #: Headers that say where a request ends, and how its connection goes on.
@@ -101,17 +108,29 @@ FRAMING = {"content-length", "transfer-encoding", "connection", "upgrade", "expe
 @SCHEMA.parametrize()
 # A parameter gives each test an id of its own: of tests with equal ids xdist runs one.
 @pytest.mark.parametrize("role", ["admin"])
-@settings(
-    max_examples=EXAMPLES,
-    suppress_health_check=list(HealthCheck),
-    deadline=None,
-)
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck), deadline=None)
 def test_random_requests_find_nothing_unexpected(case: Json, closed: Live, role: str) -> None:
     """Whatever the document allows or forbids: no 5xx, and answers as described.
 
     A request that cannot be framed is answered by the HTTP server, before any route.
     """
     assert role == "admin"
+    check(case, closed)
+
+
+@pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore:Skipped test cases")  # the same
+@COVERED.parametrize()
+@pytest.mark.parametrize("role", ["admin"])
+@settings(max_examples=1, suppress_health_check=list(HealthCheck), deadline=None)
+def test_boundary_values_find_nothing_unexpected(case: Json, closed: Live, role: str) -> None:
+    """The same holds for the boundary values of each schema, valid and invalid."""
+    assert role == "admin"
+    check(case, closed)
+
+
+def check(case: Json, closed: Live) -> None:
+    """Send a request, and compare the answer with the document."""
     assume(not FRAMING & {name.lower() for name in case.headers or ()})
     headers = {"Authorization": f"Bearer {TOKEN}"}
     response = case.call(base_url=closed.url, headers=headers, timeout=20)
