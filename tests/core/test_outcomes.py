@@ -7,7 +7,7 @@ import pytest
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Operation
 from forewarn.core.outcomes import EventOutcome, EventResult, StartTiming
-from forewarn.core.stimulus import Cancel, Complete, DriverDone, Retry
+from forewarn.core.stimulus import Cancel, Complete, DriverDone, Restored, Retry
 from forewarn.values import replace
 from tests.core.rig import MINUTE_MS, Rig, small
 
@@ -98,3 +98,15 @@ def test_notice_counts_from_when_it_was_shown(rig: Rig) -> None:
     rig.approve("web_0", operation)
     rig.finish(operation)
     assert outcome_of(rig, operation).notice_given_s == (rig.now_ms - shown_ms) // 1000
+
+
+def test_event_of_running_work_is_replaced_by_a_restore(rig: Rig) -> None:
+    """The work goes on under a new id, and nobody knows whether it has completed. X-1, U-3."""
+    operation = rig.ask(Cause.REBOOT, "web_0")
+    rig.approve("web_0", operation)
+    shown = rig.events[operation.events[0]].id
+    rig.checked = False  # a restore raises the incarnation by more than one
+    rig.tell(Restored(1_000_000))
+    running = rig.now(operation)
+    assert EventOutcome(rig.events[shown], running).result is EventResult.REPLACED
+    assert outcome_of(rig, running).result is EventResult.UNKNOWN

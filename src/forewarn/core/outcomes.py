@@ -25,7 +25,7 @@ class EventResult(Word):
     COMPLETED = "completed"
     CANCELLED = "cancelled"
     FAILED = "failed"
-    #: A host failure or other work replaced the operation.
+    #: A host failure or other work replaced the operation, or a restore gave it new event ids.
     REPLACED = "replaced"
     #: The event is still in a document.
     UNKNOWN = "unknown"
@@ -56,7 +56,7 @@ class EventOutcome:
         """The outcome of the event."""
         if self.event.live:
             return EventResult.UNKNOWN
-        if self.operation.replaced_by:
+        if self.operation.replaced_by or self.event.id not in self.operation.events:
             return EventResult.REPLACED
         if self.event.state is EventState.CANCELLED:
             return EventResult.CANCELLED
