@@ -179,6 +179,8 @@ async def _delete(call: ArmCall) -> ArmResponse:
 def _window_of(before: Window, given: JsonObject) -> Window:
     """Return a window with the times of a configuration.
 
+    The window opens for the last time before the configuration expires.
+
     Raises:
         ValidationFailed: a member is malformed, or a window cannot express the member.
     """
@@ -189,7 +191,8 @@ def _window_of(before: Window, given: JsonObject) -> Window:
     to_min = from_min + _length_min(text_of(given, "duration"))
     if to_min > _DAY_MIN:
         to_min -= _DAY_MIN
-    last = ends.date().isoformat()
+    last_day = ends.date() - dt.timedelta(days=ends.time() <= starts.time())
+    last = last_day.isoformat()
     try:
         return replace(
             before,
@@ -198,7 +201,7 @@ def _window_of(before: Window, given: JsonObject) -> Window:
             from_min=from_min,
             to_min=to_min,
             first_date=starts.date().isoformat(),
-            last_date="" if last == _FOREVER else last,
+            last_date="" if ends.date().isoformat() == _FOREVER else last,
         )
     except WindowInvalid as error:
         where = ".".join(_WINDOW)

@@ -58,7 +58,7 @@ def test_configuration_opens_hosts_of_what_it_is_assigned_to(arm: Arm) -> None:
     """Unassigned it closes nothing; assigned, work on the VM's host waits for it. Source: Z-7."""
     shown = configured(arm)
     assert shown["properties"]["maintenanceWindow"] == WINDOW | {
-        "expirationDateTime": "2039-12-31 23:59"
+        "expirationDateTime": "2039-12-30 23:59"
     }
     assert open_on(arm, "h2") == set()
     body = {"location": "x", "properties": {"maintenanceConfigurationId": NIGHTS}}
@@ -82,6 +82,20 @@ def test_configuration_is_read_listed_changed_and_deleted(arm: Arm) -> None:
     sent(arm, "DELETE", NIGHTS)
     sent(arm, "DELETE", NIGHTS, status=204)
     sent(arm, "GET", NIGHTS, status=404)
+
+
+@pytest.mark.parametrize(
+    ("expires", "last"),
+    [
+        ("2039-12-31 22:00", "2039-12-30"),
+        ("2039-12-31 22:01", "2039-12-31"),
+        ("9999-12-31 00:00", "9999-12-31"),
+    ],
+)
+def test_configuration_opens_no_more_once_expired(arm: Arm, expires: str, last: str) -> None:
+    """A window that opens at 22:00 opens for the last time before that moment. Source: Z-7."""
+    shown = configured(arm, expirationDateTime=expires)["properties"]["maintenanceWindow"]
+    assert shown["expirationDateTime"] == f"{last} 23:59"
 
 
 @pytest.mark.parametrize(
