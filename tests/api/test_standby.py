@@ -6,7 +6,11 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import Mock
 
+import pytest
+
+from forewarn.api import standby
 from forewarn.api.standby import Forwarder
 from tests.waiting import wait_until
 
@@ -34,3 +38,27 @@ def test_call_that_waits_for_a_thread_is_answered_after_the_takeover() -> None:
 
     asyncio.run(story())
     assert sent == ["answered"]
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_call_without_answer_is_repeated_only_with_a_key(
+    monkeypatch: pytest.MonkeyPatch, *, keyed: bool
+) -> None:
+    """A change that the active process may have received is not sent twice. Source: H-4, P-10."""
+    silent = Mock(sock=None)
+    silent.getresponse.side_effect = ConnectionResetError
+    monkeypatch.setattr(standby, "new_connection", Mock(return_value=silent))
+    monkeypatch.setattr(standby, "TAKEOVER_S", 0.5)
+    headers = [(b"idempotency-key", b"k")] if keyed else []
+    scope = {"method": "POST", "path": "/", "raw_path": b"/", "query_string": b""}
+
+    async def story() -> list[Any]:
+        body, sent = asyncio.Queue[dict[str, object]](), asyncio.Queue[Any]()
+        body.put_nowait({"type": "http.request"})
+        await Forwarder(lambda: "http://active")(
+            scope | {"type": "http", "headers": headers}, body.get, sent.put
+        )
+        return [sent.get_nowait()]
+
+    assert [each["status"] for each in asyncio.run(story())] == [503]
+    assert (silent.endheaders.call_count > 1) == keyed

@@ -7,15 +7,18 @@ import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 
 from forewarn.control.liveness import SILENT_MS_MAX, Liveness
 from forewarn.control.service_state import ServiceState, ServiceStatus
-from forewarn.control.standby import LeaseKeeper, become_writer, leave
+from forewarn.control.standby import LeaseKeeper, StateFollower, become_writer, leave
+from forewarn.core.policy import NoticePolicy
 from forewarn.store import Lease
 from forewarn.store.errors import StoreLost, StoreUnavailable
 from forewarn.store.lease import Tenure
+from tests.clock import VirtualClock
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -248,3 +251,19 @@ def test_takeover_does_not_log_that_the_service_stops(caplog: pytest.LogCaptureF
     caplog.set_level("INFO")
     ServiceStatus("follower").become(ServiceState.STOPPING)
     assert caplog.messages == ["the follower is stopping"]
+
+
+def test_followed_state_is_as_old_as_the_look_at_the_store() -> None:
+    """What was committed while the look took its time is not in the state. Source: H-4."""
+    clock, store = Mock(VirtualClock), Mock(generation=7)
+    clock.elapsed_ms.return_value = 1000
+    follower = StateFollower(store, clock, NoticePolicy(), new_guid=str, show=Mock())
+    follower._view = Mock()
+
+    def look_slowly(_: object) -> None:
+        clock.elapsed_ms.return_value += 400
+
+    store.catch_up.side_effect = look_slowly
+    follower._follow()
+    assert follower.freshness().generation == 7
+    assert follower.age_ms(follower.freshness()) == 400
