@@ -53,6 +53,13 @@ def test_moved_vm_reads_what_came_with_the_move(home: Live, waiting: Raw) -> Non
     assert json.loads(waiting.reply().body)["DocumentIncarnation"] == 7
 
 
+def test_address_stays_with_the_vm_that_has_taken_it(home: Live) -> None:
+    """The VM that had it before is removed later, and takes nothing along. Source: S-6."""
+    home.apply(DocumentChange(99, callers=(replace(VM_C, addresses=VM_A.addresses),)))
+    home.apply(DocumentChange(99, gone=("vm-a",)))
+    assert home.get().status == 200
+
+
 def test_removed_vm_is_told_so_at_once(home: Live, waiting: Raw) -> None:
     """Who is nobody any more learns nothing, nor what it asked meanwhile. Source: S-6."""
     waiting.send(request(EVENTS))

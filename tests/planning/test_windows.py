@@ -75,6 +75,14 @@ def test_window_opens(case: str) -> None:
     assert [shown(span) for span in found] == expected
 
 
+def test_window_opens_from_its_first_to_its_last_date() -> None:
+    """On both dates, too, and what opens on the last one closes at its own time. Z-7, F-7."""
+    dated = window("22:00", "04:00", first_date="2026-07-02", last_date="2026-07-03")
+    start = ms("2026-07-01 00:00")
+    found = open_spans([dated], start, start + 6 * DAY_MS)
+    assert [shown(span) for span in found] == [("02 22:00", "03 04:00"), ("03 22:00", "04 04:00")]
+
+
 def test_window_over_midnight_ends_where_a_date_is_left_out() -> None:
     """Nothing runs on a date left out, whenever the window opened. Source: F-7."""
     night = window("22:00", "04:00", except_dates=("2026-07-03",))
