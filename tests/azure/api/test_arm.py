@@ -257,6 +257,7 @@ ROWS: list[Json] = [
         ("where not(name startswith 'a') and (zone == 2 or zone == 1)", ["b2"]),
         ("where properties.EventType contains 'oot'", ["b2", "c10"]),
         ("where properties.EventType !contains 'oot'", ["A1"]),
+        ("where properties.EventType contains 'REB'", ["b2", "c10"]),
         ("where properties.Resources has 'vm-2'", ["A1"]),
         ("where isnotempty(properties.Missing)", []),
         ("order by zone", ["c10", "b2", "A1"]),
