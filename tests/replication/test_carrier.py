@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.replication.access import NodeAccess
-from forewarn.replication.carrier import BrokerRoute
+from forewarn.replication.carrier import FROM_NODE, BrokerRoute
 from forewarn.replication.channel import (
     ACK_TICKS,
     RESEND_TICKS,
@@ -127,6 +127,27 @@ def test_approval_is_answered_over_a_bad_network(seed: int) -> None:
             for number in range(20)
         ]
         assert all(answer.accepted for answer in await asyncio.gather(*answers))
+        await site.stop()
+
+    run(story())
+
+
+def test_session_ends_at_the_word_of_its_own_node_only() -> None:
+    """Another node that knows the session's name changes nothing in it. Source: M-5, M-7."""
+
+    async def story() -> None:
+        site = Site(Weather(Random(1)))
+        site.serve(1)
+        site.follower.start()
+        assert await site.server.confirmed(1, HEALED_S, ["n1"]) == ()
+        assert site.server._brokered is not None
+        sessions = site.server._brokered._transports
+        [(session, transport)] = sessions.items()
+        end = Frame(Kind.CLOSE, session, transport.channel._expected).encoded()
+        site.exchange.deliver(f"{FROM_NODE}n2", end)
+        assert sessions == {session: transport}
+        site.exchange.deliver(f"{FROM_NODE}n1", end)
+        assert sessions == {}
         await site.stop()
 
     run(story())
