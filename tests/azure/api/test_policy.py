@@ -70,6 +70,9 @@ def test_event_grid_and_resource_graph_show_what_the_policy_says(arm: Arm) -> No
     assert (row["EventSource"], "DurationInSeconds" in row) == ("Platform", False)
     patched(arm, {TARGETS: {"eventGridAndResourceGraph": {"enable": False}}})
     assert rows(arm) == []
+    version_alone = {"scheduledEventsApiVersion": "2019-08-01"}
+    patched(arm, {TARGETS: {"eventGridAndResourceGraph": version_alone}})
+    assert rows(arm) == []
     wrong = {TARGETS: {"eventGridAndResourceGraph": {"scheduledEventsApiVersion": "x"}}}
     patched(arm, {TARGETS: {"eventGridAndResourceGraph": {"enable": True}}})
     assert patched(arm, wrong, 400)["error"]["code"] == "InvalidParameter"
