@@ -330,3 +330,15 @@ def test_an_event_of_vms_that_are_all_gone_is_not_waited_for() -> None:
     assert [waits.subject for waits in rig.why(operation)] == ["db"]
     rig.approve("db_0", operation)
     assert rig.now(operation).state is S.RUNNING
+
+
+def test_an_event_is_waited_for_while_one_of_its_vms_is_left() -> None:
+    """Any VM may approve for all, so the last one is asked, too. Source: L-2, A-4."""
+    rig = small()
+    rig.tell(ChangeTopology(vms=(Vm("web_9", "h0", "web"),)))
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.approve("db_0", operation)
+    rig.finish(rig.ask(Cause.DELETION, "web_9"))
+    assert [waits.subject for waits in rig.why(operation)] == ["web"]
+    rig.approve("web_0", operation)
+    assert rig.now(operation).state is S.RUNNING
