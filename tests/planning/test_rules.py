@@ -299,6 +299,12 @@ def test_replanning_keeps_what_is_announced() -> None:
     assert waves(again) == ["h3"]
 
 
+@pytest.mark.parametrize(("total", "most"), [(1, 1), (9, 1), (19, 1), (20, 2), (29, 2)])
+def test_share_of_a_budget_is_rounded_down_and_at_least_one(total: int, most: int) -> None:
+    """Ten per cent are never exceeded, unless nothing could be done at all. Source: F-3."""
+    assert Budget(Scope.FLEET, 10, percent=True).most(total) == most
+
+
 def test_budget_that_contradicts_itself_is_refused() -> None:
     """A budget that cannot be meant is refused."""
     for wrong in ({"limit": -1}, {"limit": 0, "percent": True}, {"limit": 101, "percent": True}):
