@@ -9,7 +9,7 @@ from forewarn.core import stimulus as words
 from forewarn.core.document import View, ahead_of, fresh, refreshed
 from forewarn.core.draft import Draft
 from forewarn.core.host_admission import Admission
-from forewarn.core.impact import SECOND_MS, Cause
+from forewarn.core.impact import SECOND_MS, Cause, Source
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import MaintenanceState, Working
 from forewarn.core.policy import NoticePolicy
@@ -87,11 +87,14 @@ def test_first_host_of_a_wave_waits_for_its_owners_rest() -> None:
     assert blocker(rig, number, "h0", rested_ms) is None
 
 
-def test_wave_waits_while_its_owners_are_disturbed() -> None:
+@pytest.mark.parametrize(
+    ("cause", "target"), [(Cause.HOST_REBOOT, "h5"), (Cause.REBOOT, "web_5")], ids=["host", "vm"]
+)
+def test_wave_waits_while_its_owners_are_disturbed(cause: Cause, target: str) -> None:
     """Other work, announced or running, has its owner rest only once it has ended. Source: F-3."""
     rig, number = resting()
     late_ms = rig.now_ms + DAY_MS
-    by_hand = rig.ask(Cause.HOST_REBOOT, "h5")
+    by_hand = rig.ask(cause, target, source=Source.PLATFORM)
     expected = Blocker(Code.OWNER_REST, "anna", rig.now_ms)
     assert blocker(rig, number, "h0", late_ms) == expected
     rig.show()
