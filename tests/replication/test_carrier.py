@@ -132,6 +132,17 @@ def test_approval_is_answered_over_a_bad_network(seed: int) -> None:
     run(story())
 
 
+def test_acknowledgement_of_what_was_never_sent_is_ignored() -> None:
+    """What was sent stays until it has arrived, and is sent again. Source: M-7."""
+    channel = Channel(SESSION)
+    channel.write(b"x")
+    channel.take()
+    channel.receive(Frame(Kind.ACK, SESSION, expected=2))
+    for _ in range(RESEND_TICKS):
+        channel.tick()
+    assert [read_frame(each).content for each in channel.take()] == [b"x"]
+
+
 def test_session_ends_at_the_word_of_its_own_node_only() -> None:
     """Another node that knows the session's name changes nothing in it. Source: M-5, M-7."""
 
