@@ -100,7 +100,7 @@ def first_fault(
         return begun - 1, "is missing"
     earlier = max((each for each in heads if each < begun), default=0)
     if earlier:
-        return earlier, "is not among these; add the export that has it"
+        return earlier, "is missing from the input; add the export that contains it"
     return (expected, "is missing") if max(heads, default=0) >= expected else (0, "")
 
 

@@ -51,7 +51,7 @@ def exchange(
 
     Args:
         request: the request.
-        timeout_s: time limit of each step of sending, and of the whole answer.
+        timeout_s: time limit for each step of sending the request, and for the whole answer.
         ca_file: trusted CA certificates; empty: the system's.
         bytes_max: maximum length of a body; longer bodies are cut off.
 

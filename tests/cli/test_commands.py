@@ -337,7 +337,7 @@ def test_work_is_decided_about_by_id(run: Run, live: Live) -> None:
     assert (refused.status, refused.out) == (1, "")
     assert "op-1 is failed: it cannot be cancelled." in refused.err
     assert "A name or id is empty." in run("operation", "why", "").err
-    assert "vm web-0 waits for nothing" in run("operation", "why", "web-0").out
+    assert "vm web-0 has no blockers" in run("operation", "why", "web-0").out
     assert "forewarn host list" in (unknown := run("host", "reboot", "h9")).err
     assert "forewarn event" not in unknown.err
 

@@ -48,7 +48,7 @@ class Poller:
 
         Args:
             dialogue: Builds requests and interprets answers.
-            ids: Source of jitter.
+            ids: Random numbers for jitter.
             interval_s: Seconds between two polls with immediate answers.
         """
         self._dialogue = dialogue

@@ -65,7 +65,7 @@ class Runner:
         Args:
             settings: The agent's settings.
             clock: Clock, read at every turn of the loop.
-            ids: Source of jitter.
+            ids: Random numbers for jitter.
             log: The agent's log.
             holdings: System resources; None: open the resources named in the settings.
 

@@ -407,10 +407,10 @@ _TOPOLOGY = (
         method="PUT",
         path="/v1/topology",
         name="apply_topology",
-        summary="Apply a whole topology or nothing. Records that the topology does not name stay.",
+        summary="Apply a whole topology or nothing. Records missing from the topology are kept.",
         act=_apply,
         query=(
-            Field("prune", Boolean(), "Also remove records that the topology does not name."),
+            Field("prune", Boolean(), "Also remove records that are missing from the topology."),
             Field("dry_run", Boolean(), "Return the changes without applying them."),
         ),
         takes=tuple(READERS),

@@ -129,7 +129,7 @@ def show_why(arguments: argparse.Namespace) -> int:
     if kind == "operation":
         _print_state(client.get(f"/v1/operations/{name}")["operation"], client.now_ms)
     elif not answer["blockers"]:
-        print(f"{kind} {name} waits for nothing")
+        print(f"{kind} {name} has no blockers")
     for each in answer["blockers"]:
         work = f"{each['name']}: " if each["name"] != name else ""
         print(f"waits: {work}{awaited_text(each, client.now_ms)} [{each['code']}]")

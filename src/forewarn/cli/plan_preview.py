@@ -67,7 +67,7 @@ def group_lines(groups: list[Answer]) -> Iterator[str]:
     """Yield each group's availability and first notice; the most affected groups come first."""
     if not groups:
         return
-    yield f"{'GROUP':<24}  {'VMS':>5}  {'UP NOW':>6}  {'LEAST':>6}  {'WAVES':>5}  FIRST NOTICE UTC"
+    yield f"{'GROUP':<24}  {'VMS':>5}  {'UP NOW':>6}  {'MIN UP':>6}  {'WAVES':>5}  FIRST NOTICE UTC"
     for each in groups[:GROUPS_MAX]:
         notice = (each["first_notice"] or "").replace("T", " ")[:16]
         now, least = (_share(each[name], each["vms"]) for name in ("up_before", "up_least"))

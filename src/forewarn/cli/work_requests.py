@@ -207,9 +207,8 @@ def _ask(arguments: argparse.Namespace) -> int:
         "queue": arguments.queue,
     }
     silent: list[str] = []
-    if (
-        arguments.cause in _ANNOUNCED
-    ):  # check before the request, whose events start the polling of groups
+    # Check first: groups start to poll when the request creates their events.
+    if arguments.cause in _ANNOUNCED:
         silent = _silent_groups(client, names, arguments.selector)
     try:
         answer = client.post("/v1/operations", form)

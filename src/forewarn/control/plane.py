@@ -172,9 +172,8 @@ class ControlPlane(StateView):
         super().__init__(store.load(followed), store, policy, new_guid=new_guid)
         #: Default driver, for hosts without a named driver.
         self.default_driver = ""
-        #: Polls up to this time may have been set by the service itself, ms since the epoch UTC.
-        #: Source:
-        #: B-2, F-5.
+        #: The service itself may have set poll times up to this time, ms since the epoch UTC.
+        #: Source: B-2, F-5.
         self._forgiven_ms = 0
 
     def recover(self, now_ms: int) -> Committed:

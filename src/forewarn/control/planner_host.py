@@ -89,7 +89,7 @@ class PlannerHost:
         self._begun_ms = self._took_ms = 0
 
     def request(self, numbers: Iterable[int]) -> None:
-        """Plan the given maintenances, one at a time. On the loop's thread."""
+        """Plan the given maintenances, one at a time; runs on the loop's thread."""
         for number in numbers:
             if self._wants_gate(number):
                 self._begin_check(number)
@@ -200,7 +200,7 @@ class PlannerHost:
 
 
 def _taken(maintenance: Maintenance, now_ms: int, planning_ms: int, view: StateView) -> PlannerTask:
-    """Return the inputs of a plan; on the thread that owns the view."""
+    """Return the inputs of a plan; runs on the thread that owns the view."""
     # The planner is imported with the first plan, because many services never make one.
     from forewarn.control.planning import snapshot, task_of  # noqa: PLC0415
 

@@ -69,7 +69,7 @@ class StateReplica:
         return answer
 
     def copy(self, owner: StateView) -> None:
-        """Copy a state, and follow its changes from now on; on the thread that owns it."""
+        """Copy a state, and follow its changes from now on; runs on the owner's thread."""
         self._put(owner.view())
         owner.on_adopted = self._items.append
 

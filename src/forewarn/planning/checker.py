@@ -99,19 +99,19 @@ class _Checker:
         named = [entry.host for entry in plan.entries] + [name for name, _ in plan.blocked]
         wanted = set(plan.asked.hosts) - set(self.state.done)
         if len(named) != len(set(named)) or set(named) - kept != wanted - kept:
-            yield "complete", "a host is left out, there twice, or was not asked for"
+            yield "complete", "a host is missing, planned twice, or was not requested"
         if not set(self.kept.values()) <= set(plan.entries):
-            yield "stable", "an announced host was moved"
+            yield "stable", "the wave or the times of an announced host were changed"
         if plan.parent != (self.state.in_force.id if self.state.in_force else ""):
-            yield "parent", "its parent is not the plan in force"
+            yield "parent", "the parent of the plan is not the plan in force"
         placed = {(wave.number, host) for wave in plan.waves for host in wave.hosts}
         if placed != {(entry.wave, entry.host) for each in self.waves.values() for entry in each}:
-            yield "waves", "its waves and its entries differ"
+            yield "waves", "the waves and the entries of the plan differ"
         flags = [wave.canary for wave in plan.waves]
         most = 0 if plan.asked.canary_hosts or plan.parent else self.policy.canary_count
         too_large = most and plan.waves and len(plan.waves[0].hosts) > most
         if flags != sorted(flags, reverse=True) or (most and flags and not flags[0]) or too_large:
-            yield "canary", "the first wave is not a canary wave of the size set"
+            yield "canary", "the first wave is not a canary wave of the configured size"
         if plan.bound.waves > len(self.waves):
             yield "bound", f"{len(self.waves)} waves are fewer than the bound"
 
@@ -123,14 +123,14 @@ class _Checker:
             yield "notice", f"{host} gets notice too late"
         lengths = {entry.earliest_end_ms - start, entry.latest_end_ms - entry.latest_start_ms}
         if not entry.shown_ms <= start <= entry.latest_start_ms or lengths != {length}:
-            yield "times", f"{host} starts before its notice, or does not take its time"
+            yield "times", f"{host} starts before its notice, or has a wrong duration"
         soonest = [asked.earliest_ms, *(at for name, at, _ in asked.postponed if name == host)]
         if start < max(soonest):
             yield "earliest", f"{host} starts too early"
         if asked.deadline_ms and entry.latest_end_ms > asked.deadline_ms:
             yield "deadline", f"{host} ends after the deadline"
         if not self._open(self.hosts[host], start, entry.latest_end_ms):
-            yield "window", f"{host} is worked on in closed time"
+            yield "window", f"the work on {host} is in closed time"
 
     def _open(self, host: FleetHost, start_ms: int, end_ms: int) -> bool:
         if any(start_ms < to_ms and from_ms < end_ms for from_ms, to_ms in self.policy.freezes):

@@ -193,7 +193,7 @@ class Follow(Row, frozen=True, tag="follow"):
 
     name: str
     epoch: str = ""
-    """Id of the sequence of the node's last change; empty without trusted documents."""
+    """Id of the change sequence that the node followed last; empty: no trusted documents."""
     sequence: int = 0
     checksum: int = 0
     hosts: tuple[str, ...] = ()

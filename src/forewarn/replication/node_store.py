@@ -39,7 +39,7 @@ class Position:
     """Last change of the feed that a node shows."""
 
     epoch: str = ""
-    """Id of the sequence of changes; empty without trusted documents."""
+    """Id of the sequence of changes; empty: there are no trusted documents."""
     sequence: int = 0
     checksum: int = 0
 

@@ -645,7 +645,7 @@ function topology() {
   ];
   dialog({
     title: "Apply a file",
-    text: "Apply the whole topology or nothing. Records that it does not name stay.",
+    text: "Apply the whole topology or nothing. Records missing from it are kept.",
     confirm: "Apply",
     extra,
     ask: () => send(false),

@@ -206,7 +206,7 @@ def default_rules(
     *,
     freeze_tolerated_s: int = FREEZE_TOLERATED_S,
 ) -> tuple[Rule, ...]:
-    """Return the rules of a configuration without rules. Source: C-3, C-4.
+    """Return the default rules, for a configuration that defines none. Source: C-3, C-4.
 
     Immediate approvals use `self`, because no VM prepares, and several VMs may approve one event
     (A-1). Without steps, the agent approves events requested by users at once. With steps, the

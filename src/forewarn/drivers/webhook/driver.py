@@ -64,7 +64,7 @@ _OPTIONS = Form(
         Field(
             "timeout_s",
             Number(0.1, 3600),
-            "Time limit of each step of sending, and of the whole answer.",
+            "Time limit for each step of sending a request, and for the whole answer.",
         ),
         Field(
             "backoff_s", Number(0, 60), "Delay before the retry of a request, doubled each time."
@@ -209,7 +209,7 @@ class WebhookEndpoint:
     driver: str
     url: str
     secret: bytes
-    #: Time limit of each step of sending, and of the whole answer, in seconds.
+    #: Time limit for each step of sending a request, and for the whole answer, in seconds.
     timeout_s: float
     #: Delay before the retry of a request, in seconds; doubled each time.
     backoff_s: float
