@@ -129,7 +129,7 @@ def clean_text(value: object, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
 
 
 def escaped_text(text: str) -> str:
-    """Return a line for people with terminal control characters made visible."""
+    """Make the terminal control characters in a line visible, for people who read it."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

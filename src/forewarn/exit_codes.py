@@ -24,8 +24,8 @@ MEANINGS = {
     REFUSED: "the server refused, the awaited work failed or was cancelled, or it cannot be done"
     " here now",
     USAGE: "the command line is wrong, or names a file, an address or a value that cannot be used",
-    UNREACHABLE: "the server cannot be reached, or is not a Forewarn server; of"
-    " `watch --count`: it stopped first",
+    UNREACHABLE: "the server cannot be reached, or is not a Forewarn server; for"
+    " `watch --count`: the server stopped before N entries arrived",
     TIMED_OUT: "what `--wait` waited for did not happen within `--timeout`",
     INTERRUPTED: "interrupted (Ctrl-C)",
     PIPE_CLOSED: "the reader of the output closed it",

@@ -35,7 +35,7 @@ class NatsUnreachable(PeerError):
 
     code = "nats-unreachable"
     message = "The NATS server {server} cannot be used: {reason}."
-    advice = "Check that it runs, its address, its certificate, and the user's credentials."
+    advice = "Check that the server runs; check its address and certificate, and the credentials."
 
 
 @value

@@ -201,7 +201,7 @@ class FeedSettings:
     certificate: str = ""
     """Control plane's certificate (file, PEM); required unless the address is loopback."""
     key: str = ""
-    """File with its key."""
+    """File with the private key of the certificate."""
     client_ca: str = ""
     """CA certificates (file) that sign node certificates; empty: nodes need tokens of the role
     `node`."""
@@ -231,7 +231,7 @@ class NodeSettings:
     certificate: str = ""
     """File with its certificate, PEM."""
     key: str = ""
-    """File with its key."""
+    """File with the private key of the certificate."""
     ca: str = ""
     """CA certificates (file) that sign the certificate of the control plane, or of the NATS
     servers; empty: no TLS, only for feeds on a loopback address or a Unix socket."""
@@ -259,7 +259,7 @@ class OperatorSettings:
     a proxy with TLS. Source: P-6.
     """
     key: str = ""
-    """File with its key."""
+    """File with the private key of the certificate."""
     client_ca: str = ""
     """CA certificates (file) that sign callers' certificates: a caller is `dns:NAME` or the URI in
     its certificate; empty: callers need tokens. Source: P-6.

@@ -236,7 +236,7 @@ PLACES: dict[str, type[Place]] = {
     "etcd": EtcdKeys,
     "kubernetes": KubernetesLeases,
 }
-"""`via` of `[coordination]` -> the class of the shared place."""
+"""`via` of `[coordination]` -> class of the place where the VMs of an event share their states."""
 
 
 def _quoted(text: str) -> str:

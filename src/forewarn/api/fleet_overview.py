@@ -63,7 +63,7 @@ _OF_OPERATION = {
 
 @dataclass(slots=True)
 class Rack:
-    """Hosts of one rack of a zone, or of several neighbouring ones.
+    """Hosts of one rack, or of several neighbouring racks, in a zone.
 
     The label `rack` names a host's rack; hosts without it are grouped by fault domain.
     """

@@ -74,7 +74,7 @@ def routes() -> tuple[ArmRoute, ...]:
     """Return the routes of sets."""
     work = dict(WORK) | {"reimageAll": Cause.REIMAGE}
     table = []
-    for place, whose in ((SCALE_SET, "instances, or all"), (_INSTANCE, "an instance")):
+    for place, whose in ((SCALE_SET, "some or all instances"), (_INSTANCE, "an instance")):
         table += [
             ArmRoute("POST", f"{place}/{action}", f"Work on {whose}: {cause.value}", _work(cause))
             for action, cause in work.items()

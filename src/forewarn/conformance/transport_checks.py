@@ -52,7 +52,8 @@ def _version(target: ServiceUnderTest) -> None:
         expect_status(reply, *((400, 404) if query and query[-1].isdigit() else (400,)), of=of)
         if reply.status == 400:
             newest = json_object(reply, of).get("newest-versions")
-            demand(isinstance(newest, list) and len(newest) == 3, f"{of}: no three newest-versions")
+            three = isinstance(newest, list) and len(newest) == 3
+            demand(three, f"{of}: newest-versions is not a list of three")
             assert isinstance(newest, list)
             demand(newest == sorted(newest, reverse=True), f"{of}: newest-versions not in order")
     twice = f"api-version={VERSION}&api-version={VERSION}"

@@ -210,7 +210,7 @@ class ControlEngine(ReadableControl):
                 self.turn(self._inbox.take(self._sleep_s()))
         except Exception:
             # Without the loop no work could be approved or started, so a restart is better.
-            log.exception("the control plane ends by a bug")
+            log.exception("a bug ended the control plane")
             self._end(ServiceState.STOPPING, OurError())
         self.on_committed.notify()
         self._inbox.refuse_waiting()
@@ -347,7 +347,7 @@ class ControlEngine(ReadableControl):
         return committed
 
     def _record(self, calls: list[CallRecord]) -> None:
-        """Write calls that were refused or changed nothing into the audit."""
+        """Write audit records of calls that were refused or changed nothing."""
         try:
             if not self._status.ready:
                 raise Stopping

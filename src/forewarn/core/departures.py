@@ -49,7 +49,7 @@ def note(draft: Draft, left: Iterable[tuple[Vm, str]]) -> None:
 
 
 def note_end(draft: Draft, ended: Operation) -> None:
-    """Record the destinations of an ended move where the VMs did not arrive."""
+    """Record the destinations that an ended move's VMs did not reach."""
     assert not ended.live, ended
     if ended.destinations:
         vms = draft.topology.vms

@@ -26,7 +26,7 @@ Each contains records as of the deletion, in any state.
 
 
 class Rows:
-    """The rows of live records after the entries read so far; completes partial rows.
+    """The current row of each live record, from the entries read so far; completes partial rows.
 
     Memory: O(live records). An ended record is never written again.
     """

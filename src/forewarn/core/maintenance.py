@@ -1,4 +1,4 @@
-"""A maintenance, its worked hosts and its plan in force, with the table of legal moves.
+"""A maintenance, the hosts it works on, its plan in force, and the table of legal moves.
 
 Source: F-1. Other modules decide when a move is due.
 """

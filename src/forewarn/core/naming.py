@@ -145,7 +145,7 @@ def check_text(kind: str, name: str, texts: tuple[str, ...]) -> None:
 def check_memory(kind: str, name: str, memory_mib: int) -> None:
     """Refuse an implausible amount of memory."""
     if not 0 <= memory_mib <= MEMORY_MIB_MAX:
-        problem = f"memory_mib is {memory_mib}; give 0 (unknown) to {MEMORY_MIB_MAX}"
+        problem = f"memory_mib {memory_mib} is not from 0 (unknown) to {MEMORY_MIB_MAX}"
         raise FleetContradiction(problem=f"{kind} {name}: {problem}")
 
 

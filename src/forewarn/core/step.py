@@ -187,8 +187,8 @@ def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | N
 # --- effects of each stimulus --------------------------------------------------------------
 
 
-#: The function of each stimulus; each returns the numbers of operations or of a maintenance. A test
-#: checks that every stimulus has an entry.
+#: The function of each stimulus. It returns numbers of operations, or the number of a maintenance.
+#: A test checks that every stimulus has an entry.
 _HANDLERS: dict[type[SingleStimulus], Callable[[Draft, Never], tuple[int, ...] | None]] = {
     stimuli.RequestMaintenance: handlers.request,
     stimuli.Approve: approvals.approve,

@@ -60,13 +60,13 @@ SENTENCES: dict[Code, str] = {
     Code.POSTPONED: "{who} is postponed at the request of {subject}",
     Code.EARLIEST_START: "{who} waits for the earliest start of the maintenance",
     Code.APPROVAL: "{name} waits for group {subject} to approve",
-    Code.COUPLED: "{name} waits for {subject} of the same request to be approved",
+    Code.COUPLED: "{name} waits until {subject}, from the same request, is approved",
     Code.TIME: "{name} waits for its NotBefore",
     Code.DRIVER: "the driver works on {subject}",
     Code.OPERATOR: "{name} waits for an operator: {subject}",
     Code.PLANNING: "a plan of {subject} is being made",
     Code.GATE: "gate {subject} is being checked",
-    Code.UNSEEN: "{name} waits until {subject} can be shown it",
+    Code.UNSEEN: "{name} waits until {subject} can see its notice",
 }
 #: Code -> its meaning and its end, for the reference page of blockers.
 MEANINGS: dict[Code, tuple[str, str]] = {

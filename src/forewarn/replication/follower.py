@@ -234,7 +234,7 @@ class Follower:
         return self._ask(partial(feed.OutcomeMessage, vm=vm, event_id=event_id))
 
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
-        """Send polls of groups; collect them while the feed is lost or slow. Source: B-2.
+        """Report which groups polled; collect these reports while the feed is lost or slow. B-2.
 
         Each poll has its age, so that a poll before a wave does not count after the wave. Source:
         F-5.
@@ -254,7 +254,7 @@ class Follower:
         self._polled.clear()
 
     def vms_polled(self, polls: Sequence[VmPoll]) -> None:
-        """Send the last polls of VMs; drop them while the feed is lost or slow. B-5.
+        """Report the last polls of VMs; drop these reports while the feed is lost or slow. B-5.
 
         A VM that continues to poll is in the next report.
         """

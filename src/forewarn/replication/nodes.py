@@ -83,7 +83,7 @@ class NodeTable:
         self._waiting: deque[_Waiting] = deque()
         self._relays: dict[str, _Relay] = {}
         self._relay_of: dict[str, _Relay] = {}
-        """Return the follower at which a node follows the feed."""
+        """Follower that sends the feed to a node, by node."""
 
     def take_report(self, report: RelayReport) -> bool:
         """Apply a follower's report; return False if the follower must start over.
@@ -112,7 +112,7 @@ class NodeTable:
         return True
 
     def relayed(self, name: str) -> bool:
-        """Return whether a node follows the feed at a follower with a recent report."""
+        """Return whether a follower with a recent report sends the feed to a node."""
         relay = self._relay_of.get(name)
         now_s = asyncio.get_running_loop().time()
         return relay is not None and now_s - relay.heard_s <= self._silent_s_max
