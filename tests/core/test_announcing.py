@@ -215,7 +215,7 @@ def test_notice_that_is_given_again_withdraws_nothing_yet() -> None:
     assert len(rig.working(number)) == 1
     [operation] = rig.working(number).values()
     rig.wait(operation.not_before_ms - rig.now_ms + MINUTE_MS)
-    assert rig.now(operation).reason == "its window closes before it would end"
+    assert rig.now(operation).reason == "its window closes before the work would end"
 
 
 def test_work_that_is_due_too_late_does_not_start() -> None:

@@ -145,7 +145,7 @@ def test_late_work_starts_if_it_ends_in_its_window(late_ms: int, *, starts: bool
     rig.tell(DriverDone(own, 1))
     assert bool(rig.working(number)) == starts
     if not starts:
-        assert rig.now(operation).reason == "its window closes before it would end"
+        assert rig.now(operation).reason == "its window closes before the work would end"
 
 
 @pytest.mark.parametrize(("late_ms", "counts"), [(0, True), (1, False)])

@@ -34,7 +34,7 @@ def add_commands(commands: CommandGroup) -> None:
     which.add_argument(
         "--in-place",
         action="store_true",
-        help="finish a restore by the database's own tools",
+        help="finish a restore that the database's own tools have made",
     )
     upgrade = group.command("upgrade", "upgrade the schema to this version", run=_upgrade)
     for parser in (backup, restore, upgrade):

@@ -94,7 +94,7 @@ class Timekeeping:
                 put_off(PutOff(skipped_ms))
             step_ms = clock.adopt()
             self._seen_ms = None
-            _say("the system's clock was %.3f s ahead of the service's; it is followed", step_ms)
+            _say("the system's clock was %.3f s ahead of the service's, which adopts it", step_ms)
             self._keep_mark(clock)
             self._forgive_silence(clock, step_ms)
         self._look_ms = clock.now_ms() + STEP_LOOK_MS

@@ -36,7 +36,7 @@ ACTIONS: dict[str, str] = {
     "maintenance.unplanned": "No plan could be made for a maintenance; planning is tried again "
     "later.",
     "maintenance.wave-begun": "A wave begins to announce its hosts.",
-    "maintenance.wave-announced": "Every host of a wave that may be announced is announced.",
+    "maintenance.wave-announced": "All hosts of a wave that may be announced now are announced.",
     "maintenance.wave-blocked": "No host of a wave may be announced now.",
     "maintenance.wave-over": "Every host of a wave has been worked on.",
     "maintenance.pause-changed": "The pause of a maintenance changes with a new policy.",

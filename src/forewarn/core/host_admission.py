@@ -177,7 +177,7 @@ class Admission:
         if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
             return "it would end after the deadline"
         if not self._is_open(operation.host, (draft.now_ms, end_ms)):
-            return "its window closes before it would end"
+            return "its window closes before the work would end"
         return ""
 
     def closed_since(self, operation: Operation) -> str:

@@ -149,7 +149,7 @@ class Channel:
         self._unsent += content
 
     def close(self) -> None:
-        """Send the bytes that the window permits and the last frame, and drop other bytes."""
+        """Send the bytes that the window permits, drop the rest, and send the last frame."""
         self._cut()
         self._unsent.clear()
         self._put(Kind.CLOSE, self._next)

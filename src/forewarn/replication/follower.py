@@ -388,7 +388,8 @@ class Follower:
         elif starting != shows:  # the digests were equal, so the server's checksum applies
             if self._store is None or start.epoch != shows.epoch:
                 raise FeedBroken(
-                    sequence=start.sequence, reason="the server continues after another change"
+                    sequence=start.sequence,
+                    reason="the server resumes after a different change",
                 )
             self._store.move(starting)
             self._shows = starting

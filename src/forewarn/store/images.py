@@ -65,7 +65,7 @@ _WORDS = (
 
 #: Kind -> column with its key.
 _KEY = "name"
-#: Common values that the image of a new record omits besides its key. These values are part of the
+#: The image of a new record omits its key and these common values. These values are part of the
 #: format. When `records` gets a new column, add the column with the value that older images imply.
 #: Never change the other values.
 _COMMON: dict[str, Columns] = {

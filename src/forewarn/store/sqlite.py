@@ -333,7 +333,7 @@ class SqliteEngine(Engine):
 
 
 def _compared(check: re.Match[str]) -> str:
-    """Return the check of a list of words as comparisons."""
+    """Return a CHECK clause that compares a column with each word, instead of `IN (words)`."""
     name, words = check.groups()
     return f"CHECK ({' OR '.join(f'{name} = {word.strip()}' for word in words.split(','))})"
 
