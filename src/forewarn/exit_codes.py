@@ -21,8 +21,8 @@ PIPE_CLOSED = 141
 #: The meaning of each status, for the reference page.
 MEANINGS = {
     OK: "done",
-    REFUSED: "the server refused, the awaited work failed or was cancelled, or it cannot be done"
-    " here now",
+    REFUSED: "the server refused, the awaited work failed or was cancelled, or the command cannot"
+    " run on this machine now",
     USAGE: "the command line is wrong, or names a file, an address or a value that cannot be used",
     UNREACHABLE: "the server cannot be reached, or is not a Forewarn server; for"
     " `watch --count`: the server stopped before N entries arrived",

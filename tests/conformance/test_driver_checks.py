@@ -259,7 +259,7 @@ def test_sound_driver_passes_every_check() -> None:
         (Lies, "never began, but is reported as done"),
         (Floods, "text has 1000000 characters"),
         (SendsControls, "text has control characters"),
-        (SaysNothing, "is a dict, no Progress"),
+        (SaysNothing, "is a dict, not a Progress"),
         (Overshoots, "share is 50, not between 0 and 1"),
         (MixesUpTasks, "/1 is reported as done after the end of op-"),
         (IgnoresAbort, "took effect 1 times after its abort"),

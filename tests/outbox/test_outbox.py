@@ -419,7 +419,10 @@ def test_far_side_that_hangs_keeps_no_process_from_ending(receiver: Receiver) ->
     [
         ({}, "must have a kind"),
         ({"kind": "webhook", "url": "http://example.org/"}, "must have an https url"),
-        ({"kind": "kafka", "brokers": ["b:9092"], "user": "u"}, "user and password_file together"),
+        (
+            {"kind": "kafka", "brokers": ["b:9092"], "user": "u"},
+            "both user and password_file, or neither",
+        ),
         (
             {"kind": "kafka", "brokers": ["b:9092"], "user": "u", "password_file": "/dev/null"},
             "must have tls = true for b:9092",

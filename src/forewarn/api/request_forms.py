@@ -276,4 +276,4 @@ COMPLETION = Form(
 )
 EMPTY = Form("EmptyForm", "An empty form.")
 
-assert set(TRAITS) == set(CAUSES.values.values()), "the table contains every cause"
+assert set(TRAITS) == set(CAUSES.values.values()), "TRAITS has an entry for each cause"

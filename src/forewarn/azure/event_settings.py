@@ -115,7 +115,7 @@ def with_settings(group: Group, profile: Any, policy: Any) -> Group:  # noqa: AN
 
 
 def _with_publishing(group: Group, whole: JsonObject) -> Group:
-    """Return a group with a request's settings for stopped VMs and for Azure's services."""
+    """Return the group with a request's settings for stopped VMs, Event Grid and the Graph."""
     down = member(whole, *_ALL_DOWN)
     if down is not None:
         group = replace(group, approves_when_down=_truth(down, "allInstancesDown"))

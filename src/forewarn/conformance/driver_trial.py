@@ -178,7 +178,9 @@ def now_ms() -> int:
 def _check_progress(report: object, task: Task) -> None:
     """Reject an answer that the control plane would have to correct. Source: R-1."""
     if not isinstance(report, Progress):
-        raise ConformanceFault(f"progress of {task.id} is a {type(report).__name__}, no Progress")
+        raise ConformanceFault(
+            f"progress of {task.id} is a {type(report).__name__}, not a Progress"
+        )
     if report.done is not True and report.done is not False:
         raise ConformanceFault(f"done is {report.done!r}, not a bool")
     if report.done and report.failed:
@@ -186,7 +188,7 @@ def _check_progress(report: object, task: Task) -> None:
     for name in ("failed", "waits", "text"):
         text = getattr(report, name)
         if not isinstance(text, str):
-            raise ConformanceFault(f"{name} is a {type(text).__name__}, not a text")
+            raise ConformanceFault(f"{name} is a {type(text).__name__}, not a string")
         if len(text) > TEXT_CHARACTERS_MAX:
             raise ConformanceFault(f"{name} has {len(text)} characters; only 1000 are shown")
         if not all(one.isprintable() or one.isspace() for one in text):

@@ -254,7 +254,7 @@ class DriverHost:
             planned is not None
             and planned.due_ms == due_ms
             and not planned.ready
-            and number not in self._under_way  # the end of this call adds it again
+            and number not in self._under_way  # the entry is added again when the call ends
         )
 
     def _make_ready(self, number: int) -> None:
@@ -296,9 +296,7 @@ class DriverHost:
             self._waits.pop(number, None)
             hung = self._given_up.get((number, operation.execution.attempt))
             if hung is not None:  # the last call still hangs, and its answer is awaited
-                if (
-                    not operation.reason
-                ):  # the record that operators must act was lost with a commit
+                if not operation.reason:  # the commit that stored the reason has failed
                     self._report(DriverFailed(number, operation.execution.attempt, hung), name)
                 return
         store = self._plane.store

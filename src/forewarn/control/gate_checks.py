@@ -113,7 +113,7 @@ def _gate(name: str, options: Mapping[str, object]) -> Gate:
         problem = "must have exactly one of command, url, prometheus and polls"
         raise GateInvalid(name=name, problem=problem)
     if bool(gate.prometheus) != bool(gate.query):
-        raise GateInvalid(name=name, problem="must have prometheus and query together")
+        raise GateInvalid(name=name, problem="must have both prometheus and query, or neither")
     address = gate.url or gate.prometheus
     if address and not shown_url(address).startswith(("http://", "https://")):
         raise GateInvalid(name=name, problem="must have an address with http:// or https://")

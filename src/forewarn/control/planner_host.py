@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.control")
 
-#: Time reserved for planning, in hundredths of the previous plan's time, and its maximum in ms. VMs
-#: are notified of the first wave earlier by this time, because its hosts need full notice.
+#: Time reserved for planning, in hundredths of the previous plan's time, and its maximum in ms. The
+#: first wave starts later by this time, because its hosts need full notice after planning.
 ALLOWED_PERCENT, ALLOWED_MS_MAX = 150, 4 * 3600 * 1000
 #: Planning up to this time needs no reserved time, in ms.
 SHORT_MS = 20_000

@@ -1,4 +1,4 @@
-"""One step in progress: its writes, their history entries, and its agenda.
+"""One step in progress: its writes, their history entries, and the rules left to run.
 
 Each write changes the state in place and is recorded in `changes` for the store.
 `step.py` and `operation_requests.py` decide on the changes.

@@ -263,7 +263,7 @@ def _wanted(draft: Draft, maintenance: Maintenance, host: str) -> list[tuple[Sub
 def postpone(draft: Draft, word: PostponeHosts) -> tuple[int, ...]:
     """Postpone hosts for their owner within policy and deadline, or refuse. Source: F-8.
 
-    All hosts are postponed or none; O(hosts of the maintenance).
+    If one host cannot be postponed, no host is; O(hosts of the maintenance).
 
     Announced work on them is withdrawn and announced again with full notice.
 

@@ -110,7 +110,7 @@ def exceeds_failure_budget(maintenance: Maintenance, failed: int) -> bool:
 
 
 def in_wave(draft: Draft, maintenance: Maintenance) -> bool:
-    """Whether hosts of the current wave are in work or done; O(touched hosts)."""
+    """Whether work on a host of the current wave has begun; O(touched hosts)."""
     targets = draft.progress(maintenance.number).targets.values()
     return any(each.wave == maintenance.wave for each in targets)
 

@@ -250,7 +250,9 @@ def _nats(name: str, read: Mapping[str, Any]) -> Sink:
 
 def _kafka(name: str, read: Mapping[str, Any]) -> Sink:
     if bool(read.get("user")) != bool(read.get("password_file")):
-        raise DestinationInvalid(name=name, problem="must have user and password_file together")
+        raise DestinationInvalid(
+            name=name, problem="must have both user and password_file, or neither"
+        )
     away = [each for each in read["brokers"] if not is_protected(f"http://{each}")]
     if read.get("user") and away and not read.get("tls", False):
         problem = f"must have tls = true for {away[0]}, to protect the password"

@@ -159,7 +159,7 @@ class EventGridSink:
         except (ValueError, KeyError, TypeError):
             echoed = ""
         if echoed != code:
-            problem = "did not return the code of Event Grid's validation"
+            problem = "did not return Event Grid's validation code"
             if self._callback:
                 problem += ", and its validationUrl was not opened"
             raise DeliveryFailed(name=self._target.name, problem=problem)

@@ -66,7 +66,7 @@ class Budget:
         if self.limit < 0 or (self.percent and not 1 <= self.limit <= 100):
             raise PolicyInvalid(problem=f"a budget of {self.limit} for each {self.scope.value}")
         if self.scope is Scope.LABEL and "=" not in self.name:
-            raise PolicyInvalid(problem="a budget for a label names it as key=value")
+            raise PolicyInvalid(problem="a budget for a label must name the label as key=value")
 
     def most(self, total: int) -> int:
         """Return how many of a total may be disturbed at once."""

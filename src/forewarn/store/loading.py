@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from forewarn.store.engine import Transaction
     from forewarn.store.reading import StoreReader
 
-#: Minimum age limit of ended work that is loaded for owners' rest periods, in seconds.
+#: Work that ended less than this many seconds ago is always loaded, for owners' rest periods.
 REST_S_MIN = 86_400
 
 

@@ -107,7 +107,7 @@ class ControlSnapshot:
 
     def _groups(self) -> Iterator[Metric]:
         known = self._metrics.unapproving
-        text = "Polling groups whose recent events all started without approval."
+        text = "Groups that poll, and approved none of their recent events before the start."
         yield GaugeMetricFamily("forewarn_groups_never_approving", text, value=len(known))
         text = f"Successive events a group did not approve; the {GROUPS_NAMED_MAX} worst groups."
         named = GaugeMetricFamily("forewarn_group_unapproved_events", text, labels=["group"])

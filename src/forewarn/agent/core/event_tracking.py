@@ -109,7 +109,7 @@ class TrackedEvents:
         """End the events missing in the document, at once or after `MISSING_MS`.
 
         A missing event without a newer incarnation violates D-1, unless the service started over
-        (B-2). A wrong answer looks the same, but lasts only seconds.
+        (B-2). An event may also be missing from a wrong answer, but only for seconds.
         """
         self._overdue = False
         for record in self._records.values():

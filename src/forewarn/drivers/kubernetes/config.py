@@ -94,7 +94,7 @@ FORM = Form(
         Field("reboot_timeout_s", _SECONDS, "Time limit of a node's reboot."),
         Field("reboot_annotation", Text(253), "Annotation that requests a node's reboot."),
         Field("reboot_command", COMMAND, "Reboots a node."),
-        Field("command_timeout_s", _SECONDS, "Longest command."),
+        Field("command_timeout_s", _SECONDS, "Time limit of a command."),
         Field(
             "evict_unmanaged",
             Boolean(),

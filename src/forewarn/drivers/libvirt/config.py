@@ -148,7 +148,7 @@ FORM = Form(
         Field("reboot_command", COMMAND, "Reboots a host."),
         Field("update_command", COMMAND, "Command for an update of a host with suspended guests."),
         Field("fence_command", COMMAND, "Command that ensures that a lost host is off."),
-        Field("command_timeout_s", _SECONDS, "Longest command."),
+        Field("command_timeout_s", _SECONDS, "Time limit of a command."),
         Field(
             "lost_after_s",
             Integer(0, DAY_S),

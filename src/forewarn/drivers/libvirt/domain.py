@@ -34,8 +34,8 @@ class DomainMark:
     operation: str
     attempt: int
     generation: int
-    #: Whether the current run of the domain must end. A pending mark exists only in the running
-    #: domain, so that a later run has no such mark.
+    #: Whether the current run of the domain must end. Only the running domain's metadata has
+    #: this note, so that it disappears when the run ends.
     pending: bool = False
     #: The destination host; empty: the domain stays on its host.
     to: str = ""

@@ -53,7 +53,7 @@ class NovaConfig:
     #: Command that reboots a host; `{host}` is replaced. Empty: the driver reboots only the
     #: servers.
     reboot_command: tuple[str, ...] = ()
-    #: Command for an update of a host with paused servers.
+    #: Command that updates a host while its servers are paused.
     update_command: tuple[str, ...] = ()
     #: Command that ensures that a lost host is off, before its servers are evacuated.
     fence_command: tuple[str, ...] = ()
@@ -77,25 +77,29 @@ FORM = Form(
         Field("cloud", Text(255), "The cloud's name in clouds.yaml."),
         Field("clouds_file", Text(4096), "The file clouds.yaml."),
         Field("region", Text(255), "Region, if the cloud has several."),
-        Field("vm_names", _one_of(BY_ID, BY_NAME), "Names of VMs: the server's id or name."),
+        Field("vm_names", _one_of(BY_ID, BY_NAME), "Name of a VM: its server's id or name."),
         Field("parallel_moves", Integer(1, 1000), "Maximum number of servers moved in parallel."),
         Field("migration_timeout_s", _SECONDS, "Time limit of a live migration."),
         Field(
             "migration_fallback",
             _one_of(GIVE_UP, FORCE_COMPLETE),
-            "Action after a migration exceeds the limit.",
+            "Action when a migration exceeds its time limit.",
         ),
         Field("reboot_type", _one_of(SOFT, HARD), "Kind of reboot of a server."),
-        Field("server_timeout_s", _SECONDS, "Time limit of other work on one server."),
+        Field("server_timeout_s", _SECONDS, "Time limit of each step of a server in Nova."),
         Field(
             "unreachable_timeout_s", _SECONDS, "Time without Nova's API after which a task fails."
         ),
         Field("host_timeout_s", _SECONDS, "Time limit for a compute service to return."),
-        Field("enable_after_drain", Boolean(), "Whether to enable a drained host again."),
-        Field("reboot_command", COMMAND, "Reboots a host."),
-        Field("update_command", COMMAND, "Command for an update of a host with paused servers."),
+        Field(
+            "enable_after_drain", Boolean(), "Whether to enable a host again after it is drained."
+        ),
+        Field("reboot_command", COMMAND, "Command that reboots a host."),
+        Field(
+            "update_command", COMMAND, "Command that updates a host while its servers are paused."
+        ),
         Field("fence_command", COMMAND, "Command that ensures that a lost host is off."),
-        Field("command_timeout_s", _SECONDS, "Longest command."),
+        Field("command_timeout_s", _SECONDS, "Time limit of a command."),
         Field(
             "lost_after_s",
             Integer(0, DAY_S),
