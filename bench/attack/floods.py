@@ -50,9 +50,9 @@ STRANGER = ("127.3.0.1",)
 STRANGERS = tuple(f"127.3.{high}.{low}" for high in range(8) for low in range(1, 251))
 VM = ("127.2.0.1",)
 FLOODS = {
-    "1,500 half requests from an unknown address": Flood(b"G", STRANGER, 1500),
-    "1,500 half requests from 1,500 addresses": Flood(b"G", STRANGERS[:1500], 1500),
-    "1,500 half requests from a VM": Flood(b"G", VM, 1500),
+    "1,500 incomplete requests from an unknown address": Flood(b"G", STRANGER, 1500),
+    "1,500 incomplete requests from 1,500 addresses": Flood(b"G", STRANGERS[:1500], 1500),
+    "1,500 incomplete requests from a VM": Flood(b"G", VM, 1500),
     "12,000 connections, as fast as they go": Flood(b"G", STRANGER, 12_000, keeps=False),
     "one-byte chunks from a VM, 20 a second": Flood(CHUNKED, VM, 64, keeps=False, per_s=20),
     "one-byte chunks from an unknown address": Flood(CHUNKED, STRANGER, 64, keeps=False, per_s=20),
@@ -65,7 +65,7 @@ FLOODS |= {
     for whom, sources in (("an address", STRANGER), ("1,500 addresses", STRANGERS[:1500]))
 }
 FLOODS |= {
-    "1,100 half requests to the operator API": Flood(
+    "1,100 incomplete requests to the operator API": Flood(
         OPERATOR_HEAD, STRANGER, 1100, per_s=500, port="operator"
     ),
     "health requests at 100,000 hosts": Flood(

@@ -177,7 +177,7 @@ async def fan_out(changes: int, *, nats: bool) -> None:
     for nodes, time_ms in times.items():
         print(
             f"{carrier(nats)}: a change for {CONCERNED} of {nodes:,} nodes:"
-            f" {time_ms:.2f} ms of the control plane's processor, signs of life left out"
+            f" {time_ms:.2f} ms of the control plane's processor, without heartbeats"
         )
     print(f"ratio: {times[MANY_NODES] / times[FEW_NODES]:.2f}", flush=True)
 
@@ -207,7 +207,7 @@ async def region(nodes: int, vms: int, changes: int, *, nats: bool) -> None:
         f"{carrier(nats)}: {vms:,} VMs over {nodes:,} nodes: all nodes follow after {start_s:.1f} s"
         f" ({start_cpu_s:.1f} s of the control plane's processor); a change for all,"
         f" {changes} times: median {statistics.median(times):.2f} s, max {max(times):.2f} s;"
-        f" signs of life: {idle:.0%} of a core",
+        f" heartbeats: {idle:.0%} of a core",
         flush=True,
     )
 

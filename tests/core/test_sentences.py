@@ -69,7 +69,7 @@ def after(*stimuli: object, first: Callable[[Rig], None] = running) -> Callable[
             "operation.planned",
             "op-1: redeploy of vm far_0 (Redeploy) is asked for",
         ),
-        (running, "operation.started", "op-1 is running: nobody is to be asked"),
+        (running, "operation.started", "op-1 is running: no approval is needed"),
         (
             lambda rig: rig.ask(Cause.HARDWARE_FAILURE, "h2"),
             "operation.unannounced",
@@ -235,7 +235,7 @@ def test_history_tells_of_work_that_takes_another_s_place() -> None:
     rig.ask(Cause.HOST_REBOOT, "h2")
     lost = rig.ask(Cause.HOST_LOST, "h0", destination="h2")
     rig.finish(lost)
-    told = "op-1 is cancelled: VMs have arrived on h2; asked for again as op-3"
+    told = "op-1 is cancelled: VMs have arrived on h2; op-3 replaces it"
     assert texts(rig, "operation.cancelled") == [told]
     assert texts(rig, "operation.planned")[-1] == "op-3 takes the place of op-1"
     [image] = [e for e in rig.entries if e.action == "operation.planned"][-1].images

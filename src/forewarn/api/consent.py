@@ -27,7 +27,7 @@ POLLED_MEANING = (
 
 @value
 class GroupAnswer:
-    """A group's answer to its event of an operation."""
+    """A group's answer to one event; each event belongs to one group and one operation."""
 
     operation: Operation
     event: Event
@@ -47,7 +47,7 @@ class GroupAnswer:
 
 APPROVAL: ObjectSchema[GroupAnswer] = ObjectSchema(
     "GroupAnswer",
-    "A group's answer to its event of an operation.",
+    "A group's answer to one event; each event belongs to one group and one operation.",
     (
         Member("operation", TEXT, lambda a: a.operation.id),
         Member("host", TEXT, lambda a: a.operation.host),

@@ -128,7 +128,7 @@ def neutral_waiting(waiting: tuple[Blocker, ...], layout: Topology) -> tuple[Blo
 
 
 def _neutral(clears_ms: int) -> Blocker:
-    text = "it waits for other work, or for its time"
+    text = "it waits for other work, or for its start time"
     return Blocker(Code.TIME, "", 0, clears_ms, text)
 
 

@@ -51,7 +51,7 @@ def _add_record_actions(commands: CommandGroup, kind: str) -> argparse.ArgumentP
     add.add_argument(
         "--replace",
         action="store_true",
-        help="change an existing record, except omitted members",
+        help="change an existing record; omitted members keep their values",
     )
     listing = commands.command("list", f"list {word}s", run=_list)
     states = [each.value for each in Health] if kind == "host" else []

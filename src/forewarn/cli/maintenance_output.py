@@ -248,7 +248,9 @@ def print_moves(answer: Answer, *, returning: bool) -> None:
 
 
 def _moved(before: int, after: int) -> str:
-    return f"wave {before} -> {after}" if before != after else f"wave {after}, at another time"
+    return (
+        f"wave {before} -> {after}" if before != after else f"still wave {after}, at another time"
+    )
 
 
 def print_difference(answer: Answer) -> None:

@@ -138,7 +138,7 @@ class Time(str):
 def when(text: str | None, now_ms: int) -> str:
     """Return a time, also relative to now: `2026-11-21T03:15:00Z (in 14m 30s)`.
 
-    Tables wider than the terminal show only `in 14m 30s`.
+    A table that is wider than the terminal shows `in 14m 30s` instead.
     """
     if not text:
         return ""

@@ -50,7 +50,9 @@ def _notice(trial: EventTrial) -> None:
     not_before_s = parsedate_to_datetime(str(event["NotBefore"])).timestamp()
     shown_s = unseen[-1].read_s if unseen else sight.read_s
     notice_s = round(not_before_s - shown_s)
-    demand(notice_s >= NOTICE_S[kind], f"a {kind} has {notice_s} s, not {NOTICE_S[kind]} s")
+    demand(
+        notice_s >= NOTICE_S[kind], f"a {kind} has a notice of {notice_s} s, not {NOTICE_S[kind]} s"
+    )
 
 
 @_check("S-1", "every VM of the group sees the event")

@@ -108,7 +108,7 @@ class Inbox:
         #: New items; the loop's thread separates requests with an answer from other items.
         self._requests: deque[Submission | StateQuery[object]] = deque()
         self._others: deque[Item] = deque()
-        #: Number of requests handled since the last other item.
+        #: Number of requests handled since the last item of `_others`.
         self._ahead = 0
 
     def __len__(self) -> int:

@@ -56,8 +56,8 @@ def whole(state: State, sequence: int, *, hidden: Collection[str] = ()) -> Docum
 def loaded(state: State, sequence: int) -> DocumentChange:
     """Return the content that nodes may show before recovery.
 
-    A notice that was never shown restarts first, so its documents are left out, and their callers
-    wait. Source: L-7, N-1.
+    Recovery restarts each notice that was never shown. So the documents with such a notice are left
+    out, and their VMs wait. Source: L-7, N-1.
     """
     return whole(state, sequence, hidden=hidden_groups(state))
 

@@ -81,7 +81,7 @@ class StateReplica:
             self._wake.put(None)
 
     def begin(self, owner: StateView) -> None:
-        """Copy a large state before a change, so that no reader causes that delay."""
+        """Copy a large state early, so that no later query delays changes by the copy."""
         with self._lock:
             self.copy(owner)
             if self._thread is None:

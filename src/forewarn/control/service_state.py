@@ -52,7 +52,7 @@ turn.
 
 
 class ServiceStatus:
-    """The state of one service; readable and movable on any thread."""
+    """The state of one service; any thread may read or change it."""
 
     def __init__(self, name: str = "service") -> None:
         """Start with recovery.

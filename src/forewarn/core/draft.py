@@ -175,19 +175,19 @@ class Draft:
     # ---- the agenda ----------------------------------------------------------------------------
 
     def wake(self, operation: Operation) -> None:
-        """Put operations that wait for this one on the agenda."""
+        """Add to the agenda the operations that wait for this one."""
         for number in self.state.waiting.of(operation.number):
             self.look_at(number)
         self.wake_room(operation.budget_key)
 
     def wake_room(self, disturbed: Disturbed) -> None:
-        """Put operations that wait for room in the budgets of a host or operation on the agenda."""
+        """Add to the agenda the operations that wait for room in these budgets."""
         if self.state.usage.short:
             for number in self.state.usage.waiting(disturbed):
                 self.look_at(number)
 
     def wake_arrivals(self, hosts: Iterable[str]) -> None:
-        """Put operations that move VMs to hosts whose free memory changed on the agenda.
+        """Add to the agenda the operations that move VMs to hosts whose free memory changed.
 
         See F-3.
         """
@@ -197,7 +197,7 @@ class Draft:
                 self.look_at(number)
 
     def look_at(self, number: int) -> None:
-        """Put a live operation or maintenance on the agenda of this step."""
+        """Add a live operation or maintenance to the agenda of this step."""
         operation = self.operation(number)
         if operation is None:
             if number in self.maintenances:

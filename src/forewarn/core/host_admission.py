@@ -307,7 +307,7 @@ def plan_rest_again(draft: Draft, maintenance: Maintenance, text: str) -> None:
 
 
 def plan_again(draft: Draft, maintenance: Maintenance, text: str = "") -> None:
-    """Request a new plan; while a wave is active, only for the budgets of its work."""
+    """Request a new plan; while a wave is active, only its hosts' budgets are planned again."""
     phase, reason = maintenance.phase, maintenance.halt_reason
     wanted: Phase = Planning(reason=reason)
     if isinstance(phase, Working) and maintenance.due_ms is not None:

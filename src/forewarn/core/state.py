@@ -225,7 +225,7 @@ class State:
             self._undo.pop()()
         self.ticked_ms = 0
         self.places.undecided.clear()
-        # Removing an operation's counted share must wake the work that waits for that room.
+        # Count now: if a counted operation was undone, the work that waits for its room must wake.
         if self.usage.short:
             self.counted()
         self._count_many()

@@ -9,7 +9,7 @@ state is rolled back. After a crash the process loads the state, steps `Recover`
 publish and begin.
 
 1.  *The machines.* An operation and its events move by the tables of `lifecycle.py`, a maintenance
-    by those of `maintenance.py`. Each joint move of an operation and its events is one function of
+    by those of `maintenance.py`. A move of an operation together with its events is one function of
     `transitions.py`.
 2.  *A stimulus acts first.* `_act` calls the stimulus's function, most in `handlers.py`. The
     function checks, writes records, and puts their dependents on the agenda.
@@ -323,7 +323,7 @@ def reason_to_start(draft: Draft, operation: Operation) -> str:
         return ""
     if approvals.is_unasked(draft, operation):
         requested_ms = operation.requested_start_ms or 0
-        return "nobody is to be asked" if requested_ms <= draft.now_ms else ""
+        return "no approval is needed" if requested_ms <= draft.now_ms else ""
     return "" if approvals.is_coupled(draft, operation) else "everybody approved"
 
 

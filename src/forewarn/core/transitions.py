@@ -1,6 +1,6 @@
-"""Joint moves of an operation and its events: planned, announced, started, ended, cancelled.
+"""Moves of an operation together with its events: planned, announced, started, ended, cancelled.
 
-Each function makes one joint move in a draft and writes its entry of history. `step.py` decides
+Each function makes one such move in a draft and writes its entry of history. `step.py` decides
 when a move is due.
 """
 
@@ -388,7 +388,7 @@ def _announce_anew(draft: Draft, operation: Operation) -> None:
         events=(),
         unseen_vms=(),
     )
-    reason = f"VMs have arrived on {operation.host}; asked for again as {again.id}"
+    reason = f"VMs have arrived on {operation.host}; {again.id} replaces it"
     cancel(draft, replace(operation, replaced_by=again.number), reason)
     draft.put("operation.planned", f"{again.id} takes the place of {operation.id}", again)
     draft.look_at(again.number)

@@ -47,7 +47,7 @@ class ValidationCodeWrong(CallerError):
 
     code = "outbox-validation-code-wrong"
     status = 403
-    message = "This code does not validate destination {name}."
+    message = "The code is not the validation code of destination {name}."
     advice = (
         "Open the receiver's newest validationUrl, which changes with each start of the service."
     )

@@ -106,13 +106,13 @@ MEANINGS: dict[Code, tuple[str, str]] = {
         "A maintenance with a later deadline is created.",
     ),
     Code.OWNER_REST: (
-        "An owner with VMs on the host is disturbed, or was within the policy's `owner_rest`.",
-        "The owner has rested.",
+        "An owner with VMs on the host is disturbed, or was within the last `owner_rest`.",
+        "The owner's rest period is over.",
     ),
     Code.PREVIOUS_WAVE: ("An earlier wave is not over.", "The last host of that wave is done."),
     Code.PAUSE: ("The policy's pause after the last wave is not over.", "The pause is over."),
     Code.NOTICE: ("The VMs' notice period is not over.", "The notice is over."),
-    Code.POSTPONED: ("The host was postponed on request.", "The granted time is reached."),
+    Code.POSTPONED: ("The host was postponed on request.", "The postponed start is reached."),
     Code.EARLIEST_START: ("The maintenance has an earliest start.", "That time comes."),
     Code.APPROVAL: (
         "A group has not approved its event.",

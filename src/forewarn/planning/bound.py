@@ -22,9 +22,9 @@ def bound_of(problem: Problem) -> WaveBound:
     hosts.
     """
     if not problem.hosts:
-        return WaveBound(0, "no host is to be done")
+        return WaveBound(0, "no host needs work")
     candidates = [
-        WaveBound(1, "there are hosts to be done"),
+        WaveBound(1, "there are hosts that need work"),
         _of_limits(problem),
         _of_groups(problem),
     ]
@@ -36,7 +36,7 @@ def together(bounds: list[WaveBound]) -> WaveBound:
     """Return the sum of bounds for sets of hosts that never share a wave."""
     useful = [bound for bound in bounds if bound.waves]
     argument = "; for hosts with other windows, ".join(bound.argument for bound in useful)
-    return WaveBound(sum(bound.waves for bound in useful), argument or "no host is to be done")
+    return WaveBound(sum(bound.waves for bound in useful), argument or "no host needs work")
 
 
 def _of_limits(problem: Problem) -> WaveBound:

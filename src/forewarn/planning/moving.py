@@ -202,7 +202,7 @@ class Mover:
         return batch
 
     def _endless(self, host: int) -> tuple[Code, str] | None:
-        """Return live work without a known end that blocks a host, by the current placement."""
+        """Return live work that blocks a host and has no known end, by the current placement."""
         groups = self._placement.groups_on(host)
         for code, ends_ms, operation in self._occupied.obstacles(host, groups):
             if not ends_ms:

@@ -22,7 +22,7 @@ Obstacle = tuple[Code, int, str]
 
 
 def live_work(state: FleetState, now_ms: int) -> list[Live]:
-    """Return all work that occupies hosts now, with failures and announced entries."""
+    """Return all work that occupies hosts now, including failures and announced entries."""
     work = [Live(f"the failure of host {name}", name) for name in state.failed]
     return [*work, *state.live, *announced(state, now_ms)]
 

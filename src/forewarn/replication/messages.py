@@ -34,8 +34,8 @@ class FeedUnreadable(PeerError):
 class Row(msgspec.Struct, frozen=True, array_like=True):
     """A value that is encoded as an array of its fields; missing fields at the end have defaults.
 
-    A later version may append fields, which this version ignores. Anything that must not be ignored
-    is a separate message. Source: H-8.
+    A later version may append fields, which this version ignores. It sends data that this version
+    must not ignore as a separate message. Source: H-8.
     """
 
 

@@ -33,7 +33,7 @@ class NodeFiles(Protocol):
 
     @property
     def place(self) -> str:
-        """Path of the files, for people."""
+        """Path of the files, for messages."""
 
     def lines(self, name: str) -> Iterator[bytes]:
         """Yield a file's lines; the last line may be incomplete."""

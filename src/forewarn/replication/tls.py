@@ -24,7 +24,7 @@ class TlsFilesInvalid(CallerError):
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
-    """Return the context of the control plane's end.
+    """Return the TLS context for the control plane, as the server.
 
     Args:
         files: the control plane's certificate and key, and the CA of the nodes' certificates.
@@ -40,7 +40,7 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
 
 
 def client_context(files: TlsFiles) -> ssl.SSLContext:
-    """Return the context of a node's end, which checks the control plane's name.
+    """Return the TLS context for a node, as the client; it checks the control plane's name.
 
     Raises:
         TlsFilesInvalid: a file cannot be used.

@@ -134,9 +134,9 @@ class Store(StoreReader):
     def load(self, followed: State | None = None) -> State:
         """Become the writer, and return the current state.
 
-        With a state `followed` from `look` and `catch_up`, the method reads only later changes and
-        the groups. The method also loads a read-only store, so that VMs still see their documents.
-        This process then becomes the writer once the store is writable.
+        With a state `followed` from `look` and `catch_up`, the method reads only the changes after
+        that state, and the groups. The method also loads a read-only store, so that VMs still see
+        their documents. This process then becomes the writer once the store is writable.
 
         Raises:
             StoreUnrestored: a restore is unfinished.
@@ -376,7 +376,7 @@ class Store(StoreReader):
         self._engine.check_file()
 
     def note_process(self, token: str, url: str, version: str, *, kept_ms: int) -> None:
-        """Write a sign of life of this process, and remove older rows; on any thread."""
+        """Write a heartbeat of this process, and remove older rows; on any thread."""
         fills = {"now_ms": self._engine.now_ms}
         facts: dict[str, str | int] = {
             "token": token,

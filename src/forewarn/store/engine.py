@@ -172,7 +172,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def end_silent_sessions(self) -> None:
-        """End sessions that hold the writer's or the lease's row and wait for their client."""
+        """End idle sessions that hold the lock of the writer's or the lease's row."""
 
     @abc.abstractmethod
     def portions(self, transaction: Transaction, table: str) -> Iterator[list[Row]]:

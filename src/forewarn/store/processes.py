@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.store")
 
-#: Interval at which a process writes a sign of life, in seconds.
+#: Interval at which a process writes a heartbeat, in seconds.
 NOTE_S = 2.0
-#: Age in seconds of a sign of life from which its process counts as stopped.
+#: Age in seconds of a heartbeat from which its process counts as stopped.
 SILENT_S_MAX = 15
 #: Age at which a row is removed, in seconds, and maximum number of rows in an answer.
 KEPT_S, PROCESSES_MAX = 3600, 100
@@ -32,21 +32,21 @@ LAST_NOTE_S_MAX = 1.0
 
 @value
 class ControlProcess:
-    """One control plane, as of its last sign of life."""
+    """One control plane, as of its last heartbeat."""
 
     #: URL of the process's operator API; empty: not known.
     url: str
     version: str
     #: Number of commits that the process lacks.
     behind: int
-    #: Age of the last sign of life, in seconds.
+    #: Age of the last heartbeat, in seconds.
     age_s: float
     #: Whether the process holds the lease.
     active: bool
 
     @property
     def runs(self) -> bool:
-        """Whether the process has a recent sign of life."""
+        """Whether the process has a recent heartbeat."""
         return self.age_s <= SILENT_S_MAX
 
 
@@ -84,7 +84,7 @@ class SignsOfLife:
         self._store = store
         self._token = token
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="signs of life", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -103,4 +103,4 @@ class SignsOfLife:
         try:
             self._store.note_process(self._token, self.url, version(), kept_ms=KEPT_S * 1000)
         except ForewarnError as error:  # the thread of the lease reports an outage
-            log.debug("the sign of life could not be written: %s", error)
+            log.debug("the heartbeat could not be written: %s", error)

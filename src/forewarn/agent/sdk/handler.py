@@ -330,7 +330,7 @@ class _FunctionCall(Child):
             self._future.cancel()
 
     def kill(self) -> None:
-        """Ask again, because a thread cannot be killed."""
+        """Ask the function again to end, because a thread cannot be killed."""
         self.terminate()
 
     def give_up(self) -> None:

@@ -45,8 +45,8 @@ STOP, ANSWER, END, BEAT, RUNNER, PROGRAM = "stop", "answer", "end", "beat", "run
 BEAT_S, ANSWER_S = 3.0, 0.2
 #: Time without a new heartbeat after which a runner counts as lost, in seconds.
 LOST_S = 15.0
-#: Time limit for the end of a stopped program, in seconds: exceeds heartbeat interval and grace,
-#: and the detection of a lost runner.
+#: Time limit for the end of a stopped program, in seconds. It is longer than `BEAT_S` plus the
+#: grace period, and longer than `LOST_S`.
 STOP_S = 20.0
 
 

@@ -86,7 +86,7 @@ FORM = Form(
             "Action when a migration exceeds its time limit.",
         ),
         Field("reboot_type", _one_of(SOFT, HARD), "Kind of reboot of a server."),
-        Field("server_timeout_s", _SECONDS, "Time limit of each step of a server in Nova."),
+        Field("server_timeout_s", _SECONDS, "Time limit of each action on a server."),
         Field(
             "unreachable_timeout_s", _SECONDS, "Time without Nova's API after which a task fails."
         ),

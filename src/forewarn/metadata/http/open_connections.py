@@ -82,7 +82,7 @@ class ConnectedClient:
     __slots__ = ("connections", "is_known", "name")
 
     def __init__(self, name: str, *, is_known: bool) -> None:
-        """Start without a connection; the name of shared callers is empty."""
+        """Start without a connection; an empty name stands for all callers behind proxies."""
         self.name = name
         self.is_known = is_known
         self.connections: dict[OpenConnection, None] = {}
