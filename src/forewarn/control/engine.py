@@ -317,7 +317,9 @@ class ControlEngine(ReadableControl):
         if self._status.ended:
             raise Stopping
         if not self._status.ready:
-            raise StoreUnavailable(place=self._plane.store.place, reason="it is asked what it has")
+            raise StoreUnavailable(
+                place=self._plane.store.place, reason="its state is being checked"
+            )
         if isinstance(stimulus, ChangeTopology):
             self._drivers.check(stimulus.hosts)
         elif isinstance(stimulus, CreateMaintenance):

@@ -58,7 +58,7 @@ class Committed:
     operations: tuple[Operation, ...] = ()
     #: The change to publish; None if no VM sees a difference.
     change: DocumentChange | None = None
-    #: Further operations that the change shows, in new documents.
+    #: Other operations that VMs see because the change contains new documents.
     shown: tuple[int, ...] = ()
     #: Effects after the publication.
     follow_up: FollowUp = FollowUp()

@@ -128,7 +128,7 @@ class State:
     #: in ms. Source: N-4.
     mark: tuple[str, int] = ("", 0)
     #: When an operation or a maintenance is due, with the reason: its NotBefore, its earliest
-    #: start, or its next wave. These times and the next two tables' are in ms since the epoch, UTC.
+    #: start, or its next wave. Times in `looks`, `ends` and `polls` are ms since the epoch UTC.
     looks: Deadlines[tuple[int, str]] = field(default_factory=Deadlines, repr=False, compare=False)
     #: When running work should end, and when a group last polled; the policy adds a grace period to
     #: each.

@@ -437,7 +437,7 @@ def _check_lone(topology: Topology, group: str) -> None:
 
 
 def _signs(vm: Vm) -> Sequence[_Sign]:
-    """Return the identities of a VM's requests. Source: S-6."""
+    """Return the values that identify a VM's requests. Source: S-6."""
     if not vm.interface and not vm.instance_id:
         return vm.addresses  # the usual case
     signs: list[_Sign] = [(each, vm.interface) if vm.interface else each for each in vm.addresses]

@@ -182,7 +182,7 @@ def _crowded(draft: Draft, maintenance: Maintenance, operation: Operation) -> st
         return ""
     if operation.cause is not Cause.LIVE_MIGRATION:
         vms = draft.topology.vms_on(operation.host)
-        return f"vm {vms[0]} is on {operation.host}, which is to be empty" if vms else ""
+        return f"vm {vms[0]} is still on {operation.host}, which must be empty" if vms else ""
     lack = lack_of_room(draft, operation)
     return lack.text if lack else ""
 

@@ -162,7 +162,7 @@ def without(spans: Iterable[Span], closed: Sequence[Span]) -> tuple[Span, ...]:
 
 @functools.lru_cache(_RUNS_MAX)
 def _spans_of_blocks(windows: tuple[Window, ...], first: int, end: int) -> tuple[Span, ...]:
-    """Return when at least one window is open in a run of blocks, `end` excluded."""
+    """Return the spans with an open window in the blocks from `first` to `end`, `end` excluded."""
     return merged(
         span for window in windows for block in range(first, end) for span in _spans(window, block)
     )

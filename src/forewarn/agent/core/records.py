@@ -261,7 +261,7 @@ def read_step(form: Form) -> PreparationStep:
 
 
 def read_event_record(form: Form) -> EventRecord:
-    """Return the record in a form of `EventRecord.form`.
+    """Return the record that `EventRecord.form` wrote.
 
     Raises:
         FieldInvalid: another release wrote it, with a value that is unknown here.

@@ -160,7 +160,7 @@ class Dialogue:
     def poll_request(self, now_ms: int, *, hold: bool = True) -> bytes:
         """Return the request for the document; `hold` permits a delayed answer if `waits` is true.
 
-        While a lower version is in use, some requests use the newest version as an attempt.
+        While a lower version is in use, some requests try the newest version again.
         """
         self._asked_ms = now_ms
         self._try_newest(now_ms)

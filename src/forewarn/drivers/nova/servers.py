@@ -294,7 +294,7 @@ class Servers:
         return actions_of(self.nova.get(f"/servers/{server.id}/os-instance-actions"))
 
     def action_since(self, server: Server, mark: ServerMark, name: str) -> Action | None:
-        """Return this user's newest action of a kind since the mark."""
+        """Return this user's newest action with a name since the task began, or None."""
         user = self.nova.user
         for each in self.actions(server):
             if each.request == mark.action:
