@@ -10,8 +10,8 @@ from forewarn.agent.core.rules import (
     Match,
     PreparationStep,
     Rule,
-    choose,
     default_rules,
+    matching_rule,
 )
 from forewarn.agent.core.values import HookEnded, PrepareIntent, Resumed, StopIntent, TimePassed
 from tests.agent.making import DRAIN, ME, NOTICE_MS, NOW, event
@@ -38,7 +38,7 @@ from tests.agent.making import DRAIN, ME, NOTICE_MS, NOW, event
 )
 def test_default_rules(fields: dict[str, object], action: str, name: str | None) -> None:
     """An agent without rules does what the clients' duties say. Source: C-3, C-4."""
-    rule = choose(default_rules(((DRAIN,),)), event(**fields), ME, now_ms=NOW)  # type: ignore[arg-type]
+    rule = matching_rule(default_rules(((DRAIN,),)), event(**fields), ME, now_ms=NOW)  # type: ignore[arg-type]
     assert rule.action == action
     assert name is None or rule.name == name
     assert rule.steps == (((DRAIN,),) if action == "prepare" else ())
@@ -46,7 +46,7 @@ def test_default_rules(fields: dict[str, object], action: str, name: str | None)
 
 def test_users_wait_for_nothing_that_need_not_be_done() -> None:
     """Without a step there is nothing to prepare, and nobody to wait for. Source: C-4."""
-    rule = choose(default_rules(), event(source="User"), ME, now_ms=NOW)
+    rule = matching_rule(default_rules(), event(source="User"), ME, now_ms=NOW)
     assert (rule.action, rule.coordination) == ("approve", "self")
 
 
@@ -54,7 +54,7 @@ def test_freeze_need_not_be_tolerated() -> None:
     """A workload that tolerates no freeze is prepared for each. Source: C-4."""
     rules = default_rules(freeze_tolerated_s=0)
     frozen = event(event_type="Freeze", duration_s=0)
-    assert choose(rules, frozen, ME, now_ms=NOW).action == "prepare"
+    assert matching_rule(rules, frozen, ME, now_ms=NOW).action == "prepare"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_event_without_not_before_has_no_notice_left() -> None:
 def test_first_rule_that_matches_decides() -> None:
     """The order of the rules is their meaning."""
     first, second = (Rule(name, Match(), action="notify") for name in "ab")
-    assert choose((first, second), event(), ME, now_ms=NOW) is first
+    assert matching_rule((first, second), event(), ME, now_ms=NOW) is first
 
 
 @pytest.mark.parametrize(

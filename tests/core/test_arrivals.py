@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forewarn.core import departures
-from forewarn.core.departures import HAND_OVER_S_MAX
+from forewarn.core.departures import OLD_NODE_SERVES_S_MAX
 from forewarn.core.document import Departure
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import EventState, Operation, OperationState
@@ -116,7 +116,7 @@ def test_approval_that_was_given_stays_when_its_vm_is_gone() -> None:
 # -- approvals that a metadata node accepted before their VMs left its hosts ---------------------
 
 
-LATER_MS = HAND_OVER_S_MAX * 1000 + 1
+LATER_MS = OLD_NODE_SERVES_S_MAX * 1000 + 1
 
 
 def move(rig: Rig, vm: str, host: str, **more: str) -> None:

@@ -216,7 +216,7 @@ def test_copy_follows_by_records_alone() -> None:
     rig.tell(ChangeTopology(vms=(Vm("new", "h0", "far"),), removed=(("vm", "web_0"),)))
     rig.tell(ChangeTopology(vms=(Vm("new", "h2", "far"),)))
     rig.tell(ChangeTopology(hosts=(Host("h0", 0, 5),), groups=(Group("far", owner="carol"),)))
-    assert rig.mirror.counted().taken == rig.state.counted().taken
+    assert rig.mirror.current_usage().taken == rig.state.current_usage().taken
 
 
 def test_vms_go_and_come_beside_planned_work() -> None:

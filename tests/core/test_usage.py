@@ -43,7 +43,7 @@ def test_start_waits_for_room_after_a_failure() -> None:
     waits = rig.waits(number, second.host)
     assert (waits.code.value, waits.subject) == ("budget", "fleet")
     assert waits.text.endswith(f"the budget of the fleet has no room for host {second.host}")
-    assert rig.state.counted().running[FLEET] == 2
+    assert rig.state.current_usage().running[FLEET] == 2
     rig.finish(first)
     assert rig.now(second).state is OperationState.RUNNING
     rig.check_replay()
@@ -85,8 +85,8 @@ def test_budget_of_a_group_counts_its_vms() -> None:
     number = rig.start("h0", "h3", "h6")
     assert len(rig.run()) == 3
     assert rig.maintenance(number).state is MaintenanceState.DONE
-    assert not rig.state.counted().taken
-    assert not rig.state.counted().running
+    assert not rig.state.current_usage().taken
+    assert not rig.state.current_usage().running
 
 
 def test_what_leaves_a_failed_host_takes_nothing_any_more() -> None:
@@ -94,10 +94,10 @@ def test_what_leaves_a_failed_host_takes_nothing_any_more() -> None:
     rig = budgeted(1, Scope.OWNER)
     failure = rig.ask(Cause.HARDWARE_FAILURE, "h3")
     rig.tell(Complete(failure.number, failed=True))
-    assert rig.state.counted().taken[Scope.OWNER, ""] == 1
+    assert rig.state.current_usage().taken[Scope.OWNER, ""] == 1
     rig.tell(ChangeTopology(removed=(("vm", "web_3"),)))
-    assert usage_of(rig.state).taken == rig.state.counted().taken
-    assert (Scope.OWNER, "") not in rig.state.counted().taken
+    assert usage_of(rig.state).taken == rig.state.current_usage().taken
+    assert (Scope.OWNER, "") not in rig.state.current_usage().taken
 
 
 def test_entry_of_no_operation_names_none() -> None:
@@ -122,7 +122,7 @@ def test_what_comes_to_a_failed_host_takes_room() -> None:
     failure = rig.ask(Cause.HARDWARE_FAILURE, "h3")
     rig.tell(Complete(failure.number, failed=True))
     rig.tell(ChangeTopology(vms=(Vm("new", "h3", "web"),)))
-    assert rig.state.counted().taken[Scope.OWNER, ""] == 2
+    assert rig.state.current_usage().taken[Scope.OWNER, ""] == 2
 
 
 def test_start_that_waits_is_woken_when_a_vm_leaves() -> None:
@@ -159,7 +159,7 @@ def test_start_that_waits_is_woken_when_a_host_goes_to_another_rack() -> None:
 
 def agrees(rig: MaintenanceRig) -> None:
     """Assert that what is counted as things change is what a look at everything counts."""
-    counted, whole = rig.state.counted(), usage_of(rig.state)
+    counted, whole = rig.state.current_usage(), usage_of(rig.state)
     assert (counted.taken, counted.running) == (whole.taken, whole.running)
 
 
@@ -171,8 +171,8 @@ def test_budgets_are_counted_as_a_step_goes_on_and_when_it_is_undone() -> None:
     by_hand = rig.ask(Cause.HOST_REBOOT, "h4", source=Source.USER)
     planned = rig.ask(Cause.HOST_REBOOT, "h1")
     assert planned.state is OperationState.PLANNED
-    assert rig.state.counted().taken[FLEET] == 1
-    assert rig.state.counted().taken[Scope.GROUP, "web"] == 2
+    assert rig.state.current_usage().taken[FLEET] == 1
+    assert rig.state.current_usage().taken[Scope.GROUP, "web"] == 2
     before = usage_of(rig.state)
     draft = Draft(rig.state, rig.now_ms, rig.terms())
     transitions.announce(draft, planned)
@@ -189,7 +189,7 @@ def test_budgets_are_counted_as_a_step_goes_on_and_when_it_is_undone() -> None:
     transitions.end(draft, started, failed=True)
     agrees(rig)
     rig.state.rollback()
-    assert rig.state.counted().taken == before.taken
+    assert rig.state.current_usage().taken == before.taken
 
 
 def test_what_waits_for_room_does_so_until_it_starts_or_is_withdrawn() -> None:
@@ -226,11 +226,11 @@ def test_start_that_waits_is_woken_when_a_group_goes_to_another_owner() -> None:
 def test_budgets_are_counted_when_they_are_asked() -> None:
     """An order and what becomes of it asks no budget, and counts none; many do not add up. F-3."""
     rig = budgeted(1)
-    rig.state.counted()
+    rig.state.current_usage()
     rebooted = rig.ask(Cause.HOST_REBOOT, "h4")
     assert rig.state.usage.uncounted == {"h4"}
     assert not rig.state.usage.taken
-    assert rig.state.counted().taken == usage_of(rig.state).taken
+    assert rig.state.current_usage().taken == usage_of(rig.state).taken
     assert not rig.state.usage.uncounted
     rig.tell(Cancel(rebooted.number, "not now"))
     assert rig.state.usage.taken[FLEET] == 1

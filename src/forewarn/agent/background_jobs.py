@@ -74,7 +74,7 @@ class BackgroundJobs:
             status = child.poll()
             if status is None:
                 if now_ms >= until_ms:
-                    child.kill()
+                    child.escalate()
                 continue
             output = child.output()
             child.close()

@@ -33,14 +33,14 @@ class Child:
         if is_running(self.pid, self.mark):
             return None
         _reap(self.pid)
-        ended = read_mark(f"{self.mark}.ended")
+        ended = read_status_file(f"{self.mark}.ended")
         return int(ended) if ended.isdigit() else -signal.SIGKILL
 
     def terminate(self) -> None:
         """Send SIGTERM to the hook and all its child processes."""
         self._signal(signal.SIGTERM)
 
-    def kill(self) -> None:
+    def escalate(self) -> None:
         """Kill the hook and all its child processes."""
         self._signal(getattr(signal, "SIGKILL", signal.SIGTERM))
 
@@ -77,8 +77,8 @@ class Child:
             return
 
 
-def read_mark(path: str) -> str:
-    """Return the line of a mark file; empty if the file is missing or incomplete."""
+def read_status_file(path: str) -> str:
+    """Return the line of a status file; empty if the file is missing or incomplete."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123  the same
             line = file.read(64).decode("ascii", "replace")
@@ -87,8 +87,8 @@ def read_mark(path: str) -> str:
     return line[:-1] if line.endswith("\n") else ""
 
 
-def write_mark(path: str, number: int) -> None:
-    """Write a mark file without synchronising the disk."""
+def write_status_file(path: str, number: int) -> None:
+    """Write a status file without synchronising the disk."""
     with open(path, "wb") as file:  # noqa: PTH123  the same
         file.write(b"%d\n" % number)
 

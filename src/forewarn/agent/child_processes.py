@@ -139,5 +139,5 @@ class ChildProcesses:
 
     def _kill_if_due(self, running: Running, now_ms: int) -> None:
         if running.killed_ms is not None and now_ms >= running.killed_ms:
-            running.child.kill()
+            running.child.escalate()
             running.killed_ms = now_ms + self._grace_ms

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from forewarn import exit_codes
 from forewarn.agent.core.identity import Identity
-from forewarn.agent.core.rules import KNOWN_TYPES, choose
+from forewarn.agent.core.rules import KNOWN_TYPES, matching_rule
 from forewarn.agent.preparation_catalog import PREPARATIONS
 from forewarn.agent.sdk.dialogue import FIXED_ENDPOINT
 from forewarn.agent.sdk.http import Endpoint, ResponseReader, request_bytes, target_of
@@ -159,7 +159,7 @@ def _explanation(
         resources=("this",),
         not_before_ms=NOTICE_S[kind] * 1000,
     )
-    rule = choose(settings.rules, event, Identity("this"), now_ms=0)
+    rule = matching_rule(settings.rules, event, Identity("this"), now_ms=0)
     does = _sentence(rule)
     return {
         "type": kind,

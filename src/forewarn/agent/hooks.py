@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 
-from forewarn.agent.child import Child, is_running, read_mark
+from forewarn.agent.child import Child, is_running, read_status_file
 from forewarn.agent.core.records import event_form
 from forewarn.protocol.documents import format_not_before
 
@@ -79,10 +79,10 @@ class HookRoom:
     def fate(self, run: str) -> tuple[str, Child | None]:
         """Return the state of a hook of an earlier agent, for `Resumed.states`."""
         mark = f"{self.directory}/{run}"
-        ended = read_mark(f"{mark}.ended")
+        ended = read_status_file(f"{mark}.ended")
         if ended.isdigit():
             return ended, None
-        begun = read_mark(f"{mark}.begun")
+        begun = read_status_file(f"{mark}.begun")
         if not begun:
             return "never", None
         if begun.isdigit() and is_running(int(begun), mark):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _PRINCIPAL = Text(PRINCIPAL_LENGTH_MAX, r"[^\x00-\x20]+", "a name without spaces")
 _ROLE = Choice({role.value: role for role in Role})
-_OWNER = Field("owner", Text(), "Owner whose VMs the role covers (default: the whole fleet).")
+_OWNER_FIELD = Field("owner", Text(), "Owner whose VMs the role covers (default: the whole fleet).")
 _BINDING_FORM = Form(
     "BindingForm",
     "A role binding: principal, role and owner.",
@@ -49,7 +49,7 @@ _BINDING_FORM = Form(
             required=True,
         ),
         Field("role", _ROLE, "Which role.", required=True),
-        _OWNER,
+        _OWNER_FIELD,
     ),
 )
 _TOKEN_FORM = Form(
@@ -63,7 +63,7 @@ _TOKEN_FORM = Form(
             required=True,
         ),
         Field("role", _ROLE, "Which role.", required=True),
-        _OWNER,
+        _OWNER_FIELD,
         Field("expires", Timestamp(), "Time at which the token expires (default: never)."),
     ),
 )

@@ -42,7 +42,7 @@ STEP_S = 60.0
 #: Size of a forwarded part of an answer, in bytes.
 PART_BYTES = 65536
 #: Header of a forwarded call; a process never forwards a call with this header.
-FORWARDED = b"forewarn-forwarded"
+FORWARDED_HEADER = b"forewarn-forwarded"
 #: Headers that belong to one connection and are not forwarded.
 OF_CONNECTION = frozenset(
     {b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"content-length"}
@@ -112,7 +112,7 @@ class Forwarder:
         except CallerError as error:
             await refusal(error)(scope, receive, send)
             return
-        while FORWARDED not in headers:
+        while FORWARDED_HEADER not in headers:
             if self.successor is not None:
                 await self.successor(scope, _replayed(body, receive), send)
                 return
@@ -202,7 +202,7 @@ class _Exchange:
         for name, text in scope["headers"]:
             if name not in OF_CONNECTION:
                 connection.putheader(name, text)
-        connection.putheader(FORWARDED, b"1")
+        connection.putheader(FORWARDED_HEADER, b"1")
         connection.putheader("content-length", str(len(self._body)))
         self.sent = True
         connection.endheaders(self._body)

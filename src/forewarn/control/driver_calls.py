@@ -241,7 +241,7 @@ class DriverCalls:
                 calls.append((call, since_ms))
         return calls
 
-    def put_by(self, step_ms: int) -> None:
+    def shift_times(self, step_ms: int) -> None:
         """Move the start times of calls after a step of the service's clock."""
         for slots in self._drivers.values():
             for call in slots.running:

@@ -162,9 +162,9 @@ class DriverHost:
                     operation.number, _Next(Verb.PROGRESS, operation.execution.attempt, now_ms)
                 )
 
-    def put_by(self, step_ms: int) -> None:
+    def shift_times(self, step_ms: int) -> None:
         """Move scheduled calls after a step of the service's clock."""
-        self._calls.put_by(step_ms)
+        self._calls.shift_times(step_ms)
         for planned in self._next.values():
             planned.due_ms += step_ms
         self._due = [(planned.due_ms, number) for number, planned in self._next.items()]

@@ -410,8 +410,8 @@ class ControlEngine(ReadableControl):
             return
         now_ms = self._clock.now_ms()
         if step_ms:
-            self._drivers.put_by(step_ms)
-            self._publishing.put_by(step_ms)
+            self._drivers.shift_times(step_ms)
+            self._publishing.shift_times(step_ms)
             self._passed_ms = min(self._passed_ms, now_ms)
         deadline_ms = self._plane.next_deadline_ms(self._passed_ms)
         if step_ms < 0 or (deadline_ms is not None and deadline_ms <= now_ms):

@@ -32,7 +32,7 @@ ANSWER_BYTES_MAX = 1024 * 1024
 #: Maximum samples of a query's result.
 SAMPLES_MAX = 10_000
 #: Default tries of a gate that waits for polls: ten minutes, 30 s apart.
-POLLS_TRIES = 20
+POLL_GATE_TRIES = 20
 #: Maximum groups in a reason.
 NAMED_MAX = 5
 #: Maximum length of a stored reason, in characters.
@@ -103,7 +103,7 @@ def make_gates(tables: Mapping[str, Mapping[str, object]]) -> dict[str, Gate]:
 
 
 def _gate(name: str, options: Mapping[str, object]) -> Gate:
-    tries = {"tries": POLLS_TRIES} if options.get("polls") else {}
+    tries = {"tries": POLL_GATE_TRIES} if options.get("polls") else {}
     place = f"[gates.{name}]"
     try:
         gate = Gate(name, **_OPTIONS.read({**tries, **options}, place))

@@ -249,7 +249,7 @@ class Publishing:
             if numbers:
                 self._publish(change, _Publication(numbers, [follow_up], complete=True))
 
-    def put_by(self, step_ms: int) -> None:
+    def shift_times(self, step_ms: int) -> None:
         """Move the time of the next publication after a step of the service's clock."""
         self._again_ms += step_ms
         if self._unseen_ms is not None:

@@ -23,7 +23,7 @@ DEPARTURES_MAX = 100
 """Maximum departures stored per group, the latest ones; each recorded poll of the group writes all
 of them."""
 
-HAND_OVER_S_MAX = 3600
+OLD_NODE_SERVES_S_MAX = 3600
 """Seconds after a VM has left a host in which the old host's node may show the VM new events.
 
 The old node serves the VM until the new host's node takes over, even if that node is cut off.
@@ -81,4 +81,4 @@ def was_shown(draft: Draft, event: Event, *, vm: Vm, hosts: Collection[str]) -> 
 
 def _since_ms(operation: Operation) -> int:
     """Return the earliest departure that matters to an operation; 0 for faults (no notice)."""
-    return (operation.notice.announced_ms or 0) - HAND_OVER_S_MAX * SECOND_MS
+    return (operation.notice.announced_ms or 0) - OLD_NODE_SERVES_S_MAX * SECOND_MS

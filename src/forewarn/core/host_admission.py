@@ -135,7 +135,7 @@ class Admission:
         Costs that work and the VMs on its hosts.
         """
         draft, topology = self._draft, self._draft.topology
-        hosts = draft.state.counted().hosts
+        hosts = draft.state.current_usage().hosts
         owners = owners_of(topology, [vm for host in hosts for vm in topology.vms_on(host)])
         states = (OperationState.ANNOUNCED, OperationState.RUNNING)
         work = draft.operations_at(*(("state", each.value) for each in states))
@@ -230,7 +230,7 @@ def _probe(maintenance: Maintenance, host: str) -> Operation:
 def announce_shortage(draft: Draft, maintenance: Maintenance, host: str) -> Subject | None:
     """Return the first limit that announced work exhausts for a host; O(host's VMs)."""
     for subject, amount, limit in _wanted(draft, maintenance, host):
-        if draft.state.counted().taken[subject] + amount > limit:
+        if draft.state.current_usage().taken[subject] + amount > limit:
             return subject
     return None
 
@@ -245,7 +245,7 @@ def start_shortage(draft: Draft, operation: Operation) -> Subject | None:
     if maintenance is None or operation.is_return:
         return None
     for subject, amount, limit in _wanted(draft, maintenance, operation.host):
-        if draft.state.counted().running[subject] + amount > limit:
+        if draft.state.current_usage().running[subject] + amount > limit:
             return subject
     return None
 

@@ -363,7 +363,7 @@ def postponed_hosts(maintenance: Maintenance) -> tuple[tuple[str, int, str], ...
     return tuple((each.host, each.until_ms, each.by) for each in maintenance.postponed)
 
 
-def counted(count: int, noun: str = "host") -> str:
+def pluralized(count: int, noun: str = "host") -> str:
     """Return a count with its noun: `1 host`, `2 hosts`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 

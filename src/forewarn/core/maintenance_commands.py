@@ -25,9 +25,9 @@ from forewarn.core.maintenance import (
     Planning,
     TargetState,
     Working,
-    counted,
     move_maintenance,
     move_phase,
+    pluralized,
     postponed_hosts,
 )
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
@@ -64,7 +64,7 @@ def create(draft: Draft, asked: stimuli.CreateMaintenance) -> tuple[int, ...]:
     _check(draft, asked)
     maintenance = asked.maintenance(draft.next_number(), draft.now_ms, draft.actor)
     maintenance = replace(maintenance, return_s=return_time_s(asked, draft.policy))
-    hosts = counted(len(maintenance.hosts))
+    hosts = pluralized(len(maintenance.hosts))
     text = f"{maintenance.id} is a draft: {asked.cause.value} of {hosts}"
     draft.put("maintenance.created", text, maintenance)
     return (maintenance.number,)
@@ -155,7 +155,7 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> tuple[int, ...]:
         targets = draft.progress(number).targets.values()
         failed = [each for each in targets if each.state is TargetState.FAILED]
         if failed:
-            text = f"{counted(len(failed))} of {maintenance.id} that failed: tried again"
+            text = f"{pluralized(len(failed))} of {maintenance.id} that failed: tried again"
             draft.remove("maintenance.retried", text, *failed)
             ended_ms = max(each.ended_ms or 0 for each in failed)  # a pause follows these, too
             rests_until_ms = max(min(ended_ms, draft.now_ms) + pause_ms, rests_until_ms or 0)
@@ -368,9 +368,9 @@ def _plan_limits_again(draft: Draft, number: int, text: str) -> None:
 
 def _sentence(before: MaintenancePolicy, policy: MaintenancePolicy) -> str:
     parts = (
-        counted(len(policy.budgets), "budget"),
-        counted(len(policy.windows), "window"),
-        counted(len(policy.freezes), "freeze"),
+        pluralized(len(policy.budgets), "budget"),
+        pluralized(len(policy.windows), "window"),
+        pluralized(len(policy.freezes), "freeze"),
     )
     text = f"the maintenance policy has {', '.join(parts)}"
     if policy.confirm != before.confirm:

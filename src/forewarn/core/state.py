@@ -227,7 +227,7 @@ class State:
         self.places.undecided.clear()
         # Count now: if a counted operation was undone, the work that waits for its room must wake.
         if self.usage.short:
-            self.counted()
+            self.current_usage()
         self._count_many()
 
     def adopt(self, changes: Changes) -> None:
@@ -260,7 +260,7 @@ class State:
     def _count_many(self) -> None:
         """Update budget counts early if too many changes have accumulated."""
         if len(self.usage.uncounted) > UNCOUNTED_MAX:
-            self.counted()
+            self.current_usage()
 
     def _set(self, name: str, before: object) -> None:
         setattr(self, name, before)
@@ -393,7 +393,7 @@ class State:
         record: Record | None = getattr(home, TABLES[kind]).get(key)
         return self.aborts.get(int(key)) if record is None and kind == "operation" else record
 
-    def counted(self) -> Usage:
+    def current_usage(self) -> Usage:
         """Return the use of each budget; O(VMs of records changed since the last call)."""
         self.usage.count(self.topology, self.operations, self.places)
         return self.usage

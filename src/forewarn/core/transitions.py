@@ -59,7 +59,7 @@ def plan(draft: Draft, operations: Sequence[Operation]) -> tuple[int, ...]:
 def announce(draft: Draft, operation: Operation) -> Operation:
     """Announce a planned operation: its events appear as Scheduled. See L-1, N-1, S-5."""
     assert operation.state is OperationState.PLANNED, operation
-    operation, events = _with_events(draft, operation)
+    operation, events = _create_events(draft, operation)
     operation = replace(
         move_operation(operation, Move.ANNOUNCE),
         notice=Notice(draft.now_ms, least_not_before_ms(draft, operation)),
@@ -145,7 +145,7 @@ def start_unannounced(draft: Draft, operation: Operation) -> Operation:
 
     Source: L-4.
     """
-    operation, events = _with_events(draft, operation)
+    operation, events = _create_events(draft, operation)
     running = _running(draft, move_operation(operation, Move.FAULT))
     started = [move_event(event, Move.DUE) for event in events]
     draft.put("operation.unannounced", f"{running.id} started without notice", running, *events)
@@ -267,7 +267,7 @@ def _fail_hardware(draft: Draft, operation: Operation) -> None:
     start_unannounced(draft, operation)
 
 
-def _with_events(draft: Draft, operation: Operation) -> tuple[Operation, list[Event]]:
+def _create_events(draft: Draft, operation: Operation) -> tuple[Operation, list[Event]]:
     """Create one event per group on a host, so that no event spans domains.
 
     Source: G-2, S-5, D-5.

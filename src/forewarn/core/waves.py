@@ -23,9 +23,9 @@ from forewarn.core.maintenance import (
     Planning,
     Target,
     Working,
-    counted,
     move_maintenance,
     move_phase,
+    pluralized,
     target_key,
 )
 from forewarn.core.operation_requests import plan as planned_operations
@@ -80,7 +80,7 @@ def _conclude(draft: Draft, maintenance: Maintenance) -> None:
     number = maintenance.number
     touched, working, failed = draft.progress(number).counts
     if exceeds_failure_budget(maintenance, failed):
-        reason = f"{counted(failed)} failed; {maintenance.max_failures} may"
+        reason = f"{pluralized(failed)} failed; {maintenance.max_failures} may"
         stop(draft, maintenance, reason)
         return
     phase = maintenance.phase
@@ -136,7 +136,7 @@ def _wave_over(draft: Draft, maintenance: Maintenance, left: int) -> None:
     pause_ms = draft.maintenance_policy.pause_s * SECOND_MS
     after = Checking(maintenance.gate) if maintenance.gate else Planning()
     between = replace(move_phase(maintenance, after), rests_until_ms=draft.now_ms + pause_ms)
-    text = f"wave {maintenance.wave} of {between.id} is over; {counted(left)} left"
+    text = f"wave {maintenance.wave} of {between.id} is over; {pluralized(left)} left"
     draft.put("maintenance.wave-over", text, between)
 
 
@@ -202,7 +202,7 @@ def _announce_wave(draft: Draft, maintenance: Maintenance, room: int) -> int:
     working = draft.progress(maintenance.number).counts[1]
     if isinstance(phase, Due):
         maintenance = move_phase(maintenance, Announcing(wave.number, phase.at_ms))
-        text = f"wave {wave.number} of {maintenance.id} begins: {counted(len(wave.hosts))}"
+        text = f"wave {wave.number} of {maintenance.id} begins: {pluralized(len(wave.hosts))}"
         draft.put("maintenance.wave-begun", text, maintenance)
     admission = Admission(draft, maintenance)
     announced = 0

@@ -42,7 +42,7 @@ class _CommandWords(ListOf):
 
 
 #: A command in the options of a driver.
-COMMAND = _CommandWords(Text(4096), WORDS_MAX, 1)
+COMMAND_TYPE = _CommandWords(Text(4096), WORDS_MAX, 1)
 
 
 @value

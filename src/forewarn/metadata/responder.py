@@ -51,7 +51,7 @@ APPROVED = Response()
 BUSY = refusal(503, "Service is not ready. Try again.", ("Retry-After", "1"))
 CUT = InjectedFault(reset=True)
 """Reset of a held request whose caller has become unknown."""
-FORWARDED = refusal(400, "Bad request. X-Forwarded-For is not accepted")
+FORWARDED_REFUSED = refusal(400, "Bad request. X-Forwarded-For is not accepted")
 
 
 class Send(NamedTuple):
@@ -154,7 +154,7 @@ class Responder:
             self.figures.throttled += 1
             return self._answer(asked, too_many(self.limit.retry_after_s()))
         if asked.routed.forwarded and not identified.signed:
-            return self._answer(asked, FORWARDED)
+            return self._answer(asked, FORWARDED_REFUSED)
         if identified.signed and asked.routed.if_signed is not None:
             asked.routed = RoutedRequest(asked.routed.if_signed, asked.routed.forwarded)
         asked.storable = identified.by_peer and self.fault is None

@@ -59,7 +59,7 @@ class RemoteNodes(Protocol):
 
 #: How long work waits until nodes in other processes show it, in seconds. History names the nodes
 #: that work did not wait for. Source: M-4.
-SHOWN_S_MAX = 10.0
+NODES_WAIT_S_MAX = 10.0
 
 #: Maximum concurrent look-ups of outcomes; further look-ups get 503.
 LOOKUPS_MAX = 64
@@ -82,7 +82,7 @@ class Bridge:
         #: Forwards requests to the active process while this process follows.
         self._relay: Relay | None = None
         self._far: RemoteNodes | None = None
-        self._wait_s = SHOWN_S_MAX
+        self._wait_s = NODES_WAIT_S_MAX
         #: Nodes that did not confirm the last publication in time.
         self._behind: tuple[str, ...] = ()
         #: Whether the node of this process may show a partial change, after a bug.
@@ -102,7 +102,7 @@ class Bridge:
         node: LocalNode,
         *,
         far: RemoteNodes | None = None,
-        wait_s: float = SHOWN_S_MAX,
+        wait_s: float = NODES_WAIT_S_MAX,
     ) -> None:
         """Connect the two sides before the control loop starts; `far` has a time limit."""
         self._control = control

@@ -74,7 +74,7 @@ WHERE current_setting('synchronous_commit') = 'off'
 #: Time limit in ms for a session that locks a row and waits for its client.
 SILENT_MS = 1000
 #: Time in seconds after which a stop cancels a running statement.
-CANCEL_S = 1.0
+CANCEL_AFTER_S = 1.0
 
 # A process that stops or loses its connection within a pipeline leaves its session `active`.
 # Neither `idle_in_transaction_session_timeout` nor `statement_timeout` ends this session, which
@@ -140,7 +140,7 @@ class _Kept:
     def close(self) -> None:
         """Close the connection after its use; cancel a statement that runs too long."""
         self._closed = True
-        while not self._lock.acquire(timeout=CANCEL_S):
+        while not self._lock.acquire(timeout=CANCEL_AFTER_S):
             if (connection := self.connection) is not None:
                 connection.cancel()
         try:

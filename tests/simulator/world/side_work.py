@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from forewarn.control.gate_checks import POLLS_TRIES, run_gate
+from forewarn.control.gate_checks import POLL_GATE_TRIES, run_gate
 from forewarn.control.planner_host import PlannerHost
 from forewarn.core.maintenance import Maintenance
 from forewarn.core.stimulus import GateFailed, GatePassed
@@ -109,7 +109,7 @@ class SideWork(InlineExecutor):
         if self._service.up:
             self._service.once_awake(act)
 
-    def _answer_gate(self, number: int, name: str, tries: int = POLLS_TRIES) -> None:
+    def _answer_gate(self, number: int, name: str, tries: int = POLL_GATE_TRIES) -> None:
         gate = self._findings.gates[name]
         service, loop = self._service, self._service.loop
         assert loop is not None

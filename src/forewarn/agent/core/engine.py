@@ -385,8 +385,8 @@ class AgentEngine:
     def _read(self, journal: Mapping[str, object]) -> None:
         if member(journal, "version", 0) != JOURNAL_VERSION:
             raise FieldInvalid(name="version", found=journal.get("version"))
-        self._following.read(journal)
-        self._table.read(journal)
+        self._following.restore(journal)
+        self._table.restore(journal)
 
     def _mark(self) -> None:
         self._generation += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from forewarn.agent.core import records as rec
 from forewarn.agent.core.document_confirmation import doubtful
 from forewarn.agent.core.records import EventRecord
-from forewarn.agent.core.rules import NAMELESS, choose
+from forewarn.agent.core.rules import NAMELESS, matching_rule
 from forewarn.agent.core.values import NotifyIntent
 from forewarn.agent.json_fields import member, several, texts
 from forewarn.protocol.documents import NO_INCARNATION, Document, ScheduledEvent
@@ -163,7 +163,7 @@ class TrackedEvents:
     def _decide(self, record: EventRecord, now_ms: int) -> None:
         event = record.event
         rule = (
-            choose(self._rules, event, self._identity, now_ms=now_ms)
+            matching_rule(self._rules, event, self._identity, now_ms=now_ms)
             if event.event_id
             else NAMELESS
         )
@@ -252,7 +252,7 @@ class TrackedEvents:
             "finished": dict(self._finished),
         }
 
-    def read(self, form: Mapping[str, object]) -> None:
+    def restore(self, form: Mapping[str, object]) -> None:
         """Restore the state from a result of `form`; a new document must confirm the state.
 
         The rules decide again about events that were ignored under another name of the VM, because

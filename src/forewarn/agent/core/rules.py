@@ -231,7 +231,7 @@ def default_rules(
     )
 
 
-def choose(
+def matching_rule(
     rules: tuple[Rule, ...], event: ScheduledEvent, identity: Identity, *, now_ms: int
 ) -> Rule:
     """Return the first rule that matches the event."""

@@ -265,7 +265,7 @@ class StepTable:
         steps = [held.form() for held in self.records]
         return {"steps": steps, "run": self._run}
 
-    def read(self, form: Mapping[str, object]) -> None:
+    def restore(self, form: Mapping[str, object]) -> None:
         """Restore the table from a result of `form`."""
         steps = [rec.read_step_record(step) for step in several(form, "steps")]
         self._steps = {held.key: held for held in steps}

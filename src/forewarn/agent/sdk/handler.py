@@ -17,7 +17,7 @@ import threading
 import traceback
 from typing import TYPE_CHECKING, Self
 
-from forewarn.agent.child import OUTPUT_SHOWN_BYTES, Child, write_mark
+from forewarn.agent.child import OUTPUT_SHOWN_BYTES, Child, write_status_file
 from forewarn.agent.child_processes import ChildProcesses, Running
 from forewarn.agent.core.identity import Identity
 from forewarn.agent.core.rules import (
@@ -294,7 +294,7 @@ class _FunctionCall(Child):
         self._thread.start()
 
     def _run(self, function: Function, event: ScheduledEvent) -> None:
-        write_mark(f"{self.mark}.begun", os.getpid())
+        write_status_file(f"{self.mark}.begun", os.getpid())
         status = 0
         try:
             result = function(event)
@@ -306,7 +306,7 @@ class _FunctionCall(Child):
             return
         if self._cancelled.is_set():
             status, self._trouble = 1, self._trouble or CUT_OFF
-        write_mark(f"{self.mark}.ended", status)
+        write_status_file(f"{self.mark}.ended", status)
         self._status = status
         self._ends[1].send(b"\0")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.drivers import Progress
 from forewarn.drivers.command.runner import ProgramRuns
-from forewarn.drivers.host_command import COMMAND
+from forewarn.drivers.host_command import COMMAND_TYPE
 from forewarn.drivers.messages import encoded, read_answer, task_message
 from forewarn.drivers.task_records import TaskForgotten, TaskRecords
 from forewarn.programs import ANSWER_BEGINS, ProgramFailed, ProgramLimits, program_output
@@ -37,21 +37,21 @@ _OPTIONS = Form(
     (
         Field(
             "begin",
-            COMMAND,
+            COMMAND_TYPE,
             "Program that starts a task's work, or does all the work.",
             required=True,
         ),
         Field(
             "progress",
-            COMMAND,
+            COMMAND_TYPE,
             "Program that reports a task's progress; by default, `begin` does all the work.",
         ),
         Field(
             "abort",
-            COMMAND,
+            COMMAND_TYPE,
             "Program that cleans up after an aborted task, once `begin` has been stopped.",
         ),
-        Field("discover", COMMAND, "Program that lists the machines."),
+        Field("discover", COMMAND_TYPE, "Program that lists the machines."),
         Field("timeout_s", Number(1, 7 * 86_400), "Time limit of `begin`."),
         Field("call_timeout_s", Number(0.1, 3600), "Time limit of each program except `begin`."),
         Field("poll_s", Number(0.1, 86_400), "Interval between checks of a task."),

@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forewarn.drivers.host_command import COMMAND
+from forewarn.drivers.host_command import COMMAND_TYPE
 from forewarn.errors import CallerError
 from forewarn.validation.complexity import FileTooComplex
 from forewarn.validation.fields import Boolean, Integer, Text

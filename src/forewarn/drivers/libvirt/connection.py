@@ -142,7 +142,7 @@ class Connections:
             if connection is not None and connection.isAlive():
                 return connection
             self._open.pop(host, None)
-            _check_accepts(host, uris.uri)
+            _check_reachable(host, uris.uri)
             connection = libvirt.open(uris.uri)
             _keep_alive(libvirt, connection)
             self._listen(libvirt, connection)
@@ -243,7 +243,7 @@ def _keep_alive(libvirt: Any, connection: Any) -> None:  # noqa: ANN401 - no typ
             raise
 
 
-def _check_accepts(host: str, uri: str) -> None:
+def _check_reachable(host: str, uri: str) -> None:
     """Refuse a remote host that does not accept a connection in time.
 
     Raises:

@@ -150,7 +150,7 @@ class Guests:
 
     # --- actions ------------------------------------------------------------------------
 
-    def choose(self, vm: str) -> None:
+    def choose_destination(self, vm: str) -> None:
         """Choose and report the destination of a guest without a destination."""
         domain = self.needed(vm)
         if self._has_gone(domain):

@@ -129,7 +129,7 @@ class GuestWork:
         """
         vms = self._task.operation.vms
         with contextlib.suppress(PeerError):  # the move raises the same error
-            self._each(vms, self._guests.choose)
+            self._each(vms, self._guests.choose_destination)
         self._until_known()
         self._each(vms, act)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from forewarn.drivers.host_command import COMMAND
+from forewarn.drivers.host_command import COMMAND_TYPE
 from forewarn.validation.fields import Boolean, Integer, Text
 from forewarn.validation.forms import Field, Form
 from forewarn.values import value

@@ -208,7 +208,7 @@ class Connection:
             held, service.responder.respond_again(held, self.peer, service.now_s())
         )
         if octets is not None:
-            self._done(held, octets)
+            self._complete_held(held, octets)
 
     def view_changed(self) -> None:
         """Check the changed view for a held request."""
@@ -364,9 +364,9 @@ class Connection:
         assert held is not None
         octets = self._octets(held, answer)
         assert octets is not None
-        self._done(held, octets)
+        self._complete_held(held, octets)
 
-    def _done(self, held: PendingRequest, octets: bytes) -> None:
+    def _complete_held(self, held: PendingRequest, octets: bytes) -> None:
         """Send a held answer and continue with the requests received since."""
         self.stamp = self.since = self.service.tick
         self._write(octets)

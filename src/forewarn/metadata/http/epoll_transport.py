@@ -330,7 +330,7 @@ class EpollTransport:
             octets = b""
             rest = b""
             if known is not None:
-                left, rest = self._answer_last(sock, known, times)
+                left, rest = self._answer_single_request(sock, known, times)
                 if left is None:
                     continue
                 octets = left
@@ -344,7 +344,7 @@ class EpollTransport:
                     connection.enter(*known)
                 connection.begin(octets)
 
-    def _answer_last(
+    def _answer_single_request(
         self, sock: socket.socket, known: tuple[PublishedView, Bucket], times: tuple[float, float]
     ) -> tuple[bytes | None, bytes]:
         """Answer a client with a single request, without a connection object.

@@ -21,7 +21,7 @@ LOOKS_MAX = 8
 UNKNOWN_SHARE = 4
 """Divisor of the maximum number of connections; the quotient is unknown callers' limit."""
 
-UNKNOWN_REQUEST_S = 2
+UNKNOWN_CALLER_REQUEST_S_MAX = 2
 """Maximum age of an unknown caller's request, in whole seconds of the service: 1 to 2 s."""
 
 OVER, STUCK, IDLE, FRESH, HELD = range(5)
@@ -198,7 +198,7 @@ class OpenConnections:
                     connection.slow()
             elif connection.stamp <= idle_from and connection.idle:
                 connection.stop()
-        unknown_from = tick - min(UNKNOWN_REQUEST_S, settings.request_timeout_s)
+        unknown_from = tick - min(UNKNOWN_CALLER_REQUEST_S_MAX, settings.request_timeout_s)
         for connection in tuple(self._unknown):
             if connection.since <= unknown_from or connection.stamp <= unknown_from:
                 connection.abandon()
