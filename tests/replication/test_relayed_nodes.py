@@ -37,7 +37,7 @@ def test_node_that_leaves_a_follower_is_waited_for() -> None:
         assert (nodes.shown("n1"), nodes.relayed("n1")) == (5, False)
         waiting = nodes.wait(9, 9, ("n1", "n2"))
         assert not waiting.done()
-        nodes.shows("n1", 9)
+        nodes.record_shown("n1", 9)
         assert waiting.result() == ()
         nodes.take_report(RelayReport("f", 12, joined=("n1",), begins=True))
         assert (nodes.shown("n2"), nodes.shown("n1")) == (9, 12)

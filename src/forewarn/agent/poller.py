@@ -224,7 +224,7 @@ class Poller:
         self.polls_failed += 1
         self.trouble, self.advice = str(error), error.advice_text()
         if isinstance(error, TemporarilyUnavailable):
-            self._dialogue.move_on()
+            self._dialogue.switch_endpoint()
         asked_s = error.retry_after_s if isinstance(error, TemporarilyUnavailable) else 0.0
         jitter = self._ids.fraction("jitter")
         self._due_ms = now_ms + int(pause_s(self.failures, asked_s=asked_s, jitter=jitter) * 1000)

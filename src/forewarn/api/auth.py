@@ -49,7 +49,7 @@ USE_WRITTEN_MS = 600_000
 #: The built-in user of local callers in an emulator.
 LOCAL = "local"
 #: Member of `scope["state"]`: a function that checks whether the caller is still permitted.
-STILL = "still"
+STILL_PERMITTED = "still"
 #: Cookie with the issuer's token of a browser that has signed in.
 SESSION = "forewarn"
 #: Prefix of cookies that browsers accept only with TLS, and send only to the host that set them.
@@ -316,14 +316,14 @@ class Authenticator:
             if given.count(".") == 2:
                 return self._signed_in(scope, await self._callers.by_login(given, _address(scope)))
             token = self._callers.by_token(given, _address(scope))
-            scope["state"][STILL] = partial(self._callers.is_good, token)
+            scope["state"][STILL_PERMITTED] = partial(self._callers.is_good, token)
             return token.bearer
         session = await self._callers.by_session(session_of(scope))
         if session:
             return self._signed_in(scope, session)
         if NAMES in scope["state"]:
             principal = self._callers.by_certificate(scope["state"][NAMES])
-            scope["state"][STILL] = partial(self._callers.is_bound, principal)
+            scope["state"][STILL_PERMITTED] = partial(self._callers.is_bound, principal)
             return principal
         if self._callers.open_on_loopback and _is_loopback(scope):
             host = host_of_header(_text(headers, b"host"))
@@ -332,7 +332,7 @@ class Authenticator:
             return Principal(LOCAL, BUILT_IN)
         if USER in scope["state"]:
             principal = self._callers.by_user(scope["state"][USER])
-            scope["state"][STILL] = partial(self._callers.is_bound, principal)
+            scope["state"][STILL_PERMITTED] = partial(self._callers.is_bound, principal)
             return principal
         if self._public.fullmatch(scope["path"]):
             return None
@@ -340,7 +340,7 @@ class Authenticator:
 
     def _signed_in(self, scope: Scope, login: Login) -> Principal:
         principal = self._callers.principal_of(login)
-        scope["state"][STILL] = partial(self._callers.is_signed_in, login, principal)
+        scope["state"][STILL_PERMITTED] = partial(self._callers.is_signed_in, login, principal)
         return principal
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from forewarn.api.auth import GENERATION_HEADER, STILL, NotPermitted
+from forewarn.api.auth import GENERATION_HEADER, STILL_PERMITTED, NotPermitted
 from forewarn.api.call_audit import CallAudit, call_record
 from forewarn.api.confirmation_routes import ConfirmationAwaited, keep_for_confirmation
 from forewarn.api.connections import SAFE
@@ -201,8 +201,8 @@ class Dispatch:
         loop, here = self._control.loop, asyncio.get_running_loop()
         if loop.lapsed():
             raise StateOutdated
-        still = request.scope["state"].get(STILL, _always)
-        request.scope["state"][STILL] = lambda: still() and not loop.lapsed()
+        still = request.scope["state"].get(STILL_PERMITTED, _always)
+        request.scope["state"][STILL_PERMITTED] = lambda: still() and not loop.lapsed()
         given = request.headers.get(GENERATION_HEADER.decode(), "0")
         if not (given.isascii() and given.isdigit()):
             raise GenerationInvalid(given=given[:GENERATION_LENGTH_MAX])
@@ -231,7 +231,7 @@ class Dispatch:
             query=read_query(route.query, request.query_params.multi_items()),
             form=await self._form(route.form, body, media),
             body=body,
-            media=_accepted_media_type(route, media, body),
+            media=_request_media_type(route, media, body),
             headers=request.headers,
         )
         audit.name_objects(call.form)
@@ -361,7 +361,7 @@ def _form(form: Form | None, body: bytes, media: str) -> Values:
     return form.read(read_json(body) if body else {})
 
 
-def _accepted_media_type(route: Route, media: str, body: bytes) -> str:
+def _request_media_type(route: Route, media: str, body: bytes) -> str:
     if route.takes and media not in route.takes:
         raise MediaRefused(media=media, taken=" or ".join(route.takes))
     if body and not route.takes and route.form is None:

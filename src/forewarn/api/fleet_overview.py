@@ -133,7 +133,7 @@ class FleetOverview:
         self.states = bytearray()
         self.racks: list[Rack] = []
         for operation in operations.values():
-            self._index(operation)
+            self._index_operation(operation)
         self.settle()
         self.difference()
 
@@ -161,9 +161,9 @@ class FleetOverview:
             if before is not None:
                 vms.update(before.vms)
                 hosts.add(self._seats[number])
-                self._unindex(before)
+                self._unindex_operation(before)
             if operation.live:
-                self._index(operation)
+                self._index_operation(operation)
                 hosts.add(self._seats[number])
             vms.update(operation.vms)
             self._changed_operations[number] = operation
@@ -308,13 +308,13 @@ class FleetOverview:
                 self._laid_out = True
         return set(changes.hosts)
 
-    def _index(self, operation: Operation) -> None:
+    def _index_operation(self, operation: Operation) -> None:
         self.operations[operation.number] = operation
         self._seat(operation)
         for vm in operation.vms:
             self._of_vm.add(vm, operation.number)
 
-    def _unindex(self, operation: Operation) -> None:
+    def _unindex_operation(self, operation: Operation) -> None:
         del self.operations[operation.number]
         self._on_host.discard(self._seats.pop(operation.number), operation.number)
         for vm in operation.vms:

@@ -83,7 +83,7 @@ def routes() -> tuple[Route, ...]:
         *_routes_of("host", forms.HOST, schemas.HOST.schema(), filters=(zone, forms.SELECTOR)),
         *_routes_of("group", forms.GROUP, schemas.GROUP.schema(), filters=_OF_GROUPS),
         *_routes_of("vm", forms.VM, schemas.VM.schema(), filters=where),
-        *_TOPOLOGY,
+        *_TOPOLOGY_ROUTES,
     )
 
 
@@ -369,7 +369,7 @@ _NAMED = {
     },
 }
 _KINDS = {"host": "host", "vm": "vm", "group": "group"}
-_TOPOLOGY = (
+_TOPOLOGY_ROUTES = (
     Route(
         method="GET",
         path="/v1/search",

@@ -20,7 +20,7 @@ from forewarn.control.planning import plan_of, snapshot, task_of
 from forewarn.core import stimulus as stimuli
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import MaintenancePlan
-from forewarn.core.outlook import outlook, room_of
+from forewarn.core.outlook import memory_by_wave, outlook
 from forewarn.core.refusals import Unknown, UnknownPlan
 from forewarn.core.returns import return_time_s
 from forewarn.planning.difference import difference
@@ -95,7 +95,7 @@ async def _preview(call: ApiCall) -> ApiResponse:
     plan = plan_of(kept, Asked(asked.hosts, asked.duration_s))
     groups = await call.control.compute(lambda: outlook(plan, topology, occupied))
     unasked = await call.control.read(lambda view: unasked_groups(view, asked.hosts))
-    room = await call.control.compute(lambda: room_of(kept, topology))
+    room = await call.control.compute(lambda: memory_by_wave(kept, topology))
     shown = {
         "plan": PLAN.of(kept),
         "groups": OUTLOOK.each(groups),
@@ -139,7 +139,7 @@ async def _plan(call: ApiCall) -> ApiResponse:
     if plan is None or plan.maintenance != view.maintenance.number:
         raise UnknownPlan(maintenance=view.maintenance.id, name=plan_id or "yet")
     topology = await call.control.fleet()
-    room = await call.control.compute(lambda: room_of(plan, topology))
+    room = await call.control.compute(lambda: memory_by_wave(plan, topology))
     return ApiResponse({"plan": PLAN.of(plan), "room": ROOM.each(room)})
 
 

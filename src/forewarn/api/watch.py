@@ -12,7 +12,7 @@ import threading
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from forewarn.api.auth import STILL
+from forewarn.api.auth import STILL_PERMITTED
 from forewarn.api.responses import left
 from forewarn.control.inbox import Overloaded
 from forewarn.errors import CallerError, ForewarnError
@@ -265,7 +265,7 @@ class WatchStream(Generic[T]):
             for each in (
                 self._send(send),
                 left(receive),
-                _refused(scope.get("state", {}).get(STILL)),
+                _refused(scope.get("state", {}).get(STILL_PERMITTED)),
             )
         ]
         try:

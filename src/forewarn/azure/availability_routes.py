@@ -69,7 +69,7 @@ async def _change(call: ArmCall) -> ArmResponse:
     policy = member(call.json, "properties", "scheduledEventsPolicy")
     changed = with_settings(group, None, policy)
     shown = _shown(call, inventory, group, call.place)
-    more = call.resources.details_in(call.json, shown, APPLIED)
+    more = call.resources.read_details(call.json, shown, APPLIED)
     if changed != group:
         await call.control.submit(ChangeTopology(groups=(changed,)), call.actor)
     call.resources.remember(shown, more)

@@ -380,8 +380,8 @@ async def _group(call: ArmCall) -> Group:
     """Return the group of the VM or set in the path."""
     inventory = await call.resources.inventory()
     kind, name = call.path["kind"].lower(), call.path["resource"]
-    vm = inventory.vm(name) if kind == "virtualmachines" else None
-    group = inventory.topology.groups[vm.group] if vm else inventory.group(name)
+    vm = inventory.find_vm(name) if kind == "virtualmachines" else None
+    group = inventory.topology.groups[vm.group] if vm else inventory.find_group(name)
     members = [vm] if vm else inventory.members(group) if group else []
     wanted = vm is not None or (group is not None and group.kind is _KINDS.get(kind))
     if group is None or not wanted or not any(place_of(m).key == call.place.key for m in members):

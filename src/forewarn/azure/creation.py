@@ -29,7 +29,7 @@ async def created_vm(call: ArmCall, name: str) -> Vm:
     """
     check_allowed(call, name)
     inventory = await call.resources.inventory()
-    if inventory.vm(name) is not None:
+    if inventory.find_vm(name) is not None:
         raise ArmNotSupported(
             action="Create", name=name, reason="another resource group has a VM with this name"
         )
@@ -40,7 +40,7 @@ async def created_vm(call: ArmCall, name: str) -> Vm:
     policy = member(call.json, "properties", "scheduledEventsPolicy")
     group = with_settings(group, profile, policy)
     shown = shown_vm(vm, group, host)
-    more = call.resources.details_in(call.json, shown, APPLIED)
+    more = call.resources.read_details(call.json, shown, APPLIED)
     await call.control.submit(
         ChangeTopology(groups=(group,), vms=(vm,), absent=(("vm", name),)), call.actor
     )

@@ -71,12 +71,12 @@ class Inventory:
         names_of_subscriptions = {place.subscription.lower() for place in self.places.values()}
         return tuple(sorted(names_of_subscriptions)) or (DEFAULT_SUBSCRIPTION,)
 
-    def vm(self, name: str) -> Vm | None:
+    def find_vm(self, name: str) -> Vm | None:
         """Return a VM by its name, ignoring case."""
         exact = self._vm_names.get(name.lower())
         return None if exact is None else self.topology.vms[exact]
 
-    def group(self, name: str) -> Group | None:
+    def find_group(self, name: str) -> Group | None:
         """Return a group by its name, ignoring case."""
         exact = self._group_names.get(name.lower())
         return None if exact is None else self.topology.groups[exact]

@@ -188,9 +188,9 @@ async def _is_of(call: ArmCall, event: Event) -> bool:
     inventory = await call.resources.inventory()
     kind, name = call.path["kind"].lower(), call.path["resource"]
     if kind == "virtualmachines":
-        vm = inventory.vm(name)
+        vm = inventory.find_vm(name)
         return vm is not None and vm.group == event.group and place_of(vm).key == call.place.key
-    group = inventory.group(name)
+    group = inventory.find_group(name)
     if group is None or group.kind is not _KINDS.get(kind) or group.name != event.group:
         return False
     return any(place_of(vm).key == call.place.key for vm in inventory.members(group))
@@ -240,8 +240,8 @@ def _live_events(view: StateView) -> list[tuple[Operation, Event]]:
 
 def _row(inventory: Inventory, operation: Operation, event: Event) -> JsonObject:
     """Return an event as a row of `maintenanceresources`."""
-    vm = inventory.vm(event.resources[0])
-    group = inventory.group(event.group)
+    vm = inventory.find_vm(event.resources[0])
+    group = inventory.find_group(event.group)
     if vm is None or group is None or not group.published:
         return {"subscriptionId": ""}  # the VM was removed, or its events are not published. Z-6
     place, host = place_of(vm), inventory.topology.hosts.get(vm.host)

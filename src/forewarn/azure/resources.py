@@ -77,7 +77,7 @@ class Resources:
         """
         vm = await self.control.read(lambda plane: plane.state.topology.vms.get(name))
         if vm is None:
-            vm = (await self.inventory()).vm(name)
+            vm = (await self.inventory()).find_vm(name)
         if vm is None or place_of(vm).key != place.key:
             raise await self.unknown("Microsoft.Compute/virtualMachines", name, place)
         return vm
@@ -145,7 +145,7 @@ class Resources:
         self.details.pop(_key(kind, name), None)
         self.power.pop(name, None)
 
-    def details_in(
+    def read_details(
         self, body: JsonObject, resource: JsonObject, applied: Collection[Path]
     ) -> Details:
         """Return the details in a request body.

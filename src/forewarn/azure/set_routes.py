@@ -116,7 +116,7 @@ async def named_set(
 ) -> tuple[Inventory, Group]:
     """Return the set in the path. A set without VMs belongs to every resource group."""
     inventory = await call.resources.inventory()
-    group = inventory.group(call.path["set"])
+    group = inventory.find_group(call.path["set"])
     if group is None or group.kind is not kind or not _is_at(call, inventory, group):
         raise await call.resources.unknown(
             f"Microsoft.Compute/{_WORDS[kind]}", call.path["set"], call.place
@@ -195,7 +195,7 @@ async def _change_set(call: ArmCall) -> ArmResponse:
     inventory, group = await named_set(call)
     vms = inventory.members(group)
     shown = _shown(call, inventory, group, call.place)
-    more = call.resources.details_in(call.json, shown, _APPLIED)
+    more = call.resources.read_details(call.json, shown, _APPLIED)
     if vms:
         refuse(more, group.name, "the value cannot change while instances exist", only=_MODEL)
     profile = member(call.json, "properties", "virtualMachineProfile", "scheduledEventsProfile")
@@ -249,7 +249,7 @@ async def made_set(call: ArmCall, kind: GroupKind) -> bool:
     inventory = await call.resources.inventory()
     name = call.path["set"]
     await call.resources.check_place(call.place)
-    known = inventory.group(name)
+    known = inventory.find_group(name)
     gone = known is not None and known.name in call.resources.deleted_sets
     present = known is not None and not (gone and not inventory.members(known))
     call.check_condition(present=present)
@@ -351,7 +351,7 @@ async def _change_instance(call: ArmCall) -> ArmResponse:
     call.check_condition(present=True)
     changed = with_members(vm, call.json)
     shown = _instance(call, inventory, vm)
-    more = call.resources.details_in(call.json, shown, APPLIED)
+    more = call.resources.read_details(call.json, shown, APPLIED)
     refuse(
         more, vm.name, "the value of an existing instance cannot change", only=(*FIXED, ("sku",))
     )

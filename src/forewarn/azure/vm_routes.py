@@ -196,7 +196,7 @@ async def _changed(call: ArmCall, vm: Vm) -> ArmResponse:
     group = await call.resources.group_of(vm)
     changed = with_members(vm, call.json)
     shown = await _shown_now(call, vm)
-    more = call.resources.details_in(call.json, shown, APPLIED)
+    more = call.resources.read_details(call.json, shown, APPLIED)
     refuse(more, vm.name, "the value of an existing VM cannot change", only=FIXED)
     settings = with_settings(
         group,

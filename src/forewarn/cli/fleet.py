@@ -29,7 +29,7 @@ _COLUMNS = {
         *("enabled", "polled", "client"),
     ),
 }
-NOT_FOUND = 404
+HTTP_NOT_FOUND = 404
 _TAG_HINT = "NAME=TEXT"
 
 
@@ -214,7 +214,7 @@ def _add(arguments: argparse.Namespace) -> int:
         try:
             known = client.get(path)
         except ApiRefused as refusal:
-            if refusal.status != NOT_FOUND:
+            if refusal.status != HTTP_NOT_FOUND:
                 raise
             known = {}
         form = {name: known.get(name) if given is None else given for name, given in form.items()}

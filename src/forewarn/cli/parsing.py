@@ -156,7 +156,7 @@ class Parser(argparse.ArgumentParser):
             words.insert(0, self.default_action)
         elif not words:
             self._check_complete()
-        for word in self._own(words):
+        for word in self._options_among(words):
             self._check_option(word)
         parsed, left = super().parse_known_args(words, namespace)
         for word in left:
@@ -189,7 +189,7 @@ class Parser(argparse.ArgumentParser):
         if name not in self._option_string_actions:
             self.error(f"there is no option {name}{_near(name, self._option_string_actions)}")
 
-    def _own(self, words: Iterable[str]) -> Iterable[str]:
+    def _options_among(self, words: Iterable[str]) -> Iterable[str]:
         """Return the options among arguments, up to a command that passes on its arguments.
 
         Also return negative durations such as -5m, which argparse treats as unknown options.

@@ -185,7 +185,7 @@ def _instance(target: ServiceUnderTest) -> None:
 
 
 @check("I-3", "the list of versions needs no api-version")
-def _listed(target: ServiceUnderTest) -> None:
+def _versions_are_listed(target: ServiceUnderTest) -> None:
     reply = target.get("/metadata/versions", query=None)
     if reply.status == 404:
         raise NotApplicable("the server lists no versions")

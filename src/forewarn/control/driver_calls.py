@@ -130,9 +130,9 @@ class DaemonThreads:
             self._idle -= not new
         self._work.put(work)
         if new:
-            threading.Thread(target=self._serve, name="driver call", daemon=True).start()
+            threading.Thread(target=self._run, name="driver call", daemon=True).start()
 
-    def _serve(self) -> None:
+    def _run(self) -> None:
         while True:
             self._work.get()()
             with self._lock:

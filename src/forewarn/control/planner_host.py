@@ -161,9 +161,9 @@ class PlannerHost:
         if number not in self._checking:
             self._checking.add(number)
             name = self._plane.state.maintenances[number].gate
-            self._executor.submit(partial(self._check, number, name))
+            self._executor.submit(partial(self._check_gate, number, name))
 
-    def _check(self, number: int, name: str) -> None:
+    def _check_gate(self, number: int, name: str) -> None:
         """Check a gate on another thread; a gate no longer in the settings fails."""
         from forewarn.control.gate_checks import run_gate  # noqa: PLC0415 - seldom
 

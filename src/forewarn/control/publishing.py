@@ -33,7 +33,7 @@ class PublicationFailed(OurError):
     advice = "Everything is published again until it succeeds; no work begins before."
 
 
-class Documents(Protocol):
+class DocumentSource(Protocol):
     """Provides the current content of metadata nodes."""
 
     def confirmed(self) -> DocumentChange:
@@ -234,7 +234,7 @@ class Publishing:
         announced = tuple([n for n in follow_up.announced if n not in self._unseen])
         return replace(follow_up, announced=announced)
 
-    def turn(self, now_ms: int, documents: Documents) -> None:
+    def turn(self, now_ms: int, documents: DocumentSource) -> None:
         """Publish again if due: everything after a failure, because later changes depend on it.
 
         Otherwise publish only the documents that VMs cannot see yet.

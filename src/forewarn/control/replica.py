@@ -97,7 +97,7 @@ class StateReplica:
         thread.join(STOP_TIMEOUT_S)
 
     def _start(self) -> None:
-        self._thread = threading.Thread(target=self._serve, name="readers", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="readers", daemon=True)
         self._thread.start()
 
     def _put(self, item: _Item) -> None:
@@ -110,7 +110,7 @@ class StateReplica:
             self._wake.get()
         return self._items.popleft()
 
-    def _serve(self) -> None:
+    def _run(self) -> None:
         view: StateView | None = None
         early: list[StateQuery[object]] = []
         while (item := self._next()) is not None:

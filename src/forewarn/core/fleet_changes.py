@@ -130,12 +130,12 @@ def _check_host_busy(draft: Draft, before: Host, after: Host | None) -> None:
     """Refuse to move a host with work, or to remove a host that VMs are moving to."""
     name = before.name
     places = (("host", name),) if after else (("host", name), ("destination", name))
-    if after is None or _place(before) != _place(after):
+    if after is None or _location(before) != _location(after):
         for operation in draft.operations(*places):
             raise FleetBusy(kind="host", name=name, operation=operation.id)
 
 
-def _place(host: Host) -> tuple[str, int, int]:
+def _location(host: Host) -> tuple[str, int, int]:
     return (host.zone, host.fault_domain, host.update_domain)
 
 

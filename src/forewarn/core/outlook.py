@@ -89,7 +89,7 @@ class HostRoom:
     after_mib: int
 
 
-def room_of(plan: MaintenancePlan, topology: Topology) -> list[HostRoom]:
+def memory_by_wave(plan: MaintenancePlan, topology: Topology) -> list[HostRoom]:
     """Return the use of hosts and destinations in each wave, ordered by wave and name.
 
     VMs that have left already count on their new hosts. Costs the VMs on those hosts.

@@ -174,7 +174,7 @@ def lines_of(committed: Committed, topology: Topology) -> Iterator[str]:
     """Return the lines for a commit."""
     announced = {e.operation for e in committed.entries if e.action == "operation.announced"}
     for entry in committed.entries:
-        record = _record(entry)
+        record = _first_record(entry)
         if isinstance(record, Operation) and entry.action in _TOLD:
             waits = entry.action == "operation.planned"
             if not (
@@ -199,7 +199,7 @@ def _unannounced(committed: Committed) -> bool:
     return any(entry.action == "operation.unannounced" for entry in committed.entries)
 
 
-def _record(entry: Entry) -> Record | None:
+def _first_record(entry: Entry) -> Record | None:
     if not entry.images or entry.images[0].row is None:
         return None
     return from_row(entry.images[0].kind, entry.images[0].row)

@@ -29,7 +29,7 @@ class LineWriter:
         self._left_out = 0
         self._news = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(target=self._serve, name="output", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="output", daemon=True)
         self._thread.start()
 
     def write(self, text: str) -> None:
@@ -48,7 +48,7 @@ class LineWriter:
             self._news.notify()
         self._thread.join(CLOSE_S_MAX)
 
-    def _serve(self) -> None:
+    def _run(self) -> None:
         while True:
             with self._news:
                 while not (self._texts or self._closed):

@@ -271,7 +271,7 @@ class Responder:
             until_s = now_s + self.settings.approve_timeout_s
             return Hold(until_s, outcome=(caller.vm, action.event_id))
         if isinstance(action, DescribeInstance):
-            return self._answer(asked, described(caller, action))
+            return self._answer(asked, instance_response(caller, action))
         if isinstance(action, GiveToken):
             return self._answer(asked, self._token(caller, action))
         if isinstance(action, AttestInstance):
@@ -338,7 +338,7 @@ def too_many(retry_after_s: int) -> Response:
     return Response(429, b"Throttle Result: Too Many Requests", TEXT, headers)
 
 
-def described(caller: Caller, action: DescribeInstance) -> Response:
+def instance_response(caller: Caller, action: DescribeInstance) -> Response:
     """Return a part of the VM's instance metadata. Source: I-1, I-2, I-4."""
     try:
         body, is_text = instance.render(caller, action.version, path=action.path, form=action.form)

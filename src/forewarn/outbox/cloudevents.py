@@ -42,7 +42,7 @@ GAP = "outbox.gap"
 #: Action of the event with the audit's head, sent only if named in `include`.
 AUDIT_HEAD = "audit.head"
 #: Most operations with cached records.
-REMEMBERED_MAX = 1024
+CACHED_OPERATIONS_MAX = 1024
 #: Entries of one operation read at a time.
 PAGE = 1000
 
@@ -139,7 +139,7 @@ class EventMaker:
             rows = self._replayed(number, recorded.seq)
         _apply(rows, recorded.entry.images)
         self._known[number] = recorded.seq, rows
-        if len(self._known) > REMEMBERED_MAX:
+        if len(self._known) > CACHED_OPERATIONS_MAX:
             self._known.popitem(last=False)
         return rows
 

@@ -114,7 +114,7 @@ class _Planning:
         names = self._index.fleet.hosts
         before = [self._before.get(names[host].name, -1) for host in hosts]
         if max(before) >= 0:
-            return classes_of(_stable(problem, before))
+            return classes_of(_stable_waves(problem, before))
         return classes_of(
             packed(problem, bound.waves, steps=self._terms.asked.steps, prng=self._prng)
         )
@@ -195,7 +195,7 @@ def _opens_ms(calendar: Calendar) -> int:
     return max(calendar.spans[0][0], calendar.not_before_ms)
 
 
-def _stable(problem: Problem, before: list[int]) -> list[int]:
+def _stable_waves(problem: Problem, before: list[int]) -> list[int]:
     """Return a wave for each position: the old wave if it still fits, else another with room."""
     order = sorted(range(len(before)), key=lambda place: (before[place] < 0, before[place], place))
     numbers = sorted({wave for wave in before if wave >= 0})

@@ -139,7 +139,7 @@ class NodeSession:
         self._nodes.heard(self.name)
         match feed.read_asked(line):
             case Ack(sequence):
-                self._nodes.shows(self.name, sequence)
+                self._nodes.record_shown(self.name, sequence)
             case Pong():
                 if self._pings:
                     self._heard_of_s = max(self._heard_of_s, self._pings.popleft())

@@ -143,7 +143,7 @@ class NodeTable:
         """Make publications wait for a node from now on."""
         self._shown.setdefault(name, -1)
 
-    def shows(self, name: str, sequence: int) -> None:
+    def record_shown(self, name: str, sequence: int) -> None:
         """Record that a node shows everything up to a change."""
         if name in self._shown:
             self._shown[name] = sequence

@@ -92,7 +92,7 @@ class StepTable:
         elif held.phase != "prepare" and held.status != rec.AGAIN:
             return ""  # wait until the step is undone, then prepare the step again
         elif held.phase != "prepare":
-            self._take_over(held)
+            self._prepare_again(held)
             self._begin(held, event, now_ms=now_ms)
         elif held.status == rec.AGAIN:
             self._begin(held, event, now_ms=now_ms)
@@ -208,7 +208,7 @@ class StepTable:
         """Stop undoing steps of an event that is announced again; prepare failed steps again."""
         for held in self._steps.values():
             if event_id in held.holders and _waits(held):
-                self._take_over(held)
+                self._prepare_again(held)
 
     def undo_at_once(self, name: str, now_ms: int) -> None:
         """Retry now the waiting undo hooks of a step or an event."""
@@ -231,7 +231,7 @@ class StepTable:
         held = (one for one in self._steps.values() if _waits(one))
         return tuple(one for one in held if one.key == name or name.upper() in one.holders)
 
-    def _take_over(self, held: StepRecord) -> None:
+    def _prepare_again(self, held: StepRecord) -> None:
         held.phase = "prepare"
         held.attempt = (
             1  # undo the step even if this hook never begins, because an earlier hook began

@@ -255,7 +255,7 @@ class AsyncClient:
                     raise ClientClosed from error
                 if not fresh and not isinstance(error, TimeoutError):
                     continue  # retry: the idle connection was closed
-                self._dialogue.move_on()
+                self._dialogue.switch_endpoint()
                 if isinstance(error, ResponseInvalid):
                     raise
                 raise unreachable(self.endpoint, error) from error

@@ -105,7 +105,8 @@ class Dialogue:
         """Set the endpoints and the version; start with the first endpoint.
 
         Args:
-            endpoints: Possible addresses of the service, in order of preference; see `move_on`.
+            endpoints: Possible addresses of the service, in order of preference; see
+                `switch_endpoint`.
             api_version: The only version to use; empty: negotiate downwards from the newest.
             wait_s: Seconds for which the service may delay an answer; 0: no delay. Source: E-9.
 
@@ -150,7 +151,7 @@ class Dialogue:
         """Longest delay of the next poll's answer, in seconds."""
         return self._wait_s if self.waits else 0.0
 
-    def move_on(self) -> None:
+    def switch_endpoint(self) -> None:
         """Switch to the next endpoint, because this one is unreachable."""
         if self.document is None:  # stay with an endpoint that has answered
             self._place = (self._place + 1) % len(self._targets)
@@ -266,7 +267,7 @@ class Dialogue:
         """Return the document without the oldest version's underscores in resource names."""
         if self.version != INCARNATION_VERSION:
             return document
-        return Document(document.incarnation, tuple(map(_plainly_named, document.events)))
+        return Document(document.incarnation, tuple(map(_with_plain_names, document.events)))
 
     def _try_newest(self, now_ms: int) -> None:
         if self._fallback:  # the last attempt had no answer
@@ -370,7 +371,7 @@ def _refusal(answer: HttpResponse) -> tuple[str, tuple[str, ...]]:
     return str(form.get("error", "")).lower(), versions
 
 
-def _plainly_named(event: ScheduledEvent) -> ScheduledEvent:
+def _with_plain_names(event: ScheduledEvent) -> ScheduledEvent:
     fields = {name: getattr(event, name) for name in ScheduledEvent.__slots__}
     fields["resources"] = tuple(name.removeprefix("_") for name in event.resources)
     return ScheduledEvent(**fields)

@@ -188,7 +188,7 @@ class _Reporter:
         self._part = part
         self._news: dict[str, str] = {}
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         #: Set when the program must end.
         self.stopped = threading.Event()
 
@@ -206,7 +206,7 @@ class _Reporter:
         self._ended.set()
         self._thread.join()
 
-    def _serve(self) -> None:
+    def _run(self) -> None:
         clock, beaten_ms = SystemClock(), -1
         while True:
             ended = self._ended.is_set()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: Interval between `progress` calls for a task, in milliseconds.
 ASK_EVERY_MS = 1000
 #: Maximum number of attempts with cached facts; the oldest is dropped first.
-REMEMBERED_MAX = 10_000
+CACHED_ATTEMPTS_MAX = 10_000
 #: Maximum length of an answer's text, in characters.
 TEXT_MAX = 500
 #: Key of the time since when Nova is unavailable.
@@ -149,7 +149,7 @@ class NovaDriver:
         with self._lock:
             memory = self._memories.pop(name, None) or Memory()
             self._memories[name] = memory
-            while len(self._memories) > REMEMBERED_MAX:
+            while len(self._memories) > CACHED_ATTEMPTS_MAX:
                 del self._memories[next(iter(self._memories))]
         return memory
 

@@ -100,7 +100,7 @@ class Listener:
         fd, peer = self.sock._accept()  # type: ignore[attr-defined]  # noqa: SLF001
         return fd, peer[0] if isinstance(peer, tuple) else ""
 
-    def socket(self, fd: int) -> socket.socket:
+    def accepted_socket(self, fd: int) -> socket.socket:
         """Return the socket of an accepted connection."""
         return cast("socket.socket", socket.SocketType(self.family, _STREAM, 0, fd))
 

@@ -325,7 +325,7 @@ class EpollTransport:
             except OSError as error:
                 self._not_accepted(listener, error)
                 return
-            sock = listener.socket(sock_fd)
+            sock = listener.accepted_socket(sock_fd)
             known = views_by_address.get(address)
             octets = b""
             rest = b""
