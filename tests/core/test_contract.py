@@ -137,7 +137,7 @@ def test_refusal_has_its_status() -> None:
         (naming.LABELS_MAX, 16),
         (records.HOSTS_MAX, 100_000),
         (POSTPONED_MAX, 1000),
-        (handlers.MARK_COARSENESS_S, 60),
+        (handlers.POLL_RECORD_INTERVAL_S, 60),
         (handlers.AWAY_S_MIN, 120),
         (commands.PLAN_AGAIN_S_MAX, 600),
         (waves.PLAN_AGAIN_S, 60),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forewarn.core.handlers import MARK_COARSENESS_S
+from forewarn.core.handlers import POLL_RECORD_INTERVAL_S
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Alert, OperationState
 from forewarn.core.refusals import Unknown
@@ -65,7 +65,7 @@ def test_silent_day_disables_the_group() -> None:
     rig = small()
     rig.wait(DAY_MS)
     assert "web" in rig.state.enrolments
-    rig.wait(MARK_COARSENESS_S * 1000)
+    rig.wait(POLL_RECORD_INTERVAL_S * 1000)
     assert not rig.state.enrolments
     assert not rig.state.views
 

@@ -113,7 +113,7 @@ class Runner:
 
             self._inhibitor = Inhibitor(self.log)
         self.log.say("agent-started", f"The agent starts and polls {self.contact.endpoint}.")
-        while not (signals.stopping or signals.renewing or self.again):
+        while not (signals.stopping or signals.reloading or self.again):
             self.turn()
         if not signals.stopping:  # from now on, the next runner handles stop requests
             self._release()

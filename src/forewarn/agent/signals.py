@@ -16,7 +16,7 @@ class StopRequest:
     def __init__(self) -> None:
         """Start without a request."""
         self.stopping = False
-        self.renewing = False
+        self.reloading = False
         """Whether the agent must start again; the runner resets this before doing so."""
         self._wake: tuple[socket.socket, socket.socket] | None = None
 
@@ -68,10 +68,10 @@ class Signals(StopRequest):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         if hasattr(signal, "SIGHUP"):
-            signal.signal(signal.SIGHUP, self._renew)
+            signal.signal(signal.SIGHUP, self._request_reload)
 
     def _stop(self, number: int, frame: object) -> None:  # noqa: ARG002  arguments of a handler
         self.stopping = True
 
-    def _renew(self, number: int, frame: object) -> None:  # noqa: ARG002  the same
-        self.renewing = True
+    def _request_reload(self, number: int, frame: object) -> None:  # noqa: ARG002  the same
+        self.reloading = True

@@ -61,7 +61,7 @@ def run(path: str, *, must_exist: bool = True) -> None:
         runner = Runner(settings, clock=clock, ids=Ids(), log=log, holdings=holdings)
         if not runner.run():
             return
-        holdings.signals.renewing = False
+        holdings.signals.reloading = False
         try:
             wanted = load(path, must_exist=must_exist)
             holdings.change(wanted)

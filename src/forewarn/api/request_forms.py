@@ -51,7 +51,7 @@ REASON_LENGTH_MAX = 256
 IMPACTS: Final = Choice({impact.value: impact for impact in Impact})
 SOURCES: Final = Choice({source.value: source for source in Source})
 CAUSES: Final = Choice({cause.value: cause for cause in Cause})
-_AUTOMATIC: Final = Choice({i.value: i for i in (Impact.REBOOT, Impact.REDEPLOY)})
+_AUTOMATIC_APPROVAL: Final = Choice({i.value: i for i in (Impact.REBOOT, Impact.REDEPLOY)})
 
 _LABEL: Final = Text(64, VALUE_PATTERN, "a label's value, without comma, equals sign or space")
 _KEY_WANTED = "1 to 63 letters, digits, `.`, `_`, `/`, `-`, and begin with a letter or digit"
@@ -109,7 +109,7 @@ GROUP = Form(
         Field("strict_approval", Boolean(), "Whether every VM of an event must approve it."),
         Field(
             "automatic_approval",
-            ListOf(_AUTOMATIC, 2),
+            ListOf(_AUTOMATIC_APPROVAL, 2),
             "Impacts of user-initiated work that need no approval.",
         ),
         Field(

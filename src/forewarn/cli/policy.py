@@ -103,8 +103,8 @@ def _windows(arguments: argparse.Namespace) -> int:
     rows = [
         (
             each["window"] or "(always)",
-            _day(each["local_opens"]),
-            _day(each["local_closes"]),
+            _time_with_weekday(each["local_opens"]),
+            _time_with_weekday(each["local_closes"]),
             _length(each),
         )
         for each in answer["spans"]
@@ -119,7 +119,7 @@ def _windows(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _day(text: str) -> str:
+def _time_with_weekday(text: str) -> str:
     """Return a local time with its weekday: `Sat 2026-11-21 22:00 +01:00`."""
     at = dt.datetime.fromisoformat(text)
     return f"{at:%a %Y-%m-%d %H:%M} {at.isoformat()[-6:]}"

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from forewarn.core.draft import Draft
 
 #: Polls are recorded to the minute to save writes; the time limit is a day (B-2).
-MARK_COARSENESS_S = MINUTE_S
+POLL_RECORD_INTERVAL_S = MINUTE_S
 #: Absences of the service shorter than this, in seconds, are not recorded for each group.
-AWAY_S_MIN = 2 * MARK_COARSENESS_S
+AWAY_S_MIN = 2 * POLL_RECORD_INTERVAL_S
 
 
 def request(draft: Draft, asked: stimuli.RequestMaintenance) -> tuple[int, ...]:
@@ -208,7 +208,7 @@ def polled(draft: Draft, report: stimuli.GroupsPolled) -> None:
             continue
         if enrolment.polled_ms > draft.now_ms:
             draft.mark(replace(enrolment, polled_ms=draft.now_ms))
-        elif enrolment.polled_ms <= at_ms - MARK_COARSENESS_S * SECOND_MS:
+        elif enrolment.polled_ms <= at_ms - POLL_RECORD_INTERVAL_S * SECOND_MS:
             draft.mark(replace(enrolment, polled_ms=at_ms))
 
 
@@ -313,7 +313,7 @@ def disabled_ms(polled_ms: int, after_s: int) -> int:
 
     See B-2.
     """
-    return polled_ms + (after_s + MARK_COARSENESS_S) * SECOND_MS
+    return polled_ms + (after_s + POLL_RECORD_INTERVAL_S) * SECOND_MS
 
 
 def grant(draft: Draft, stimulus: Grant) -> None:

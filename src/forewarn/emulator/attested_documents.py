@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.azure.certificate import DAYS, CertificateUnmade, openssl
-from forewarn.emulator.console import reached
+from forewarn.emulator.console import loopback_url
 from forewarn.metadata.http.response import Response, compact, refusal
 from forewarn.metadata.instance_fields import DEFAULT_SUBSCRIPTION
 from forewarn.values import value
@@ -82,7 +82,7 @@ class AttestedDocuments:
     def _key(self) -> SigningKey:
         if self._made is None:
             bound = self._bound()
-            operator = reached(bound.operator) if bound else ""
+            operator = loopback_url(bound.operator) if bound else ""
             self._made = _make_key(operator if operator.startswith("http") else "")
         return self._made
 

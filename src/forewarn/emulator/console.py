@@ -64,7 +64,7 @@ def banner(
         url, poll = f"http://localhost{METADATA_PATH}", first
     places = "".join(f"\n  also             {_url(place)}" for place in others)
     pace = "as real time does" if speed == 1 else f"{speed:g} times as fast as real time"
-    operator, page = reached(bound.operator), _page(bound)
+    operator, page = loopback_url(bound.operator), _page(bound)
     trigger = (
         _trigger(operator, vms, program)
         if operator
@@ -94,7 +94,7 @@ Read and approve events, as a VM does:
 
 def _page(bound: BoundAddresses) -> str:
     """Return the address of the page; empty if browsers cannot connect."""
-    operator = reached(bound.operator)
+    operator = loopback_url(bound.operator)
     return f"{operator}/" if operator.startswith("http") else ""
 
 
@@ -133,7 +133,7 @@ def greeting(bound: BoundAddresses, *, vms: tuple[str, ...], speed: float) -> di
     """Return the addresses, as JSON for programs."""
     return {
         "metadata": [_url(place) for place in bound.metadata],
-        "operator": reached(bound.operator),
+        "operator": loopback_url(bound.operator),
         "page": _page(bound),
         "azure": bound.azure,
         "azure_certificate": bound.azure_certificate,
@@ -254,7 +254,7 @@ def _url(place: str) -> str:
     return "http://" + joined_address(_LOOPBACK.get(host, host), None if port == 80 else port)
 
 
-def reached(operator: str) -> str:
+def loopback_url(operator: str) -> str:
     """Return the operator API's URL for connections from this machine."""
     scheme, _, place = operator.partition("://")
     if not place:
