@@ -26,7 +26,7 @@ from forewarn.store.errors import (
     StoreUnavailable,
 )
 from forewarn.store.reading import _HISTORY_FILTERS, _OPERATION_FILTERS, _in_states
-from forewarn.store.sqlite import LOG_BYTES, SqliteEngine
+from forewarn.store.sqlite import LOG_INITIAL_BYTES, SqliteEngine
 from tests.store.story import Story, begin, entry, live_records, replayed
 
 Opener = Callable[[str], Store]
@@ -111,13 +111,13 @@ def test_log_is_read_to_its_last_whole_step(story: Story, path: Path, cut: int) 
     """A log that a crash has cut off gives whole steps, at its full length again. Source: L-7."""
     story.reboot("h0")
     log = path.with_name("store.db-wal").read_bytes()
-    assert len(log) >= LOG_BYTES
+    assert len(log) >= LOG_INITIAL_BYTES
     used = log.rstrip(b"\0")
     torn = path.with_name("torn.db")
     torn.write_bytes(path.read_bytes())
     torn.with_name("torn.db-wal").write_bytes(used[: len(used) - cut])
     again = open_store(str(torn))
-    assert torn.with_name("torn.db-wal").stat().st_size >= LOG_BYTES
+    assert torn.with_name("torn.db-wal").stat().st_size >= LOG_INITIAL_BYTES
     state = again.load()
     assert replayed(again) == live_records(state)
     assert cut or state == story.state

@@ -23,7 +23,7 @@ from forewarn.store.errors import (
     StoreUnavailable,
 )
 from forewarn.store.migrations import SchemaMigration, every_step, migrate
-from forewarn.store.sqlite import LOG_BYTES, SqliteEngine
+from forewarn.store.sqlite import LOG_INITIAL_BYTES, SqliteEngine
 from tests.store.story import begin
 
 Opener = Callable[[str], Store]
@@ -191,7 +191,7 @@ def test_full_disk_while_the_log_is_made_costs_nothing(
         patch.setattr(os, "write", write_into_room)
         story = begin(opened(str(path)))
     log = path.with_name("store.db-wal")
-    assert log.stat().st_size < LOG_BYTES // 4
+    assert log.stat().st_size < LOG_INITIAL_BYTES // 4
     story.reboot("h0")
     assert story.store.load() == story.state
 

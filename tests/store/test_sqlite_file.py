@@ -25,7 +25,7 @@ from forewarn.store.errors import (
     StoreUnavailable,
     StoreUncertain,
 )
-from forewarn.store.sqlite import LOG_BYTES
+from forewarn.store.sqlite import LOG_INITIAL_BYTES
 from forewarn.store.sqlite_file import DatabaseFile
 from tests.store.story import Story
 from tests.store.test_sqlite import ROOT, large, writer_of

@@ -25,7 +25,7 @@ from forewarn.api.scope import (
 from forewarn.control.engine import ControlEngine
 from forewarn.control.inbox import Stopping
 from forewarn.control.plane import StateView
-from forewarn.core.confirmations import act_of, needs_confirmation
+from forewarn.core.confirmations import confirmed_act, needs_confirmation
 from forewarn.core.stimulus import Confirmed
 from forewarn.errors import CallerError, OurError
 from forewarn.validation.complexity import abandonable
@@ -205,7 +205,7 @@ class ControlClient:
         elif self.confirming is not None:
             confirming = self.confirming
             confirmed = Confirmed(confirming.number, confirming.principal, stimulus)
-        elif act_of(stimulus) is not None:
+        elif confirmed_act(stimulus) is not None:
             needs: Callable[[StateView], bool] = partial(_needs_confirmation, stimulus)
             if await self.read(needs):
                 raise ConfirmationNeeded

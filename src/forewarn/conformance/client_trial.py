@@ -209,12 +209,14 @@ class ClientTrial:
         first, begun_ms = self.polls(), self.server.clock.now_ms()
         self.server.set_fault("GET", fault)
 
-        def over() -> bool:
+        def fault_lasted() -> bool:
             lasted_ms = self.server.clock.now_ms() - begun_ms
             return lasted_ms >= TROUBLE_S * 1000 and self.polls() - first >= TROUBLE_POLLS
 
         self._wait(
-            over, f"the client did not recover from {fault}: the client stopped polling", START_S
+            fault_lasted,
+            f"the client did not recover from {fault}: the client stopped polling",
+            START_S,
         )
         self.server.set_fault("GET", "")
         lasted_s = (self.server.clock.now_ms() - begun_ms) / 1000

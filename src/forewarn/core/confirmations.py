@@ -61,12 +61,12 @@ class OwnConfirmation(CallerError):
 
 def needs_confirmation(state: State, policy: MaintenancePolicy, stimulus: Stimulus) -> bool:
     """Whether the policy requires a second principal for this stimulus."""
-    return act_of(stimulus) in policy.confirm and not (
+    return confirmed_act(stimulus) in policy.confirm and not (
         isinstance(stimulus, StartMaintenance) and _is_small(state, policy, stimulus.maintenance)
     )
 
 
-def act_of(stimulus: Stimulus) -> ConfirmedAct | None:
+def confirmed_act(stimulus: Stimulus) -> ConfirmedAct | None:
     """Return a policy's name for a stimulus; None: never needs confirmation."""
     match stimulus:
         case Acknowledge():

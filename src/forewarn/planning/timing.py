@@ -248,7 +248,9 @@ class Timetable:
             usage = self._taken.get(ends_ms)
             if usage is None:
                 usage = self._taken[ends_ms] = self._occupied.taken_after(ends_ms)
-            over = [each for each in used if used[each] + usage.get(each, 0) > self._limit(each)]
+            over = [
+                each for each in used if used[each] + usage.get(each, 0) > self._budget_limit(each)
+            ]
             if not over:
                 break
             later = next((each for each in self._occupied.ends() if each > ends_ms), ends_ms)
@@ -256,7 +258,7 @@ class Timetable:
             reasons.append((later, Code.BUDGET, subject_text(subject)))
         return reasons
 
-    def _limit(self, subject: Subject) -> int:
+    def _budget_limit(self, subject: Subject) -> int:
         return self._limits.limit[subject]
 
 

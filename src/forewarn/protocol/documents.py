@@ -266,23 +266,23 @@ def _read_event(form: object) -> ScheduledEvent:
     elif not isinstance(resources, list):
         resources = []
     try:
-        not_before_ms = parse_not_before(_text_of(form.get("NotBefore"), ""))
+        not_before_ms = parse_not_before(_text_or(form.get("NotBefore"), ""))
     except TimeUnreadable:
         not_before_ms = None  # a placeholder of a template; the event may start at any moment
     return ScheduledEvent(
-        event_id=_text_of(form.get("EventId"), ""),
-        status=_text_of(form.get("EventStatus"), "Scheduled"),
-        event_type=_text_of(form.get("EventType"), ""),
-        resource_type=_text_of(form.get("ResourceType"), RESOURCE_TYPE),
+        event_id=_text_or(form.get("EventId"), ""),
+        status=_text_or(form.get("EventStatus"), "Scheduled"),
+        event_type=_text_or(form.get("EventType"), ""),
+        resource_type=_text_or(form.get("ResourceType"), RESOURCE_TYPE),
         resources=tuple(str(name) for name in resources),
         not_before_ms=not_before_ms,
-        description=_text_of(form.get("Description"), ""),
-        source=_text_of(form.get("EventSource"), "Platform"),
+        description=_text_or(form.get("Description"), ""),
+        source=_text_or(form.get("EventSource"), "Platform"),
         duration_s=_int_of(form.get("DurationInSeconds"), -1),
     )
 
 
-def _text_of(value: object, default: str) -> str:
+def _text_or(value: object, default: str) -> str:
     return value if isinstance(value, str) else default
 
 

@@ -65,7 +65,7 @@ commit of a host's work moved the log, and the 99th percentile of commits was 1.
 pages, the 99th percentile is 0.6 ms.
 """
 
-LOG_BYTES = 17 * 1024 * 1024
+LOG_INITIAL_BYTES = 17 * 1024 * 1024
 """Initial length of the write-ahead log: `CHECKPOINT_PAGES` and a large commit.
 
 A commit that makes a file longer waits for the file system's own journal, and so for all other
@@ -348,7 +348,7 @@ def _lengthen_log(writer: sqlite3.Connection, path: Path) -> None:
         log = os.open(path, os.O_WRONLY | os.O_APPEND)
         size = os.fstat(log).st_size
         try:
-            for _ in range(size, LOG_BYTES, len(_NOUGHTS)):
+            for _ in range(size, LOG_INITIAL_BYTES, len(_NOUGHTS)):
                 os.write(log, _NOUGHTS)
         except OSError:  # the disk is full, so leave the space for commits
             os.ftruncate(log, size)

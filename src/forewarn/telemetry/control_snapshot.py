@@ -55,7 +55,7 @@ class ControlSnapshot:
         metrics: list[Metric] = [service_states(self._engine.state.value), self._refused()]
         try:
             async with asyncio.timeout(READ_S_MAX):
-                metrics += await asyncio.wrap_future(self._engine.read(self._counted))
+                metrics += await asyncio.wrap_future(self._engine.read(self._commit_metrics))
                 metrics += await asyncio.wrap_future(self._engine.replica.read(_of_maintenances))
                 metrics.append(await self._waits())
                 metrics.append(await self._backup())
@@ -76,7 +76,7 @@ class ControlSnapshot:
         count = len(self._engine.refused_records.sentences())
         return GaugeMetricFamily("forewarn_topology_refused", text, value=count)
 
-    def _counted(self, view: StateView) -> list[Metric]:
+    def _commit_metrics(self, view: StateView) -> list[Metric]:
         """Return the metrics updated by commits; runs on the control loop's thread."""
         return [*self._of_fleet(view), self._of_work(), *self._groups()]
 

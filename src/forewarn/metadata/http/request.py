@@ -287,13 +287,13 @@ def _target_of(method: str, target: str) -> tuple[str, str, str]:
         target = rest[cut:] if rest[cut : cut + 1] == "/" else "/" + rest[cut:]
     if "#" in target:
         raise RequestMalformed(reason="The request target is malformed.")
-    if not target.startswith("/") and not _goes_elsewhere(method, target):
+    if not target.startswith("/") and not _has_no_path(method, target):
         raise RequestMalformed(reason="The request target is malformed.")
     path, _, query = target.partition("?")
     return host, path, query
 
 
-def _goes_elsewhere(method: str, target: str) -> bool:
+def _has_no_path(method: str, target: str) -> bool:
     """Return whether the request is a valid OPTIONS or CONNECT without a path."""
     return (method == "OPTIONS" and target == "*") or (
         method == "CONNECT" and _HOST.fullmatch(target) is not None
