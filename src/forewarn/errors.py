@@ -9,7 +9,7 @@ from __future__ import annotations
 TEXT_CHARACTERS_MAX = 1000
 """Maximum length of an external text in a message, in characters."""
 
-REPLACED = "\N{REPLACEMENT CHARACTER}"
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 """Replacement for a character that a terminal or a database might interpret."""
 
 
@@ -124,7 +124,7 @@ def clean_text(value: object, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
     text = str(value)[: characters_max + 1]
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     text = " ".join(text.split())
-    text = "".join(each if each.isprintable() else REPLACED for each in text)
+    text = "".join(each if each.isprintable() else REPLACEMENT for each in text)
     return text if len(text) <= characters_max else text[: characters_max - 1] + "…"
 
 

@@ -11,7 +11,7 @@ def own_command(*words: str) -> tuple[str, ...]:
     """Return the command that starts this program with the arguments `words`."""
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     archive = os.path.dirname(main)  # noqa: PTH120  `pathlib` is too heavy
-    flags = tuple(_flags())
+    flags = tuple(_interpreter_flags())
     bundled = main.endswith("__main__.py") and archive in sys.path
     if bundled and not archive.endswith(os.path.join("forewarn", "agent")):  # noqa: PTH118
         return (sys.executable, *flags, archive, *words)
@@ -38,7 +38,7 @@ def hook_settings(spec: str) -> str:
     return json.dumps(form.get("settings", {}))
 
 
-def _flags() -> list[str]:
+def _interpreter_flags() -> list[str]:
     flags = ["-P"]  # import nothing from the current directory, because the process may run as root
     if sys.flags.no_site:
         flags.append("-S")

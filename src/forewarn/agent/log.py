@@ -53,9 +53,9 @@ class Log:
             ids: Ids of the objects of the line.
         """
         lost = f"Lines lost because standard error was blocked: {self._lost}."
-        if self._lost and self._put("log-lost", lost, level="warning"):
+        if self._lost and self._write("log-lost", lost, level="warning"):
             self._lost = 0
-        if not self._put(action, sentence, level=level, **ids):
+        if not self._write(action, sentence, level=level, **ids):
             self._lost += 1
 
     def once(self, action: str, sentence: str, *, level: str = "info") -> None:
@@ -68,7 +68,7 @@ class Log:
         """Allow `once` to log an action again; return whether the action was logged before."""
         return self._said.pop(action, None) is not None
 
-    def _put(self, action: str, sentence: str, *, level: str, **ids: object) -> bool:
+    def _write(self, action: str, sentence: str, *, level: str, **ids: object) -> bool:
         """Write a line without blocking; return whether the line was written."""
         prefix = f"<{LEVELS[level]}>" if self._journal else ""
         time = {} if self._clock is None else {"time": iso8601(self._clock.now_ms())}

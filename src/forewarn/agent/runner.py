@@ -303,7 +303,7 @@ class Runner:
             times += [self.core.next_deadline(), self._children.next_ms(now_ms)]
             if self.core.generation != self._written:
                 times.append(self._write_ms)
-            if any(held.is_undone for held in self.core.steps):
+            if any(held.is_being_undone for held in self.core.steps):
                 times.append(self._heed_ms)
         if self._readiness.watchdog_ms:
             times.append(self._alive_ms)
@@ -325,7 +325,7 @@ class Runner:
         if self.core.generation == self._written:
             self._children.tidy()
         self._step_core(self._side.answers(now_ms))
-        if any(held.is_undone for held in self.core.steps):
+        if any(held.is_being_undone for held in self.core.steps):
             self._read_requests(now_ms)
 
     def _read_requests(self, now_ms: int) -> None:

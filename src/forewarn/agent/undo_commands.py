@@ -85,4 +85,4 @@ def _undone(directory: str) -> dict[str, list[str]]:
     """Return the steps in the agent's journal that must be undone, each with its events."""
     _, form = newest(directory)
     steps = [read_step_record(step) for step in several(form or {}, "steps")]
-    return {held.key: held.holders for held in steps if held.is_undone}
+    return {held.key: held.holders for held in steps if held.is_being_undone}

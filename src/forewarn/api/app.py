@@ -90,7 +90,7 @@ def build_app(
     if forwarder is not None:
         forwarder.active_paths = _pattern([route.path for route in ours if route.active])
         control = replace(control, forwarder=forwarder)
-    by_path = groupby(sorted(ours, key=_path), key=_path)
+    by_path = groupby(sorted(ours, key=_route_path), key=_route_path)
     table = Table({path: Dispatch(control, list(rows)) for path, rows in by_path})
     public = _pattern([route.path for route in ours if route.public])
     callers = Principals(loop, store, clock=clock, settings=operator, oidc=oidc)
@@ -187,5 +187,5 @@ def _pattern(paths: Sequence[str]) -> re.Pattern[str]:
     return re.compile("|".join(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(each)) for each in paths))
 
 
-def _path(route: Route) -> str:
+def _route_path(route: Route) -> str:
     return route.path

@@ -266,10 +266,10 @@ def _tell(
 ) -> None:
     """Resolve an answer on the event loop; ignore it once the loop has closed."""
     with contextlib.suppress(RuntimeError):
-        here.call_soon_threadsafe(_settle, asked, answer)
+        here.call_soon_threadsafe(_copy_result, asked, answer)
 
 
-def _settle(asked: Future[T] | asyncio.Future[T], answer: asyncio.Future[T]) -> None:
+def _copy_result(asked: Future[T] | asyncio.Future[T], answer: asyncio.Future[T]) -> None:
     if asked.cancelled():
         return
     error = asked.exception()  # read the exception, so that asyncio does not log it as unused

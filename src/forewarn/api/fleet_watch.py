@@ -138,7 +138,7 @@ class FleetWatch:
         overview = await control.compute(lambda: FleetOverview(*parts, listening=listening))
         return encoded({**self._now(), "refused": [], **_shown(overview, place)})
 
-    async def follow_within(
+    async def follow_scoped(
         self, control: Reader, operator: str
     ) -> AsyncGenerator[list[bytes], None]:
         """Yield a reload message to a restricted caller after each change of its records."""

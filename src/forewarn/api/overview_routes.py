@@ -51,7 +51,7 @@ async def _watch(call: ApiCall) -> ApiResponse:
     if call.control.owners is None:
         pages = overview.follow(call.control, place, call.principal.name)
     else:
-        pages = overview.follow_within(call.control, call.principal.name)
+        pages = overview.follow_scoped(call.control, call.principal.name)
     stream = WatchStream(pages, _SERVER_SENT, _as_it_is, alive=b":\n\n", last=_END)
     return ApiResponse(None, stream=stream)
 

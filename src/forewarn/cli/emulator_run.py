@@ -254,7 +254,7 @@ def _metadata_of(arguments: argparse.Namespace) -> dict[str, object]:
         given["enable_delay_s"] = _read(Duration(0, 120), arguments.enable_on_first_request, where)
     rate_per_s = arguments.rate_limit
     if rate_per_s is not None:
-        burst = min(max(round(BURST_S * rate_per_s), 1), BURST_MAX)
+        burst = min(max(round(RATE_LIMIT_BURST_S * rate_per_s), 1), BURST_MAX)
         given.update(rate_per_s=rate_per_s, rate_burst=burst)
     if arguments.proxy_secret:
         secret = text_of(arguments.proxy_secret).strip()

@@ -172,7 +172,7 @@ def proved(
 
 
 #: Shown to an owner in place of a principal of another owner.
-SOMEBODY = "operator"
+HIDDEN_PRINCIPAL = "operator"
 
 
 def actor_for_owner(actor: str, vms: Container[str]) -> str:
@@ -180,7 +180,7 @@ def actor_for_owner(actor: str, vms: Container[str]) -> str:
     kind, _, rest = actor.partition(" ")
     if kind == "vm" and rest.partition(" ")[0] in vms:
         return actor
-    return SOMEBODY if kind in {"vm", "operator", "azure"} else kind
+    return HIDDEN_PRINCIPAL if kind in {"vm", "operator", "azure"} else kind
 
 
 #: An unauthenticated caller.

@@ -60,7 +60,7 @@ def change(draft: Draft, asked: ChangeTopology) -> None:
             del records[name]
     vms = {name: before.vms.get(name) for name in change.vms}
     hosts = {name: before.hosts.get(name) for name in change.hosts}
-    lay_out(draft, change)
+    change_layout(draft, change)
     for name in _at_work(draft, change.vms):
         _check_vm_busy(draft, vms[name], change.vms[name])
     for name, host in hosts.items():
@@ -139,7 +139,7 @@ def _location(host: Host) -> tuple[str, int, int]:
     return (host.zone, host.fault_domain, host.update_domain)
 
 
-def lay_out(draft: Draft, change: FleetChange) -> None:
+def change_layout(draft: Draft, change: FleetChange) -> None:
     """Change the layout; write the changed records and documents."""
     before = draft.topology
     tables, kinds = _tables(before), _kinds(change)

@@ -30,7 +30,7 @@ from forewarn.core.refusals import (
     TooManyUserOperations,
     Unknown,
 )
-from forewarn.core.returns import hold
+from forewarn.core.returns import return_blocker
 from forewarn.core.stimulus import TARGETS_MAX
 from forewarn.core.topology import Health
 from forewarn.core.transitions import approved_by_policy, least_not_before_ms
@@ -245,7 +245,7 @@ def work_before(draft: Draft, operation: Operation) -> Blocker | None:
 
     Costs the work on the same VM, host, destination and groups.
     """
-    blocker = hold(draft, operation) if operation.is_return else None
+    blocker = return_blocker(draft, operation) if operation.is_return else None
     if blocker is None:
         blocker = _work_at_its_places(draft, operation)
     if blocker is None and operation.routine:

@@ -83,7 +83,7 @@ def returns_to(draft: Draft, maintenance: int, host: str) -> Iterator[Operation]
             yield each
 
 
-def hold(draft: Draft, operation: Operation) -> Blocker | None:
+def return_blocker(draft: Draft, operation: Operation) -> Blocker | None:
     """Return why a VM cannot return yet; None if it can.
 
     The VM waits until its maintenance has finished the host or has ended, and until the host has

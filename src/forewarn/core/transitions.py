@@ -318,7 +318,7 @@ def _settle_fleet(draft: Draft, ended: Operation) -> None:
             if (ended.of_vm or vm.host == ended.host) and to[vm.name] not in {"", vm.host}
         }
     if changed:
-        fleet_changes.lay_out(draft, FleetChange(vms=changed))
+        fleet_changes.change_layout(draft, FleetChange(vms=changed))
         _follow_vms(draft, ended)
     host = before.hosts.get(ended.host)
     if ended.cause is Cause.HARDWARE_FAILURE and host and host.health is Health.FAILED:

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.errors import PeerError
-from forewarn.store.beside import RecordsBeside
+from forewarn.store.concurrent_records import ConcurrentRecords
 
 if TYPE_CHECKING:
     from forewarn.drivers import TaskKey
@@ -59,7 +59,7 @@ class TaskRecords:
 
     def __init__(self, store: str, driver: str) -> None:
         """Use the store at an address; empty: a temporary in-memory store."""
-        self._beside = RecordsBeside(store)
+        self._beside = ConcurrentRecords(store)
         self.driver = driver
 
     @property

@@ -187,7 +187,7 @@ def lines_of(committed: Committed, topology: Topology) -> Iterator[str]:
                 if entry.action == "event.approved"
                 else "approves, with other approvals missing,"
             )
-            yield f"{_who(entry)} {done} {record.id}"
+            yield f"{_actor(entry)} {done} {record.id}"
         elif entry.action.startswith(("vm.", "host.", "group.")):
             yield entry.text
     if committed.change is not None:
@@ -214,7 +214,7 @@ def _of_operation(entry: Entry, operation: Operation) -> str:
     return f"{what} {_TOLD[entry.action]}{because}"
 
 
-def _who(entry: Entry) -> str:
+def _actor(entry: Entry) -> str:
     return entry.actor.removeprefix("vm ")
 
 

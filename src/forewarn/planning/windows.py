@@ -28,9 +28,9 @@ SPANS_DAYS_MAX = 800
 #: Length of the blocks, in seconds, for which open time is computed and cached.
 _BLOCK_S = 32 * _DAY_S
 #: Maximum cached blocks, each of one window; the longest allowed time has 26 blocks.
-_BLOCKS_MAX = 1024
+_CACHED_BLOCKS_MAX = 1024
 #: Maximum cached sets of windows, each for one run of blocks.
-_RUNS_MAX = 32
+_CACHED_RUNS_MAX = 32
 
 Span = tuple[int, int]
 
@@ -160,7 +160,7 @@ def without(spans: Iterable[Span], closed: Sequence[Span]) -> tuple[Span, ...]:
     return merged(left)
 
 
-@functools.lru_cache(_RUNS_MAX)
+@functools.lru_cache(_CACHED_RUNS_MAX)
 def _spans_of_blocks(windows: tuple[Window, ...], first: int, end: int) -> tuple[Span, ...]:
     """Return the spans with an open window in the blocks from `first` to `end`, `end` excluded."""
     return merged(
@@ -168,7 +168,7 @@ def _spans_of_blocks(windows: tuple[Window, ...], first: int, end: int) -> tuple
     )
 
 
-@functools.lru_cache(_BLOCKS_MAX)
+@functools.lru_cache(_CACHED_BLOCKS_MAX)
 def _spans(window: Window, block: int) -> tuple[Span, ...]:
     """Return the spans of a window in one block, where each piece has a constant offset."""
     spans: list[Span] = []
@@ -207,7 +207,7 @@ def _days(dates: tuple[str, ...]) -> frozenset[int]:
     return frozenset(dt.date.fromisoformat(date).toordinal() - epoch for date in dates)
 
 
-@functools.lru_cache(_BLOCKS_MAX)
+@functools.lru_cache(_CACHED_BLOCKS_MAX)
 def _stretches(name: str, block: int) -> tuple[tuple[int, int, int], ...]:
     """Return a block's stretches of constant UTC offset: (from, to, offset), in seconds."""
     zone = _zone(name)

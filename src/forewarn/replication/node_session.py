@@ -58,7 +58,7 @@ IDLE_BYTES_MAX = 64 * 1024
 PINGS_MAX = 100
 """Maximum number of unanswered pings; every message also proves that a node is alive."""
 
-_NOWHERE = -1
+_NO_POSITION = -1
 _PING = feed.line_of(Ping())
 
 
@@ -80,7 +80,7 @@ class NodeSession:
         """The feed that the node receives."""
         self.said = Follow("")
         """The node's first message."""
-        self.position = _NOWHERE
+        self.position = _NO_POSITION
         """Position up to which the feed was sent to the node; see `ChangeLog`."""
         self.wake = asyncio.Event()
         """Event that is set if there may be data to send."""

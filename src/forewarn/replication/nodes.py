@@ -155,7 +155,7 @@ class NodeTable:
         self._heard_s.pop(name, None)
         self._settle(name)
 
-    def outdated(self, sequence: int) -> None:
+    def reset_shown(self, sequence: int) -> None:
         """Record a whole feed that replaces everything, and that no node shows yet."""
         for name, shown in self._shown.items():
             self._shown[name] = min(shown, sequence - 1)

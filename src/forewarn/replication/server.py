@@ -192,7 +192,7 @@ class FeedServer:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)  # noqa: PTH108
 
-    def advance(self, generation: int) -> None:
+    def record_commit(self, generation: int) -> None:
         """Record a commit without changes for nodes."""
         self.generation = max(self.generation, generation)
 
@@ -315,7 +315,7 @@ class FeedServer:
         self._note(self._scopes.everything, change)
         if change.whole:
             self._behind.update(self._present)
-            self.nodes.outdated(change.sequence)
+            self.nodes.reset_shown(change.sequence)
             for feed_of_one in self._scopes:
                 feed_of_one.log.reset(change.sequence)
         concerned = {name for name in self._trusted if self.nodes.counts(name)}

@@ -510,7 +510,7 @@ class Daemon:
                 self.feed.epoch = epoch
                 if change is not None:
                     self.feed.apply(change)
-                self.feed.advance(generation)
+                self.feed.record_commit(generation)
 
         self.bridge.call(show)
 

@@ -28,7 +28,7 @@ from forewarn.replication.node_store import NodeStore
 from forewarn.replication.route import FeedRoute
 from forewarn.replication.spool import Spool
 from forewarn.service.process import notify
-from forewarn.service.settings_check import NATS, is_local
+from forewarn.service.settings_check import NATS_SCHEME, is_local
 from forewarn.settings import SettingInvalid
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ class MetadataNode:
             token=str(node.token),  # errors about texts from the environment name the variable
             tls=tls,
         )
-        self._broker = broker_route(node, identity.name) if node.follow.startswith(NATS) else None
+        self._broker = (
+            broker_route(node, identity.name) if node.follow.startswith(NATS_SCHEME) else None
+        )
         route = FeedRoute(self._broker.connect) if self._broker else None
         self.follower = Follower(
             node.follow, self._apply, identity=identity, store=self._store, route=route
@@ -213,12 +215,12 @@ def check_node(settings: Settings) -> None:
         if not getattr(node, name):
             _refuse(f"node.{name}", f"is required (--{name})")
     addresses = [each.strip() for each in node.follow.split(",")]
-    over_nats = [each for each in addresses if each.startswith(NATS)]
+    over_nats = [each for each in addresses if each.startswith(NATS_SCHEME)]
     if over_nats and over_nats != addresses:
         _refuse("node.follow", "has both NATS servers and other addresses")
     if over_nats and not is_subject(str(node.name) or socket.gethostname()):
         _refuse("node.name", "has an empty part between dots, which no NATS subject may have")
-    if not node.ca and not all(is_local(each.removeprefix(NATS)) for each in addresses):
+    if not node.ca and not all(is_local(each.removeprefix(NATS_SCHEME)) for each in addresses):
         _refuse("node.ca", "is required (--ca) unless the feed is on a loopback address")
     if bool(node.certificate) != bool(node.key):
         _refuse("node.key", "must be set together with node.certificate")

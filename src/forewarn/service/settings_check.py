@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from forewarn.settings import FeedSettings, LifecycleSettings, MetadataSettings, Settings
 
 #: Scheme of addresses of NATS servers.
-NATS = "nats://"
+NATS_SCHEME = "nats://"
 
 #: Statuses of the public service's answers to an unknown api-version. Source: E-3.
 VERSION_STATUSES = (400, 404)
@@ -114,9 +114,9 @@ def _check_metadata(metadata: MetadataSettings) -> None:
 
 def _check_feed(feed: FeedSettings) -> None:
     for server in feed.nats:
-        if not server.startswith(NATS):
+        if not server.startswith(NATS_SCHEME):
             _refuse("feed.nats", f"has {server!r}, which is not nats://HOST:PORT")
-        if not (feed.nats_ca or is_local(server.removeprefix(NATS))):
+        if not (feed.nats_ca or is_local(server.removeprefix(NATS_SCHEME))):
             _refuse("feed.nats_ca", "is required unless the NATS servers are on loopback addresses")
     if not (feed.listen or feed.nats):
         return

@@ -33,7 +33,7 @@ from forewarn.errors import CallerError
 from forewarn.ids import Ids
 from forewarn.store import RESTORING, Store, open_store
 from forewarn.store.addresses import engine_of, readable_engine
-from forewarn.store.beside import RecordsBeside
+from forewarn.store.concurrent_records import ConcurrentRecords
 from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreMissing, StoreUnavailable
 from forewarn.store.migrations import check_steps, every_step, migrate, run_steps
 from forewarn.store.sqlite import SqliteEngine
@@ -154,7 +154,7 @@ def note_backup(address: str, at_ms: int) -> None:
     Raises:
         ForewarnError: the store cannot be written, or its schema lacks the table.
     """
-    records = RecordsBeside(address)
+    records = ConcurrentRecords(address)
     try:
         with records.writing() as transaction:
             transaction.run("backup_noted", at_ms=at_ms)

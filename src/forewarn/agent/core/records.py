@@ -191,7 +191,7 @@ class StepRecord:
         """Reason of the last failure."""
 
     @property
-    def is_undone(self) -> bool:
+    def is_being_undone(self) -> bool:
         """Whether the step is being undone, or waits for the next attempt."""
         return self.phase in ("recover", "cancel")
 

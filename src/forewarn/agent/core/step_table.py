@@ -126,7 +126,7 @@ class StepTable:
         self._mark()
         status = ended.exit_status
         text = ended.reason or (f"exit status {status}" if status >= 0 else "the hook was killed")
-        if held.is_undone:
+        if held.is_being_undone:
             self._undo_ended(held, "" if status == 0 else text, now_ms=now_ms)
             return
         held.status = rec.DONE if status in (0, HOLD_STATUS) else rec.FAILED
@@ -359,7 +359,7 @@ class StepTable:
 
 def _waits(held: StepRecord) -> bool:
     """Return whether a failed or interrupted undo hook waits for a retry."""
-    return held.is_undone and held.status == rec.AGAIN
+    return held.is_being_undone and held.status == rec.AGAIN
 
 
 def _deadline_ms(held: StepRecord, begun_ms: int) -> int:

@@ -223,7 +223,7 @@ class _ApplicationHoldings(Holdings):
 class _ApplicationLog(Log):
     """Writes to the application's logger `forewarn`."""
 
-    def _put(self, action: str, sentence: str, *, level: str, **ids: object) -> bool:
+    def _write(self, action: str, sentence: str, *, level: str, **ids: object) -> bool:
         tail = "".join(f" {name}={value}" for name, value in ids.items())
         number = getattr(logging, level.upper())
         logging.getLogger("forewarn").log(number, "%s action=%s%s", sentence, action, tail)

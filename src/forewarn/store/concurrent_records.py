@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from forewarn.store.engine import Engine, Row, Transaction, Value
 
 
-class RecordsBeside:
+class ConcurrentRecords:
     """Runs statements on a store that another process or thread may write at the same time.
 
     The first use opens connections. Every thread may use the object.
