@@ -358,7 +358,7 @@ def test_preview_names_the_vms_that_move_and_return(page: Browser, service: Live
     page.until("document.querySelector('#field-cause')")
     page.run("document.querySelector('#field-cause').value = 'host-reboot'")
     for name, text in {"hosts": "h1", "duration": "5m", "move_vms": "20m"}.items():
-        fill(page, hand, f"#field-{name}", text)
+        fill(page, "mouse", f"#field-{name}", text)
     press(page, "mouse", "#field-return_vms")
     press(page, "mouse", "[data-act=preview]")
     page.until("document.querySelector('dialog li')")

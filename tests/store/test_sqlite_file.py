@@ -142,7 +142,7 @@ def test_file_that_grows_between_two_looks_is_whole(path: Path) -> None:
 def test_log_that_was_cut_off_takes_no_commit(story: Story, path: Path) -> None:
     """A commit behind a log's lost beginning would be lost with it. Source: A-6."""
     story.reboot("h0")
-    path.with_name("store.db-wal").write_bytes(bytes(LOG_BYTES))
+    path.with_name("store.db-wal").write_bytes(bytes(LOG_INITIAL_BYTES))
     with pytest.raises(StoreReplaced, match="log of the store was truncated"):
         story.store.commit(large(story))
 

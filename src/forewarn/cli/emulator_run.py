@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: Settings that the emulator shares with the service.
 ENVIRONMENT = ("FOREWARN_METADATA_", "FOREWARN_OPERATOR_TOKENS")
 #: A burst may have as many requests as `--rate-limit` allows in this time, as in the service.
-BURST_S = 2.0
+RATE_LIMIT_BURST_S = 2.0
 BURST_MAX = 1_000_000
 
 

@@ -229,10 +229,10 @@ def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
     records = [] if before is not None and _undated(before) == _undated(plan) else [plan]
     if records:
         planned = replace(planned, plan=plan.id)
-    text = f"{planned.id} is planned in {counted(len(plan.waves), 'wave')}"
+    text = f"{planned.id} is planned in {pluralized(len(plan.waves), 'wave')}"
     blocked = plan.body.blocked
     if blocked:
-        text += f"; {counted(len(blocked))} cannot be done now"
+        text += f"; {pluralized(len(blocked))} cannot be done now"
     draft.put("maintenance.planned", text, planned, *records)
     draft.look_at(planned.number)
     for target in draft.progress(planned.number).worked_on:

@@ -329,7 +329,7 @@ class _FunctionCall(Child):
         if self._future is not None:
             self._future.cancel()
 
-    def kill(self) -> None:
+    def escalate(self) -> None:
         """Ask the function again to end, because a thread cannot be killed."""
         self.terminate()
 

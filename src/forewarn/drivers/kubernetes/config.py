@@ -93,7 +93,7 @@ FORM = Form(
         ),
         Field("reboot_timeout_s", _SECONDS, "Time limit of a node's reboot."),
         Field("reboot_annotation", Text(253), "Annotation that requests a node's reboot."),
-        Field("reboot_command", COMMAND, "Reboots a node."),
+        Field("reboot_command", COMMAND_TYPE, "Reboots a node."),
         Field("command_timeout_s", _SECONDS, "Time limit of a command."),
         Field(
             "evict_unmanaged",

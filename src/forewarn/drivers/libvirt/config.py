@@ -145,9 +145,9 @@ FORM = Form(
         Field("migration_tls", Boolean(), "Whether guest memory is sent over TLS."),
         Field("shutdown_timeout_s", Integer(0, DAY_S), "Time limit of the shutdown of a guest."),
         Field("reboot_timeout_s", _SECONDS, "Time limit of a host's reboot."),
-        Field("reboot_command", COMMAND, "Command that reboots a host."),
-        Field("update_command", COMMAND, "Command that updates a host with suspended guests."),
-        Field("fence_command", COMMAND, "Command that ensures that a lost host is off."),
+        Field("reboot_command", COMMAND_TYPE, "Command that reboots a host."),
+        Field("update_command", COMMAND_TYPE, "Command that updates a host with suspended guests."),
+        Field("fence_command", COMMAND_TYPE, "Command that ensures that a lost host is off."),
         Field("command_timeout_s", _SECONDS, "Time limit of a command."),
         Field(
             "lost_after_s",

@@ -94,11 +94,13 @@ FORM = Form(
         Field(
             "enable_after_drain", Boolean(), "Whether to enable a host again after it is drained."
         ),
-        Field("reboot_command", COMMAND, "Command that reboots a host."),
+        Field("reboot_command", COMMAND_TYPE, "Command that reboots a host."),
         Field(
-            "update_command", COMMAND, "Command that updates a host while its servers are paused."
+            "update_command",
+            COMMAND_TYPE,
+            "Command that updates a host while its servers are paused.",
         ),
-        Field("fence_command", COMMAND, "Command that ensures that a lost host is off."),
+        Field("fence_command", COMMAND_TYPE, "Command that ensures that a lost host is off."),
         Field("command_timeout_s", _SECONDS, "Time limit of a command."),
         Field(
             "lost_after_s",
