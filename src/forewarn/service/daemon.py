@@ -36,8 +36,7 @@ from forewarn.replication.messages import RequestAnswer
 from forewarn.service.bridge import Bridge
 from forewarn.service.credentials import ServedCertificates, connect_feed, login_of
 from forewarn.service.observers import make_observers
-from forewarn.service.operators import OperatorApi, imported
-from forewarn.service.reload import cannot_reload
+from forewarn.service.operators import OperatorApi, cannot_reload, imported
 from forewarn.service.settings_check import policy_of
 from forewarn.service.store_watch import StoreWatch
 from forewarn.store import Retention, open_store

@@ -16,19 +16,58 @@ from typing import TYPE_CHECKING, Any, Protocol
 from forewarn.errors import CallerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from forewarn.api.oidc import Oidc
     from forewarn.api.relay import RelayEndpoint
     from forewarn.api.server import ReplaceableApp
     from forewarn.api.standby import Forwarder
+    from forewarn.clock import Clock
+    from forewarn.control.engine import ControlEngine
     from forewarn.control.readable import ReadableControl
-    from forewarn.service.daemon import Daemon
+    from forewarn.drivers import Driver
+    from forewarn.outbox.outbox import Outbox
+    from forewarn.replication.server import FeedServer
+    from forewarn.service.bridge import Bridge
+    from forewarn.service.credentials import ServedCertificates
+    from forewarn.settings import Settings
+    from forewarn.store import Store
 
 log = logging.getLogger("forewarn")
 
 #: Directory of the service's sockets in packages, and the name of the operator API's socket.
 RUN_DIRECTORY, LOCAL_SOCKET = Path("/run/forewarn"), "operator.sock"
+
+
+class ReloadUnavailable(CallerError):
+    """A service without a settings file cannot reload."""
+
+    code = "reload-unavailable"
+    status = 409
+    message = "This service has no settings file to reload."
+    advice = "Restart the emulator with other options."
+
+
+class OperatedService(Protocol):
+    """The parts of a service that its operator APIs use."""
+
+    settings: Settings
+    clock: Clock
+    store: Store
+    bridge: Bridge
+    control: ControlEngine
+    drivers: dict[str, Driver]
+    feed: FeedServer | None
+    outbox: Outbox | None
+    certificates: ServedCertificates
+    #: Set when the service should end.
+    ended: asyncio.Event
+    #: Returns further routes for the operator API.
+    more_routes: Callable[[], Sequence[object]]
+    reload: Callable[[], Awaitable[tuple[str, ...]]]
+
+    def lease_token(self) -> str:
+        """Return the token of the lease while this process leads; otherwise an empty text."""
 
 
 class Stoppable(Protocol):
@@ -41,9 +80,9 @@ class Stoppable(Protocol):
 class OperatorApi:
     """The APIs of a service for operators."""
 
-    def __init__(self, daemon: Daemon) -> None:
+    def __init__(self, service: OperatedService) -> None:
         """Open nothing."""
-        self._daemon = daemon
+        self._service = service
         #: Address of the operator API; empty: none.
         self.address = ""
         #: Address of the operator API for users of this machine; empty: none.
@@ -59,7 +98,7 @@ class OperatorApi:
     @property
     def url(self) -> str:
         """URL of the operator API for other machines; empty: none."""
-        configured, address = self._daemon.settings.operator.url, self.address
+        configured, address = self._service.settings.operator.url, self.address
         if configured or not address or address.startswith(("unix:", "https:", "http:")):
             return configured or address
         return f"http://{address}"
@@ -70,8 +109,8 @@ class OperatorApi:
         At a takeover it replaces the followed state: the addresses stay open, and waiting calls
         continue.
         """
-        daemon = self._daemon
-        if not daemon.settings.listen.operator:
+        service = self._service
+        if not service.settings.listen.operator:
             return
         serving, api, reports, outbox = await imported(
             "forewarn.api.server",
@@ -83,15 +122,15 @@ class OperatorApi:
 
         app = api.build_app(
             control,
-            daemon.store,
+            service.store,
             forwarder=None if control.decides else self._forwarder,
-            settings=daemon.settings,
+            settings=service.settings,
             extra_routes=(
-                *daemon.more_routes(),
-                *reports.routes(daemon.drivers),
-                *outbox.routes(lambda: daemon.outbox),
-                *leader_routes(daemon.ended.set),
-                reload_route(lambda: daemon.reload()),  # noqa: PLW0108 - it may be replaced
+                *service.more_routes(),
+                *reports.routes(service.drivers),
+                *outbox.routes(lambda: service.outbox),
+                *leader_routes(service.ended.set),
+                reload_route(lambda: service.reload()),  # noqa: PLW0108 - it may be replaced
             ),
         )
         self.oidc = app.state.oidc
@@ -104,7 +143,7 @@ class OperatorApi:
 
     async def serve_followed(self, control: ReadableControl, leader: Callable[[], str]) -> None:
         """Serve operators from the followed state, and forward calls to the leader's URL."""
-        settings = self._daemon.settings
+        settings = self._service.settings
         if settings.listen.operator:
             (standby,) = await imported("forewarn.api.standby")
             self._forwarder = standby.Forwarder(leader, settings.operator.url_ca)
@@ -112,15 +151,15 @@ class OperatorApi:
 
     async def serve_azure(self) -> None:
         """Serve Azure Resource Manager if configured."""
-        daemon = self._daemon
-        if not daemon.settings.azure.listen:
+        service = self._service
+        if not service.settings.azure.listen:
             return
         (arm,) = await imported("forewarn.azure.server")
         served = await arm.start_arm(
-            daemon.control, daemon.store, clock=daemon.clock, settings=daemon.settings
+            service.control, service.store, clock=service.clock, settings=service.settings
         )
         self._servers.append(served)
-        daemon.certificates.note_expiry("azure", served.certificate)
+        service.certificates.note_expiry("azure", served.certificate)
         self.azure, self.azure_certificate = served.url, served.certificate
 
     async def stop(self) -> None:
@@ -130,11 +169,11 @@ class OperatorApi:
 
     async def _open(self, serving: Any, app: Any) -> None:  # noqa: ANN401 - a module, imported late
         """Open the addresses of the operator API."""
-        daemon = self._daemon
-        settings = daemon.settings
+        service = self._service
+        settings = service.settings
         served = self._app = serving.ReplaceableApp(app, self._peers())
         await self._open_local(serving, served)
-        tls = daemon.certificates.load("operator", settings.operator)
+        tls = service.certificates.load("operator", settings.operator)
         server = await serving.start_operator(
             served, settings.listen.operator, settings.operator, tls=tls
         )
@@ -143,7 +182,7 @@ class OperatorApi:
 
     async def _open_local(self, serving: Any, app: object) -> None:  # noqa: ANN401 - the same
         """Serve users of this machine at a Unix socket, if possible."""
-        settings = self._daemon.settings
+        settings = self._service.settings
         address = settings.listen.local or self._default_socket()
         if not address:
             return
@@ -159,7 +198,7 @@ class OperatorApi:
 
     def _default_socket(self) -> str:
         """Return the default Unix socket for users of this machine."""
-        settings, store = self._daemon.settings, Path(self._daemon.store.place)
+        settings, store = self._service.settings, Path(self._service.store.place)
         if settings.operator.open_on_loopback or not hasattr(socket, "SO_PEERCRED"):
             return ""
         if settings.listen.operator.startswith("unix:"):
@@ -170,18 +209,23 @@ class OperatorApi:
 
     def _peers(self) -> dict[str, RelayEndpoint]:
         """Return the application that answers other processes of the same store."""
-        daemon = self._daemon
-        if not (daemon.store.shared and daemon.settings.feed.listen):
+        service = self._service
+        if not (service.store.shared and service.settings.feed.listen):
             return {}
         from forewarn.api.relay import RELAY_PATH, RelayEndpoint  # noqa: PLC0415 - if shared
 
         relayed = RelayEndpoint(
-            daemon.bridge,
-            lambda: daemon.feed,
-            lambda: daemon.store.generation,
-            token=daemon.lease_token,
+            service.bridge,
+            lambda: service.feed,
+            lambda: service.store.generation,
+            token=service.lease_token,
         )
         return {RELAY_PATH: relayed}
+
+
+async def cannot_reload() -> tuple[str, ...]:
+    """Refuse to reload without a settings file."""
+    raise ReloadUnavailable
 
 
 async def imported(*modules: str) -> tuple[Any, ...]:

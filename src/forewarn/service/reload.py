@@ -12,7 +12,6 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from forewarn.drivers.registry import make_driver
-from forewarn.errors import CallerError
 from forewarn.log_format import configure_logs
 from forewarn.service.settings_check import check_settings
 
@@ -23,15 +22,6 @@ if TYPE_CHECKING:
     from forewarn.settings import NamedTable, Settings
 
 log = logging.getLogger("forewarn")
-
-
-class ReloadUnavailable(CallerError):
-    """A service without a settings file cannot reload."""
-
-    code = "reload-unavailable"
-    status = 409
-    message = "This service has no settings file to reload."
-    advice = "Restart the emulator with other options."
 
 
 class Reload:
@@ -51,11 +41,6 @@ class Reload:
         """
         async with self._lock:
             return await take_over(self._daemon, await asyncio.to_thread(self._read))
-
-
-async def cannot_reload() -> tuple[str, ...]:
-    """Refuse to reload without a settings file."""
-    raise ReloadUnavailable
 
 
 async def take_over(daemon: Daemon, settings: Settings) -> tuple[str, ...]:
