@@ -434,7 +434,8 @@ def main() -> None:
         asyncio.run(fan_out(changes, nats=nats))
         asyncio.run(region(MANY_NODES, QUICK_VMS, REGION_CHANGES, nats=nats))
     if options.nodes != MANY_NODES:
-        asyncio.run(region(options.nodes, QUICK_VMS, REGION_CHANGES, nats=True))
+        for nats in (False, True):
+            asyncio.run(region(options.nodes, QUICK_VMS, REGION_CHANGES, nats=nats))
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ class WindowsChild(Child):
         with contextlib.suppress(OSError):
             self._process.send_signal(getattr(signal, "CTRL_BREAK_EVENT", signal.SIGTERM))
 
-    def kill(self) -> None:
+    def escalate(self) -> None:
         """Kill the hook and all its child processes."""
         command = ["taskkill", "/F", "/T", "/PID", str(self.pid)]
         subprocess.run(command, check=False, capture_output=True)
