@@ -119,7 +119,9 @@ async function askToken(why = "") {
       h(
         "span",
         { className: "hint", id: "token-hint" },
-        coded("`forewarn access token create` creates a token. The page stores the token for this tab only."),
+        coded(
+          "`forewarn access token create` creates a token. The page stores the token for this tab only.",
+        ),
       ),
     ),
     refusal,
