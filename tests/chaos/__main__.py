@@ -246,7 +246,7 @@ class Campaign:
             )
         alone = [each for name, gaps in self.gaps.items() if " + " not in name for each in gaps]
         judged = sum(not each.overloaded for each in alone)
-        lines.append(f"bounds judged at {judged} of {len(alone)} faults: the machine was not busy")
+        lines.append(f"time limits judged for {judged} of {len(alone)} faults (machine not busy)")
         log = self.record.log
         lines.append(
             f"{len(log.reads)} documents read, {len(log.approvals)} approvals,"

@@ -6,8 +6,7 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
-from unittest.mock import Mock
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +14,7 @@ from forewarn.control.liveness import SILENT_MS_MAX, Liveness
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.control.standby import LeaseKeeper, StateFollower, become_writer, leave
 from forewarn.core.policy import NoticePolicy
+from forewarn.core.state import State
 from forewarn.store import Lease
 from forewarn.store.errors import StoreLost, StoreUnavailable
 from forewarn.store.lease import Tenure
@@ -253,17 +253,41 @@ def test_takeover_does_not_log_that_the_service_stops(caplog: pytest.LogCaptureF
     assert caplog.messages == ["the follower is stopping"]
 
 
+class SlowStore:
+    """A store without news, each look at which takes 400 ms."""
+
+    generation = 7
+
+    def __init__(self, clock: ElapsedTime) -> None:
+        self._clock = clock
+
+    def look(self) -> State:
+        """Return an empty state."""
+        return State()
+
+    def catch_up(self, _: State) -> None:
+        """Take the time, and find nothing."""
+        self._clock.at_ms += 400
+
+
+class ElapsedTime(VirtualClock):
+    """A clock whose elapsed time a test moves."""
+
+    at_ms = 0
+
+    def elapsed_ms(self) -> int:
+        """Return it."""
+        return self.at_ms
+
+
 def test_followed_state_is_as_old_as_the_look_at_the_store() -> None:
     """What was committed while the look took its time is not in the state. Source: H-4."""
-    clock, store = Mock(VirtualClock), Mock(generation=7)
-    clock.elapsed_ms.return_value = 1000
-    follower = StateFollower(store, clock, NoticePolicy(), new_guid=str, show=Mock())
-    follower._view = Mock()
-
-    def look_slowly(_: object) -> None:
-        clock.elapsed_ms.return_value += 400
-
-    store.catch_up.side_effect = look_slowly
+    clock = ElapsedTime()
+    store: Any = SlowStore(clock)
+    follower = StateFollower(
+        store, clock, NoticePolicy(), new_guid=str, show=lambda _change, _generation: None
+    )
+    follower._follow()
     follower._follow()
     assert follower.freshness().generation == 7
     assert follower.age_ms(follower.freshness()) == 400

@@ -46,13 +46,17 @@ _FULL: Schema = {
         "maintenance": MAINTENANCE.schema(),
         "waves": {"type": "array", "items": WAVE.schema()},
         "blocked": {"type": "array", "items": BLOCKER.schema()},
+        "waits_for": {
+            "anyOf": [BLOCKER.schema(), {"type": "null"}],
+            "description": "As in `maintenance`, for clients of 0.1.0.",
+        },
         "approvals": {"type": "array", "items": APPROVAL.schema()},
         "not_asked": {
             **TEXTS,
             "description": "Groups with VMs on the remaining hosts that do not listen for events.",
         },
     },
-    "required": ["maintenance", "waves", "blocked", "approvals", "not_asked"],
+    "required": ["maintenance", "waves", "blocked", "waits_for", "approvals", "not_asked"],
     "additionalProperties": False,
 }
 
@@ -125,10 +129,12 @@ def _full(view: MaintenanceView, work: list[HostWork]) -> dict[str, object]:
     plan = view.plan_in_effect
     blocked = plan.body.blocked if plan else ()
     touched = {each.host for each in work}
+    maintenance = MAINTENANCE.of(view)
     return {
-        "maintenance": MAINTENANCE.of(view),
+        "maintenance": maintenance,
         "waves": WAVE.each(_waves(view, work)),
         "blocked": BLOCKER.each(Waits(name, each) for name, each in blocked if name not in touched),
+        "waits_for": maintenance["waits_for"],
     }
 
 
