@@ -121,11 +121,12 @@ def _with_publishing(group: Group, whole: JsonObject) -> Group:
         group = replace(group, approves_when_down=_truth(down, "allInstancesDown"))
     enable, version = member(whole, *_ENABLE), member(whole, *_VERSION)
     published = group.published
-    if version is not None and (published or enable):
-        published = str(version)
-        if published not in VERSIONS:
+    if version is not None:
+        if version not in VERSIONS:
             problem = f"must be one of {', '.join(VERSIONS)}"
             raise ValidationFailed(where="scheduledEventsApiVersion", problem=problem)
+        if published or enable:
+            published = version
     if enable is not None:
         wanted = _truth(enable, "eventGridAndResourceGraph.enable")
         published = (published or VERSIONS[-1]) if wanted else ""
@@ -136,14 +137,13 @@ def _notice(profile: object, where: str, default: str) -> int:
     """Return the notice of a profile in seconds; 0: disabled."""
     if not isinstance(profile, dict):
         raise ValidationFailed(where=where, problem="must be an object")
-    if not _truth(profile.get("enable", False), f"{where}.enable"):
-        return 0
     text = profile.get("notBeforeTimeout") or default
     try:
-        return read_duration_s(str(text))
+        notice_s = read_duration_s(str(text))
     except ValueError:
         problem = "must be an ISO 8601 duration such as PT5M"
         raise ValidationFailed(where=f"{where}.notBeforeTimeout", problem=problem) from None
+    return notice_s if _truth(profile.get("enable", False), f"{where}.enable") else 0
 
 
 def _truth(value: object, where: str) -> bool:

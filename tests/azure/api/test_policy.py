@@ -74,6 +74,7 @@ def test_event_grid_and_resource_graph_show_what_the_policy_says(arm: Arm) -> No
     patched(arm, {TARGETS: {"eventGridAndResourceGraph": version_alone}})
     assert rows(arm) == []
     wrong = {TARGETS: {"eventGridAndResourceGraph": {"scheduledEventsApiVersion": "x"}}}
+    assert patched(arm, wrong, 400)["error"]["code"] == "InvalidParameter"  # also while it is off
     patched(arm, {TARGETS: {"eventGridAndResourceGraph": {"enable": True}}})
     assert patched(arm, wrong, 400)["error"]["code"] == "InvalidParameter"
 
