@@ -53,7 +53,7 @@ def add_commands(commands: CommandGroup) -> None:
         "--cancel": "command that cancels the last scheduled event",
         "--fail": "command that schedules an event that starts at once",
     }.items():
-        server.add_argument(option, metavar="COMMAND", help=f"program that {text}")
+        server.add_argument(option, metavar="COMMAND", help=text)
     server.add_argument(
         "--only", metavar="STATEMENT", action="append", default=[], help="such as E-7 (repeatable)"
     )

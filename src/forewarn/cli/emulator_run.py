@@ -148,7 +148,7 @@ def _add_manners(emulate: argparse.ArgumentParser) -> None:
         "--gone-vm",
         choices=("404", "hang", "refuse"),
         default="404",
-        help="response to an evicted or deleted VM (default: 404); `reset` resets the connection",
+        help="response to an evicted or deleted VM (default: 404); `refuse` resets the connection",
     )
     add(
         "--proxy-secret",
