@@ -176,6 +176,14 @@ def test_maintenance_that_cannot_be_is_refused(
         assert shared.call("POST", path, asked).status == status
 
 
+def test_maintenance_of_an_empty_fleet_names_the_remedy(live: Live) -> None:
+    """All hosts of a fleet without hosts: the refusal says how to add some. Source: F-1."""
+    form = {"cause": "host-reboot", "all": True, "duration": "PT10M"}
+    refused = live.call("POST", "/v1/maintenances", form)
+    assert (refused.status, refused.code) == (422, "maintenance-invalid")
+    assert "`forewarn topology apply`" in refused.json["error"]["message"]
+
+
 def test_owners_token_postpones_own_events_only(fleet: Live) -> None:
     """An owner reads no maintenance, and has its event done later. Source: P-2, F-8."""
     fleet.call("PUT", "/v1/policy", {"postponing": "PT6H"})

@@ -390,6 +390,14 @@ def test_maintenance_that_contradicts_itself_is_refused(asked: dict[str, object]
     rig.refuses(words.CreateMaintenance(**form), MaintenanceInvalid)  # type: ignore[arg-type]
 
 
+def test_canary_outside_the_maintenance_is_named() -> None:
+    """The refusal names the canary that is not among the hosts. Source: F-1."""
+    form = words.CreateMaintenance(
+        cause=Cause.HOST_REBOOT, hosts=("h0", "h1"), duration_s=600, canary_hosts=("h1", "h5")
+    )
+    assert "the canary h5 is not among" in str(fleet().refuses(form, MaintenanceInvalid))
+
+
 def test_each_state_has_its_first_blocker() -> None:
     """What a maintenance waits for is named in every state, with who can clear it. Source: F-4."""
     rig = fleet()

@@ -112,7 +112,9 @@ def _selected(topology: Topology, call: ApiCall) -> tuple[str, ...]:
         return select(topology.hosts.values(), form["selector"])
     hosts = tuple(topology.hosts)
     if not hosts:
-        raise MaintenanceInvalid(problem="no host is selected")
+        raise MaintenanceInvalid(
+            problem="the fleet has no hosts; add them with `forewarn topology apply`"
+        )
     return hosts
 
 

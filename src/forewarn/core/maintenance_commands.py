@@ -103,7 +103,8 @@ def _problem_of_hosts(asked: stimuli.CreateMaintenance) -> str:
         return f"it names {len(asked.hosts)} hosts; name 1 to {HOSTS_MAX}"
     if len(hosts) != len(asked.hosts):
         return "it names a host twice"
-    return "" if hosts.issuperset(asked.canary_hosts) else "a canary host is not among its hosts"
+    others = sorted(set(asked.canary_hosts) - hosts)
+    return f"the canary {others[0]} is not among its hosts" if others else ""
 
 
 def start(draft: Draft, word: stimuli.StartMaintenance) -> tuple[int, ...]:
