@@ -126,7 +126,7 @@ class UnknownMaintenance(Unknown):
 
     code = "unknown-maintenance"
     message = "There is no maintenance {name}."
-    advice = "List them with `forewarn maintenance list`."
+    advice = "List them with `forewarn maintenance list --all`."
 
 
 class UnknownPlan(Unknown):
