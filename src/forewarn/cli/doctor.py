@@ -184,7 +184,12 @@ def add_commands(commands: CommandGroup) -> None:
     """Add `doctor`."""
     parser = commands.command("doctor", run=_doctor)
     parser.add_argument(
-        "--config", metavar="FILE", type=Path, action="append", default=[], help="settings"
+        "--config",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="settings of the service (TOML)",
     )
 
 

@@ -76,7 +76,12 @@ def add_commands(commands: CommandGroup) -> None:
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--config", metavar="FILE", type=Path, action="append", default=[], help="settings"
+        "--config",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="settings of the service (TOML)",
     )
 
 

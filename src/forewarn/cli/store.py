@@ -39,10 +39,17 @@ def add_commands(commands: CommandGroup) -> None:
     upgrade = group.command("upgrade", "upgrade the schema to this version", run=_upgrade)
     for parser in (backup, restore, upgrade):
         parser.add_argument(
-            "--store", metavar="ADDRESS", help="(default: the store in the settings)"
+            "--store",
+            metavar="ADDRESS",
+            help="the store: a file or a database URL (default: from the settings)",
         )
         parser.add_argument(
-            "--config", metavar="FILE", type=Path, action="append", default=[], help="settings"
+            "--config",
+            metavar="FILE",
+            type=Path,
+            action="append",
+            default=[],
+            help="settings of the service (TOML)",
         )
 
 

@@ -71,7 +71,12 @@ def _add_settings(parser: argparse.ArgumentParser, driver: str) -> None:
     text = f"as in [drivers.NAME] (default: {driver})"
     parser.add_argument("name", metavar="NAME", nargs="?", default=driver, help=text)
     parser.add_argument(
-        "--config", metavar="FILE", type=Path, action="append", default=[], help="settings"
+        "--config",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="settings of the service (TOML)",
     )
     _add_options(parser)
 

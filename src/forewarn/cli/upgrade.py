@@ -26,9 +26,18 @@ def add_commands(commands: CommandGroup) -> None:
     check = group.command(
         "check", "check whether this version can run beside the running one", run=_check
     )
-    check.add_argument("--store", metavar="ADDRESS", help="(default: the store in the settings)")
     check.add_argument(
-        "--config", metavar="FILE", type=Path, action="append", default=[], help="settings"
+        "--store",
+        metavar="ADDRESS",
+        help="the store: a file or a database URL (default: from the settings)",
+    )
+    check.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="settings of the service (TOML)",
     )
 
 
