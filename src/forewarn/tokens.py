@@ -53,7 +53,7 @@ class RefusedTokens:
         """Start counting; one source may send `limit` unknown tokens per minute."""
         self._limit = limit
         self._now_ms = now_ms
-        #: By source: start of the count, in ms of `now_ms`, and number of unknown tokens.
+        #: For each source, the number of unknown tokens, after the time at which the count started.
         self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
         #: Known owners with the sources of their calls; the latest last.
         self._seen: OrderedDict[tuple[str, str], None] = OrderedDict()

@@ -84,7 +84,7 @@ def test_gate_stops_where_nobody_polls_after_the_wave(gated: Live) -> None:
     complete_wave(gated, name)
     stopped = read(gated, name)
     assert stopped["state"] == "stopped"
-    assert "gate back: not polling since the wave: " in stopped["halt_reason"]
+    assert "gate back: no poll since the last wave from " in stopped["halt_reason"]
     assert "web" in stopped["halt_reason"]
 
 

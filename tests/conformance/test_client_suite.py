@@ -36,7 +36,7 @@ CLIENTS = dict(clients_shown())
 #: What a client does wrong -> the story that shows it, and words of the fault.
 WRONG = {
     "eager": ("life", "before preparing"),
-    "nosy": ("another", "of another VM"),
+    "nosy": ("another", "only another VM"),
     "growing": ("back", "has not approved"),
     "forgetful": ("restart", "has not recovered"),
     "busy": ("quiet", "too often"),

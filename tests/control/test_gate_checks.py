@@ -326,7 +326,8 @@ def test_groups_must_poll_again() -> None:
     many = tuple(f"g{n}" for n in range(8))
     told = run_gate(gate, "m-1", lambda: many)
     assert (
-        told == "gate g: not polling since the wave: g0, g1, g2, g3, g4 and 3 more (tried 3 times)"
+        told
+        == "gate g: no poll since the last wave from g0, g1, g2, g3, g4 and 3 more (tried 3 times)"
     )
 
 

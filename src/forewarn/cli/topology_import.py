@@ -49,7 +49,7 @@ class FleetSource(Protocol):
         """Return the discovered hosts and VMs."""
 
     def watch(self) -> threading.Event:
-        """Return an event; the source sets it when machines change between two queries."""
+        """Return an event that the source sets when machines change between two queries."""
 
 
 def add_imports(group: CommandGroup) -> None:

@@ -161,7 +161,7 @@ def _progress(operation: Answer) -> str:
 
 
 def awaited_text(waiting: Answer, now_ms: int) -> str:
-    """Return the first blocker of waiting work, with the end of the blocker."""
+    """Return the first blocker of waiting work, and when that blocker ends."""
     until = when(waiting["clears"], now_ms)
     # Running work may exceed its announced end, because the duration is an estimate.
     word = "expected to end" if waiting["code"] == "driver" else "at the latest"

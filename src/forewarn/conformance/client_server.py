@@ -159,7 +159,7 @@ class PlayedServer:
                     if self.seen.shown > 1:  # the client has read the current document
                         self.seen.wrong("the client approved an event that does not exist")
                 elif self.name not in event.resources:
-                    self.seen.wrong("the client approved an event of another VM only")
+                    self.seen.wrong("the client approved an event that names only another VM")
                 elif event.status == "Scheduled" and not self.prepared(event_id):
                     self.seen.wrong("the client approved an event before preparing for it")
             return 200 if all(event_id in shown for event_id in ids) else 400

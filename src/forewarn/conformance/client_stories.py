@@ -83,14 +83,14 @@ def _follow_on(trial: ClientTrial) -> None:
     trial.wait_approved(trial.announce())
 
 
-@_story("another", "C-3", "the client ignores an event of another VM only")
+@_story("another", "C-3", "the client ignores an event that names only another VM")
 def _another(trial: ClientTrial) -> None:
     trial.start()
     theirs = trial.server.event(NEIGHBOUR)
     trial.server.show(theirs)
     trial.wait_polls(POLLS_QUIET)
     if trial.prepared(theirs):
-        raise ConformanceFault("the client prepared for an event of another VM only")
+        raise ConformanceFault("the client prepared for an event that names only another VM")
 
 
 @_story("together", "C-3", "the client approves only its own event of two events")

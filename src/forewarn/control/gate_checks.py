@@ -147,7 +147,7 @@ def run_gate(gate: Gate, subject: str, silent: Callable[[], Sequence[str]] = lam
 def _polls(silent: Sequence[str]) -> str:
     named = ", ".join(silent[:NAMED_MAX])
     more = f" and {len(silent) - NAMED_MAX} more" if len(silent) > NAMED_MAX else ""
-    return f"not polling since the wave: {named}{more}" if silent else ""
+    return f"no poll since the last wave from {named}{more}" if silent else ""
 
 
 def _check(gate: Gate, subject: str) -> str:

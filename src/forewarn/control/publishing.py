@@ -87,7 +87,7 @@ class Publishing:
     def __init__(
         self, publisher: Publisher, deliver: Callable[[PublicationEnded | FollowUp], None]
     ) -> None:
-        """Start without a publication.
+        """Create the object; no publication is in progress.
 
         Args:
             publisher: sends changes to the nodes.

@@ -47,7 +47,7 @@ class StateReplica:
         self._inbox = inbox
         self._status = status
         self._items: deque[_Item] = deque()
-        #: Wakes the reading thread; always set after a query.
+        #: Wakes the reading thread. Each new query puts an entry here.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None

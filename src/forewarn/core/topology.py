@@ -51,7 +51,7 @@ def update_placements(
     left: Mapping[str, _V],
     come: Mapping[str, _V],
 ) -> None:
-    """Move VMs in the index from their old host or group to the new; O(their VMs)."""
+    """Move VMs in the index to their new hosts or groups; O(VMs of those hosts or groups)."""
     gone: dict[str, set[str]] = {}
     for name, vm in left.items():
         gone.setdefault(place(vm), set()).add(name)
@@ -139,7 +139,7 @@ class Group:
     kind: GroupKind = GroupKind.AVAILABILITY_SET
     #: The group's owner; several owners may share a host.
     owner: str = ""
-    #: Number of fault domains of a scale set; 0 if unknown. S-3 has a rule for 1.
+    #: Number of fault domains of a scale set; 0 if unknown. S-3 applies if it is 1.
     fault_domain_count: int = 0
     #: Whether every VM in Resources must approve. Source: A-7.
     strict_approval: bool = False

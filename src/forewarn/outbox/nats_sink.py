@@ -1,6 +1,6 @@
 """Sink for a stream of NATS JetStream; imports `nats-py` when connecting.
 
-The stream must exist, with retention settings of its owner.
+The stream must exist; its owner chooses how long it keeps messages.
 """
 
 from __future__ import annotations

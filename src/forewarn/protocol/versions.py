@@ -9,7 +9,7 @@ HOLD_S_MAX = 120
 """Longest documented delay of a first answer, in seconds. Source: B-1, C-1."""
 
 RESOURCE_TYPE = "VirtualMachine"
-"""Type of all resources of events."""
+"""The ResourceType of every event."""
 
 VERSIONS = (
     "2017-03-01",

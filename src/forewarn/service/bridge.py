@@ -33,13 +33,13 @@ class LocalNode(Protocol):
     """The metadata node of this process, on the event loop."""
 
     def apply(self, change: DocumentChange) -> None:
-        """Show a change from now on."""
+        """Show a changed document."""
 
     def group_of(self, vm: str) -> str:
         """Return the group of a VM; empty if the VM does not exist."""
 
     def note_polls(self, polls: Sequence[VmPoll]) -> None:
-        """Record the last polls of VMs at any node."""
+        """Record when VMs last polled any of the nodes."""
 
 
 class RemoteNodes(Protocol):
@@ -246,7 +246,7 @@ class Bridge:
 
 
 def no_outcome(_vm: str, _event_id: str) -> RequestAnswer:
-    """Return no outcome, before the service sets the function."""
+    """Refuse every request for an outcome: a placeholder until the service sets the function."""
     return RequestAnswer(accepted=False)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")
 """Pattern of an address's scheme, which is longer than a drive letter.
 
-File names must not match.
+The pattern must not match the start of a file name.
 """
 _USER = re.compile(r":[^/@]+@")
 """A password in an address. Messages show paths, so paths must not contain a password."""

@@ -151,7 +151,7 @@ class StoreUncertain(StoreUnavailable):
     message = "The store {place} was lost during a commit: {reason}."
     advice = (
         "The service determines the result once the database is reachable again, and publishes "
-        "nothing before."
+        "nothing until then."
     )
 
 

@@ -176,7 +176,8 @@ def _of_maintenances(view: StateView) -> list[Metric]:
     ):
         states.add_metric([state.value], tally[state])
     text = (
-        f"Hosts of a maintenance, by state; the {MAINTENANCES_NAMED_MAX} newest live maintenances."
+        "Hosts of a maintenance, by state, for each of the "
+        f"{MAINTENANCES_NAMED_MAX} newest live maintenances."
     )
     hosts = GaugeMetricFamily("forewarn_maintenance_hosts", text, labels=["maintenance", "state"])
     for maintenance in list(live.values())[-MAINTENANCES_NAMED_MAX:]:
