@@ -65,7 +65,7 @@ class Clock(abc.ABC):
     def wait_s(self, until_ms: int) -> float:
         """Return how many real seconds remain until `until_ms`, from 0 to `WAIT_TIMEOUT_S`.
 
-        A caller waits this long, or until the clock is changed (`listen`), and asks again.
+        A caller calls this function again after the wait, or when the clock changes (`listen`).
         """
 
     def off_ms(self) -> int:

@@ -40,7 +40,8 @@ LAYOUT_PAUSE_S = 1.0
 SILENCE_S_MAX = 2.0
 #: Maximum number of stored messages for followers that reconnect; each message is bounded.
 MESSAGES_MAX = 256
-#: Maximum number of queued commits without a follower; after more, the overview is rebuilt.
+#: Maximum number of commits that are queued while nobody follows; the overview is rebuilt
+#: when the queue is full.
 COMMITS_MAX = 20_000
 #: Message that makes a follower reload the overview.
 RELOAD = "reload"

@@ -83,9 +83,9 @@ _RACK = _object(
         "description": "The hosts' label `rack`, or their fault domain.",
     },
     last={"type": "string", "description": "Last rack, if the entry combines several racks."},
-    hosts={**_COUNTS, "description": "Number of hosts by letter."},
+    hosts={**_COUNTS, "description": "Number of hosts by state letter."},
     vms=schemas.WHOLE,
-    disturbed={**_COUNTS, "description": "Number of affected VMs by letter."},
+    disturbed={**_COUNTS, "description": "Number of affected VMs by state letter."},
 )
 _ROUTES = (
     Route(
@@ -106,11 +106,11 @@ _ROUTES = (
                 "description": "Number of the layout; grows when hosts are added, removed or "
                 "moved.",
             },
-            states={**schemas.TEXTS_BY_NAME, "description": "The meanings of the letters."},
+            states={**schemas.TEXTS_BY_NAME, "description": "State letter -> its meaning."},
             hosts=schemas.WHOLE,
             host_states={
                 "type": "string",
-                "description": "Letters of all hosts, run-length encoded.",
+                "description": "The state letter of each host, run-length encoded.",
             },
             racks={"type": "array", "items": _RACK},
             counts={**_COUNTS, "description": "Live operations by state."},

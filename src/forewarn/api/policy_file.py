@@ -70,7 +70,8 @@ BUDGET = Form(
 )
 WINDOW = Form(
     "WindowForm",
-    "A window: times in which work may run. A host with windows has no work at other times.",
+    "A window: times in which work may run. If a host has windows, no work runs on it at other "
+    "times.",
     (
         Field(
             "time_zone",

@@ -67,7 +67,7 @@ class ReplaceableApp:
     """An ASGI application that another application can replace at the same addresses."""
 
     def __init__(self, app: Starlette, peers: Mapping[str, ASGIApp]) -> None:
-        """Start with one application.
+        """Serve `app` until it is replaced.
 
         `peers` maps paths to applications for the store's other processes.
         """

@@ -225,8 +225,8 @@ def routes() -> tuple[Route, ...]:
                 Field(
                     "id",
                     Text(144),
-                    "An operation (op-12), event id or its beginning, maintenance (m-12), wave "
-                    "(m-12/3), host or VM.",
+                    "An operation (op-12), event id (or its first characters), maintenance (m-12), "
+                    "wave (m-12/3), host or VM.",
                     required=True,
                 ),
             ),

@@ -29,9 +29,9 @@ CODES: Mapping[int, str] = {
     502: "BadGateway",
     503: "ServiceUnavailable",
 }
-#: Our status -> Azure's different status.
+#: Our HTTP status -> the status that Azure uses instead.
 _STATUS = {422: 400}
-#: Our error class -> Azure's specific code.
+#: Our error class -> the code that Azure uses for it.
 _BY_KIND = {
     "arm-api-version-missing": "MissingApiVersionParameter",
     "arm-not-supported": "OperationNotAllowed",

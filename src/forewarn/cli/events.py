@@ -45,7 +45,7 @@ def add_commands(commands: CommandGroup) -> None:
     add_filters(listing, ("vm", "group"))
     add_list_options(listing, states=[each.value for each in EventState], limit=None)
     show = event.command("show", "show one event", run=_show)
-    show.add_argument("id", metavar="ID", help="an event's id, or its beginning")
+    show.add_argument("id", metavar="ID", help="event id, or its first characters")
     outcome = event.command("outcome", "show how an event ended", run=_outcome)
     outcome.add_argument("id", metavar="ID", help="an event's id")
     report = event.command("report", "report how the events of an owner ended", run=_report)

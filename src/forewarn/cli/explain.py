@@ -29,7 +29,9 @@ class CodeUnknown(CallerError):
 def add_commands(commands: CommandGroup) -> None:
     """Add `explain`."""
     explain = commands.command("explain", run=_explain, remote=False)
-    explain.add_argument("code", metavar="CODE", help="the code in brackets")
+    explain.add_argument(
+        "code", metavar="CODE", help="code that an error message or a blocker shows in brackets"
+    )
 
 
 def _explain(arguments: argparse.Namespace) -> int:

@@ -51,7 +51,7 @@ def add_commands(commands: CommandGroup) -> None:
     why.add_argument(
         "id",
         metavar="ID",
-        help="op-12, event's id or its beginning, m-12, m-12/3 (a wave), host or VM",
+        help="op-12, event id (or its first characters), m-12, m-12/3 (a wave), host or VM",
     )
     parsers = {name: operation.command(name, line, run=_act) for name, line in _ACTIONS.items()}
     for name, parser in parsers.items():

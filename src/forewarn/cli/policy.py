@@ -55,7 +55,9 @@ def add_commands(commands: CommandGroup) -> None:
     )
     spans = policy.command("windows", "list the times open for maintenance", run=_windows)
     spans.add_argument("--days", metavar="N", type=whole_number, help="days ahead (default: 7)")
-    spans.add_argument("--host", metavar="NAME", help="only times open for this host")
+    spans.add_argument(
+        "--host", metavar="NAME", help="only the times at which this host may be maintained"
+    )
 
 
 def _apply(arguments: argparse.Namespace) -> int:

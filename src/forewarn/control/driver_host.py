@@ -398,7 +398,7 @@ class DriverHost:
         self._report(DriverFailed(operation.number, operation.execution.attempt, reason), name)
 
     def _report_all(self) -> None:
-        """Commit the reports of drivers; forget attempts now recorded as begun."""
+        """Commit the reports of drivers, and forget each attempt whose start is now recorded."""
         for number in self._batch.commit():
             operation = self._plane.state.operations.get(number)
             if operation is None or operation.execution.begun_ms:

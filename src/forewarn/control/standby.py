@@ -120,7 +120,7 @@ class StateFollower(ReadableControl):
         self._stopping = threading.Event()
         self._sequence = 0
         self._view: StateView | None = None
-        #: Groups whose documents are withheld until their restarted notice is shown. Source: L-7.
+        #: Groups whose documents are withheld until they show the restarted notice. Source: L-7.
         self._hidden: set[str] = set()
         self._fresh = Freshness(0, clock.elapsed_ms() - STALE_MS_MAX - 1)
         self.lapsed = self._is_stale

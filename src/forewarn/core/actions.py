@@ -36,8 +36,9 @@ ACTIONS: dict[str, str] = {
     "maintenance.unplanned": "No plan could be made for a maintenance; planning is tried again "
     "later.",
     "maintenance.wave-begun": "A wave begins to announce its hosts.",
-    "maintenance.wave-announced": "All hosts of a wave that may be announced now are announced.",
-    "maintenance.wave-blocked": "No host of a wave may be announced now.",
+    "maintenance.wave-announced": "A wave has announced each of its hosts that may be announced "
+    "now.",
+    "maintenance.wave-blocked": "A wave is blocked: none of its hosts may be announced now.",
     "maintenance.wave-over": "Every host of a wave has been worked on.",
     "maintenance.pause-changed": "The pause of a maintenance changes with a new policy.",
     "maintenance.gate-passed": "The check after a wave passed.",

@@ -212,7 +212,7 @@ def _refresh_views(draft: Draft, before: Mapping[str, set[str]]) -> None:
         # documents' incarnations.
         shared = ahead_of(shared, [view for view in dropped if view.vm in after.vms_in(name)])
         if shared is not draft.view(name):
-            text = f"document {name} continues at {shared.document.incarnation}"
+            text = f"document {name} continues at incarnation {shared.document.incarnation}"
             draft.put("document.updated", text, shared)
         for key in sorted(new - old):
             draft.put("document.opened", f"document {key} is opened", replace(shared, key=key))

@@ -207,7 +207,7 @@ class State:
         return self.last_number
 
     def set_mark(self, mark: tuple[str, int]) -> None:
-        """Set the mark of the service's clock. See N-4."""
+        """Set `mark`, which carries the service's clock over a restart. See N-4."""
         self._undo.append(partial(self._set, "mark", self.mark))
         self.mark = mark
 

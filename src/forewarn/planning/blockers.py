@@ -148,10 +148,10 @@ _OF_FREEZES = {
     Code.WINDOW_TOO_SHORT: "the freezes leave no time that is long enough for {who}",
 }
 #: Subjects of the blocker `capacity` that are not hosts, and their sentences.
-UNSIZED, NO_OTHER_HOST = "a VM of unknown memory", "no other host"
+UNSIZED, NO_OTHER_HOST = "a VM with an unknown memory size", "no other host"
 _OF_CAPACITY = {
-    UNSIZED: "{who} has a VM of unknown memory, which cannot be moved",
-    NO_OTHER_HOST: "no other host of known memory can take the VMs of {who}",
+    UNSIZED: "{who} has a VM with an unknown memory size, which cannot be moved",
+    NO_OTHER_HOST: "no other host with a known memory size has room for the VMs of {who}",
 }
 #: Subjects that need an article in a sentence.
 _WITH_ARTICLE = {"fleet": "the fleet"}

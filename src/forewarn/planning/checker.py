@@ -113,7 +113,10 @@ class _Checker:
         if flags != sorted(flags, reverse=True) or (most and flags and not flags[0]) or too_large:
             yield "canary", "the first wave is not a canary wave of the configured size"
         if plan.bound.waves > len(self.waves):
-            yield "bound", f"{len(self.waves)} waves are fewer than the bound"
+            yield (
+                "bound",
+                f"{len(self.waves)} waves are fewer than the lower bound of {plan.bound.waves}",
+            )
 
     def _times(self, entry: PlanEntry) -> Found:
         asked, host, start = self.plan.asked, entry.host, entry.earliest_start_ms

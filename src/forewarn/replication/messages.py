@@ -388,7 +388,8 @@ class FeedControlPlane(Upstream, Protocol):
     ) -> asyncio.Future[RequestAnswer]:
         """Approve events.
 
-        A VM that has left the node's hosts must have been there for the approval.
+        If the VM has left the node's hosts, it may approve only events that this node could
+        still serve to it.
 
         Args:
             request: the approval.

@@ -78,7 +78,8 @@ class NodeTable:
         self._silent_s_max = silent_s_max
         self._shown: dict[str, int] = {}
         self._heard_s: dict[str, float] = {}
-        #: Node -> time at which its rate limit is unused again, by the event loop's clock.
+        #: Node -> when its messages so far no longer count against its rate limit, by the event
+        #: loop's clock.
         self._paid_s: dict[str, float] = {}
         self._waiting: deque[_Waiting] = deque()
         self._relays: dict[str, _Relay] = {}

@@ -140,8 +140,8 @@ class Daemon:
         self.outbox: Outbox | None = None
         #: Makes the plans of maintenances, in processes if large.
         self.planner = PlannerProcess()
-        #: Applies changed settings, and returns the sections that need a restart; `serve` replaces
-        #: it.
+        #: Applies changed settings, and returns the sections that need a restart. `serve` sets the
+        #: function; the default refuses.
         self.reload: Callable[[], Awaitable[tuple[str, ...]]] = cannot_reload
         self._task: asyncio.Future[None] | None = None
         #: The APIs for operators.

@@ -100,9 +100,11 @@ async def _check_store(settings: StoreSettings) -> tuple[bool, list[str]]:
     except StoreInUse as error:
         return True, [str(error)]
     notes = {
-        "There is no store yet: a start creates it.": facts.missing,
-        "The store is of an earlier version: a start brings it up to date.": facts.outdated,
-        "Another process holds the store's lease: a start stands by.": held,
+        "The store does not exist yet; the service creates it when it starts.": facts.missing,
+        "An earlier version wrote the store; the service upgrades it when it starts.": (
+            facts.outdated
+        ),
+        "Another process holds the store's lease; the service would start as a standby.": held,
     }
     return held, [note for note, holds in notes.items() if holds]
 

@@ -518,7 +518,8 @@ def _rows(changes: Changes) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]
     """Return the rows to write and the keys to remove, by kind, in the order of foreign keys."""
     written: dict[str, list[Row]] = {}
     gone: dict[str, list[Row]] = {}
-    # The last image of a record contains its row. A poll changes an enrolment without an image.
+    # The last image of a record contains its row. A poll changes an
+    # enrolment without writing an image, so enrolments are excluded.
     known = {
         (image.kind, image.key): image.row
         for entry in changes.entries

@@ -96,8 +96,8 @@ class OperationPage:
     group: str = ""
     #: Number of the operation's maintenance; 0: no filter.
     maintenance: int = 0
-    #: Earliest end, and the time before which the operation ended; ms since the epoch UTC, 0: no
-    #: limit.
+    #: The operation ended at or after `since_ms` and before `until_ms`; ms since the epoch UTC,
+    #: 0: no limit.
     since_ms: int = 0
     until_ms: int = 0
     #: Only operations with a lower number; 0: no limit.

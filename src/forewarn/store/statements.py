@@ -1,7 +1,7 @@
 """The store's SQL as named texts with named parameters.
 
-Values never become part of a text. Statements for whole records are generated from the records'
-columns. A new field of a record therefore needs only a migration.
+Values are always passed as parameters, never written into the SQL. Statements for whole records
+are generated from the records' columns. A new field of a record therefore needs only a migration.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class _OneOf:
         return Fallback(Text(pattern="|".join(self.words), wanted=self._wanted).read(value, where))
 
     def read_text(self, text: str, where: str) -> Fallback:
-        """Return the word in a query."""
+        """Return the word from its text in a request or in the environment."""
         return self.read(text, where)
 
     @property

@@ -64,7 +64,7 @@ class OpenConnection(Protocol):
         """Answer a held request now, for the current caller."""
 
     def make_way(self) -> bool:
-        """Close in favour of a new connection; return False during an approval."""
+        """Close to free a slot for a new connection; return False if an approval forbids it."""
 
     def stop(self) -> None:
         """Close now if idle, otherwise after the current answer."""
