@@ -63,9 +63,9 @@ def test_wait_gives_up_after_its_limit(run: Run) -> None:
 def test_wait_tells_what_happened_before_what_is_awaited(run: Run) -> None:
     """Work is asked for before it waits, whatever the server was quicker with."""
     late = run("host", "reboot", "h1", "--wait", "--timeout", "0.3")
-    asked, waits = late.err.index("is asked for"), late.err.index("op-1 waits")
+    asked, waits = late.err.index("is requested"), late.err.index("op-1 waits")
     assert asked < waits
-    assert late.err.count("is asked for") == 1
+    assert late.err.count("is requested") == 1
 
 
 def test_interrupted_wait_is_calm(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ def after(*stimuli: object, first: Callable[[Rig], None] = running) -> Callable[
         (
             lambda rig: rig.ask(Cause.REDEPLOY, "far_0"),
             "operation.planned",
-            "op-1: redeploy of vm far_0 (Redeploy) is asked for",
+            "op-1: redeploy of vm far_0 (Redeploy) is requested",
         ),
         (running, "operation.started", "op-1 is running: no approval is needed"),
         (
@@ -235,7 +235,7 @@ def test_history_tells_of_work_that_takes_another_s_place() -> None:
     rig.ask(Cause.HOST_REBOOT, "h2")
     lost = rig.ask(Cause.HOST_LOST, "h0", destination="h2")
     rig.finish(lost)
-    told = "op-1 is cancelled: VMs have arrived on h2; op-3 replaces it"
+    told = "op-1 is cancelled: VMs have arrived on h2; op-3 replaces op-1"
     assert texts(rig, "operation.cancelled") == [told]
     assert texts(rig, "operation.planned")[-1] == "op-3 takes the place of op-1"
     [image] = [e for e in rig.entries if e.action == "operation.planned"][-1].images

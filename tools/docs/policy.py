@@ -54,7 +54,7 @@ def _row(each: Field) -> tuple[str, ...]:
 
 def _kind(kind: ValueType) -> str:
     if isinstance(kind, ListOf):
-        return f"list of {_kind(kind.kind)}"
+        return f"list of {_kind(kind.kind)}".replace("list of one of", "list with any of")
     if isinstance(kind, Named):
         return "tables by name"
     if isinstance(kind, Form):

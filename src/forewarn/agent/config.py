@@ -205,7 +205,7 @@ def _check_settings(form: dict[str, object], path: str) -> None:
     if form["log"] not in ("text", "json"):
         raise ConfigInvalid(where=f"{path}: [agent] log", reason='must be "text" or "json"')
     if bool(form["status_cert"]) != bool(form["status_key"]):
-        raise ConfigInvalid(where=f"{path}: [status]", reason="cert and key belong together")
+        raise ConfigInvalid(where=f"{path}: [status]", reason="set both cert and key, or neither")
     if form["status_listen"]:
         try:
             host_and_port(str(form["status_listen"]))

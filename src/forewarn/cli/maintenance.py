@@ -125,7 +125,8 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
         "--max-failures",
         metavar="N",
         type=int,
-        help="most failed hosts before the maintenance stops (default: from the policy)",
+        help="maximum number of failed hosts; one more stops the maintenance "
+        "(default: from the policy)",
     )
     parser.add_argument(
         "--gate", metavar="NAME", help="gate from the settings, checked after each wave"

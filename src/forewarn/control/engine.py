@@ -233,7 +233,7 @@ class ControlEngine(ReadableControl):
         self._report(Proceed(portion), "clock")
 
     def _find_out(self) -> None:
-        """Read the state of the store, once in `RETRY_S`; documents stay. Source: L-7, D-1."""
+        """Read the store's state, once in `RETRY_S`; documents do not change. Source: L-7, D-1."""
         if self._clock.elapsed_ms() < self._ask_ms:
             return
         self._ask_ms = self._clock.elapsed_ms() + int(RETRY_S * 1000)

@@ -180,7 +180,7 @@ class ControlPlane(StateView):
         """Resume interrupted work; publish `whole` instead of the change. Source: L-7.
 
         Raises:
-            ForewarnError: the store cannot be written; nothing may be decided.
+            ForewarnError: the store cannot be written; the caller must not decide anything.
         """
         self.store.confirm()
         recovered = self.commit(Recover(self._away_ms(now_ms)), actor="clock", now_ms=now_ms)
@@ -191,7 +191,7 @@ class ControlPlane(StateView):
         """Count all groups as polled now, because the clock skipped time. B-2.
 
         Raises:
-            ForewarnError: the store cannot be written; nothing may be decided.
+            ForewarnError: the store cannot be written; the caller must not decide anything.
         """
         polled = GroupsPolled(frozenset(self.state.enrolments))
         self.commit(polled, actor="clock", now_ms=now_ms)
@@ -201,7 +201,7 @@ class ControlPlane(StateView):
         """Discard earlier polls as proof after a wave, because the clock was set back. F-5.
 
         Raises:
-            ForewarnError: the store cannot be written; nothing may be decided.
+            ForewarnError: the store cannot be written; the caller must not decide anything.
         """
         enrolments = self.state.enrolments.items()
         ahead = frozenset(group for group, each in enrolments if each.polled_ms > now_ms)

@@ -46,7 +46,7 @@ LOOK_S_MAX = 0.2
 
 #: Maximum age of a follower's state for answering reads and serving the feed, in ms: a term.
 STALE_MS_MAX = TERM_MS
-STALE = "This process follows, and has not reached the store for a term."
+STALE = "This follower has not reached the store for as long as a lease lasts."
 
 
 #: Time limit for a running renewal once the service stops, in seconds.

@@ -55,7 +55,7 @@ class OwnConfirmation(CallerError):
 
     code = "own-confirmation"
     status = 403
-    message = "{id} is a call of {principal}, who cannot confirm it."
+    message = "{principal} made the call {id}, and cannot confirm it."
     advice = "Ask another operator."
 
 

@@ -231,7 +231,7 @@ class Operation:
     disturbed_owners: tuple[str, ...] = ()
     #: Number of the operation that replaced this one, such as a failure; 0: none. Source: X-1.
     replaced_by: int = 0
-    #: Work that follows after a move has emptied its host for a maintenance.
+    #: For a move that empties a host for a maintenance: the work on that host afterwards.
     followed_by: FollowedBy = FollowedBy.NOTHING
     #: VMs that could not see the operation in time because their node was cut off. Source: H-7.
     unseen_vms: tuple[str, ...] = ()

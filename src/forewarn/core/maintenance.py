@@ -399,7 +399,7 @@ class TargetProgress:
 
     @property
     def worked_on(self) -> list[Target]:
-        """Return the hosts in work; O(those hosts)."""
+        """Return the hosts on which work runs; O(those hosts)."""
         return [self.targets[host] for host in self.working]
 
 

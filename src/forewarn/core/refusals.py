@@ -85,7 +85,7 @@ class TooManyOperations(CallerError):
     code = "too-many-operations"
     status = 409
     message = "{count} operations are live and {asked} more are requested; the limit is {limit}."
-    advice = "Wait for some to end, or cancel some that are only planned; nothing was changed."
+    advice = "Nothing was changed. Wait for operations to end, or cancel planned operations."
 
 
 class TooManyUserOperations(CallerError):

@@ -29,7 +29,7 @@ UNKNOWN = "unknown since a backup was restored; its driver is asked"
 
 
 def restored(draft: Draft, restore: Restored) -> None:
-    """Continue from a backup. Costs the whole state. Source: U-2, U-3."""
+    """Continue from a backup. O(the whole state). Source: U-2, U-3."""
     for name in draft.topology.groups:
         _raise_documents(draft, name, restore.incarnation)
     for number in tuple(draft.maintenances):

@@ -93,7 +93,7 @@ class FollowUp:
 
     @property
     def operations(self) -> tuple[int, ...]:
-        """Return the numbers of all these operations."""
+        """Return the numbers of the operations in the three members."""
         running = (operation.number for operation in (*self.begin, *self.abort))
         return tuple(dict.fromkeys((*self.announced, *running)))
 

@@ -46,7 +46,7 @@ def plan(draft: Draft, operations: Sequence[Operation]) -> tuple[int, ...]:
         assert operation.state is OperationState.PLANNED, operation
         kind = "vm" if operation.of_vm else "host"
         asked = f"{operation.cause.value} of {kind} {operation.target} ({operation.impact.value})"
-        text = f"{operation.id}: {asked} is asked for"
+        text = f"{operation.id}: {asked} is requested"
         draft.put("operation.planned", text, operation)
         draft.look_at(operation.number)
         if TRAITS[operation.cause].fault:
@@ -388,7 +388,7 @@ def _announce_anew(draft: Draft, operation: Operation) -> None:
         events=(),
         unseen_vms=(),
     )
-    reason = f"VMs have arrived on {operation.host}; {again.id} replaces it"
+    reason = f"VMs have arrived on {operation.host}; {again.id} replaces {operation.id}"
     cancel(draft, replace(operation, replaced_by=again.number), reason)
     draft.put("operation.planned", f"{again.id} takes the place of {operation.id}", again)
     draft.look_at(again.number)

@@ -118,7 +118,7 @@ def share_of_host(topology: Topology, name: str, operations: Iterable[Operation]
 
 
 def share_of_vms(topology: Topology, operation: Operation) -> Share | None:
-    """Return the share of work on a VM in the limits of its group and owner."""
+    """Return what work on a VM takes from the limits of its group and owner."""
     if not is_disturbing(operation):
         return None
     running = operation.state is OperationState.RUNNING
@@ -126,7 +126,7 @@ def share_of_vms(topology: Topology, operation: Operation) -> Share | None:
 
 
 def subjects_of_host(topology: Topology, name: str) -> tuple[Subject, ...]:
-    """Return the share of work on a host: one per place, and one per VM for groups and owners."""
+    """Return the limits that work on a host uses: of its places, and its VMs' groups and owners."""
     known = topology.hosts.get(name)
     if known is None:
         return ()

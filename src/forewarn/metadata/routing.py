@@ -83,7 +83,7 @@ class ShowDocument:
 
 @value
 class ApproveEvents:
-    """Approve the events of the VM whose ids the body contains."""
+    """Approve those of the VM's events whose ids are in the body."""
 
 
 @value

@@ -130,7 +130,7 @@ class PublishedView:
         return rendering
 
     def ahead(self, version: str, *, by: int) -> Rendered:
-        """Return the document with an incarnation that grew without a change. Source: E-10."""
+        """Return the unchanged document with its incarnation raised by `by`. Source: E-10."""
         moved = Document(self.document.incarnation + by, self.document.events)
         return Rendered(moved, version, server=self._server)
 

@@ -126,7 +126,7 @@ class _Checker:
             yield "notice", f"{host} gets notice too late"
         lengths = {entry.earliest_end_ms - start, entry.latest_end_ms - entry.latest_start_ms}
         if not entry.shown_ms <= start <= entry.latest_start_ms or lengths != {length}:
-            yield "times", f"{host} starts before its notice, or has a wrong duration"
+            yield "times", f"{host} starts before its notice begins, or has a wrong duration"
         soonest = [asked.earliest_ms, *(at for name, at, _ in asked.postponed if name == host)]
         if start < max(soonest):
             yield "earliest", f"{host} starts too early"
@@ -178,10 +178,11 @@ class _Checker:
             if any(entry.host in arrivals for *_, arrivals in works):
                 yield "arrivals", f"VMs arrive on {entry.host} in wave {number}"
             if set(entry.groups) != set(self.on[entry.host]):
-                yield "groups", f"{entry.host}: not exactly the groups on it get notice"
+                yield "groups", f"{entry.host}: the notified groups differ from its groups"
         for group in {group for _, on in ours for group in on}:
             if len(zones[group]) > 1:
-                yield "fault-domain", f"group {group} is disturbed in two in wave {number}"
+                text = f"group {group} is disturbed in two fault domains in wave {number}"
+                yield "fault-domain", text
         if self.limits:
             yield from self._budgets(entries, disturbed, busy, number=number)
 

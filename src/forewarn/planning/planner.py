@@ -145,7 +145,7 @@ class _Planning:
         if not table.waves:
             return together([])
         if self._terms.asked.move_s:
-            return WaveBound(1, "VMs that move change which hosts conflict")
+            return WaveBound(1, "moves of VMs change which hosts conflict")
         late = {self._index.number[name] for name, _ in table.late}
         bounds = []
         for hosts, bound in self._bounds:

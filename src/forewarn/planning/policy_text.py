@@ -69,4 +69,4 @@ def read_policy(text: str) -> MaintenancePolicy:
 
 assert {*_NUMBERS, "budgets", "windows", "freezes", "confirm", "wait_until_shown"} == {
     *MaintenancePolicy.__match_args__
-}, "every member is written"
+}, "read_policy reads every member"

@@ -29,7 +29,7 @@ SPANS_DAYS_MAX = 800
 _BLOCK_S = 32 * _DAY_S
 #: Maximum cached blocks, each of one window; the longest allowed time has 26 blocks.
 _CACHED_BLOCKS_MAX = 1024
-#: Maximum cached sets of windows, each for one run of blocks.
+#: Maximum cached results of `_spans_of_blocks`.
 _CACHED_RUNS_MAX = 32
 
 Span = tuple[int, int]

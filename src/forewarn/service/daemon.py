@@ -112,7 +112,7 @@ class Daemon:
         self.new_guid: Callable[[], str] = partial(ids.guid, "event")
         #: Called with the control plane before any client; may be replaced before `start`.
         self.prepare: Callable[[ControlPlane], None] = lambda _: None
-        #: Called after the start for VMs, before the start for operators; may be replaced before
+        #: Called when VMs are served, before the operator API opens; may be replaced before
         #: `start`.
         self.on_serving: Callable[[], None] = lambda: None
         #: Called with the operator API's address when the service becomes a standby; may be

@@ -144,7 +144,7 @@ class StoreRemoved(StoreReplaced):
 class StoreUncertain(StoreUnavailable):
     """A commit whose connection was lost, so that its result is unknown.
 
-    After this error alone, something may have changed. `Store.settle` finds the result.
+    This is the only error after which the commit may have taken effect. `Store.settle` finds out.
     """
 
     code = "store-uncertain"

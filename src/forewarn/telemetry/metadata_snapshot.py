@@ -24,7 +24,7 @@ _COUNTERS = {
     "documents_polled": "Documents polled, each counted at most once per second.",
     "throttled": "Requests answered 429.",
     "unknown_callers": "Requests of unknown callers, answered 404.",
-    "changes": "Changes of documents received.",
+    "changes": "Document changes received from the control plane.",
 }
 _GAUGES = {
     "connections": "Open connections.",

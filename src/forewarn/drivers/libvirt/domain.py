@@ -116,7 +116,7 @@ class Domain:
         return int(counts.get(lib.VIR_DOMAIN_JOB_DOWNTIME, -1))
 
     def mark(self) -> DomainMark | None:
-        """Return the mark of the domain."""
+        """Return Forewarn's entry in the domain's metadata; None if there is no entry."""
         kind = self.libvirt.VIR_DOMAIN_METADATA_ELEMENT
         try:
             return read_mark(self.handle.metadata(kind, NAMESPACE))
