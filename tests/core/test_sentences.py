@@ -63,7 +63,7 @@ def after(*stimuli: object, first: Callable[[Rig], None] = running) -> Callable[
 @pytest.mark.parametrize(
     ("story", "action", "said"),
     [
-        (running, "operation.planned", "op-1: host-reboot of host h2 (Reboot) is asked for"),
+        (running, "operation.planned", "op-1: host-reboot of host h2 (Reboot) is requested"),
         (
             lambda rig: rig.ask(Cause.REDEPLOY, "far_0"),
             "operation.planned",
