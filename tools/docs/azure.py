@@ -24,7 +24,7 @@ Differences from Azure:
 - `scheduledEventsProfile` and `scheduledEventsPolicy` belong to the availability set or scale set of a VM, and so to all of its VMs.
 - Creating a VM makes no machine. The service refuses it, and also `powerOff`, `deallocate`, `start` and `reapply`, which no driver carries out; the emulator only records them.
 - No resource has an ETag. `If-None-Match: *` of a `PUT` creates only and `If-Match: *` changes only; any other condition of a change is refused with 412 `PreconditionFailed`.
-- A `PUT` or `PATCH` may repeat present values. Forewarn applies new values of tags, size, priority, image, user, eviction policy, zone of a new VM, `scheduledEventsProfile` and `-Policy`. The emulator stores some others without effect (network interfaces, disks, protection policy and the like), which the service refuses. All other values are refused with 409 `OperationNotAllowed`, which names them. Passwords are never shown.
+- A `PUT` or `PATCH` may repeat present values. Forewarn applies new values of tags, size, priority, image, user, eviction policy, zone of a new VM, `scheduledEventsProfile` and `scheduledEventsPolicy`. The emulator stores some others without effect (network interfaces, disks, protection policy and the like), which the service refuses. All other values are refused with 409 `OperationNotAllowed`, which names them. Passwords are never shown.
 - Power states, values without effect, empty resource groups and deletions of empty sets are lost when the process ends.
 - Instances always have the model of their scale set; upgrades that roll out an image are refused with 409 `OperationNotAllowed`.
 - In the emulator a VM deleted through Azure stays away; after `forewarn vm delete` it comes back after a minute.

@@ -367,7 +367,7 @@ HOST_WORK: ObjectSchema[tuple[str, HostWork | None]] = ObjectSchema(
             "state",
             _LEFT,
             lambda w: w[1].state.value if w[1] else "left",
-            "State of the host; left: not announced yet.",
+            "State of the host; `left` means that it is not announced yet.",
         ),
         Member(
             "wave",

@@ -125,10 +125,10 @@ _ROUTES = (
         method="GET",
         path="/v1/overview/hosts",
         name="get_overview_hosts",
-        summary="List names of hosts by place in the overview.",
+        summary="List the names of hosts, in the order of the overview.",
         act=_hosts,
         query=(
-            Field("from", Integer(), "The first place (default: 0)."),
+            Field("from", Integer(), "Position of the first host, from 0 (default: 0)."),
             Field(
                 "limit", Integer(1, NAMES_MAX), f"Maximum number of entries (default: {NAMES_MAX})."
             ),

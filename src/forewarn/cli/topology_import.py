@@ -167,7 +167,7 @@ class Importer:
         self._source = source
         self._dry_run = dry_run
         self._clock = clock or SystemClock()
-        #: Time since when each host does not answer, ms since the epoch UTC.
+        #: Time at which each host stopped answering, ms since the epoch UTC.
         self._silent_ms: dict[str, int] = {}
         self._reported: set[str] = set()
         #: Every host that the platform has ever listed.

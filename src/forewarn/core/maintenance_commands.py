@@ -241,7 +241,7 @@ def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
 
 
 def _undated(plan: MaintenancePlan) -> PlanBody:
-    """Return the content of a plan without the times since when its waves wait."""
+    """Return the content of a plan without the times at which its waves began to wait."""
     waves = [replace(each, waits=replace(each.waits, since_ms=0)) for each in plan.waves]
     return replace(plan.body, waves=tuple(waves))
 

@@ -1,6 +1,6 @@
 """The state of a maintenance's host after its operation ends, or its driver or host fails.
 
-Each function costs one host. `waves.py` decides whether the maintenance continues.
+Each function reads and changes one host. `waves.py` decides whether the maintenance continues.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Destination:
     #: Actions to send, as shell patterns.
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
-    #: Owner whose readable data are sent; empty: all data. Source: P-3.
+    #: Owner who may read the data to send; empty: all data. Source: P-3.
     owner: str = ""
     #: The `source` of the CloudEvents; empty: derived from the store's epoch.
     source: str = ""

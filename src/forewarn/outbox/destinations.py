@@ -40,7 +40,7 @@ COMMON = (
         "Actions to send, as shell patterns (default: all); `audit.head` adds the audit's head.",
     ),
     Field("exclude", _PATTERNS, "Actions to omit from `include` (default: none)."),
-    Field("owner", Text(), "Owner whose readable data are sent (default: all data)."),
+    Field("owner", Text(), "Sends only data that this owner may read (default: all data)."),
     Field("source", Text(2048), "CloudEvents' `source` (default: `/forewarn/` and the epoch)."),
     Field("timeout_s", Number(0.1, 3600), "Longest time of one delivery (default: 10)."),
 )

@@ -157,7 +157,7 @@ class _Checker:
             yield entry.host, self.on[entry.host].copy(), self._until(entry), True, True, arrivals
 
     def _until(self, entry: PlanEntry) -> int:
-        """Return when an announced host is done; late work counts its whole duration again."""
+        """Return when an announced host is done; work that is late counts in full from now."""
         again = self.plan.made_ms + entry.latest_end_ms - entry.latest_start_ms
         return entry.latest_end_ms if entry.latest_end_ms > self.plan.made_ms else again
 

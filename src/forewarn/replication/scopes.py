@@ -339,7 +339,7 @@ class Scopes:
         feed.dropped(caller)
 
     def _withdraw(self, feed: ScopedFeed, view: str, drafts: dict[ScopedFeed, _Draft]) -> None:
-        """Withdraw a document from a node without VMs that read the document."""
+        """Withdraw a document from a node if none of the node's VMs read it."""
         if not self._uses(feed, view):
             draft = drafts.setdefault(feed, _Draft())
             draft.publications[view] = Publication(view, enabled=False, document=_NOTHING)

@@ -62,7 +62,7 @@ class KubernetesDriver:
         self._records = KubernetesRecords(self._kubernetes, config.namespace, name)
         self._commands = LastCommands()
         self._lock = threading.Lock()
-        #: Time since when the API server is unavailable, by task, ms since the epoch UTC.
+        #: Time at which the API server became unavailable, by task, ms since the epoch UTC.
         self._away_ms: dict[str, int] = {}
         self._clock = SystemClock()
         #: Last search for old records, ms since the epoch UTC.

@@ -33,7 +33,7 @@ ASK_EVERY_MS = 1000
 CACHED_ATTEMPTS_MAX = 10_000
 #: Maximum length of an answer's text, in characters.
 TEXT_MAX = 500
-#: Key of the time since when Nova is unavailable.
+#: Key of the time at which Nova became unavailable.
 SILENCE = "Nova"
 
 
