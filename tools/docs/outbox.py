@@ -92,7 +92,7 @@ def outbox_page() -> str:
         "",
         "`type` is `forewarn.` and an [action](api.md#actions).",
         "If the entry is about an operation, `operation` shows the operation after the entry, and",
-        "`events` shows the events that the entry changed, each with its `outcome` if it has ended.",
+        "`events` shows the events that the entry changed, with the `outcome` of ended ones.",
         "",
         "```json",
         json.dumps(_EXAMPLE, indent=2),
