@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
     from forewarn.cli.api_client import Answer, ApiClient
 
-#: Most hosts of a wave listed by name; the output gives the number of the others.
+#: Maximum number of hosts of a wave listed by name; the output gives the number of the others.
 NAMED_MAX = 6
-#: Most blocked hosts listed individually; the output gives the number of the others per blocker.
+#: Maximum number of blocked hosts listed by name; the output gives the number of the others per
+#: blocker.
 BLOCKED_MAX = 10
-#: Most hosts whose VM moves are listed.
+#: Maximum number of hosts whose VM moves are listed.
 MOVES_MAX = 40
 #: States in which a maintenance waits for an operator or has ended.
 _AT_REST = {"draft", "done", "cancelled", "stopped", "paused"}

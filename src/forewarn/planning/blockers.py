@@ -53,7 +53,7 @@ SENTENCES: dict[Code, str] = {
     Code.WINDOW: "{who} waits for {subject} to open",
     Code.WINDOW_TOO_SHORT: "{subject} never opens long enough for {who}",
     Code.DEADLINE: "{who} cannot be done before the deadline because of {subject}",
-    Code.OWNER_REST: "{who} has VMs of owner {subject}, who is disturbed or was recently",
+    Code.OWNER_REST: "{who} has VMs of owner {subject}, who is disturbed or was disturbed recently",
     Code.PREVIOUS_WAVE: "{who} waits for {subject} to end",
     Code.PAUSE: "{who} waits for the pause after {subject}",
     Code.NOTICE: "the VMs of {who} must get their notice first",
