@@ -82,7 +82,7 @@ class EmulatorThread:
         self._thread = threading.Thread(target=_run_loop, args=(loop,), name="emulator")
         self._thread.start()
         try:
-            self.run_on_loop(self._start)
+            self.call(self._start)
         except BaseException:
             self._end_loop()
             raise
@@ -94,11 +94,11 @@ class EmulatorThread:
             return
         try:
             if self._emulator is not None:
-                self.run_on_loop(self.emulator.stop)
+                self.call(self.emulator.stop)
         finally:
             self._end_loop()
 
-    def run_on_loop(self, act: Callable[[], Coroutine[object, object, T]]) -> T:
+    def call(self, act: Callable[[], Coroutine[object, object, T]]) -> T:
         """Run a function on the emulator's event loop and return the result."""
         if self._loop is None:
             raise EmulatorStopped
@@ -116,11 +116,11 @@ class EmulatorThread:
         from forewarn.validation.fields import Duration  # noqa: PLC0415 - with the emulator
 
         by_s = by if isinstance(by, int | float) else Duration().read(by, "the time to pass")
-        self.run_on_loop(lambda: self.emulator.pacing.advance(round(by_s * 1000)))
+        self.call(lambda: self.emulator.pacing.advance(round(by_s * 1000)))
 
     def settle(self) -> None:
         """Wait until all due work is done."""
-        self.run_on_loop(self.emulator.pacing.settle)
+        self.call(self.emulator.pacing.settle)
 
     # --- actions of the cloud
     # -------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class EmulatorThread:
         from forewarn.emulator.scenario_files import find_scenario  # noqa: PLC0415
 
         scenario = find_scenario(name)
-        self.run_on_loop(lambda: self.emulator.run_scenario(scenario, vm))
+        self.call(lambda: self.emulator.run_scenario(scenario, vm))
         self.settle()
 
     def stop_scenario(self, name: str) -> None:
@@ -184,7 +184,7 @@ class EmulatorThread:
         Raises:
             CallerError: the scenario is not running.
         """
-        self.run_on_loop(lambda: self.emulator.stop_scenario(name))
+        self.call(lambda: self.emulator.stop_scenario(name))
 
     def set_fault(self, fault: str) -> None:
         """Set a fault, like `forewarn emulator fault set`. Source: E-10.
@@ -200,7 +200,7 @@ class EmulatorThread:
         async def act() -> None:
             self.emulator.set_fault(read_fault(fault))
 
-        self.run_on_loop(act)
+        self.call(act)
 
     def clear_faults(self) -> None:
         """Clear all faults."""
@@ -209,7 +209,7 @@ class EmulatorThread:
             self.emulator.faults.clear()
             self.emulator.faults_changed()
 
-        self.run_on_loop(act)
+        self.call(act)
 
     # --- actions of a VM
     # ------------------------------------------------------------------------------

@@ -88,7 +88,10 @@ def test_policy_is_written_as_it_is_read(policy: MaintenancePolicy, media: str) 
     [
         ('pauze = "1m"', "has the unknown member 'pauze'"),
         ("budgets = [{for = 'rack', limit = '0%'}]", "must be a non-negative integer, or a perc"),
-        ("budgets = [{for = 'label', limit = 1}]", "budgets[0] is wrong: a budget for a label na"),
+        (
+            "budgets = [{for = 'label', limit = 1}]",
+            "budgets[0] is wrong: a budget for a label must n",
+        ),
         ("budgets = [{for = 'aisle', limit = 1}]", "one of fleet, zone, rack, label, owner, gr"),
         ("budgets = [{for = 'rack'}]", "lacks the member 'limit'"),
         ("[windows.w]\nfrom = '25:00'", "windows.w.from must be a time of day such as 22:30"),

@@ -25,7 +25,7 @@ class Heard:
             stage.emulator.emulator.on_commit = voice.show
             stage.emulator.emulator.say = voice.say
 
-        stage.emulator.run_on_loop(listen)
+        stage.emulator.call(listen)
 
     def lines(self) -> list[str]:
         """Return the lines since the last time."""

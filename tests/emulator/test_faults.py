@@ -130,7 +130,7 @@ def test_first_answer_is_slow_and_only_the_first(stage: Stage, vm: Vm) -> None:
     request = f"GET {PATH} HTTP/1.1\r\nHost: x\r\nMetadata: true\r\nConnection: close\r\n\r\n"
     with socket.create_connection(vm.address, timeout=WAIT_S) as first:
         first.sendall(request.encode())
-        while not stage.emulator.run_on_loop(lambda: held(stage)):
+        while not stage.emulator.call(lambda: held(stage)):
             pass
         assert vm.get()[0] == 200
         assert not select.select([first], [], [], 0)[0]

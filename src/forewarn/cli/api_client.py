@@ -222,9 +222,12 @@ class ApiClient:
             try:
                 status, content = self._read(method, path, body=body, kind=kind, key=key)
             except ServerUnreachable as error:
-                if not (left and isinstance(error.__cause__, _BROKEN_OFF)):
-                    raise  # retry: an idempotency key ensures a single execution
-                continue
+                if left and isinstance(error.__cause__, _BROKEN_OFF):
+                    continue  # an idempotency key ensures a single execution
+                if isinstance(error.__cause__, ConnectionRefusedError) or not self._speaks_tls():
+                    raise
+                reason = f"the port speaks TLS: use https://{self._split.netloc}"
+                raise ServerUnreachable(server=self.server, reason=reason) from error
             if status >= 300:
                 self._refuse(status, content)
             return content
@@ -296,10 +299,7 @@ class ApiClient:
             answer = connection.getresponse()
         except (OSError, HTTPException) as error:
             connection.close()
-            reason = reason_of(error)
-            if not isinstance(error, ConnectionRefusedError) and self._speaks_tls():
-                reason = f"the port speaks TLS: use https://{self._split.netloc}"
-            raise ServerUnreachable(server=self.server, reason=reason) from error
+            raise ServerUnreachable(server=self.server, reason=reason_of(error)) from error
         except BaseException:
             connection.close()
             raise
