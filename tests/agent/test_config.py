@@ -53,7 +53,7 @@ def path(tmp_path: Path) -> Path:
         ("[agent]\nlog = 'xml'", "must be"),
         ("[agent]\nendpoint = 'https://x'", "is not an endpoint"),
         ("[status]\nlisten = '8471'", "ADDRESS:PORT"),
-        ("[status]\ncert = 'x'", "belong together"),
+        ("[status]\ncert = 'x'", "set both cert and key"),
         ("step = 3", "must be a table"),
         ("step.a = 3", "must be a table"),
         ("[step.a]", "has no command"),
