@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.cli.maintenance_output import print_full
+from forewarn.cli.output import call_in_words
 from forewarn.clock import SystemClock
 from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.replication.messages import DocumentChange
@@ -122,3 +124,14 @@ def test_feed_of_an_earlier_version_is_followed(sample: Path, tmp_path: Path) ->
     asyncio.run(follow())
     shown = {each.view: each.document for change in changes for each in change.publications}
     assert {event.event_type for event in shown["web"].events} == {"Reboot"}
+
+
+@every_version
+def test_command_line_prints_answers_of_an_earlier_version(
+    sample: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A new command line works with a control plane of the version before. Source: H-8."""
+    before = json.loads((sample / "api.json").read_text("utf-8"))
+    print_full(before["maintenances/m-7"], 0)
+    assert "waits" in capsys.readouterr().out
+    assert call_in_words({"request": "POST /v1/hosts/h1/fail"}) == "POST /v1/hosts/h1/fail"

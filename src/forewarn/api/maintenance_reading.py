@@ -48,7 +48,7 @@ _FULL: Schema = {
         "blocked": {"type": "array", "items": BLOCKER.schema()},
         "waits_for": {
             "anyOf": [BLOCKER.schema(), {"type": "null"}],
-            "description": "As in `maintenance`, for clients of 0.1.0.",
+            "description": "The same blocker as in `maintenance`.",
         },
         "approvals": {"type": "array", "items": APPROVAL.schema()},
         "not_asked": {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.cli.output import note, print_json, print_table
+from forewarn.cli.output import call_in_words, note, print_json, print_table
 from forewarn.exit_codes import OK, REFUSED
 
 if TYPE_CHECKING:
@@ -93,8 +93,10 @@ def _waiting(arguments: argparse.Namespace) -> int:
     answer = client_of(arguments).get("/v1/confirmations")
     if arguments.json:
         return print_json(answer)
-    columns = ("id", "principal", "text", "expires")
-    rows = [tuple([each[name] for name in columns]) for each in answer["confirmations"]]
+    rows = [
+        (each["id"], each["principal"], call_in_words(each), each["expires"])
+        for each in answer["confirmations"]
+    ]
     print_table(
         ("id", "asked by", "what", "expires"), rows, empty="No call waits for a second operator."
     )
@@ -120,7 +122,7 @@ def _drop(arguments: argparse.Namespace) -> int:
     client.delete(path)
     own = each["principal"] == caller
     end = "is withdrawn" if own else f"of {each['principal']} is refused"
-    note(f"{arguments.id} {end}: {each['text']}. Nothing was done.")
+    note(f"{arguments.id} {end}: {call_in_words(each)}. Nothing was done.")
     return OK
 
 

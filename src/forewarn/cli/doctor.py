@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forewarn.cli.output import noun, print_json, print_table
+from forewarn.cli.parsing import add_config_option
 from forewarn.errors import CallerError, ForewarnError, OurError, PeerError
 from forewarn.exit_codes import OK, REFUSED
 from forewarn.values import value
@@ -183,14 +184,7 @@ class Examined:
 def add_commands(commands: CommandGroup) -> None:
     """Add `doctor`."""
     parser = commands.command("doctor", run=_doctor)
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        type=Path,
-        action="append",
-        default=[],
-        help="settings of the service (TOML)",
-    )
+    add_config_option(parser)
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

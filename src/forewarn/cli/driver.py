@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.cli.output import print_json, print_table
+from forewarn.cli.parsing import add_config_option
 from forewarn.errors import CallerError, PeerError, reason_of
 from forewarn.exit_codes import OK
 
@@ -45,7 +46,7 @@ def add_commands(commands: CommandGroup) -> None:
     """Add `driver`."""
     group = commands.group("driver")
     listing = group.command("list", "list the drivers of the settings", run=_list, remote=False)
-    _add_config(listing)
+    add_config_option(listing)
     check = group.command(
         "check", "check a driver's guarantees; this executes real work on the host", run=_check
     )
@@ -71,18 +72,7 @@ def add_commands(commands: CommandGroup) -> None:
     )
     for parser in (check, discover):
         parser.add_argument("name", metavar="NAME", help="as in [drivers.NAME]")
-        _add_config(parser)
-
-
-def _add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        type=Path,
-        action="append",
-        default=[],
-        help="settings of the service (TOML)",
-    )
+        add_config_option(parser)
 
 
 def _list(arguments: argparse.Namespace) -> int:

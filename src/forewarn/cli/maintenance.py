@@ -195,8 +195,7 @@ def _create(arguments: argparse.Namespace) -> int:
     maintenance = client.post("/v1/maintenances", _form(arguments))["maintenance"]
     path = f"/v1/maintenances/{maintenance['id']}"
     answer = _planned(client, path, after)
-    maintenance = answer["maintenance"]
-    waits = maintenance["waits_for"]
+    maintenance, waits = answer["maintenance"], answer["waits_for"]
     warn_unasked(answer["not_asked"])
     if arguments.start:
         maintenance = client.post(f"{path}/start")["maintenance"]

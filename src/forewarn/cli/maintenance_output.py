@@ -92,7 +92,7 @@ def print_full(answer: Answer, now_ms: int) -> None:
             ("expected end", when(maintenance["expected_end"], now_ms)),
             ("deadline", when(maintenance["deadline"], now_ms)),
             ("ended", when(maintenance["ended"], now_ms)),
-            *_waits_for(maintenance["waits_for"], now_ms),
+            *_waits_for(answer["waits_for"], now_ms),
             *(("postponed", _postponed(each)) for each in maintenance["postponed"]),
         )
     )
@@ -308,8 +308,7 @@ def _changes(client: ApiClient, path: str, after: int, *, as_json: bool) -> Iter
             return
         if entry is None or entry["action"].startswith("maintenance."):
             answer = client.get(path)
-            maintenance = answer["maintenance"]
-            waits = maintenance["waits_for"]
+            maintenance, waits = answer["maintenance"], answer["waits_for"]
             sign = [
                 maintenance["state"],
                 *(maintenance[word] for word in ("announced", "running", "done", "failed")),
@@ -330,8 +329,7 @@ def _print_state(answer: Answer, now_ms: int, *, as_json: bool) -> None:
 
 
 def _line(answer: Answer, now_ms: int) -> str:
-    maintenance = answer["maintenance"]
-    waits = maintenance["waits_for"]
+    maintenance, waits = answer["maintenance"], answer["waits_for"]
     text = f"{maintenance['id']} {maintenance['state']}  {progress(maintenance)}"
     if maintenance["halt_reason"]:
         return f"{text}: {maintenance['halt_reason']}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from forewarn.cli.output import print_facts, print_json, when
+from forewarn.cli.output import call_in_words, print_facts, print_json, when
 from forewarn.cli.parsing import add_filters, add_list_options
 from forewarn.cli.work_requests import (
     add_wait_options,
@@ -119,7 +119,7 @@ def show_why(arguments: argparse.Namespace) -> int:
         print(
             f"waits for confirmation by an operator other than {each['principal']}, until {until}"
         )
-        print(f"  {each['text']}")
+        print(f"  {call_in_words(each)}")
         print(f"  forewarn confirmation confirm {each['id']}")
         return OK
     answer = client.get("/v1/why", id=arguments.id)

@@ -44,7 +44,7 @@ def _list(arguments: argparse.Namespace) -> int:
             str(each["sequence"]),
             str(each["behind"]),
             f"{each['behind_s']} s" if each["behind"] else "",
-            each["skipped"] or "",
+            each.get("skipped") or "",
             each["error"],
         )
         for each in answer["destinations"]

@@ -16,8 +16,8 @@ from forewarn.exit_codes import OK
 from forewarn.protocol import timestamps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import Self
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any, Self
 
 
 #: Narrowest width of a shortened column, in characters.
@@ -205,3 +205,9 @@ def _row(cells: Sequence[str], widths: Sequence[int], *, style: str) -> str:
 def noun(number: int, thing: str) -> str:
     """Return a noun in singular or plural: `world` for 1, otherwise `worlds`."""
     return thing if number == 1 else f"{thing}s"
+
+
+def call_in_words(confirmation: Mapping[str, Any]) -> str:
+    """Return the call that waits for a second operator; a server of 0.1.0 sends no words."""
+    words: str = confirmation.get("text", confirmation["request"])
+    return words

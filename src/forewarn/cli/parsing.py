@@ -6,6 +6,7 @@ import argparse
 import math
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.core.actions import ACTIONS
@@ -51,6 +52,18 @@ def add_server_options(parser: argparse.ArgumentParser, *, default: object) -> N
         metavar="FILE",
         default=default,
         help="file with the bearer token (default: FOREWARN_TOKEN)",
+    )
+
+
+def add_config_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--config`, for commands that use the settings of the service on this machine."""
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="settings of the service (TOML)",
     )
 
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from forewarn.cli.operations import CONFIRMATION
-from forewarn.cli.output import print_facts, print_json, print_table, when
+from forewarn.cli.output import call_in_words, print_facts, print_json, print_table, when
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 from forewarn.protocol import timestamps
@@ -73,7 +73,7 @@ def _status(arguments: argparse.Namespace) -> int:
         )
     )
     for each in confirmations:
-        what = f"{each['id']} of {each['principal']} ({each['text']})"
+        what = f"{each['id']} of {each['principal']} ({call_in_words(each)})"
         print(f"{what} waits for another operator to confirm it")
     print_table(
         ("waits for", "subject", "count", "clears", "first of them"),

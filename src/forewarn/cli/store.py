@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.cli.output import note, noun, print_facts, print_json
+from forewarn.cli.parsing import add_config_option
 from forewarn.errors import ForewarnError
 from forewarn.exit_codes import OK
 
@@ -43,14 +44,7 @@ def add_commands(commands: CommandGroup) -> None:
             metavar="ADDRESS",
             help="the store: a file or a database URL (default: from the settings)",
         )
-        parser.add_argument(
-            "--config",
-            metavar="FILE",
-            type=Path,
-            action="append",
-            default=[],
-            help="settings of the service (TOML)",
-        )
+        add_config_option(parser)
 
 
 def _back(arguments: argparse.Namespace) -> int:

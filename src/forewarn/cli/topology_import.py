@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from forewarn.cli.driver import driver_table
 from forewarn.cli.output import note, print_json
+from forewarn.cli.parsing import add_config_option
 from forewarn.clock import SystemClock
 from forewarn.core.impact import TRAITS, Cause
 from forewarn.errors import CallerError, ForewarnError
@@ -70,14 +71,7 @@ def _add_settings(parser: argparse.ArgumentParser, driver: str) -> None:
     """Add the arguments that name a driver of the service's settings."""
     text = f"as in [drivers.NAME] (default: {driver})"
     parser.add_argument("name", metavar="NAME", nargs="?", default=driver, help=text)
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        type=Path,
-        action="append",
-        default=[],
-        help="settings of the service (TOML)",
-    )
+    add_config_option(parser)
     _add_options(parser)
 
 

@@ -5,10 +5,10 @@ The command only reads the store of the settings and the version of the service.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.cli.output import noun, print_facts, print_json, print_table
+from forewarn.cli.parsing import add_config_option
 from forewarn.errors import ForewarnError
 from forewarn.exit_codes import OK, REFUSED
 from forewarn.values import value
@@ -31,14 +31,7 @@ def add_commands(commands: CommandGroup) -> None:
         metavar="ADDRESS",
         help="the store: a file or a database URL (default: from the settings)",
     )
-    check.add_argument(
-        "--config",
-        metavar="FILE",
-        type=Path,
-        action="append",
-        default=[],
-        help="settings of the service (TOML)",
-    )
+    add_config_option(check)
 
 
 @value
