@@ -179,11 +179,14 @@ class Database:
     def crash(self) -> None:
         """Kill the server that takes writes, as a power cut would; `revive` starts it again."""
         self.kill("p1 postgres")
+        for pid in _processes_in(self.disk / "cluster"):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def revive(self) -> None:
         """Start what `crash` has killed."""
         cluster = self.disk / "cluster"
-        wait_until(lambda: not _postgres_left(cluster), what="its end", limit_s=STARTED_S_MAX)
+        wait_until(lambda: not _processes_in(cluster), what="its end", limit_s=STARTED_S_MAX)
         self._serve()
 
     def fill_disk(self) -> None:
@@ -204,13 +207,14 @@ def fill(filler: Path) -> None:
             file.write(bytes(65536))
 
 
-def _postgres_left(cluster: Path) -> bool:
-    """Whether a process of a killed server still works in its folder."""
-    for process in Path("/proc").iterdir():
+def _processes_in(folder: Path) -> list[int]:
+    """Return the processes whose working folder is this: a server's processes in its cluster."""
+    pids = []
+    for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if (process / "cwd").readlink() == cluster:
-                return True
-    return False
+            if (process / "cwd").readlink() == folder:
+                pids.append(int(process.name))
+    return pids
 
 
 class PooledDatabase(Database):
