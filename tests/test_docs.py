@@ -15,8 +15,10 @@ import pytest
 
 from forewarn.agent.cli import ACTIONS
 from forewarn.cli.main import NOUNS, parser_for
+from forewarn.errors import every_error
 from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
 from tools.docs.pages import PAGES
+from tools.docs.reference import load_everything
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(
@@ -166,16 +168,20 @@ def test_nothing_is_installed_by_a_name_that_is_not_ours() -> None:
         assert not found, f"{name_of(path)}: {found}"
 
 
+def advices() -> str:
+    """Return the advice of every error."""
+    load_everything()
+    return "\n".join(kind.advice for kind in every_error())
+
+
 def test_advice_names_no_file_of_the_repository() -> None:
     """Whoever has only installed the program has no `docs`."""
-    errors = ROOT.joinpath("docs/reference/errors.md").read_text("utf-8")
-    assert re.findall(r"(?:docs|dist|tools|tests)/\S+", errors) == []
+    assert re.findall(r"(?:docs|dist|tools|tests)/\S+", advices()) == []
 
 
 def test_page_of_the_documentation_that_advice_names_is_there() -> None:
     """A title in an error's advice is the title of a page."""
-    errors = ROOT.joinpath("docs/reference/errors.md").read_text("utf-8")
-    named = set(re.findall(r"'([^']+)' in the documentation", errors))
+    named = set(re.findall(r"'([^']+)' in the documentation", advices()))
     titles = {
         title
         for path in DOCUMENTS

@@ -11,7 +11,6 @@ import inspect
 import json
 import pkgutil
 import re
-import string
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
@@ -20,7 +19,7 @@ from typing import get_type_hints
 import forewarn
 from forewarn import settings
 from forewarn.core.impact import NOTICE_S, TRAITS, Source, Traits
-from forewarn.errors import CallerError, ForewarnError, OurError, PeerError, every_error
+from forewarn.errors import ForewarnError, every_error
 from forewarn.planning.blockers import MEANINGS
 
 WRITTEN = "<!-- Written by `make docs`; edit the code it comes from, not this page. -->\n"
@@ -84,33 +83,27 @@ def blockers_page() -> str:
 
 
 def errors_page() -> str:
-    """Return every error with its code, status, sentence and advice."""
+    """Return every error with its code and meaning, by status."""
     load_everything()
     lines = [
-        "Every refusal carries one of these codes.",
-        "The code and its HTTP status are stable.",
-        "The sentence and the advice after it are for people, and may change.",
+        "Every refusal carries one of these codes, with a message and advice on what to do.",
+        "`forewarn explain CODE` prints all three offline.",
+        "The code and its HTTP status are stable; the texts may change.",
+        "Commands use them, too.",
+        "4xx is a mistake in the call, 502 a fault of another system, 500 a bug or a broken store.",
     ]
-    branches: dict[type[ForewarnError], str] = {
-        CallerError: "Errors in the call",
-        PeerError: "Errors of other systems",
-        OurError: "Bugs of Forewarn",
-    }
-    for branch, title in branches.items():
-        kinds = [kind for kind in every_error() if issubclass(kind, branch)]
-        lines += ["", f"## {title}", "", *sorted(error_line(kind) for kind in kinds)]
+    by_status: dict[int, list[str]] = {}
+    for kind in sorted(every_error(), key=lambda kind: (kind.status, kind.code)):
+        if kind is not ForewarnError:
+            by_status.setdefault(kind.status, []).append(f"- `{kind.code}`: {meaning_of(kind)}")
+    for status, errors in by_status.items():
+        lines += ["", f"## {status}", "", *errors]
     return page("Errors", *lines)
 
 
-def error_line(kind: type[ForewarnError]) -> str:
-    """Return one error with its message and advice; names in braces replace facts."""
-
-    def plain(template: str) -> str:
-        parsed = string.Formatter().parse(template)
-        return "".join(text + (f"*{fact}*" if fact else "") for text, fact, _, _ in parsed)
-
-    told = f"{plain(kind.message)} {plain(kind.advice)}".strip()
-    return f"- `{kind.code}` ({kind.status}): {told}"
+def meaning_of(kind: type[ForewarnError]) -> str:
+    """Return the meaning of an error without its source."""
+    return re.sub(r" (Source: .*|[A-Z]-\d+\.)$", "", (kind.__doc__ or "").partition("\n")[0])
 
 
 def settings_page() -> str:
