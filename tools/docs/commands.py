@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from forewarn import exit_codes
@@ -15,6 +15,7 @@ from forewarn.cli.main import NOUNS, parser_for
 from tools.docs.reference import page, table
 
 Actions = list[argparse.Action]
+Row = tuple[str, str]
 #: Number of commands from which a common option is explained only once.
 SHARED_BY = 3
 
@@ -29,16 +30,16 @@ class Command:
 
 
 def cli_page() -> str:
-    """Return every command with its arguments."""
+    """Return every command with its arguments, grouped by its first word."""
     root = parser_for("*")
     common = own_arguments(root)
     known = {option for action in common for option in action.option_strings}
     lines = [
         "Every command, as `forewarn COMMAND --help` prints it.",
+        "The lists omit the word `forewarn`.",
+        "Within a section, the first command that takes an argument explains it.",
         "Those that talk to a service find it by `--server`, or by `FOREWARN_SERVER`.",
         "What they answer is JSON with `--json`.",
-        "",
-        *(f"- `forewarn {name}`: {purpose}" for name, (_, purpose) in NOUNS.items()),
         "",
         "## Options of every command",
         "",
@@ -52,7 +53,7 @@ def cli_page() -> str:
     ]
     commands = [
         (each, [one for one in each.arguments if not known.intersection(one.option_strings)])
-        for each in commands_of(root, "forewarn")
+        for each in commands_of(root, "")
     ]
     counts = Counter(argument_row(action) for _, own in commands for action in own)
     often = {
@@ -61,16 +62,42 @@ def cli_page() -> str:
     shared = [row for row in often.values() if row[0].startswith("`-")]
     lines += ["", "## Options of several commands", ""]
     lines += table(("option", "meaning"), sorted(shared))
+    noun, shown = "", dict[str, set[Row]]()  # the arguments of each command above
     for command, own in commands:
-        lines += ["", f"## `{usage(command.words, own)}`", "", sentence(command.purpose)]
-        rows = [argument_row(action) for action in own]
-        if also := "`, `".join(row[0].split()[0].strip("`") for row in rows if row in shared):
-            lines += ["", f"Also takes `{also}`."]
-        if told := [
-            row for row in rows if row not in shared and (row[1] or row[0].startswith("`-"))
-        ]:
-            lines += ["", *(f"- {name}: {meaning}".rstrip(": ") for name, meaning in told)]
+        first = command.words.split()[0]
+        if first != noun:
+            noun = first
+            purpose = NOUNS[noun][1]
+            lines += ["", f"## {noun}", ""]
+            lines += [] if command.words == noun else [sentence(purpose), ""]
+        lines += command_lines(command, own, shared, shown)
+        shown[command.words] = {argument_row(action) for action in own}
     return page("Commands", *lines)
+
+
+def command_lines(
+    command: Command, own: Actions, shared: Collection[Row], shown: Mapping[str, set[Row]]
+) -> Iterator[str]:
+    """Yield a command with the arguments that neither `shared` nor an earlier command explains."""
+    rows = [argument_row(action) for action in own]
+    earlier = max(
+        (words for words, theirs in shown.items() if theirs <= set(rows)),
+        key=lambda words: len(shown[words]),
+        default="",
+    )
+    if earlier and len(shown[earlier]) >= SHARED_BY:
+        also = f" Takes the options of `{earlier}`."
+        rows = [row for row in rows if row not in shown[earlier]]
+    else:
+        names = [row[0].split()[0].strip("`,") for row in rows if row in shared]
+        also = f" Also takes `{'`, `'.join(names)}`." if names else ""
+    yield f"- `{usage(command.words, own)}`: {sentence(command.purpose)}{also}"
+    noun = command.words.split()[0]
+    above = {row for words, theirs in shown.items() if words.split()[0] == noun for row in theirs}
+    for row in rows:
+        option = row[0].startswith("`-")
+        if row not in shared and (option or (row[1] and row not in above)):
+            yield f"  - {row[0]}: {row[1]}".rstrip(": ")
 
 
 def commands_of(root: argparse.ArgumentParser, words: str) -> Iterator[Command]:
@@ -85,7 +112,7 @@ def commands_of(root: argparse.ArgumentParser, words: str) -> Iterator[Command]:
         for branch in below:
             purposes = {one.dest: one.help or "" for one in branch._choices_actions}  # noqa: SLF001
             for name, child in branch.choices.items():
-                inner.append((child, f"{path} {name}", purposes.get(name, "")))
+                inner.append((child, f"{path} {name}".strip(), purposes.get(name, "")))
         waiting[:0] = inner
 
 
@@ -132,7 +159,7 @@ def with_value(option: str, action: argparse.Action) -> str:
     return f"{option} [{value}]" if action.nargs == "?" else f"{option} {value}"
 
 
-def argument_row(action: argparse.Action) -> tuple[str, str]:
+def argument_row(action: argparse.Action) -> Row:
     """Return one row of a table of arguments."""
     names = action.option_strings or [value_of(action)]
     shown = ", ".join(names)
