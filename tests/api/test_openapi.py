@@ -65,6 +65,13 @@ def test_page_shows_every_route_and_schema(shared: Live) -> None:
     assert set(re.findall(r'href="#([^"]+)"', page)) <= set(anchors)
 
 
+def test_page_and_document_show_the_permission_of_a_route(shared: Live) -> None:
+    """An operator finds out which permission a call needs."""
+    needed = "Required permission: operate."
+    assert DOCUMENT["paths"]["/v1/hosts/{name}/reboot"]["post"]["description"] == needed
+    assert needed in shared.call("GET", "/v1/docs").body.decode()
+
+
 def test_every_reference_leads_to_a_schema() -> None:
     """No schema is missing and none is useless."""
     text = str(DOCUMENT)

@@ -1,6 +1,6 @@
 """Writes the reference page of the operator API: conventions, routes and actions.
 
-The service's own page has the parameters, bodies and answers of each route.
+The OpenAPI document describes each route.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 HEAD = """\
 Operators and programs use this HTTP API to describe the fleet, ask for work, and read events, blockers and history.
 
-Every service describes its own API in full, with each parameter, body and answer: open `/v1/docs` in a browser, or read `/v1/openapi.json` with a program.
-With the emulator that is `http://127.0.0.1:8470/v1/docs`.
+Every service describes each route with its parameters, bodies and answers: open `/v1/docs` in a browser (emulator: `http://127.0.0.1:8470/v1/docs`), or read `/v1/openapi.json` with a program.
 Neither needs a token or the internet.
 
 ## Conventions
@@ -56,7 +55,7 @@ Records have no versions, so a change with `If-Match` or another condition is an
 
 ## Routes
 
-The permission that a route needs stands behind it; `forewarn access can-i` says whether you have it.
+Routes are listed by the permission that they need; `forewarn access can-i` says whether you have it.
 The routes under `/v1/clock`, `/v1/scenarios` and `/v1/faults` exist in the emulator only."""
 
 
@@ -77,16 +76,22 @@ def api_page() -> str:
             reload_route(_nothing),
         )
     )
-    told = (
-        f"- `{each.method} {each.path}` ({each.permission.value}): {each.summary}"
-        for each in routes
+    by_permission: dict[str, dict[str, str]] = {}
+    for each in routes:
+        paths = by_permission.setdefault(each.permission.value, {})
+        paths[each.path] = (
+            f"{paths[each.path]}|{each.method}" if each.path in paths else each.method
+        )
+    listed = (
+        f"- {permission}: {', '.join(f'`{methods} {path}`' for path, methods in paths.items())}"
+        for permission, paths in by_permission.items()
     )
     actions = (f"- `{name}`: {meaning}" for name, meaning in ACTIONS.items())
     return page(
         "Operator API",
         HEAD,
         "",
-        *told,
+        *listed,
         "",
         "## Actions",
         "",

@@ -95,6 +95,7 @@ def _operation(route: Route) -> dict[str, object]:
     described: dict[str, object] = {
         "operationId": route.name,
         "summary": route.summary,
+        "description": f"Required permission: {route.permission.value}.",
         "tags": [route.path.removeprefix("/v1").split("/")[1]],
         "parameters": [_path_parameter(name, route.path) for name in names]
         + [_query_parameter(each) for each in route.query],

@@ -46,7 +46,7 @@ def html_page(document: Json) -> str:
 
 def _route(path: str, method: str, route: Json) -> str:
     parts = [f"<h3>{method.upper()} <code>{escape(path)}</code></h3>"]
-    parts.append(f"<p>{escape(route['summary'])}</p>")
+    parts.append(f"<p>{escape(route['summary'])} {escape(route['description'])}</p>")
     if route["parameters"]:
         parts.append(_table((each["name"], each, each["schema"]) for each in route["parameters"]))
     if "requestBody" in route:
