@@ -13,7 +13,7 @@ from forewarn.planning.policy import MaintenancePolicy
 from tests.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from forewarn.core.lifecycle import Operation
     from forewarn.core.state import Changes
@@ -128,7 +128,7 @@ class NodeNoticeChecker:
         """H-7: whether work may wait for VMs that a node could not show it to."""
         told = "it waits for them" in self._told.get(operation.number, "")
         return told and any(
-            self._listening(operation, node)
+            any(self._served(operation, node))
             and self._nodes.sound_since_ms(node) + SHOWN_AGAIN_MS > self._states.queue.now_ms
             for node in self._nodes.far
         )
@@ -141,17 +141,21 @@ class NodeNoticeChecker:
 
     def _listening(self, operation: Operation, node: FarNode) -> tuple[str, ...]:
         """VMs of an operation that a node serves, and that asked before it was announced."""
-        state = self._states.state
-        vms = [state.topology.vms[name] for name in operation.vms if name in state.topology.vms]
         announced_ms = operation.notice.announced_ms or 0
-        return tuple(
-            vm.name
-            for vm in vms
-            for enrolment in (state.enrolments.get(vm.group),)
-            if (node.hosts is None or vm.host in node.hosts)
-            and enrolment
-            and enrolment.enabled_ms < announced_ms
-        )
+        served = self._served(operation, node)
+        return tuple(name for name, enabled_ms in served if enabled_ms < announced_ms)
+
+    def _served(self, operation: Operation, node: FarNode) -> Iterator[tuple[str, int]]:
+        """Yield the VMs of an operation that a node serves and that asked, with the time of that.
+
+        The service's clock may have been set back since.
+        """
+        state = self._states.state
+        for name in operation.vms:
+            vm = state.topology.vms.get(name)
+            enrolment = state.enrolments.get(vm.group) if vm else None
+            if vm and enrolment and (node.hosts is None or vm.host in node.hosts):
+                yield name, enrolment.enabled_ms
 
     def _behind(
         self, node: FarNode, operation: Operation, since_ms: int, enabled_ms: int
