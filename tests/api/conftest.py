@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -33,3 +34,9 @@ def shared() -> Iterator[Live]:
     service.enable("web-0", "db-0")
     yield service
     service.stop()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the boundary values unless they run: making them takes seconds in each worker."""
+    nightly = "not nightly" not in config.option.markexpr
+    return None if nightly or collection_path.name != "test_boundary_values.py" else True
