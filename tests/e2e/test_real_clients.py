@@ -71,7 +71,7 @@ def program(name: str, package: str) -> str:
 def loops(serving: Path) -> dict[str, tuple[str, ...]]:
     """How each polling loop is started; in nightly runs Go's is built first."""
     program("curl", "curl")  # the shell's loop calls it
-    quick = {
+    quick: dict[str, tuple[str, ...]] = {
         "urllib": (sys.executable, str(CLIENTS / "poll.py")),
         "requests": (sys.executable, str(CLIENTS / "with_requests.py")),
         "node": (program("node", "nodejs"), str(CLIENTS / "poll.js")),
