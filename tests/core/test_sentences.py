@@ -265,7 +265,7 @@ def test_nodes_that_did_not_show_it_are_named_with_their_vms() -> None:
     rig.tell(NotShown((1,), ("n1",), ("h2",)))
     others = "other VMs of its groups on host h2"
     assert texts(rig, "operation.not-shown") == [
-        "node n1, n2 did not show op-1 in time: vm db_0, web_0 may not know of it",
+        "nodes n1, n2 did not show op-1 in time: vm db_0, web_0 may not know of it",
         "node n1 did not show op-1 in time: vm db_0, web_0 may not know of it",
         f"node n1 did not show op-1 in time: {others} may not know of it",
     ]

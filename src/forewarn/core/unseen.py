@@ -24,8 +24,7 @@ def waits_until_shown(draft: Draft, operation: Operation, vms: tuple[str, ...]) 
 
     The policy lists the impacts that wait. The notice period starts once the VMs can read the
     notice. The work starts earlier if every group, or an operator for the group, approves it. Work
-    whose notice
-    was shown does not wait again before it begins: its VMs know its NotBefore.
+    whose notice was shown does not wait again before it begins: its VMs know its NotBefore.
 
     Args:
         draft: the draft to read.
@@ -60,8 +59,9 @@ def not_shown(draft: Draft, report: NotShown) -> tuple[int, ...]:
         names = (
             f"vm {_some(vms)}" if vms else f"other VMs of its groups on host {_some(report.hosts)}"
         )
+        nodes = "nodes" if len(report.nodes) > 1 else "node"
         text = (
-            f"node {_some(report.nodes)} did not show {operation.id} in time: "
+            f"{nodes} {_some(report.nodes)} did not show {operation.id} in time: "
             f"{names} may not know of it"
         )
         if waits_until_shown(draft, operation, vms):
