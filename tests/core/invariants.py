@@ -206,6 +206,9 @@ def check_indexes(state: State) -> None:
         for each in announced
         if each.earliest_start_ms is not None
     }
+    waits = {key: at_ms for key, at_ms in state.looks._at.items() if key[1] == "wait"}
+    assert {number for number, _ in waits} <= {each.number for each in announced}
+    looks |= waits  # set only by the attempt to start
     looks |= {(each.number, "wave"): each.due_ms for each in due if each.due_ms is not None}
     assert state.looks._at == looks
     assert state.ends._at == {each.number: each.overdue_ms(0) for each in running}
@@ -306,6 +309,7 @@ def check_deadline(state: State, policy: NoticePolicy, now_ms: int) -> None:
     times = [
         *(each.not_before_ms for each in announced),
         *(each.earliest_start_ms or 0 for each in announced),
+        *(at_ms for (_, why), at_ms in state.looks._at.items() if why == "wait"),
         *(each.overdue_ms(policy.overdue_after_s) for each in running),
         *(each.due_ms or 0 for each in state.maintenances.values() if each.running),
         *(

@@ -13,7 +13,7 @@ from forewarn.core.impact import SECOND_MS, Cause, Source
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import MaintenanceState, Working
 from forewarn.core.policy import NoticePolicy
-from forewarn.core.step import step
+from forewarn.core.step import next_deadline_ms, step
 from forewarn.core.stimulus import Cancel, ChangeTopology, Enable, NoticeShown, Tick
 from forewarn.core.topology import Group, GroupKind, Vm
 from forewarn.planning.blockers import Blocker, Code
@@ -103,6 +103,45 @@ def test_wave_waits_while_its_owners_are_disturbed(cause: Cause, target: str) ->
     assert blocker(rig, number, "h0", late_ms) == expected
     rig.finish(by_hand)
     assert blocker(rig, number, "h0", late_ms) is None
+
+
+def announced_at_rest() -> tuple[MaintenanceRig, dict[str, int]]:
+    """A wave of two hosts of anna and one of bert is announced; return its operations by host."""
+    policy = MaintenancePolicy(owner_rest_s=3600)
+    rig = fleet(domains=1, policy=NoticePolicy(maintenance=policy))
+    rig.tell(ChangeTopology(groups=(Group("web", owner="anna"), Group("db", owner="bert"))))
+    rig.tell(ChangeTopology(vms=(Vm("web_2", "h2", "db"),)), Enable("db"))
+    number = rig.start("h0", "h1", "h2")
+    rig.show()
+    return rig, {host: each.number for host, each in rig.working(number).items()}
+
+
+def test_owner_disturbed_since_the_announcement_rests_before_the_start() -> None:
+    """A failure that is repaired during the notice counts like any work. Source: F-3, F-4."""
+    rig, work = announced_at_rest()
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h5")
+    rig.wait(30 * MINUTE_MS)
+    assert rig.now(work["h0"]).state is OperationState.ANNOUNCED
+    assert [each.code for each in rig.why(work["h0"])] == [Code.OWNER_REST]
+    assert rig.now(work["h2"]).state is OperationState.RUNNING  # bert has rested
+    rig.finish(failure)
+    ended_ms = rig.now_ms
+    [first] = rig.why(work["h0"])
+    assert (first.subject, first.clears_ms) == ("anna", ended_ms + 60 * MINUTE_MS)
+    assert next_deadline_ms(rig.state, rig.policy, rig.now_ms) is not None
+    rig.wait(60 * MINUTE_MS - 1)
+    assert rig.now(work["h0"]).state is OperationState.ANNOUNCED
+    rig.wait(1)
+    assert {rig.now(work[host]).state for host in ("h0", "h1")} == {OperationState.RUNNING}
+
+
+def test_hosts_of_a_wave_do_not_rest_from_one_another() -> None:
+    """An early approval starts and ends one host, and the others follow in time. Source: F-3."""
+    rig, work = announced_at_rest()
+    rig.approve("web_0", work["h0"])
+    rig.finish(work["h0"])
+    rig.wait(30 * MINUTE_MS)
+    assert {rig.now(work[host]).state for host in ("h1", "h2")} == {OperationState.RUNNING}
 
 
 def test_plan_that_does_not_differ_is_stored_once() -> None:

@@ -25,7 +25,7 @@ from forewarn.core.maintenance import (
     Working,
     move_phase,
 )
-from forewarn.core.operation_requests import work_before
+from forewarn.core.operation_requests import waits_since_ms, work_before
 from forewarn.core.refusals import PostponementRefused, UnknownMaintenance
 from forewarn.core.room import lack_of_room
 from forewarn.core.topology import Health
@@ -146,14 +146,13 @@ class Admission:
 
         In ms since the epoch, UTC; None: any time.
 
-        Requested times, the pause and owners' rests stay in force after they pass, because the
-        clock may be set back. F-3, F-8, N-4.
+        Requested times and the pause stay in force after they pass, because the clock may be set
+        back. F-3, F-8, N-4.
         """
         maintenance = self._maintenance
         if wave.earliest_start_ms > self._draft.now_ms:
             return wave.earliest_start_ms
         limits_ms = [each.until_ms for each in maintenance.postponed if each.host == host]
-        limits_ms += [until_ms for _, until_ms in self._rests(host)]
         limits_ms += filter(None, (maintenance.earliest_ms, maintenance.rests_until_ms))
         return max(limits_ms, default=None) or None
 
@@ -248,6 +247,60 @@ def start_shortage(draft: Draft, operation: Operation) -> Subject | None:
         if draft.state.current_usage().running[subject] + amount > limit:
             return subject
     return None
+
+
+def rest_before_start(draft: Draft, operation: Operation) -> Blocker | None:
+    """Return the owner that must rest before announced work of a maintenance starts. Source: F-3.
+
+    Failures and manual work may have disturbed the owner since the announcement. The hosts of one
+    wave disturb an owner once, so they do not wait for one another. Costs the running work and the
+    VMs on its hosts.
+    """
+    maintenance = draft.maintenances.get(operation.maintenance) if operation.maintenance else None
+    rest_ms = draft.maintenance_policy.owner_rest_s * SECOND_MS
+    if maintenance is None or operation.is_return or not rest_ms:
+        return None
+    topology, ended_ms = draft.topology, draft.state.last_disturbed_ms
+    owners = owners_of(topology, topology.vms_on(operation.host))
+    rests_ms = {each: ended_ms[each] + rest_ms for each in owners if each in ended_ms}
+    resting = {each for each, until_ms in rests_ms.items() if draft.now_ms < until_ms}
+    disturbing = {
+        owner: other.number
+        for other in draft.operations_at(("state", OperationState.RUNNING.value))
+        if other.maintenance != operation.maintenance
+        for owner in owners.intersection(disturbed_owners(other, topology))
+    }
+    waits = resting | disturbing.keys()
+    if waits:
+        waits -= _disturbed_by_wave(draft, maintenance, operation.host)
+    for owner in sorted(waits):
+        other_number = disturbing.get(owner)
+        clears_ms = rests_ms[owner] if other_number is None else 0
+        since_ms = waits_since_ms(operation)
+        text = Blocker(Code.OWNER_REST, owner, since_ms).sentence(operation.host)
+        return Blocker(Code.OWNER_REST, owner, since_ms, clears_ms, text, other_number)
+    return None
+
+
+def _disturbed_by_wave(draft: Draft, maintenance: Maintenance, host: str) -> frozenset[str]:
+    """Return the owners that other hosts of a host's wave disturb or have disturbed.
+
+    Costs the touched hosts, and the VMs on those of the wave.
+    """
+    targets = draft.progress(maintenance.number).targets
+    plan = draft.plans.get(maintenance.plan)
+    moves = plan.body.moves if plan else {}
+    vms: list[str] = []
+    for each in targets.values():
+        if each.host == host or each.wave != targets[host].wave:
+            continue
+        work = draft.operation(each.operation)
+        # Work that follows on an empty host has no requested start: its VMs were disturbed already.
+        waits = work and work.state is OperationState.ANNOUNCED and work.requested_start_ms
+        if not waits:
+            vms += draft.topology.vms_on(each.host)
+            vms += [vm for vm, _ in moves.get(each.host, ())]
+    return owners_of(draft.topology, vms)
 
 
 def _wanted(draft: Draft, maintenance: Maintenance, host: str) -> list[tuple[Subject, int, int]]:

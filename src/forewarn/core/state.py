@@ -95,10 +95,10 @@ class Entry:
 class State:
     """The whole current state: the fleet, live work, enabled groups and their documents.
 
-    `put`, `remove`, `lay_out`, `wait` and `wait_for_room` change it in place. Each updates the
-    indexes and deadlines and records the previous values in a journal. `keep` clears the journal,
-    `rollback` undoes all of it. The state must not be shared while the journal has entries: its
-    owner steps it, commits, and then keeps or rolls back.
+    `put`, `remove`, `lay_out`, `wait`, `wait_until` and `wait_for_room` change it in place. Each
+    updates the indexes and deadlines and records the previous values in a journal. `keep` clears
+    the journal, `rollback` undoes all of it. The state must not be shared while the journal has
+    entries: its owner steps it, commits, and then keeps or rolls back.
 
     Ended operations and events are only in the store, except operations whose driver must still be
     notified.
@@ -128,7 +128,8 @@ class State:
     #: in ms. Source: N-4.
     mark: tuple[str, int] = ("", 0)
     #: When an operation or a maintenance is due, with the reason: its NotBefore, its earliest
-    #: start, or its next wave. Times in `looks`, `ends` and `polls` are ms since the epoch UTC.
+    #: start, the end of a wait, or its next wave. Times in `looks`, `ends` and `polls` are ms since
+    #: the epoch UTC.
     looks: Deadlines[tuple[int, str]] = field(default_factory=Deadlines, repr=False, compare=False)
     #: When running work should end, and when a group last polled; the policy adds a grace period to
     #: each.
@@ -192,6 +193,10 @@ class State:
         if before != blocker:
             self._undo.append(partial(self._wait, number, before))
             self._wait(number, blocker)
+
+    def wait_until(self, number: int, at_ms: int | None) -> None:
+        """Wake an operation at a time, ms since the epoch UTC; None: cancel the wait."""
+        self._arm(self.looks, (number, "wait"), at_ms)
 
     def wait_for_room(self, number: int, subject: Subject | None) -> None:
         """Wake an operation when a budget may have room for it; None: cancel the wait."""
@@ -326,6 +331,7 @@ class State:
         self._arm(self.ends, number, operation.overdue_ms(0) if running else None)
         if not operation.live:
             self.wait(number, 0)
+            self.wait_until(number, None)
             self.wait_for_room(number, None)
             for owner in operation.disturbed_owners:
                 self._undo.append(partial(self._rest, owner, self.last_disturbed_ms.get(owner)))

@@ -55,7 +55,7 @@ from forewarn.core import maintenance_commands as commands
 from forewarn.core import stimulus as stimuli
 from forewarn.core.document import refreshed, visible
 from forewarn.core.draft import Draft, StepRule, Terms
-from forewarn.core.host_admission import postpone, start_shortage
+from forewarn.core.host_admission import postpone, rest_before_start, start_shortage
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Alert, Operation, OperationState
 from forewarn.core.maintenance import Checking
@@ -289,9 +289,12 @@ def _start_or_wait(draft: Draft, number: int) -> bool:
         transitions.cancel(draft, operation, withdrawn)
         return True
     reason = reason_to_start(draft, operation)
-    blocked = work_before(draft, operation) if reason else None
+    blocked = None
+    if reason:
+        blocked = work_before(draft, operation) or rest_before_start(draft, operation)
     short = start_shortage(draft, operation) if reason and blocked is None else None
     draft.state.wait(operation.number, _number_of(blocked))
+    draft.state.wait_until(operation.number, (blocked.clears_ms if blocked else 0) or None)
     draft.state.wait_for_room(operation.number, short)
     if reason and blocked is None and short is None:
         transitions.start(draft, operation, reason)
