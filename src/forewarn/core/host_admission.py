@@ -250,7 +250,7 @@ def start_shortage(draft: Draft, operation: Operation) -> Subject | None:
 
 
 def rest_before_start(draft: Draft, operation: Operation) -> Blocker | None:
-    """Return the owner that must rest before announced work of a maintenance starts. Source: F-3.
+    """Return the owner that must rest before announced work of a maintenance starts. See F-3.
 
     Failures and manual work may have disturbed the owner since the announcement. The hosts of one
     wave disturb an owner once, so they do not wait for one another. Costs the running work and the
@@ -342,7 +342,8 @@ def postpone(draft: Draft, word: PostponeHosts) -> tuple[int, ...]:
     postponed = replace(maintenance, postponed=tuple(known[host] for host in sorted(known)))
     until = iso8601(word.until_ms)
     text = f"{', '.join(word.hosts)} of {postponed.id} postponed until {until} for {word.by}"
-    draft.put("maintenance.postponed", f"{text}: {word.reason}" if word.reason else text, postponed)
+    text = transitions.with_reason(text, word.reason)
+    draft.put("maintenance.postponed", text, postponed)
     for host in word.hosts:
         target = draft.target(postponed.number, host)
         operation = draft.operation(target.operation) if target else None

@@ -138,7 +138,9 @@ def pause(draft: Draft, word: stimuli.PauseMaintenance) -> tuple[int, ...]:
     )
     paused = move_maintenance(maintenance, MaintenanceMove.PAUSE, draft.now_ms)
     paused = move_phase(paused, halted)
-    draft.put("maintenance.paused", _because(f"{paused.id} is paused", word.reason), paused)
+    draft.put(
+        "maintenance.paused", transitions.with_reason(f"{paused.id} is paused", word.reason), paused
+    )
     if not word.keep_announced:
         withdraw(draft, paused)
     return (word.maintenance,)
@@ -190,7 +192,7 @@ def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> tuple[int, ...]:
         move_maintenance(maintenance, MaintenanceMove.CANCEL, draft.now_ms), ended_ms=draft.now_ms
     )
     cancelled = move_phase(cancelled, Halted(word.reason))
-    text = _because(f"{cancelled.id} is cancelled", word.reason)
+    text = transitions.with_reason(f"{cancelled.id} is cancelled", word.reason)
     withdraw(draft, maintenance)
     draft.put("maintenance.cancelled", text, cancelled)
     if cancelled.return_s:
@@ -316,10 +318,6 @@ def _movable(draft: Draft, number: int, *states: MaintenanceState, asked: str) -
         state = maintenance.state.value
         raise MaintenanceWrongState(maintenance=maintenance.id, state=state, asked=asked)
     return maintenance
-
-
-def _because(text: str, reason: str) -> str:
-    return f"{text}: {reason}" if reason else text
 
 
 def apply_policy(draft: Draft, word: ApplyPolicy) -> None:

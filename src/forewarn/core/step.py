@@ -16,17 +16,16 @@ publish and begin.
 3.  *The agenda* is one ordered set of keys: a rule, and the number or group it applies to. The loop
     of `_settle` takes the first key and calls its rule until no key is left.
 4.  *What wakes what.* A blocked operation records its blocker and is woken by it: by the end of
-    another operation (`State.wait`), or by a change that frees room in the same budget
-    (`State.wait_for_room`). Time wakes due work. A driver's report and an approval wake their own
-    operation. The end of an operation wakes its maintenance. A change of the layout wakes the work
-    on its hosts and VMs. Nothing else wakes work, so a rule about time needs a deadline
-    (`deadlines.py`).
+    another operation (`State.wait`), by the end of an owner's rest (`State.wait_until`), or by a
+    change that frees room in the same budget (`State.wait_for_room`). Time wakes due work. A
+    driver's report and an approval wake their own operation. The end of an operation wakes its
+    maintenance. A change of the layout wakes the work on its hosts and VMs. Nothing else wakes
+    work, so a rule about time needs a deadline (`deadlines.py`).
 5.  *The order of the rules* is that of `agenda.StepRule`. A maintenance concludes first, because
     its gate may stop work that is about to start. Announced work comes before planned work, which
     must keep clear of running work. Announced work that no other work can block comes before other
     announced work. Otherwise two fault domains could be disturbed (G-1). New hosts of a wave follow
-    the
-    work in progress. Documents come last: each is written once, for all changes of the step.
+    the work in progress. Documents come last: each is written once, for all changes of the step.
 6.  *Why it ends.* Each rule moves a record, or records its blocker. An operation moves at most
     twice, from planned to announced to running, and its blocker wakes it once. A maintenance
     without another host to announce waits for its hosts, its planner or its gate.

@@ -220,7 +220,7 @@ def end(
     )
     gone = [move_event(event, move) for event in draft.events_of(operation)]
     text = f"{ended.id} has {'failed' if failed else 'succeeded'}"
-    draft.put(f"operation.{ended.state.value}", _because(text, reason), ended, *gone)
+    draft.put(f"operation.{ended.state.value}", with_reason(text, reason), ended, *gone)
     _touch(draft, ended, gone)
     draft.wake(ended)
     if abort:
@@ -241,7 +241,7 @@ def cancel(draft: Draft, operation: Operation, reason: str) -> Operation:
         alert=Alert.NONE,
     )
     gone = [move_event(event, Move.CANCEL) for event in draft.events_of(operation)]
-    text = _because(f"{cancelled.id} is cancelled", reason)
+    text = with_reason(f"{cancelled.id} is cancelled", reason)
     draft.put("operation.cancelled", text, cancelled, *gone)
     _touch(draft, cancelled, gone)
     targets.operation_ended(draft, cancelled)
@@ -394,5 +394,6 @@ def _announce_anew(draft: Draft, operation: Operation) -> None:
     draft.look_at(again.number)
 
 
-def _because(text: str, reason: str) -> str:
+def with_reason(text: str, reason: str) -> str:
+    """Return a sentence with its reason, if there is one."""
     return f"{text}: {reason}" if reason else text
