@@ -6,6 +6,11 @@ The agent imports this module, so it imports no other module.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 TEXT_CHARACTERS_MAX = 1000
 """Maximum length of an external text in a message, in characters."""
 
@@ -38,8 +43,10 @@ class ForewarnError(Exception):
         super().__init__(self.message.format_map(facts))
 
     def advice_text(self) -> str:
-        """Return the advice with the facts of this occurrence filled in."""
-        return self.advice.format_map(self.facts)
+        """Return the advice with the facts filled in; the fact `near` becomes a suggestion."""
+        advice = self.advice.format_map(self.facts)
+        near = self.facts.get("near")
+        return f"Did you mean {near}? {advice}" if near else advice
 
 
 class CallerError(ForewarnError):
@@ -113,6 +120,13 @@ def reason_of(error: BaseException) -> str:
         return str(error) or type(error).__name__
     reason = error.strerror[0].lower() + error.strerror[1:]
     return f"{reason}: {error.filename}" if error.filename else reason
+
+
+def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str:
+    """Return the known word that is most similar to a misspelt word; "" if none is similar."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only after a mistake
+
+    return next(iter(get_close_matches(word, list(known), n=1, cutoff=likeness)), "")
 
 
 def clean_text(value: object, characters_max: int = TEXT_CHARACTERS_MAX) -> str:

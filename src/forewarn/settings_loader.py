@@ -5,13 +5,12 @@ Each package checks the meaning of its own settings.
 
 from __future__ import annotations
 
-import difflib
 import os
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, get_args, get_origin, get_type_hints
 
-from forewarn.errors import CallerError
+from forewarn.errors import CallerError, nearest
 from forewarn.settings import ENVIRONMENT_PREFIX, FIXED, NamedTable, SettingInvalid, Settings
 from forewarn.validation.complexity import FileTooComplex
 from forewarn.validation.fields import (
@@ -139,9 +138,9 @@ def _refuse_misspelt(variable: str, section: str, sections: Iterable[str]) -> No
     Kubernetes sets FOREWARN_SERVICE_HOST and similar variables in every container beside a service
     of our name. Hooks of the agent have FOREWARN_EVENT_ID.
     """
-    close = difflib.get_close_matches(section, list(sections), n=1, cutoff=MISSPELT)
-    if close:
-        problem = f"is unknown (perhaps {ENVIRONMENT_PREFIX}{close[0].upper()}_…)"
+    near = nearest(section, sections, MISSPELT)
+    if near:
+        problem = f"is unknown (perhaps {ENVIRONMENT_PREFIX}{near.upper()}_…)"
         raise SettingInvalid(name=variable, place="the environment", problem=problem)
 
 
@@ -188,8 +187,8 @@ def _build(merged: Mapping[str, Mapping[str, Setting]], defaults: Settings) -> S
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"is unknown (perhaps {close[0]})" if close else "is unknown"
+    near = nearest(name, known)
+    return f"is unknown (perhaps {near})" if near else "is unknown"
 
 
 def read_setting(section: str, name: str, value: object, *, place: str) -> Setting:

@@ -114,6 +114,14 @@ def test_fault_is_named(fault: Fault, check: str, code: str, live: Live, tmp_pat
     assert named(file, live.url) == {check: code}
 
 
+def test_start_is_not_promised_beside_a_problem_of_the_store(live: Live, tmp_path: Path) -> None:
+    """A start uses the store, so its check has no result without one."""
+    file = settings_file(tmp_path, f"sqlite://{tmp_path}/none.db", "must_exist = true\n")
+    doctor = Doctor([file], SystemClock(), lambda _: ApiClient(live.url), lease_s_max=0)
+    results = {each.name: each.result for each in doctor.checks()}
+    assert (results["store"], results["start"]) == ("problem", "skipped")
+
+
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes certificates")
 def test_certificate_near_its_end_is_named(live: Live, tmp_path: Path) -> None:
     """A certificate of ten days is named, one of twenty is not. Source: U-4."""

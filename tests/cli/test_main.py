@@ -112,7 +112,8 @@ def test_error_code_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     """Every code that an error prints can be looked up without the documentation."""
     assert main(["explain", "already-asked"]) == exit_codes.OK
     assert "already under way" in capsys.readouterr().out
-    assert main(["explain", "no-such-code"]) == exit_codes.USAGE
+    assert main(["explain", "already-askd"]) == exit_codes.USAGE
+    assert "Did you mean already-asked? Copy" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("code", Code)

@@ -24,6 +24,9 @@ def test_backup_is_checked_and_restored(run: Run, tmp_path: Path) -> None:
     store.close()
     again = run("store", "restore", backup, "--store", f"sqlite://{tmp_path}/forewarn.db")
     assert (again.status, "A store already exists" in again.err) == (exit_codes.REFUSED, True)
+    nowhere = run("store", "restore", backup, "--store", f"sqlite://{tmp_path}/none/forewarn.db")
+    assert "[store-unavailable]" in nowhere.err
+    assert all("--config" in each.err for each in (again, nowhere, missing))
     (tmp_path / "forewarn.db").unlink()  # a lost store's place takes a backup, no empty store
     done = run("store", "restore", backup, "--store", f"sqlite://{tmp_path}/forewarn.db")
     assert "store restored" in done.err

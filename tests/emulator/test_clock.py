@@ -11,8 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from forewarn.cli.api_client import ApiRefused
-from forewarn.emulator.options import Options, margin_ms, settings_of
-from forewarn.emulator.routes import ADVANCE_S_MAX
+from forewarn.emulator.options import ADVANCE_S_MAX, Options, margin_ms, settings_of
 from forewarn.protocol import timestamps
 from tests.emulator.conftest import Stage
 

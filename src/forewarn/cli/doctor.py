@@ -169,6 +169,10 @@ class VersionsDiffer(CallerError):
     advice = "Install the same version of both."
 
 
+#: Checks of the store that a start needs.
+_NEEDED = frozenset({"store", "schema"})
+
+
 @value
 class Examined:
     """The result of one check."""
@@ -264,9 +268,14 @@ class Doctor:
         if settings.feed.nats:
             yield from _judged("nats", lambda: _nats(settings), "each server accepts the feed")
         yield from _judged("certificates", lambda: self._certificates(settings), "valid")
-        yield from self._store(settings)
+        store = list(self._store(settings))
+        yield from store
         yield from self._service(settings)
-        yield from _judged("start", lambda: _start(settings, held=self._served), "would succeed")
+        start = _judged("start", lambda: _start(settings, held=self._served), "would succeed")
+        unusable = any(each.result == "problem" and each.name in _NEEDED for each in store)
+        for each in start:
+            skipped = unusable and each.result == "ok"
+            yield Examined("start", "skipped", "the store has a problem") if skipped else each
 
     def _exposed(self, settings: Settings) -> Iterator[ForewarnError]:
         secrets = (settings.audit.key, settings.azure.token_key, settings.metadata.proxy_secret)

@@ -117,6 +117,10 @@ def _show_clock(arguments: argparse.Namespace) -> int:
 
 
 def _advance(arguments: argparse.Namespace) -> int:
+    from forewarn.emulator.options import ADVANCE_S_MAX  # noqa: PLC0415
+    from forewarn.validation.fields import Duration  # noqa: PLC0415
+
+    Duration(0, ADVANCE_S_MAX).read(arguments.by, "DURATION")
     answer = _client(arguments).post("/v1/clock/advance", {"by": arguments.by})
     return _print_clock(arguments, answer)
 

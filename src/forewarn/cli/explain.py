@@ -7,7 +7,7 @@ import pkgutil
 from typing import TYPE_CHECKING
 
 from forewarn.cli.output import print_facts, print_json
-from forewarn.errors import CallerError, every_error
+from forewarn.errors import CallerError, every_error, nearest
 from forewarn.exit_codes import OK
 from forewarn.planning.blockers import MEANINGS, Code
 
@@ -62,7 +62,8 @@ def _error(code: str) -> dict[str, object]:
                 continue  # the module belongs to the server side, which is not installed
     kind = next((each for each in every_error() if each.code == code), None)
     if kind is None:
-        raise CodeUnknown(code_asked=code)
+        known = [each.value for each in Code] + [each.code for each in every_error()]
+        raise CodeUnknown(code_asked=code, near=nearest(code, known))
     return {
         "code": kind.code,
         "status": kind.status,

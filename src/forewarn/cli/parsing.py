@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.core.actions import ACTIONS
-from forewarn.errors import CallerError
+from forewarn.errors import CallerError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -245,13 +245,10 @@ class Parser(argparse.ArgumentParser):
 
 def _near(word: str, known: Iterable[str]) -> str:
     """Return suggestions for a word as the end of a sentence; suggest all of few choices."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only where something is wrong
-
     names = list(known)
-    likeness = OPTION_LIKENESS if word.startswith("-") else 0.6
-    matches = get_close_matches(word, names, n=1, cutoff=likeness)
-    if matches:
-        return f"; did you mean {matches[0]}?"
+    near = nearest(word, names, OPTION_LIKENESS if word.startswith("-") else 0.6)
+    if near:
+        return f"; did you mean {near}?"
     if word.startswith("-") or len(names) > NAMED_MAX:
         return ""
     return f"; choose one of {', '.join(names)}"

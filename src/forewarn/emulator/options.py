@@ -25,6 +25,8 @@ METADATA_ADDRESS = "127.0.0.1:8169"
 OPERATOR_ADDRESS = "127.0.0.1:8470"
 #: The emulator's default settings for serving VMs.
 METADATA = MetadataSettings(rate_per_s=0.0, vm_by_query=True, outcomes=True)
+#: Largest move of the clock, in seconds: a month.
+ADVANCE_S_MAX = 31 * 86_400
 #: Unlimited timeout, in seconds: a jump of the clock by a week must not disable groups or time out
 #: calls of the simulated driver. Source: B-4, R-1.
 NEVER_S = 100 * 366 * 24 * 3600

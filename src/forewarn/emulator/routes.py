@@ -10,7 +10,9 @@ from forewarn.clock import SPEED_MAX
 from forewarn.emulator import scenario_files
 from forewarn.emulator.attested_documents import ISSUER_PATH
 from forewarn.emulator.faults import FaultKind, FaultNotSet, read_fault
+from forewarn.emulator.options import ADVANCE_S_MAX
 from forewarn.emulator.scenario_runner import RunState
+from forewarn.errors import nearest
 from forewarn.protocol import timestamps
 from forewarn.validation.fields import NAME, Duration, Number, Schema, Text
 from forewarn.validation.forms import Field, Form
@@ -22,10 +24,6 @@ if TYPE_CHECKING:
     from forewarn.emulator.emulator import Emulator
     from forewarn.emulator.scenario import Scenario
     from forewarn.emulator.scenario_runner import Run
-
-#: Largest move of the clock, in seconds: a month.
-ADVANCE_S_MAX = 31 * 86_400
-
 
 CERTIFICATE = "application/pkix-cert"
 
@@ -209,7 +207,8 @@ def _known(emulator: Emulator, name: str) -> Scenario:
         return scenario_files.read_scenario(name, scenario_files.shipped_text(name))
     run = emulator.runs.get(name)
     if run is None:
-        raise scenario_files.ScenarioUnknown(name=name)
+        known = {*scenario_files.shipped(), *emulator.runs}
+        raise scenario_files.ScenarioUnknown(name=name, near=nearest(name, known))
     return run.scenario
 
 

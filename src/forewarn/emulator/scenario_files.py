@@ -29,7 +29,7 @@ from forewarn.emulator.scenario import (
     Wait,
 )
 from forewarn.emulator.scenario_policy import policy_at
-from forewarn.errors import CallerError
+from forewarn.errors import CallerError, nearest
 from forewarn.validation.complexity import FileTooComplex
 from forewarn.validation.fields import (
     Boolean,
@@ -114,7 +114,7 @@ def find_scenario(name: str) -> Scenario:
         return read_scenario(name, shipped_text(name))
     path = Path(name)
     if path.suffix != ".toml":
-        raise ScenarioUnknown(name=name)
+        raise ScenarioUnknown(name=name, near=nearest(name, shipped()))
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

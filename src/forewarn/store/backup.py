@@ -97,7 +97,10 @@ class RestoreOccupied(CallerError):
     code = "restore-occupied"
     status = 409
     message = "A store already exists at {place}."
-    advice = "Move the store away, or restore into an empty database. A restore overwrites nothing."
+    advice = (
+        "Move the store away, or restore into an empty database, which --store or --config names. "
+        "A restore overwrites nothing."
+    )
 
 
 class RestoreClockBehind(CallerError):

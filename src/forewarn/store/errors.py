@@ -50,8 +50,9 @@ class StoreUnrestored(OurError):
     status = 503
     message = "The restore of the store {place} is unfinished."
     advice = (
-        "Restore the backup again, to a new file or an empty database, with"
-        " `forewarn store restore`."
+        "Restore the backup again, to a new file or an empty database, with "
+        "`forewarn store restore FILE`. Name the service's settings (--config) unless they are in "
+        "the default file."
     )
 
 
@@ -113,8 +114,8 @@ class StoreUnavailable(PeerError):
     status = 503
     message = "The store {place} cannot be used: {reason}."
     advice = (
-        "Nothing was changed. Check that the database is reachable, or that the file's directory"
-        " exists and is writable, and try again."
+        "Nothing was changed. Check that the service's settings are named (--config), and that the "
+        "database is reachable, or the file's directory exists and is writable; then try again."
     )
 
 
@@ -137,7 +138,8 @@ class StoreRemoved(StoreReplaced):
     advice = (
         "Nothing is lost while the service runs. If the file was moved, move it back. If it was"
         " deleted, copy it and its log (`-wal`) from /proc/{pid}/fd before you stop the service;"
-        " else restore the last backup with `forewarn store restore`."
+        " else restore the last backup with `forewarn store restore FILE` and the service's"
+        " --config."
     )
 
 
