@@ -79,7 +79,9 @@ class EmulatorThread:
     def start(self) -> EmulatorThread:
         """Start the emulator; return when the emulator answers."""
         loop = self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=_run_loop, args=(loop,), name="emulator")
+        self._thread = threading.Thread(
+            target=_run_loop, args=(loop,), name="emulator", daemon=True
+        )
         self._thread.start()
         try:
             self.call(self._start)
@@ -348,7 +350,7 @@ class AgentThread:
         self._holdings = Holdings(settings, embedded=True)
         self._holdings.signals.listen()
         self._thread = threading.Thread(
-            target=run_embedded, args=(settings, self._holdings, Log()), name="agent"
+            target=run_embedded, args=(settings, self._holdings, Log()), name="agent", daemon=True
         )
         self._thread.start()
         return self

@@ -5,6 +5,8 @@ What the emulator itself does is tested elsewhere.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -149,6 +151,12 @@ def test_errors_say_what_to_do(forewarn_emulator: EmulatorThread) -> None:
         forewarn_emulator.until(lambda document: document.events[0], within_s=0)
     with pytest.raises(CallerError, match="not running"):
         EmulatorThread().ask("reboot", "vm-1")
+
+
+def test_process_ends_while_an_emulator_runs() -> None:
+    """A test that fails before it stops its emulator does not keep pytest from ending."""
+    script = "from forewarn.testing import EmulatorThread; EmulatorThread().start()"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=30)
 
 
 @pytest.mark.parametrize("kind", [EmulatorThread, AgentThread])
