@@ -37,6 +37,17 @@ def test_what_may_be_done_is_an_exit_status(run: Run) -> None:
     assert "admin" in run("whoami").out
 
 
+def test_work_on_a_host_is_for_operators(
+    run: Run, live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An owner may request work on its VMs; `can-i` takes what the call's body names."""
+    ask = ("access", "can-i", "POST", "/v1/operations")
+    monkeypatch.setenv("FOREWARN_TOKEN", live.add_token("shop-ci", Role.OWNER, "shop"))
+    assert run(*ask).out == "yes\n"
+    assert run(*ask, "--host", "h1").out == "no: the permission operate is required\n"
+    assert run(*ask, "--vm", "no-such-vm").status == 1
+
+
 def test_status_leads_an_owner_to_its_work(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -153,15 +153,18 @@ def _bindings_of(principal: Principal) -> list[_Binding]:
 
 
 async def _can_i(call: ApiCall) -> ApiResponse:
-    """Return whether the caller may call a route for the object that the route's path names."""
+    """Return whether the caller may make a call for the object that its path or body names."""
     method, path = call.query["method"].upper(), call.query["target"]
     route, name = _route_of(method, path)
     permission = TABLE.get(route, Permission.ADMINISTER)
+    if "host" in call.query and permission is Permission.REQUEST:
+        permission = Permission.OPERATE  # owners request work on their VMs only
     owners = call.principal.owners_for(permission) if route else frozenset()
     allowed = owners is None or bool(owners)
+    vm = call.query.get("vm", "")
+    kind, name = ("vms", vm) if vm and not name else (path.split("/")[2], name)
     if owners and name:
         fleet = await call.control.within(owners).fleet()
-        kind = path.split("/")[2]
         allowed = name in _named(fleet, kind)
     return ApiResponse({"allowed": allowed, "permission": permission.value if route else ""})
 
@@ -259,6 +262,8 @@ _ROUTES = (
         query=(
             Field("method", Text(8), "Its method.", required=True),
             Field("target", Text(512), "Path of the call, without a query.", required=True),
+            Field("host", NAME, "A host that the call's body names."),
+            Field("vm", NAME, "A VM that the call's body names."),
         ),
         answer=_ALLOWED,
     ),

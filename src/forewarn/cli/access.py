@@ -34,6 +34,8 @@ def add_commands(commands: CommandGroup) -> None:
     )
     can_i.add_argument("method", metavar="METHOD", help="such as POST")
     can_i.add_argument("path", metavar="PATH", help="such as /v1/hosts/h7/reboot")
+    can_i.add_argument("--host", metavar="NAME", help="host that the call's body names")
+    can_i.add_argument("--vm", metavar="NAME", help="VM that the call's body names")
     token = access.group("token", "bearer tokens: create, list, revoke")
     create = token.command("create", "create a token, and print it once", run=_create)
     create.add_argument(
@@ -145,6 +147,7 @@ def _can_i(arguments: argparse.Namespace) -> int:
     from forewarn.cli.api_client import client_of  # noqa: PLC0415
 
     query = {"method": arguments.method, "target": arguments.path}
+    query |= {kind: name for kind in ("host", "vm") if (name := getattr(arguments, kind))}
     answer = client_of(arguments).get("/v1/access/can-i", **query)
     if arguments.json:
         print_json(answer)
