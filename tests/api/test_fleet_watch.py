@@ -109,6 +109,20 @@ def test_end_while_an_answer_is_awaited_is_quiet(live: Live) -> None:
     assert complaints == []
 
 
+def test_stop_ends_the_encoding_of_changes(live: Live) -> None:
+    """A task left behind would complain when its loop is closed, though a stream is still open."""
+
+    async def story(
+        watch: FleetWatch, _: UnreliableControl, __: AsyncGenerator[list[bytes], None]
+    ) -> None:
+        [encoding] = [each for each in asyncio.all_tasks() if "_tick" in repr(each)]
+        watch.stop()
+        await asyncio.wait([encoding], timeout=LIMIT_S)
+        assert encoding.cancelled()
+
+    tell(live, story)
+
+
 def test_fleet_that_another_has_read_again_is_told(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,7 +109,7 @@ class FleetWatch:
         self._followers += 1
         try:
             await self._see(control)
-            if self._ticking is None:
+            if self._ticking is None and not self._stopped:
                 self._ticking = asyncio.create_task(self._tick(control))
                 self._news.set()
             yield [self._event("time", {})]
@@ -158,8 +158,10 @@ class FleetWatch:
             self._streams.leave(operator)
 
     def stop(self) -> None:
-        """End every stream."""
+        """End every stream, and the encoding of changes."""
         self._stopped = True
+        if self._ticking is not None:
+            self._ticking.cancel()
         self._wake()
 
     # --- updates ------------------------------------------------------------------------------
