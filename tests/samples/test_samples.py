@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.cli.maintenance_output import print_full
+from forewarn.cli.outbox import destination_row
 from forewarn.cli.output import call_in_words
 from forewarn.clock import SystemClock
 from forewarn.replication.follower import Follower, NodeIdentity
@@ -135,3 +136,6 @@ def test_command_line_prints_answers_of_an_earlier_version(
     print_full(before["maintenances/m-7"], 0)
     assert "waits" in capsys.readouterr().out
     assert call_in_words({"request": "POST /v1/hosts/h1/fail"}) == "POST /v1/hosts/h1/fail"
+    destination = {"name": "hook", "kind": "webhook", "state": "idle", "sequence": 4, "behind": 0}
+    row = destination_row({**destination, "behind_s": 0, "error": ""})  # without `skipped`
+    assert row == ("hook", "webhook", "idle", "4", "0", "", "", "")

@@ -13,6 +13,7 @@ from forewarn.exit_codes import OK
 
 if TYPE_CHECKING:
     import argparse
+    from typing import Any
 
     from forewarn.cli.parsing import CommandGroup
 
@@ -36,22 +37,24 @@ def _list(arguments: argparse.Namespace) -> int:
     answer = client_of(arguments).get("/v1/outbox")
     if arguments.json:
         return print_json(answer)
-    rows = [
-        (
-            each["name"],
-            each["kind"],
-            each["state"],
-            str(each["sequence"]),
-            str(each["behind"]),
-            f"{each['behind_s']} s" if each["behind"] else "",
-            each.get("skipped") or "",
-            each["error"],
-        )
-        for each in answer["destinations"]
-    ]
+    rows = [destination_row(each) for each in answer["destinations"]]
     head = ("destination", "kind", "state", "delivered to", "behind", "for", "skipped", "error")
     print_table(head, rows, empty="No destinations. Add them under [outbox] in the settings.")
     return OK
+
+
+def destination_row(destination: dict[str, Any]) -> tuple[str, ...]:
+    """Return a destination as a row of the list; 0.1.0 does not send `skipped`."""
+    return (
+        destination["name"],
+        destination["kind"],
+        destination["state"],
+        str(destination["sequence"]),
+        str(destination["behind"]),
+        f"{destination['behind_s']} s" if destination["behind"] else "",
+        str(destination.get("skipped") or ""),
+        destination["error"],
+    )
 
 
 def _retry(arguments: argparse.Namespace) -> int:
