@@ -552,6 +552,8 @@ def test_second_operator_confirms(page: Browser) -> None:
         page.key("Enter")
         press(page, "mouse", "#waiting")
         press(page, "keyboard", "[data-act=confirm]")
+        page.until("document.querySelector('dialog[open]')")
+        assert not AXE.exists() or axe_findings(page) == []
         press(page, "keyboard", "dialog [type=submit]")
         page.see("No call waits for a second operator.")
         assert live.call("GET", "/v1/hosts/h1", headers=admin).json["health"] == "failed"
@@ -823,6 +825,13 @@ def test_page_fits_a_phone(page: Browser, service: Live) -> None:
         assert page.run(too_wide) == [], view
 
 
+def axe_findings(page: Browser) -> list[tuple[str, str]]:
+    """Return each rule that axe-core finds broken on the page, and where."""
+    page.run(AXE.read_text("utf-8"))
+    found = page.run("axe.run().then((reply) => reply.violations)")
+    return [(each["id"], each["nodes"][0]["html"]) for each in found]
+
+
 @pytest.mark.skipif(
     not AXE.exists(), reason="axe-core is missing; tools/web/check install fetches it"
 )
@@ -837,7 +846,10 @@ def test_axe_finds_nothing(page: Browser, service: Live, theme: str) -> None:
         show(page, f"{service.url}/{view}")
         page.run(f"localStorage.setItem('forewarn-theme', {theme!r})")
         page.run(f"document.documentElement.dataset.theme = {theme!r}")
-        page.run(AXE.read_text("utf-8"))
-        found = page.run("axe.run().then((reply) => reply.violations)")
-        findings = [(each["id"], each["nodes"][0]["html"]) for each in found]
-        assert findings == [], view
+        assert axe_findings(page) == [], view
+    for view, act in (("#/maintenances/m-1", "remind"), ("#/hosts/h2", "fail_host")):
+        show(page, f"{service.url}/{view}")
+        press(page, "mouse", f"[data-act={act}]")
+        page.until("document.querySelector('dialog[open]')")
+        assert axe_findings(page) == [], act
+        page.key("Escape")
