@@ -530,6 +530,20 @@ def test_viewer_is_offered_no_action(page: Browser) -> None:
         live.stop()
 
 
+def test_reminders_say_how_many_groups_are_left_out(page: Browser, service: Live) -> None:
+    """The page writes to 50 groups at a time."""
+    names = [f"g{number}" for number in range(51)]
+    groups = {name: {"owner": "shop"} for name in names}
+    vms = {name: {"host": "h1", "group": name} for name in names}
+    service.fleet(hosts={"h1": {}}, groups=groups, vms=vms)
+    service.post("/v1/hosts/h1/reboot")
+    service.settle()
+    show(page, f"{service.url}/#/work?state=announced")
+    press(page, "mouse", "[data-act=remind]")
+    page.see("further group")
+    page.key("Escape")
+
+
 def test_second_operator_confirms(page: Browser) -> None:
     """What needs two people is asked for by one, and named on every view until another confirms."""
     live = Live(replace(SETTINGS, operator=OperatorSettings()))

@@ -8,14 +8,15 @@ import { naturally, plural, stamp } from "./format.js";
 /** Groups whose owners are reminded at a time. */
 const GROUPS_MAX = 50;
 
-/** Returns the answers of groups that have not approved an announced event. */
+/** Returns the answers of groups that have not approved, and how many groups are left out. */
 export async function unanswered() {
   const { events } = await get("/v1/events");
   const waiting = events.filter((each) => each.state === "scheduled");
-  const names = [...new Set(waiting.map((each) => each.group))].slice(0, GROUPS_MAX);
+  const every = [...new Set(waiting.map((each) => each.group))];
+  const names = every.slice(0, GROUPS_MAX);
   const groups = await Promise.all(names.map((name) => get(`/v1/groups/${part(name)}`)));
   const known = new Map(groups.map((each) => [each.name, each]));
-  return waiting
+  const answers = waiting
     .filter((each) => known.has(each.group))
     .map((each) => ({
       ...each,
@@ -24,6 +25,7 @@ export async function unanswered() {
       state: known.get(each.group).enabled ? "waiting" : "not-asked",
       missing: each.resources.filter((name) => !each.approved_by.includes(name)),
     }));
+  return [answers, every.length - names.length];
 }
 
 /** What one group is asked to do for one event. */
@@ -37,7 +39,7 @@ function sentence(each) {
 }
 
 /** Shows a message to each owner, to be copied or mailed. */
-export function remind(answers) {
+export function remind(answers, omitted = 0) {
   const messages = new Map();
   for (const each of answers.toSorted((one, other) => naturally(one.owner, other.owner)))
     messages.set(each.owner, [...(messages.get(each.owner) ?? []), each]);
@@ -55,10 +57,11 @@ export function remind(answers) {
       h("a", { href: mail }, "Write a mail"),
     );
   });
+  const left = omitted ? ` Not listed: ${plural(omitted, "further group")}.` : "";
   dialog({
     title: messages.size === 1 ? "Reminder" : `Reminders to ${plural(messages.size, "owner")}`,
     text: fields.length
-      ? "Copy the messages, or write a mail. Forewarn sends nothing."
+      ? `Copy the messages, or write a mail. Forewarn sends nothing.${left}`
       : "Every group has approved its events.",
     confirm: "Copy",
     extra: fields,
@@ -85,7 +88,7 @@ export const remindButton = (label, spoken, answers = null) =>
       aria: { label: spoken },
       onclick: async () => {
         try {
-          remind(answers ?? (await unanswered()));
+          remind(...(answers ? [answers] : await unanswered()));
         } catch (error) {
           note(error.message, "refused");
         }
