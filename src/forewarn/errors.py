@@ -6,8 +6,7 @@ The agent imports this module, so it imports no other module.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
