@@ -122,7 +122,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str:
-    """Return the known word that is most similar to a misspelt word; "" if none is similar."""
+    """Return the known word that is most similar to a misspelt word, or ""."""
     from difflib import get_close_matches  # noqa: PLC0415 - only after a mistake
 
     return next(iter(get_close_matches(word, list(known), n=1, cutoff=likeness)), "")
