@@ -407,6 +407,7 @@ class InvariantChecker(StateChecker):
         """Invariant 12, on the way: what is due starts, if nothing is in its way."""
         # A service that comes back starts what became due meanwhile in portions, not in one step.
         due = operation.not_before_ms + LATE_MS < now_ms and self._is_late(self.recovered_ms)
+        due = due and not self.maintenance.rests(operation, now_ms)
         if due and not self.in_its_way(operation) and not self.nodes.notice.waits(operation):
             raise Violation("12", f"{operation.id} is due and has not started")
 

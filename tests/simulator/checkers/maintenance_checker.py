@@ -286,6 +286,18 @@ class MaintenanceChecker:
             vms += () if operation.of_vm else topology.vms_on(operation.host)
         return self._owners_of(vms)
 
+    def rests(self, operation: Operation, now_ms: int) -> bool:
+        """F-3: whether an owner that work of a maintenance would disturb has still to rest."""
+        rest_ms = self.policy.owner_rest_s * 1000
+        if not (operation.maintenance and rest_ms) or operation.is_return:
+            return False
+        owners = self._owners(operation.host)
+        for number, hit in self._hit.items():
+            other = self.state.operations.get(number)
+            if other and other.maintenance != operation.maintenance and owners & hit:
+                return True
+        return any(now_ms < self._rested_ms.get(each, 0) + rest_ms for each in owners)
+
     def lacks_room(self, operation: Operation) -> str:
         """Name a budget that announced work of a maintenance would break if it started now."""
         maintenance = self.state.maintenances.get(operation.maintenance)
