@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from bench.scale.portion import NOW_MS, fleet
 from forewarn.control.plane import ControlPlane
 from forewarn.control.planner_host import PlannerProcess
-from forewarn.control.planning import made, plan_made, snapshot, task_of
+from forewarn.control.planning import made, plan_made, planner_task
 from forewarn.core import stimulus as stimuli
 from forewarn.core.impact import Cause
 from forewarn.core.policy import NoticePolicy
@@ -64,7 +64,7 @@ def measure(hosts: int, folder: Path) -> None:
     commit("it is started", stimuli.StartMaintenance(number))
     with measured("the fleet is read"):
         maintenance = plane.state.maintenances[number]
-        task = task_of(snapshot(plane.state, maintenance, policy=policy, now_ms=NOW_MS))
+        task = planner_task(plane.state, maintenance, policy=policy, now_ms=NOW_MS)
     with measured("a plan is made on a thread"):
         made(task)
     with measured("a plan is made in a process"):

@@ -13,7 +13,7 @@ import statistics
 import time
 from typing import TYPE_CHECKING
 
-from forewarn.control.planning import plan_made, snapshot, task_of
+from forewarn.control.planning import plan_made, planner_task
 from forewarn.core import stimulus as stimuli
 from forewarn.core.draft import Terms
 from forewarn.core.impact import Cause
@@ -65,7 +65,7 @@ def portions_ms(hosts: int, at_once: int) -> list[float]:
     [number] = told(stimuli.CreateMaintenance(Cause.HOST_REBOOT, names, 600)).operations
     told(stimuli.StartMaintenance(number))
     maintenance = state.maintenances[number]
-    task = task_of(snapshot(state, maintenance, policy=policy, now_ms=NOW_MS))
+    task = planner_task(state, maintenance, policy=policy, now_ms=NOW_MS)
     rest = told(plan_made(task)).rest
     found = []
     while rest:

@@ -15,7 +15,7 @@ import pytest
 
 from forewarn.control.inbox import Stopping
 from forewarn.control.planner_host import PlannerProcess, PlannerProcessFailed
-from forewarn.control.planning import PlannerTask, PlanRefused, made, snapshot, task_of
+from forewarn.control.planning import PlannerTask, PlanRefused, made, planner_task
 from forewarn.core.impact import Cause
 from forewarn.core.maintenance import Postponement
 from forewarn.core.stimulus import CreateMaintenance, StartMaintenance
@@ -37,13 +37,12 @@ def asked_for(rig: MaintenanceRig, by: str = "") -> PlannerTask:
     """What is asked of the planner for six hosts, one of which is worked on."""
     number = rig.start(*(f"h{n}" for n in range(6)))
     maintenance = replace(rig.state.maintenances[number], postponed=(Postponement("h0", 0, 0, by),))
-    taken = snapshot(
+    return planner_task(
         rig.state,
         maintenance if by else rig.state.maintenances[number],
         policy=rig.policy,
         now_ms=rig.now_ms,
     )
-    return task_of(taken)
 
 
 def python(program: str, *, limit_s: float = LONG_S) -> PlannerProcess:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace as with_fields
-from typing import TYPE_CHECKING
-
 import pytest
 
 from forewarn.control import planning
 from forewarn.control.planning import (
-    PlanningSnapshot,
+    PlannerTask,
     asked_of,
     columns_of,
     fleet_of,
     made,
     plan_of,
-    policy_of,
-    state_of,
-    task_of,
+    planner_task,
 )
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Alert, Execution, Notice, Operation, OperationState
@@ -29,13 +24,11 @@ from forewarn.core.maintenance import (
     target_key,
 )
 from forewarn.core.policy import NoticePolicy
+from forewarn.core.state import State
 from forewarn.core.topology import Group, Health, Host, Topology, Vm
 from forewarn.planning.checker import check
 from forewarn.planning.planner import plan as make_plan
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 NOW_MS = 1_800_000_000_000
 MINUTE_MS = 60_000
@@ -88,24 +81,18 @@ OPERATION = Operation(
 )
 
 
-def taken(
-    operations: Iterable[Operation] = (),
-    *,
+def task(
+    *operations: Operation,
     maintenance: Maintenance = MAINTENANCE,
     policy: NoticePolicy | None = None,
-    **facts: object,
-) -> PlanningSnapshot:
-    """What is true when a plan is made."""
-    return PlanningSnapshot(
-        maintenance,
-        TOPOLOGY,
-        tuple(operations),
-        {},
-        None,
-        policy or NoticePolicy(),
-        NOW_MS,
-        **facts,  # type: ignore[arg-type]
-    )
+    last_disturbed_ms: dict[str, int] | None = None,
+    **options: int,
+) -> PlannerTask:
+    """The planner's task in a fleet with these operations."""
+    state = State(topology=TOPOLOGY, last_disturbed_ms=last_disturbed_ms or {})
+    state.operations.update(enumerate(operations))
+    policy = policy or NoticePolicy()
+    return planner_task(state, maintenance, policy=policy, now_ms=NOW_MS, **options)
 
 
 def test_planner_sees_the_fleet_as_it_is() -> None:
@@ -126,7 +113,7 @@ def test_planner_sees_the_fleet_as_it_is() -> None:
 
 def test_size_of_a_task_counts_hosts_and_vms() -> None:
     """By it a plan is made on a thread or in a process of its own. Source: F-2."""
-    assert task_of(taken()).size == len(TOPOLOGY.hosts) + len(TOPOLOGY.vms) == 8
+    assert task().size == len(TOPOLOGY.hosts) + len(TOPOLOGY.vms) == 8
 
 
 def test_large_fleet_is_read_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +172,7 @@ def test_live_work_ends_when_it_is_expected_to(facts: dict[str, object], ends_ms
 
     Source: F-3.
     """
-    [live] = state_of(taken([replace(OPERATION, **facts)])).live
+    [live] = task(replace(OPERATION, **facts)).state.live
     assert (live.operation, live.host, live.ends_ms) == ("op-4", "h1", ends_ms)
 
 
@@ -202,37 +189,36 @@ def test_live_work_ends_when_it_is_expected_to(facts: dict[str, object], ends_ms
 )
 def test_work_that_disturbs_is_planned_around(facts: dict[str, object], counts: bool) -> None:
     """On a host that has failed the whole host counts already. Source: F-3, G-1."""
-    state = state_of(taken([replace(OPERATION, **facts)]))
+    state = task(replace(OPERATION, **facts)).state
     assert bool(state.live) is counts
     assert state.failed == ("h2",)
 
 
 def test_live_work_says_whom_it_disturbs() -> None:
     """The host, or of a VM's the groups, where they are now. Source: F-3."""
-    [whole] = state_of(taken([OPERATION])).live
+    [whole] = task(OPERATION).state.live
     assert (whole.whole_host, whole.groups, whole.destinations) == (True, ("free", "web"), ())
     moved = replace(OPERATION, of_vm=True, host="h1", vms=("db_0", "gone"), destination="h1")
-    [one] = state_of(taken([moved])).live
+    [one] = task(moved).state.live
     assert (one.whole_host, one.host, one.groups, one.destinations) == (
         False,
         "h0",
         ("db",),
         ("h1",),
     )
-    [gone] = state_of(taken([replace(moved, vms=("gone",))])).live
+    [gone] = task(replace(moved, vms=("gone",))).state.live
     assert (gone.host, gone.groups) == ("h1", ())
 
 
 def test_hosts_that_were_touched_are_done() -> None:
     """By name, and the last of their waves is known. Source: F-2."""
-    targets = {
-        name: Target(target_key(7, name), 7, name, wave, 1, TargetState.DONE)
-        for name, wave in (("h1", 4), ("h0", 2))
-    }
-    state = state_of(with_fields(taken(), targets=targets))
-    assert (state.done, state.last_wave) == (("h0", "h1"), 4)
-    assert state.paused_until_ms == NOW_MS + 2
-    assert state_of(taken()).last_wave == 0
+    state = State(topology=TOPOLOGY)
+    for name, wave in (("h1", 4), ("h0", 2)):
+        state.put(Target(target_key(7, name), 7, name, wave, 1, TargetState.DONE))
+    touched = planner_task(state, MAINTENANCE, policy=NoticePolicy(), now_ms=NOW_MS).state
+    assert (touched.done, touched.last_wave) == (("h0", "h1"), 4)
+    assert touched.paused_until_ms == NOW_MS + 2
+    assert task().state.last_wave == 0
 
 
 def resting(rest_s: int) -> NoticePolicy:
@@ -246,22 +232,21 @@ def test_owners_rest_after_what_disturbs_them_last() -> None:
     """Live work until its end, failures and what nobody knows until now; the later counts. F-3."""
     rested = {"shop": NOW_MS + 10**6, "bank": 5, "other": 7}
     of_vm = replace(OPERATION, of_vm=True, vms=("web_0",), duration_s=3600)
-    assert dict(state_of(taken(policy=resting(0), last_disturbed_ms=rested)).owners_disturbed) == {}
-    quiet = state_of(taken(policy=resting(1), last_disturbed_ms=rested)).owners_disturbed
-    rested["bank"] = NOW_MS  # a host with a VM of theirs has failed
-    assert quiet == tuple(sorted(rested.items()))
-    busy = dict(
-        state_of(
-            taken([OPERATION, of_vm], policy=resting(1), last_disturbed_ms=rested)
-        ).owners_disturbed
-    )
-    assert busy == {**rested, "shop": NOW_MS + 61 * MINUTE_MS}
+
+    def disturbed(*operations: Operation, rest_s: int = 1, last: dict[str, int]) -> dict[str, int]:
+        asked = task(*operations, policy=resting(rest_s), last_disturbed_ms=last)
+        return dict(asked.state.owners_disturbed)
+
+    assert disturbed(rest_s=0, last=rested) == {}
+    quiet = {**rested, "bank": NOW_MS}  # a host with a VM of theirs has failed
+    assert disturbed(last=rested) == quiet
+    busy = {**quiet, "shop": NOW_MS + 61 * MINUTE_MS}
+    assert disturbed(OPERATION, of_vm, last=rested) == busy
     stuck = replace(of_vm, state=OperationState.RUNNING, alert=Alert.OVERDUE)
-    found = dict(state_of(taken([stuck], policy=resting(1))).owners_disturbed)
-    assert found == {"shop": NOW_MS, "bank": NOW_MS}
+    assert disturbed(stuck, last={}) == {"shop": NOW_MS, "bank": NOW_MS}
     whole = replace(OPERATION, host="h0", vms=("web_0", "db_0"))
-    found = dict(state_of(taken([whole], policy=resting(1))).owners_disturbed)
-    assert found == {"shop": NOW_MS + 6 * MINUTE_MS, "bank": NOW_MS + 6 * MINUTE_MS}
+    ends_ms = NOW_MS + 6 * MINUTE_MS
+    assert disturbed(whole, last={}) == {"shop": ends_ms, "bank": ends_ms}
 
 
 @pytest.mark.parametrize(
@@ -286,24 +271,23 @@ def test_plan_leaves_time_to_announce(
         notice_margin_ms=margin_ms,
         maintenance=replace(NoticePolicy().maintenance, notice_s=least_s),
     )
-    found = policy_of(taken(policy=policy, planning_ms=planning_ms))
+    found = task(policy=policy, planning_ms=planning_ms).policy
     assert found == replace(policy.maintenance, notice_s=notice_s)
 
 
 def test_plan_that_was_kept_is_the_one_that_was_made() -> None:
     """Id, parent, waves, blockers and bound; each host with its times. Source: F-2."""
     maintenance = replace(MAINTENANCE, earliest_ms=None, postponed=(), rests_until_ms=None)
-    now = taken(maintenance=maintenance)
-    task = task_of(now)
+    first = task(maintenance=maintenance)
     asked = asked_of(maintenance)
-    fleet = fleet_of(task.fleet)
-    plan = make_plan(fleet, task.state, task.policy, now_ms=NOW_MS, asked=asked)
-    assert check(plan, fleet, state=task.state, policy=task.policy) == ()
-    kept = made(task)
+    fleet = fleet_of(first.fleet)
+    plan = make_plan(fleet, first.state, first.policy, now_ms=NOW_MS, asked=asked)
+    assert check(plan, fleet, state=first.state, policy=first.policy) == ()
+    kept = made(first)
     again = plan_of(kept, asked)
     assert (again.id, again.parent, again.made_ms) == (plan.id, "", NOW_MS)
     assert (again.waves, again.blocked, again.bound) == (plan.waves, plan.blocked, plan.bound)
     assert [host for host, _ in again.blocked] == ["h0", "h2"]  # one failed, one shares a group
     assert [replace(each, groups=(), moves=()) for each in plan.entries] == [*again.entries]
-    child = made(task_of(with_fields(now, in_force=kept)))
+    child = made(replace(first, in_force=kept))
     assert (child.parent, child.maintenance, child.made_ms) == (kept.id, 7, NOW_MS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from forewarn.control.planning import plan_made, snapshot, task_of
+from forewarn.control.planning import plan_made, planner_task
 from forewarn.core import stimulus as words
 from forewarn.core.draft import Draft
 from forewarn.core.impact import Cause
@@ -48,13 +48,10 @@ class MaintenanceRig(Rig):
 
     def planned(self, number: int) -> words.PlanMade:
         """Make a plan from what is true now."""
-        taken = snapshot(
-            self.state,
-            self.state.maintenances[number],
-            policy=self.policy,
-            now_ms=self.now_ms,
+        maintenance = self.state.maintenances[number]
+        return plan_made(
+            planner_task(self.state, maintenance, policy=self.policy, now_ms=self.now_ms)
         )
-        return plan_made(task_of(taken))
 
     def create(self, *hosts: str, cause: Cause = Cause.HOST_REBOOT, **more: object) -> int:
         """Describe a maintenance; return its number."""

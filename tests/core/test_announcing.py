@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.control.planning import snapshot, state_of
+from forewarn.control.planning import planner_task
 from forewarn.core import stimulus as words
 from forewarn.core.document import View, ahead_of, fresh, refreshed
 from forewarn.core.draft import Draft
@@ -62,8 +62,8 @@ def test_postponed_host_is_not_announced_for_an_earlier_start() -> None:
 def planned_rests(rig: MaintenanceRig, number: int) -> dict[str, int]:
     """When owners are disturbed last, as the planner sees it."""
     maintenance = rig.state.maintenances[number]
-    basis = snapshot(rig.state, maintenance, policy=rig.policy, now_ms=rig.now_ms)
-    return dict(state_of(basis).owners_disturbed)
+    task = planner_task(rig.state, maintenance, policy=rig.policy, now_ms=rig.now_ms)
+    return dict(task.state.owners_disturbed)
 
 
 def resting() -> tuple[MaintenanceRig, int]:

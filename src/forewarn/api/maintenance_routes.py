@@ -16,7 +16,7 @@ from forewarn.api.maintenance_schemas import OUTLOOK, PLAN, ROOM, MaintenanceVie
 from forewarn.api.responses import encoded
 from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
 from forewarn.api.schemas import TEXTS
-from forewarn.control.planning import plan_of, snapshot, task_of
+from forewarn.control.planning import plan_of, planner_task
 from forewarn.core import stimulus as stimuli
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import MaintenancePlan
@@ -85,10 +85,10 @@ async def _preview(call: ApiCall) -> ApiResponse:
 
     def take(view: StateView) -> tuple[PlannerTask, set[str]]:
         wanted = replace(maintenance, return_s=return_time_s(asked, view.policy))
-        basis = snapshot(view.state, wanted, policy=view.policy, now_ms=now_ms)
-        task = task_of(replace(basis, patience_s=call.control.answer_timeout_s))
-        running = (each for each in basis.operations if each.state is OperationState.RUNNING)
-        return task, {each.host for each in running}
+        task = planner_task(view.state, wanted, policy=view.policy, now_ms=now_ms)
+        live = view.state.operations.values()
+        occupied = {each.host for each in live if each.state is OperationState.RUNNING}
+        return replace(task, patience_s=call.control.answer_timeout_s), occupied
 
     task, occupied = await call.control.read(take)
     kept = await call.control.compute(lambda: call.control.writer.planner.make(task))

@@ -23,7 +23,6 @@ from forewarn.core.maintenance import Checking, MaintenancePlan
 from forewarn.core.stimulus import GateFailed, GatePassed, PlanFailed, PlanMade
 from forewarn.errors import ForewarnError, OurError
 from forewarn.planning.plan_text import plan_text, read_plan
-from forewarn.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -145,7 +144,16 @@ class PlannerHost:
         self._making, self._begun_ms = number, self._clock.now_ms()
         allowed_ms = min(self._took_ms * ALLOWED_PERCENT // 100, ALLOWED_MS_MAX)
         planning_ms = allowed_ms if allowed_ms > SHORT_MS else 0
-        take = partial(_taken, maintenance, self._begun_ms, planning_ms)
+        now_ms = self._begun_ms
+
+        def take(view: StateView) -> PlannerTask:
+            # The planner is imported with the first plan, because many services never make one.
+            from forewarn.control.planning import planner_task  # noqa: PLC0415
+
+            return planner_task(
+                view.state, maintenance, policy=view.policy, now_ms=now_ms, planning_ms=planning_ms
+            )
+
         topology = self._plane.state.topology
         if len(topology.hosts) + len(topology.vms) < APART_MIN:
             task = take(self._plane)
@@ -197,15 +205,6 @@ class PlannerHost:
             log.exception("planning of m-%s failed because of a bug", number)
             report = PlanFailed(number, "the planner has a bug; see the log of the service")
         self._inbox.put(report)
-
-
-def _taken(maintenance: Maintenance, now_ms: int, planning_ms: int, view: StateView) -> PlannerTask:
-    """Return the inputs of a plan; runs on the thread that owns the view."""
-    # The planner is imported with the first plan, because many services never make one.
-    from forewarn.control.planning import snapshot, task_of  # noqa: PLC0415
-
-    basis = snapshot(view.state, maintenance, policy=view.policy, now_ms=now_ms)
-    return task_of(replace(basis, planning_ms=planning_ms))
 
 
 class PlannerProcessFailed(OurError):

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from dataclasses import field
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from forewarn.core.impact import SECOND_MS, TRAITS
 from forewarn.core.indexes import disturbed_groups, is_disturbing
 from forewarn.core.lifecycle import Alert, Operation
-from forewarn.core.maintenance import Maintenance, MaintenancePlan, Target, postponed_hosts
+from forewarn.core.maintenance import Maintenance, MaintenancePlan, postponed_hosts
 from forewarn.core.naming import RACK
 from forewarn.core.policy import maintenance_policy
 from forewarn.core.stimulus import PlanMade
@@ -31,7 +30,7 @@ from forewarn.planning.planner import plan as make_plan
 from forewarn.values import replace, value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from forewarn.core.naming import Labels
     from forewarn.core.policy import AppliedPolicy, NoticePolicy
@@ -60,44 +59,6 @@ class PlanRefused(OurError):
     code = "plan-refused"
     message = "The plan of {maintenance} breaks a rule: {finding}."
     advice = "This is a bug in the planner: report it with the topology and the policy."
-
-
-@value
-class PlanningSnapshot:
-    """The facts for a plan; the topology is valid only while its owner leaves it unchanged."""
-
-    maintenance: Maintenance
-    topology: Topology
-    operations: tuple[Operation, ...]
-    targets: dict[str, Target]
-    in_force: MaintenancePlan | None
-    policy: NoticePolicy
-    now_ms: int
-    #: Expected time until the plan comes into force, in ms.
-    planning_ms: int = 0
-    #: Time after which no caller waits for the plan any more, in seconds; 0: no limit.
-    patience_s: float = 0
-    #: Owner -> last disturbance, ms since the epoch UTC.
-    last_disturbed_ms: Mapping[str, int] = field(default_factory=dict)
-    #: The applied policy at the time of the snapshot; `policy` may be the default instead.
-    applied: AppliedPolicy | None = None
-
-
-def snapshot(
-    state: State, maintenance: Maintenance, *, policy: NoticePolicy, now_ms: int
-) -> PlanningSnapshot:
-    """Copy the inputs of a plan except the topology; costs live work and touched hosts."""
-    return PlanningSnapshot(
-        maintenance,
-        state.topology,
-        tuple(state.operations.values()),
-        dict(state.progress.of(maintenance.number).targets),
-        state.plans.get(maintenance.plan),
-        replace(policy, maintenance=maintenance_policy(state.applied_policy, policy)),
-        now_ms,
-        last_disturbed_ms=dict(state.last_disturbed_ms),
-        applied=state.applied_policy,
-    )
 
 
 #: The distinct values, and for each record the index of its value.
@@ -178,21 +139,30 @@ def plan_made(task: PlannerTask, make: Planner | None = None) -> PlanMade:
     return PlanMade(task.maintenance, plan, task.asked.postponed, rests_until_ms, task.applied)
 
 
-def task_of(basis: PlanningSnapshot) -> PlannerTask:
+def planner_task(
+    state: State,
+    maintenance: Maintenance,
+    *,
+    policy: NoticePolicy,
+    now_ms: int,
+    planning_ms: int = 0,
+) -> PlannerTask:
     """Return the planner's task, which never changes; O(hosts and VMs).
 
-    On the thread that owns the state; other threads can run meanwhile.
+    On the thread that owns the state; other threads can run meanwhile. `planning_ms` is the
+    expected time until the plan comes into force.
     """
+    base = maintenance_policy(state.applied_policy, policy)
+    room = _room_of(state, policy.scheduling_drivers) if maintenance.move_s else None
     return PlannerTask(
-        basis.maintenance.number,
-        columns_of(basis.topology, _room_of(basis) if basis.maintenance.move_s else None),
-        state_of(basis),
-        basis.in_force,
-        policy_of(basis),
-        asked_of(basis.maintenance),
-        basis.now_ms,
-        basis.patience_s,
-        basis.applied,
+        maintenance.number,
+        columns_of(state.topology, room),
+        _state_of(state, maintenance, now_ms=now_ms, rests=bool(base.owner_rest_s)),
+        state.plans.get(maintenance.plan),
+        replace(base, notice_s=_notice_s(base, policy, maintenance, planning_ms)),
+        asked_of(maintenance),
+        now_ms,
+        applied=state.applied_policy,
     )
 
 
@@ -219,14 +189,14 @@ def made(task: PlannerTask) -> MaintenancePlan:
     return MaintenancePlan(plan.id, task.maintenance, plan.parent, plan.made_ms, body)
 
 
-def _room_of(basis: PlanningSnapshot) -> RoomColumns:
+def _room_of(state: State, scheduling: frozenset[str]) -> RoomColumns:
     """Return the room for VMs, in columns; costs hosts and VMs.
 
     Room is reserved for VMs that are yet to return to a host.
     """
-    hosts, vms = basis.topology.hosts, basis.topology.vms
+    hosts, vms = state.topology.hosts, state.topology.vms
     kept: Counter[str] = Counter()
-    for operation in basis.operations:
+    for operation in state.operations.values():
         vm = vms.get(operation.target) if operation.is_return else None
         if vm is not None and vm.host != operation.destination:
             kept[operation.destination] += vm.memory_mib
@@ -236,7 +206,7 @@ def _room_of(basis: PlanningSnapshot) -> RoomColumns:
     return RoomColumns(
         array("i", [max(host.memory_mib - kept[host.name], 0) for host in hosts.values()]),
         _column(host.driver for host in hosts.values()),
-        basis.policy.scheduling_drivers,
+        scheduling,
         " ".join(map(" ".join, _portions(vms))),
         vm_memory,
     )
@@ -332,15 +302,14 @@ def fleet_of(columns: FleetColumns) -> planned.Fleet:
     )
 
 
-def policy_of(basis: PlanningSnapshot) -> MaintenancePolicy:
-    """Return the policy for a plan, with the required notice and time to announce it."""
-    policy = basis.policy
+def _notice_s(
+    base: MaintenancePolicy, policy: NoticePolicy, maintenance: Maintenance, planning_ms: int
+) -> int:
+    """Return the required notice, with the time to plan and to announce it."""
     margin_s = -(-policy.notice_margin_ms // SECOND_MS)
-    base = policy.maintenance
-    owed_s = max(base.notice_s, policy.notice_s[basis.maintenance.shown_impact])
-    notice_s = owed_s + margin_s + max(ANNOUNCING_S, MARGINS * margin_s)
-    notice_s += -(-basis.planning_ms // SECOND_MS)
-    return replace(base, notice_s=notice_s)
+    owed_s = max(base.notice_s, policy.notice_s[maintenance.shown_impact])
+    announcing_s = max(ANNOUNCING_S, MARGINS * margin_s)
+    return owed_s + margin_s + announcing_s + -(-planning_ms // SECOND_MS)
 
 
 def asked_of(maintenance: Maintenance) -> Asked:
@@ -360,68 +329,72 @@ def asked_of(maintenance: Maintenance) -> Asked:
     )
 
 
-def state_of(basis: PlanningSnapshot) -> FleetState:
-    """Return the fleet's state without VM placements and without the plan in force."""
-    topology = basis.topology
+def _state_of(state: State, maintenance: Maintenance, *, now_ms: int, rests: bool) -> FleetState:
+    """Return the fleet's state without VM placements and without the plan in force.
+
+    `rests`: the policy lets owners rest between disturbances.
+    """
+    topology, targets = state.topology, state.progress.of(maintenance.number).targets
     failed = tuple(host.name for host in topology.hosts.values() if host.health is Health.FAILED)
-    disturbing = [each for each in basis.operations if is_disturbing(each)]
-    live = [_live(basis, each) for each in disturbing]
+    disturbing = [
+        (each, _ends_ms(each, maintenance, now_ms))
+        for each in state.operations.values()
+        if is_disturbing(each)
+    ]
+    live = [_live(topology, *each) for each in disturbing]
     return FleetState(
         live=tuple(each for each in live if each.host not in failed or not each.whole_host),
         failed=failed,
-        done=tuple(sorted(basis.targets)),
-        owners_disturbed=_owners_disturbed(basis, disturbing, failed),
-        last_wave=max((each.wave for each in basis.targets.values()), default=0),
-        paused_until_ms=basis.maintenance.rests_until_ms or 0,
+        done=tuple(sorted(targets)),
+        owners_disturbed=_owners_disturbed(state, disturbing, failed, now_ms) if rests else (),
+        last_wave=max((each.wave for each in targets.values()), default=0),
+        paused_until_ms=maintenance.rests_until_ms or 0,
     )
 
 
-def _live(basis: PlanningSnapshot, operation: Operation) -> Live:
-    known = [basis.topology.vms[name] for name in operation.vms if name in basis.topology.vms]
+def _live(topology: Topology, operation: Operation, ends_ms: int) -> Live:
+    known = [topology.vms[name] for name in operation.vms if name in topology.vms]
     host = known[0].host if operation.of_vm and known else operation.host
     return Live(
         operation.id,
         host,
         tuple(sorted({vm.group for vm in known})),
-        _ends_ms(basis, operation),
+        ends_ms,
         operation.destinations,
         whole_host=not operation.of_vm,
-        disturbs_groups=bool(disturbed_groups(basis.topology, operation)),
+        disturbs_groups=bool(disturbed_groups(topology, operation)),
     )
 
 
-def _ends_ms(basis: PlanningSnapshot, operation: Operation) -> int:
+def _ends_ms(operation: Operation, maintenance: Maintenance, now_ms: int) -> int:
     """Return the latest end of live work; 0: unknown."""
     endless = operation.alert in {Alert.OVERDUE, Alert.STUCK} or TRAITS[operation.cause].fault
     if endless or operation.duration_s < 0:
         return 0
     duration_s = operation.duration_s
-    if operation.maintenance == basis.maintenance.number:
-        duration_s = max(duration_s, basis.maintenance.span_s(operation))
+    if operation.maintenance == maintenance.number:
+        duration_s = max(duration_s, maintenance.span_s(operation))
     from_ms = operation.execution.started_ms or operation.not_before_ms
     ends_ms = from_ms + duration_s * SECOND_MS
-    late_ms = basis.now_ms + max(duration_s, LATE_S) * SECOND_MS
-    return ends_ms if ends_ms > basis.now_ms else late_ms
+    late_ms = now_ms + max(duration_s, LATE_S) * SECOND_MS
+    return ends_ms if ends_ms > now_ms else late_ms
 
 
 def _owners_disturbed(
-    basis: PlanningSnapshot, disturbing: Iterable[Operation], failed: Iterable[str]
+    state: State, disturbing: Iterable[tuple[Operation, int]], failed: Iterable[str], now_ms: int
 ) -> tuple[tuple[str, int], ...]:
-    """Return the last disturbance, past or expected, of owners with a rest.
+    """Return the last disturbance of each owner, past or expected.
 
     Work with an unknown end and failed hosts count as disturbing until now. A user's own work
     disturbs only its owner.
     """
-    if not basis.policy.maintenance.owner_rest_s:
-        return ()
-    topology, now_ms = basis.topology, basis.now_ms
-    ends_ms = dict(basis.last_disturbed_ms)
-    ends = [(disturbed_owners(each, topology), _ends_ms(basis, each)) for each in disturbing]
+    topology, last_ms = state.topology, dict(state.last_disturbed_ms)
+    ends = [(disturbed_owners(each, topology), end_ms) for each, end_ms in disturbing]
     ends += [(tuple(owners_of(topology, topology.vms_on(host))), now_ms) for host in failed]
     for owners, end_ms in ends:
         for owner in owners:
-            ends_ms[owner] = max(end_ms or now_ms, ends_ms.get(owner, 0))
-    return tuple(sorted(ends_ms.items()))
+            last_ms[owner] = max(end_ms or now_ms, last_ms.get(owner, 0))
+    return tuple(sorted(last_ms.items()))
 
 
 def plan_of(kept: MaintenancePlan, asked: Asked) -> Plan:

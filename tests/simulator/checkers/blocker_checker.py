@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.control.planning import plan_made, snapshot, task_of
+from forewarn.control.planning import plan_made, planner_task
 from forewarn.core import stimulus as stimuli
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import OperationState
@@ -131,13 +131,10 @@ class WorldCopy:
         return maintenance is not None and maintenance.plan_wanted
 
     def _plan(self, number: int) -> PlanMade:
-        taken = snapshot(
-            self.state,
-            self.state.maintenances[number],
-            policy=self._policy,
-            now_ms=self.now_ms,
+        maintenance = self.state.maintenances[number]
+        return plan_made(
+            planner_task(self.state, maintenance, policy=self._policy, now_ms=self.now_ms)
         )
-        return plan_made(task_of(taken))
 
     # ---- taking one blocker away ---------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from forewarn.control.planning import asked_of, fleet_of, plan_of, snapshot, task_of
+from forewarn.control.planning import asked_of, fleet_of, plan_of, planner_task
 from forewarn.core.impact import Cause, Source
 from forewarn.core.lifecycle import Operation
 from forewarn.core.maintenance import MaintenanceState, TargetState
@@ -330,8 +330,8 @@ class MaintenanceChecker:
         return next((each.sentence for each in ours), "")
 
     def _columns(self, maintenance: Maintenance) -> FleetColumns:
-        taken = snapshot(self.state, maintenance, policy=self._policy, now_ms=self._fleet_ms)
-        return task_of(taken).fleet
+        task = planner_task(self.state, maintenance, policy=self._policy, now_ms=self._fleet_ms)
+        return task.fleet
 
     def _check_room(self, operation: Operation) -> None:
         """F-3: the VMs on a destination and all those on their way to it fit there together."""
