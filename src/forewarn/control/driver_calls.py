@@ -200,7 +200,7 @@ class DriverCalls:
 
         Args:
             call: the call to make.
-            act: makes the call; if it raises a `ForewarnError`, the driver was not called.
+            act: makes the call; a store error that it raises is `CallEnded.unconfirmed`.
             now_ms: the service's time.
         """
         assert self.free(call.driver), call
@@ -248,15 +248,6 @@ class DriverCalls:
                 slots.running[call] += step_ms
 
 
-class WriterUnconfirmed(Exception):
-    """The driver was not called, because this process may not be the writer."""
-
-    def __init__(self, reason: ForewarnError) -> None:
-        """Keep the store's error as the reason."""
-        super().__init__(str(reason))
-        self.reason = reason
-
-
 def _result(ended: CallEnded) -> CallResult:
     if ended.unconfirmed is not None:
         return CallResult.UNCONFIRMED
@@ -265,14 +256,17 @@ def _result(ended: CallEnded) -> CallResult:
 
 
 def _made(call: DriverCall, act: Callable[[], Progress | None]) -> CallEnded:
-    """Make a call and return its result; errors are part of the result."""
+    """Make a call and return its result; errors are part of the result.
+
+    After a store error this process may not be the writer: the call is made again.
+    """
     try:
         answer = act()
         if call.verb is not Verb.PROGRESS:
             return CallEnded(call)
         return CallEnded(call, progress=_clean_progress(answer))
-    except WriterUnconfirmed as unconfirmed:
-        return CallEnded(call, unconfirmed=unconfirmed.reason)
+    except (StoreFull, StoreLost, StoreUnavailable, StoreUncertain) as error:
+        return CallEnded(call, unconfirmed=error)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a driver does is its failure
         return CallEnded(call, failed=clean_text(error) or type(error).__name__)
 
@@ -310,20 +304,15 @@ def make_call(call: DriverCall, driver: Driver, store: Store, *, now_ms: int) ->
     """Call a driver, on any thread.
 
     Only the writer may make calls with an effect. Another process may have become the writer during
-    a pause, so the lease is checked right before each call with an effect. A driver that cannot
-    reach
-    its records in the store is called again. Source: R-2, L-7.
+    a pause, so the lease is checked right before each call with an effect. Source: R-2, L-7.
     """
-    try:
-        if call.verb is Verb.PROGRESS:
-            return driver.progress(call.task, now_ms)
-        store.confirm()
-        if call.verb is Verb.BEGIN:
-            driver.begin(call.task)
-        else:
-            driver.abort(call.task)
-    except (StoreFull, StoreLost, StoreUnavailable, StoreUncertain) as error:
-        raise WriterUnconfirmed(error) from error
+    if call.verb is Verb.PROGRESS:
+        return driver.progress(call.task, now_ms)
+    store.confirm()
+    if call.verb is Verb.BEGIN:
+        driver.begin(call.task)
+    else:
+        driver.abort(call.task)
     return None
 
 

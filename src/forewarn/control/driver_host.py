@@ -58,8 +58,7 @@ CONFIRM_AGAIN_MS = 1000
 #: Minimum time between two progress entries of one operation, in milliseconds.
 BETWEEN_MS = 5000
 #: The minimum time between entries grows with the age of the work: after an hour it is three
-#: minutes. So the number of
-#: entries grows with the logarithm of the time.
+#: minutes. So the number of entries grows with the logarithm of the time.
 SHARE_OF_TIME = 20
 
 

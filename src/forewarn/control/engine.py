@@ -140,8 +140,7 @@ class ControlEngine(ReadableControl):
         """Resume unfinished work and publish everything; call it once, before `start`.
 
         The future is done once every node shows everything. If the store refuses the recovery, the
-        loaded
-        state is shown, and nothing is decided.
+        loaded state is shown, and nothing is decided.
         """
         try:
             return self._take_up()
@@ -374,7 +373,9 @@ class ControlEngine(ReadableControl):
         """Run the effects of a publication that every awaited node shows. Source: M-4."""
         announced, now_ms = follow_up.announced, self._clock.now_ms()
         if result.unconfirmed and follow_up:
-            self._report(NotShown(follow_up.operations, *result.missing), "metadata")
+            self._report(
+                NotShown(follow_up.operations, result.unconfirmed, result.hosts), "metadata"
+            )
             waiting = self._plane.waiting_to_be_shown(announced, result.hosts, now_ms)
             self._publishing.show_again(waiting, now_ms)
             announced = tuple([number for number in announced if number not in waiting])

@@ -1,9 +1,8 @@
 """The process of one plan: `python -m forewarn.control.planner_worker`.
 
 The process reads one pickled `PlannerTask` from standard input, writes the answer of
-`planner_host.py` to
-standard output, and ends. When its standard input closes, the process ends at once, so it never
-outlives its parent.
+`planner_host.py` to standard output, and ends. When its standard input closes, the process ends at
+once, so it never outlives its parent.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from forewarn.values import replace, value
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from forewarn.control.plane import ControlPlane
     from forewarn.replication.messages import DocumentChange
 
 #: Delay before a failed publication is retried, in milliseconds; doubled each time up to the
@@ -31,16 +32,6 @@ class PublicationFailed(OurError):
     code = "publication-failed"
     message = "Documents could not be published: {reason}."
     advice = "Everything is published again until it succeeds; no work begins before."
-
-
-class DocumentSource(Protocol):
-    """Provides the current content of metadata nodes."""
-
-    def confirmed(self) -> DocumentChange:
-        """Return the complete content, after a check that this process is the writer."""
-
-    def unshown(self, numbers: Iterable[int]) -> tuple[DocumentChange, tuple[int, ...]]:
-        """Return the documents not yet shown of these operations, with the operations."""
 
 
 class Publisher(Protocol):
@@ -234,16 +225,16 @@ class Publishing:
         announced = tuple([n for n in follow_up.announced if n not in self._unseen])
         return replace(follow_up, announced=announced)
 
-    def turn(self, now_ms: int, documents: DocumentSource) -> None:
+    def turn(self, now_ms: int, plane: ControlPlane) -> None:
         """Publish again if due: everything after a failure, because later changes depend on it.
 
         Otherwise publish only the documents that VMs cannot see yet.
         """
         if self._failed is not None:
             if self._again_ms <= now_ms:
-                self.publish_whole(documents.confirmed(), (), FollowUp())
+                self.publish_whole(plane.confirmed(), (), FollowUp())
         elif self._unseen_ms is not None and self._unseen_ms <= now_ms:
-            change, numbers = documents.unshown(self._unseen)
+            change, numbers = plane.unshown(self._unseen)
             self._unseen, self._unseen_ms = dict.fromkeys(numbers), None
             follow_up = FollowUp(announced=numbers)
             if numbers:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from forewarn.clock import Clock
     from forewarn.control.plane import ControlPlane
-    from forewarn.core.stimulus import Stimulus
 
 log = logging.getLogger("forewarn.control")
 
@@ -138,7 +137,8 @@ class Timekeeping:
     def _keep_mark(self, clock: SystemClock) -> None:
         """Write the clock's mark to the store if needed: once per start and once per step."""
         if clock.mark != self._plane.state.mark:
-            self._commit(clock, ClockMarked(*clock.mark))
+            marked = ClockMarked(*clock.mark)
+            self._plane.commit(marked, actor="clock", now_ms=clock.now_ms())
             assert clock.mark == self._plane.state.mark
 
     def _forgive_silence(self, clock: SystemClock, step_ms: int) -> None:
@@ -147,9 +147,6 @@ class Timekeeping:
             self._plane.forgive_silence(clock.now_ms())
         elif step_ms <= -STEP_SAID_MS:
             self._plane.doubt_polls(clock.now_ms())
-
-    def _commit(self, clock: SystemClock, stimulus: Stimulus) -> None:
-        self._plane.commit(stimulus, actor="clock", now_ms=clock.now_ms())
 
 
 def _say(text: str, step_ms: int) -> None:

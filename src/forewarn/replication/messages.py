@@ -101,11 +101,6 @@ class PublishResult(msgspec.Struct, frozen=True):
     hosts: tuple[str, ...] = ()
     """Hosts whose VMs the missing nodes serve; empty: all hosts."""
 
-    @property
-    def missing(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The nodes without a confirmation, and their hosts."""
-        return self.unconfirmed, self.hosts
-
 
 class NodeTroubles(msgspec.Struct, frozen=True):
     """Problems of metadata nodes, for operators. Source: M-4, M-5."""
