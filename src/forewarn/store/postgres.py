@@ -27,6 +27,7 @@ from forewarn.store.statements import statement_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from forewarn.errors import ForewarnError
     from forewarn.store.engine import Cursor, Row, Value
@@ -191,31 +192,21 @@ class PostgresEngine(Engine):
         self._leasing = _Kept(self._connect)
         self._check_sessions()
 
-    @contextmanager
-    def writing(self) -> Iterator[Transaction]:
+    def writing(self) -> AbstractContextManager[Transaction]:
         """Write on the only writing connection."""
-        with (
-            self._writer.use() as connection,
-            self._transaction(connection, "BEGIN") as transaction,
-        ):
-            yield transaction
+        return self._on(self._writer, "BEGIN")
 
-    @contextmanager
-    def lease_reading(self) -> Iterator[Transaction]:
+    def lease_reading(self) -> AbstractContextManager[Transaction]:
         """Read on the lease's own connection."""
-        with (
-            self._leasing.use() as connection,
-            self._transaction(connection, _BEGIN_READING) as transaction,
-        ):
-            yield transaction
+        return self._on(self._leasing, _BEGIN_READING)
+
+    def lease_writing(self) -> AbstractContextManager[Transaction]:
+        """Write on the lease's own connection."""
+        return self._on(self._leasing, "BEGIN")
 
     @contextmanager
-    def lease_writing(self) -> Iterator[Transaction]:
-        """Write on the lease's own connection."""
-        with (
-            self._leasing.use() as connection,
-            self._transaction(connection, "BEGIN") as transaction,
-        ):
+    def _on(self, kept: _Kept, begin: str) -> Iterator[Transaction]:
+        with kept.use() as connection, self._transaction(connection, begin) as transaction:
             yield transaction
 
     @contextmanager
