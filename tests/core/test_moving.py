@@ -7,7 +7,7 @@ import pytest
 from forewarn.core import stimulus as words
 from forewarn.core.draft import Draft
 from forewarn.core.impact import Cause, Impact
-from forewarn.core.lifecycle import FollowedBy, Operation, OperationState, with_execution
+from forewarn.core.lifecycle import Operation, OperationState, with_execution
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.refusals import FleetBusy, PostponementRefused
@@ -16,6 +16,7 @@ from forewarn.core.stimulus import (
     ChangeTopology,
     Complete,
     DriverFailed,
+    DriverProgressed,
     Enable,
     GroupsPolled,
     Tick,
@@ -215,6 +216,22 @@ def returning(rig: MaintenanceRig) -> tuple[int, Operation]:
     return number, back
 
 
+def test_vm_returns_where_a_scheduler_chose_its_destination() -> None:
+    """The driver is asked for the home host; the scheduler checks its unknown memory. F-1, F-3."""
+    rig = fleet(policy=NoticePolicy(scheduling_drivers=frozenset({""})))
+    rig.tell(ChangeTopology(vms=(replace(rig.state.topology.vms["v0"], memory_mib=0),)))
+    number = rig.start("h0", move_s=600, return_vms=True)
+    move = begun(rig, "h0", "v0", number)
+    rig.tell(DriverProgressed(move.number, 1, placements=(("v0", "h2"),)))
+    rig.finish(rig.now(move))
+    assert rig.state.topology.vms["v0"].host == "h2"
+    [back] = [each for each in rig.state.operations.values() if each.is_return]
+    assert (back.host, back.destination) == ("h2", "h0")
+    rig.run()
+    assert rig.maintenance(number).state is MaintenanceState.DONE
+    assert rig.state.topology.vms["v0"].host == "h0"
+
+
 def work_on(rig: MaintenanceRig, host: str) -> Operation:
     """Return the work on a host itself."""
     [work] = [each for each in rig.state.operations.values() if each.host == host]
@@ -314,13 +331,6 @@ def test_no_vm_is_admitted_to_the_room_of_one_that_returns() -> None:
     lack = lack_of_room(Draft(rig.state, rig.now_ms, rig.terms()), replace(move, number=99))
     assert lack is not None
     assert (lack.code, lack.subject) == (Code.CAPACITY, "h0")
-
-
-def test_vms_stay_where_a_scheduler_took_them() -> None:
-    """Where a driver chooses, nobody is moved back. Source: F-3."""
-    rig = fleet(policy=NoticePolicy(scheduling_drivers=frozenset({""})))
-    number = rig.start("h0", move_s=600, return_vms=True)
-    assert rig.working(number)["h0"].followed_by is FollowedBy.WORK
 
 
 def test_vm_deleted_while_it_is_away_is_no_failure() -> None:

@@ -43,6 +43,8 @@ class Cluster:
         #: Pod -> the answer to its eviction.
         self.protected: dict[str, tuple[int, str]] = {}
         self.migrations_go_on = True
+        #: Members of a new object's `spec` that its kind does not know.
+        self.pruned: tuple[str, ...] = ()
         #: When objects are said to be made; empty: now.
         self.created = ""
         self.token = "right"
@@ -156,6 +158,8 @@ class Cluster:
             return (200, {}) if self.drop(path) else refusal(404)
         if verb == "POST":
             place = f"{path}/{form['metadata']['name']}"
+            for unknown in self.pruned:
+                form.get("spec", {}).pop(unknown, None)
             return refusal(409) if place in self.objects else (201, self.put(place, **form))
         return self._change(verb, path, form)
 
@@ -227,11 +231,12 @@ class Cluster:
         phase = PHASES[PHASES.index(phase) + 1] if phase else PHASES[0]
         form["status"] = {"phase": phase}
         machine = self.objects[f"{VMIS}/{form['spec']['vmiName']}"]
+        to = form["spec"].get("addedNodeSelector", {}).get("kubernetes.io/hostname", "h2")
         if phase == "TargetReady":
             uid = form["metadata"]["uid"]
-            machine["status"]["migrationState"] = {"migrationUid": uid, "targetNode": "h2"}
+            machine["status"]["migrationState"] = {"migrationUid": uid, "targetNode": to}
         if phase == "Succeeded":
-            machine["status"]["nodeName"] = "h2"
+            machine["status"]["nodeName"] = to
 
 
 def _is_in(path: str, place: str) -> bool:

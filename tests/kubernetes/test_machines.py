@@ -47,6 +47,32 @@ def test_emptied_node_takes_nobody_before_the_work_that_follows(
     assert not cluster.node()["spec"]
 
 
+def back(cluster: Cluster) -> Task:
+    """Return the return of VM a from h2 to h1; the VM is on h2."""
+    cluster.objects[f"{VMIS}/a"]["status"]["nodeName"] = "h2"
+    of_one = {"host": "h2", "vms": ("default.a",), "of_vm": True, "destination": "h1"}
+    given = task(**MOVE)
+    return Task(replace(given.operation, **of_one), given.generation)
+
+
+def test_vm_returns_to_its_own_node(cluster: Cluster, driver: KubernetesDriver) -> None:
+    """KubeVirt is asked for that node, and the other node stays open. Source: F-1."""
+    assert carried_out(driver, back(cluster)).placements == {"default.a": "h1"}
+    assert cluster.objects[f"{VMIS}/a"]["status"]["nodeName"] == "h1"
+    assert not [each for each in cluster.changes if "nodes/" in each]
+
+
+def test_vm_stays_where_kubevirt_cannot_choose_a_node(
+    cluster: Cluster, driver: KubernetesDriver
+) -> None:
+    """A KubeVirt before 1.6 drops the selector; the VM is not moved to a third node. F-1."""
+    cluster.pruned = ("addedNodeSelector",)
+    said = carried_out(driver, back(cluster))
+    assert "KubeVirt 1.6" in said.failed
+    assert cluster.objects[f"{VMIS}/a"]["status"]["nodeName"] == "h2"
+    assert not [path for path in cluster.objects if path.startswith(MIGRATIONS)]
+
+
 def test_target_of_a_migration_is_told(cluster: Cluster, driver: KubernetesDriver) -> None:
     """As soon as KubeVirt has chosen it, and also when the end is asked for twice. Source: M-1."""
     cluster.migrations_go_on = False

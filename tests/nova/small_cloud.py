@@ -179,8 +179,9 @@ class SmallCloud:
                     raise Refusal(409, f"Cannot update metadata while it is {found['status']}")
                 found["metadata"].update(body["metadata"])
             case ["POST", "servers", server, "action"]:
-                ((name, _),) = body.items()
-                self._act(self._known(server), name)
+                ((name, said),) = body.items()
+                to = said.get("host") if isinstance(said, dict) else None
+                self._act(self._known(server), name, to or "h2")
             case ["POST", "servers", server, "migrations", number, "action"]:
                 self._end_migration(server, number, "completed")
             case ["DELETE", "servers", server, "migrations", number]:
@@ -191,7 +192,7 @@ class SmallCloud:
             case _:
                 raise Refusal(404, f"no {verb} {path}")
 
-    def _act(self, server: dict[str, Any], verb: str) -> None:
+    def _act(self, server: dict[str, Any], verb: str, to: str) -> None:
         if server["OS-EXT-STS:task_state"]:
             raise Refusal(409, f"Cannot '{verb}' while in task_state")
         action, status = VERBS[verb]
@@ -201,7 +202,7 @@ class SmallCloud:
             result = "error" if failing else "running" if verb in self.holding else "completed"
             self.migrations.append(
                 {"id": next(self._numbers), "instance_uuid": server["id"], "status": result,
-                 "migration_type": KINDS[verb], "dest_compute": "h2"}
+                 "migration_type": KINDS[verb], "dest_compute": to}
             )  # fmt: skip
         if verb in self.holding:
             server["OS-EXT-STS:task_state"] = f"{action}-ing"
@@ -209,7 +210,7 @@ class SmallCloud:
         elif not failing:
             server["status"] = status
             if verb in KINDS:
-                server["OS-EXT-SRV-ATTR:host"] = "h2"
+                server["OS-EXT-SRV-ATTR:host"] = to
 
     def _end_migration(self, server: str, number: str, status: str) -> None:
         self._migration(number)["status"] = status

@@ -199,6 +199,20 @@ def test_emptied_host_takes_no_server_before_the_work_that_follows(
     assert small.services["h1"]["status"] == "enabled"
 
 
+def test_server_returns_to_its_own_host(small: SmallCloud, config: NovaConfig) -> None:
+    """Nova is asked for the host, which its scheduler checks; no host is disabled. F-1, R-5."""
+    server = small.server("a", host="h3")  # people have moved it on from h2
+    back = replace(
+        task(Cause.LIVE_MIGRATION, "h2", server).operation,
+        of_vm=True,
+        maintenance=9,
+        destination="h1",
+    )
+    assert carried_out(nova(config), Task(back, 7)).placements == {server: "h1"}
+    assert small.done('{"os-migrateLive": {"host": "h1", "block_migration": "auto"}}') == 1
+    assert {each["status"] for each in small.services.values()} == {"enabled"}
+
+
 def test_host_that_people_have_disabled_stays_so(small: SmallCloud, config: NovaConfig) -> None:
     """Only who has disabled it enables it again."""
     small.services["h1"] |= {"status": "disabled", "disabled_reason": "new disks"}

@@ -288,6 +288,10 @@ class Operation:
         """Return the destination of a VM; empty if the VM stays or the driver has not chosen."""
         return dict(self.execution.placements).get(vm, self.destination)
 
+    def has_moved(self, host: str) -> bool:
+        """Whether a VM that is now on a host has left; for a return, whether it is back."""
+        return host == self.destination if self.is_return else host != self.host
+
     def overdue_ms(self, grace_s: int) -> int:
         """Return when a running operation becomes overdue. See L-8."""
         assert self.state is OperationState.RUNNING, self

@@ -32,15 +32,11 @@ def return_time_s(asked: CreateMaintenance, policy: NoticePolicy) -> int:
     return policy.notice_s[Impact.FREEZE] + asked.move_s if asked.return_vms else 0
 
 
-def followed_by(draft: Draft, maintenance: Maintenance, host: str) -> FollowedBy:
-    """Return the work that follows once the VMs have left a host.
-
-    If a driver's scheduler chooses the destinations, the VMs stay there.
-    """
+def followed_by(maintenance: Maintenance) -> FollowedBy:
+    """Return the work that follows once the VMs have left a host."""
     if maintenance.cause is Cause.LIVE_MIGRATION:
         return FollowedBy.NOTHING
-    scheduled = draft.topology.hosts[host].driver in draft.policy.scheduling_drivers
-    return FollowedBy.RETURN if maintenance.return_s and not scheduled else FollowedBy.WORK
+    return FollowedBy.RETURN if maintenance.return_s else FollowedBy.WORK
 
 
 def plan_returns(draft: Draft, move: Operation) -> None:

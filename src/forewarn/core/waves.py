@@ -245,7 +245,7 @@ def _announce(
     if moves:
         placements = planned_placements(draft, maintenance, host)
         operation = with_execution(operation, placements=placements)
-        operation = replace(operation, followed_by=followed_by(draft, maintenance, host))
+        operation = replace(operation, followed_by=followed_by(maintenance))
     target = Target(
         target_key(maintenance.number, host),
         maintenance.number,

@@ -101,7 +101,8 @@ class Driver(Protocol):
 
     If the driver's platform chooses destinations, the driver sets the attribute `schedules` to
     true, and plans of maintenances contain no destinations. Other drivers move each VM of a first
-    attempt to `operation.destination_of`. Source: F-3.
+    attempt to `operation.destination_of`. Every driver moves a returning VM (`operation.is_return`)
+    to `operation.destination`, or fails. Source: F-1, F-3.
     """
 
     name: str

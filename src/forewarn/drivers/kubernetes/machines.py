@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from forewarn.drivers.kubernetes.client import CONFLICT, KubernetesRefused
 from forewarn.errors import PeerError
@@ -22,6 +22,8 @@ PHASES = ("Pending", "Scheduling", "Scheduled", "PreparingTarget", "TargetReady"
 ENDED = frozenset({"Succeeded", "Failed"})
 #: Minimum time for the shutdown of a VM, in seconds.
 FAREWELL_S = 5
+#: Reason why a VM cannot return.
+NO_SELECTOR = "this KubeVirt cannot be asked for a node; KubeVirt 1.6 or later can"
 
 
 class MigrationFailed(PeerError):
@@ -86,6 +88,8 @@ class TaskMachines:
                     vm=vm, reason=facts[f"migration {vm}"] or "the migration was deleted"
                 )
             migration = self._create_migration(vm)
+        if self._task.operation.is_return and "addedNodeSelector" not in migration["spec"]:
+            self._give_up(vm, NO_SELECTOR)
         if f"migration {vm}" not in facts:
             self._records.note(self._task, f"migration {vm}", "")
         phase = migration.get("status", {}).get("phase", PHASES[0])
@@ -112,9 +116,9 @@ class TaskMachines:
         return state
 
     def _has_left(self, vm: str, machine: dict[str, Any]) -> bool:
-        """Return whether a VM has left the operation's node; record its new node as destination."""
+        """Return whether a VM has left, or returned; record its new node as destination."""
         node = machine["status"].get("nodeName")
-        if not node or node == self._task.operation.host:
+        if not node or not self._task.operation.has_moved(node):
             return False
         self.placements[vm] = node
         return True
@@ -136,12 +140,16 @@ class TaskMachines:
 
     def _time_out(self, vm: str, machine: dict[str, Any]) -> MachineStep:
         reason = f"the driver cancelled the migration after {self._config.migration_timeout_s} s"
+        if not self._config.restart_when_late or self._task.operation.is_return:
+            self._give_up(vm, reason)
         self._records.note(self._task, f"migration {vm}", reason)
-        if self._config.restart_when_late:
-            self._records.note(self._task, f"restart {vm}", machine["metadata"]["uid"])
+        self._records.note(self._task, f"restart {vm}", machine["metadata"]["uid"])
         self.end_migration(vm)
-        if self._config.restart_when_late:
-            return self.restart(vm, elsewhere=True)
+        return self.restart(vm, elsewhere=True)
+
+    def _give_up(self, vm: str, reason: str) -> NoReturn:
+        self._records.note(self._task, f"migration {vm}", reason)
+        self.end_migration(vm)
         raise MigrationFailed(vm=vm, reason=reason)
 
     def end_migration(self, vm: str) -> None:

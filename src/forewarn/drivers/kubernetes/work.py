@@ -97,6 +97,8 @@ class NodeWork:
         if operation.impact is Impact.REDEPLOY and not traits.fault:
             return self._away(lambda vm: machines.restart(vm, elsewhere=True), AT_ONCE_MAX)
         if operation.impact is Impact.FREEZE and traits.moves:
+            if operation.is_return:
+                return self._each(machines.migrate)
             return self._away(machines.migrate, self._config.parallel_migrations)
         if operation.impact is Impact.REBOOT and operation.cause is not Cause.REIMAGE:
             if operation.of_vm and not itself:

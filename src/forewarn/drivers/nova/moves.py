@@ -68,7 +68,6 @@ class ServerMoves:
         """Store the servers; start no move yet."""
         self._servers = servers
         self._nova = servers.nova
-        self._source = servers.task.operation.host
 
     def alive(self, vm: str) -> ServerStep:
         """Migrate a server live; move a stopped server without starting the server."""
@@ -111,8 +110,9 @@ class ServerMoves:
         return migration["status"] in OVER or self._end(server, migration)
 
     def _has_left(self, server: Server, vm: str) -> bool:
-        """Return whether a server is on another host, and Nova has completed the move."""
-        left = server.host != self._source and not server.task and server.status != ERROR
+        """Return whether a server has left, or returned, and Nova has completed the move."""
+        away = self._servers.task.operation.has_moved(server.host)
+        left = away and not server.task and server.status != ERROR
         if left and server.host:
             self._servers.memory.placements[vm] = server.host
         return left
