@@ -88,8 +88,7 @@ class TaskMachines:
                     vm=vm, reason=facts[f"migration {vm}"] or "the migration was deleted"
                 )
             migration = self._create_migration(vm)
-        if self._task.operation.is_return and "addedNodeSelector" not in migration["spec"]:
-            self._give_up(vm, NO_SELECTOR)
+        self._check_selector(vm, migration)
         if f"migration {vm}" not in facts:
             self._records.note(self._task, f"migration {vm}", "")
         phase = migration.get("status", {}).get("phase", PHASES[0])
@@ -105,6 +104,11 @@ class TaskMachines:
             return self._time_out(vm, machine)
         done = PHASES.index(phase) / len(PHASES) if phase in PHASES else 0.0
         return MachineStep(text=f"migrating {vm}: {phase}", share=done)
+
+    def _check_selector(self, vm: str, migration: dict[str, Any]) -> None:
+        """Cancel a return whose destination this KubeVirt has ignored."""
+        if self._task.operation.is_return and "addedNodeSelector" not in migration["spec"]:
+            self._give_up(vm, NO_SELECTOR)
 
     def _state(self, vm: str, machine: dict[str, Any], migration: dict[str, Any]) -> dict[str, Any]:
         """Return the state of a VM's migration, and record its destination."""
