@@ -49,7 +49,9 @@ class Poll:
 class Film:
     """The cloud and its people."""
 
-    def __init__(self, lab: Laboratory, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, lab: Laboratory, say: Callable[[str], None], guests: tuple[Guest, ...] = ()
+    ) -> None:
         """Start nothing yet; `say` prints what happens."""
         self.lab = lab
         self.say = say
@@ -57,7 +59,7 @@ class Film:
         self._ended = threading.Event()
         #: Held while a host is off, or one of its programs is about to be killed.
         self.power = threading.RLock()
-        self.guests = {each.name: each for each in _guests(self.directory)}
+        self.guests = {each.name: each for each in guests or _guests(self.directory)}
 
     # --- the cloud ------------------------------------------------------------------------
 

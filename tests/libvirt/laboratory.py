@@ -190,15 +190,15 @@ class Node:
 
 
 class Laboratory:
-    """A control node and two libvirt hosts, `h1` and `h2`."""
+    """A control node and libvirt hosts, `h1` and `h2` by default."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, hosts: tuple[str, ...] = ("h1", "h2")) -> None:
         """Make nothing yet."""
         self.directory = directory
         self.control = Node("control", "10.78.0.254", directory / "control")
         self.hosts = {
             name: Node(name, f"10.78.0.{number}", directory / name)
-            for number, name in enumerate(("h1", "h2"), 1)
+            for number, name in enumerate(hosts, 1)
         }
         #: The authority that all nodes trust, and what it has signed.
         self.authority = directory / "authority"
@@ -374,9 +374,9 @@ class Guest:
 
 
 @contextlib.contextmanager
-def laboratory_in(directory: Path) -> Iterator[Laboratory]:
+def laboratory_in(directory: Path, hosts: tuple[str, ...] = ("h1", "h2")) -> Iterator[Laboratory]:
     """Make a laboratory, and take it away again, also where only half of it was made."""
-    laboratory = Laboratory(directory)
+    laboratory = Laboratory(directory, hosts)
     before = signal.getsignal(signal.SIGTERM)
     try:
         laboratory.make()
