@@ -18,7 +18,6 @@ from forewarn.core import (
     waves,
 )
 from forewarn.core import maintenance as records
-from forewarn.core import maintenance_commands as commands
 from forewarn.core.host_admission import POSTPONED_MAX
 from forewarn.core.lifecycle import Execution, Notice
 from forewarn.core.maintenance import Planning
@@ -139,7 +138,7 @@ def test_refusal_has_its_status() -> None:
         (POSTPONED_MAX, 1000),
         (handlers.POLL_RECORD_INTERVAL_S, 60),
         (handlers.AWAY_S_MIN, 120),
-        (commands.PLAN_AGAIN_S_MAX, 600),
+        (waves.PLAN_AGAIN_S_MAX, 600),
         (waves.PLAN_AGAIN_S, 60),
         (targets.FAILURE_AFTER_S, 3600),
         (targets.POLLED_BEFORE_S, 3600),

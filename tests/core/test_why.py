@@ -61,6 +61,32 @@ def test_announced_work_waits_for_approval_or_its_time() -> None:
     assert blocker(rig, 2) == Blocker(Code.TIME, "op-2", rig.now_ms, later.not_before_ms, text)
 
 
+def test_clock_put_back_makes_a_new_plan_once() -> None:
+    """The plan of a later clock would begin waves by that clock. F-4, N-4."""
+    rig = fleet()
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(freezes=((START_MS, START_MS + DAY_MS),))))
+    rig.now_ms += 6 * HOUR_MS
+    number = rig.start("h0")
+    for back_ms, made in ((6 * HOUR_MS, True), (-MINUTE_MS, False)):
+        before, rig.now_ms = len(rig.plans), rig.now_ms - back_ms
+        rig.tell(Tick())
+        assert (len(rig.plans) > before) is made
+    assert rig.plans[rig.maintenance(number).plan].made_ms < rig.now_ms
+
+
+def test_clock_put_back_does_not_delay_the_next_try() -> None:
+    """A host that cannot be done is planned again by the clock that was put back. F-4, N-4."""
+    rig = fleet()
+    rig.ask(Cause.HARDWARE_FAILURE, "h0")
+    rig.now_ms += 6 * HOUR_MS
+    number = rig.start("h0")
+    rig.now_ms -= 6 * HOUR_MS
+    rig.tell(Tick())
+    planning = rig.maintenance(number).planning
+    assert planning is not None
+    assert rig.now_ms < (planning.at_ms or 0) < rig.now_ms + HOUR_MS
+
+
 def test_approved_work_waits_for_its_earliest_start() -> None:
     """Also for one that had passed before the clock was put back; then for nothing. F-4, N-4."""
     rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(pause_s=1800)))

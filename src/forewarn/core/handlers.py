@@ -33,6 +33,7 @@ from forewarn.core.operation_requests import plan as planned_operations
 from forewarn.core.refusals import Unknown, UnknownOperation, WrongState
 from forewarn.core.topology import Health
 from forewarn.core.unseen import waits_until_shown
+from forewarn.core.waves import is_ahead_of_clock
 from forewarn.values import replace
 
 if TYPE_CHECKING:
@@ -221,7 +222,8 @@ def change(draft: Draft, change: stimuli.ChangeTopology) -> None:
 def tick(draft: Draft, __: stimuli.Tick | None = None) -> None:
     """Do everything that is due except starting work; `step.py` starts work. See B-2, L-8.
 
-    Costs the due work; blocked work is checked again only after its blocker's end.
+    Costs the due work and the maintenances; blocked work is checked again only after its blocker's
+    end.
     """
     policy = draft.policy
     silent_ms = draft.now_ms - disabled_ms(0, policy.disable_after_s)
@@ -232,6 +234,9 @@ def tick(draft: Draft, __: stimuli.Tick | None = None) -> None:
     state = draft.state
     for number, _ in state.looks.due(draft.now_ms):
         draft.look_at(number)
+    for maintenance in draft.maintenances.values():
+        if is_ahead_of_clock(draft, maintenance):
+            draft.look_at(maintenance.number)
     for number in state.ends.due(draft.now_ms - policy.overdue_after_s * SECOND_MS):
         operation = draft.operation(number)
         assert operation is not None, "a tick does not end operations"

@@ -41,7 +41,7 @@ from forewarn.core.refusals import (
 )
 from forewarn.core.returns import return_time_s
 from forewarn.core.unseen import waits_until_shown
-from forewarn.core.waves import PLAN_AGAIN_S, in_wave, stop, withdraw
+from forewarn.core.waves import PLAN_AGAIN_S, PLAN_AGAIN_S_MAX, in_wave, stop, withdraw
 from forewarn.core.why import CLEARS_EARLY, NEVER_CLEARS, why_impossible
 from forewarn.values import replace
 
@@ -52,10 +52,8 @@ if TYPE_CHECKING:
     from forewarn.planning.plan_text import PlanBody
     from forewarn.planning.policy import MaintenancePolicy
 
-#: Maximum delay before hosts that cannot be done are planned again, in seconds; the delay is an
-#: eighth of their wait. History stores each plan with every host that cannot be done, so retries
-#: are limited.
-PLAN_AGAIN_S_MAX = 600
+#: Hosts that cannot be done are planned again after an eighth of their wait. History stores each
+#: plan with every host that cannot be done, so retries are limited.
 WAITED_PARTS = 8
 
 
@@ -229,7 +227,8 @@ def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
         following = _next_phase(draft, plan)
     planned = move_phase(maintenance, following)
     before = draft.plans.get(maintenance.plan)
-    records = [] if before is not None and _undated(before) == _undated(plan) else [plan]
+    same = before is not None and _undated(before) == _undated(plan)
+    records = [] if same and before and before.made_ms <= draft.now_ms else [plan]
     if records:
         planned = replace(planned, plan=plan.id)
     text = f"{planned.id} is planned in {pluralized(len(plan.waves), 'wave')}"

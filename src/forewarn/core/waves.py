@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 #: wave without an announceable host.
 PLAN_AGAIN_S = 60
 
+#: Maximum delay before hosts that cannot be done are planned again, in seconds.
+PLAN_AGAIN_S_MAX = 600
+
 
 def announce_hosts(draft: Draft, number: int, room: int) -> int:
     """Announce at most this many hosts of a maintenance's due wave; return how many.
@@ -57,8 +60,19 @@ def announce_hosts(draft: Draft, number: int, room: int) -> int:
     return announced
 
 
+def is_ahead_of_clock(draft: Draft, maintenance: Maintenance) -> bool:
+    """Whether a maintenance was planned by a later clock, which was set back since. See F-4."""
+    planning, plan = maintenance.planning, draft.plans.get(maintenance.plan)
+    if planning is not None:
+        return (planning.at_ms or 0) > draft.now_ms + PLAN_AGAIN_S_MAX * SECOND_MS
+    return isinstance(maintenance.phase, Due) and plan is not None and plan.made_ms > draft.now_ms
+
+
 def _is_due(draft: Draft, maintenance: Maintenance) -> bool:
-    if not maintenance.running or maintenance.due_ms is None or maintenance.due_ms > draft.now_ms:
+    due_ms = maintenance.due_ms
+    if not maintenance.running or due_ms is None:
+        return False
+    if due_ms > draft.now_ms and not is_ahead_of_clock(draft, maintenance):
         return False
     # Between waves, work that stayed announced through a pause ends first.
     between = maintenance.wave is None
@@ -193,7 +207,7 @@ def _announce_wave(draft: Draft, maintenance: Maintenance, room: int) -> int:
     If a plan is due instead, request it now.
     """
     phase = maintenance.phase
-    if not isinstance(phase, Due | Announcing):
+    if not isinstance(phase, Due | Announcing) or is_ahead_of_clock(draft, maintenance):
         plan_again(draft, maintenance)
         return 0
     plan = draft.plans.get(maintenance.plan)

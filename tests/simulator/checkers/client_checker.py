@@ -117,6 +117,11 @@ class ClientChecker:
         self._check_age(vm, node, view, incarnation)
         self._check_view(vm, node, view)
 
+    @property
+    def service_ms(self) -> int:
+        """The service's time, by how far it was ahead at the last change."""
+        return self._queue.now_ms + self._ahead_ms
+
     def _check_order(self, key: tuple[str, int, str, str], incarnation: int, body: bytes) -> None:
         """D-1: reads at one node never go back, and equal numbers mean equal events."""
         vm, _, view, _ = key
@@ -264,7 +269,7 @@ class ClientChecker:
         if not self._is_released(operation):
             self._awaited.discard(number)
             return
-        held = (operation.earliest_start_ms or 0) > now_ms + self._ahead_ms
+        held = (operation.earliest_start_ms or 0) > self.service_ms
         if held or states.in_its_way(operation):
             free_since_ms = now_ms
         free_since_ms = max(free_since_ms, self._states.sound_since_ms(None))

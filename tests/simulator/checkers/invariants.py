@@ -351,6 +351,8 @@ class InvariantChecker(StateChecker):
             return "its budgets are found by a new policy"
         if operation.is_return and self.maintenance.holds(operation):
             return "its VM cannot return yet"
+        if self.maintenance.rests(operation, self.clients.service_ms):
+            return "an owner rests"
         return super().in_its_way(operation) or self.maintenance.lacks_room(operation)
 
     def check_progress(self, service: SimulatedControl) -> None:
@@ -407,7 +409,6 @@ class InvariantChecker(StateChecker):
         """Invariant 12, on the way: what is due starts, if nothing is in its way."""
         # A service that comes back starts what became due meanwhile in portions, not in one step.
         due = operation.not_before_ms + LATE_MS < now_ms and self._is_late(self.recovered_ms)
-        due = due and not self.maintenance.rests(operation, now_ms)
         if due and not self.in_its_way(operation) and not self.nodes.notice.waits(operation):
             raise Violation("12", f"{operation.id} is due and has not started")
 
