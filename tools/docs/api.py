@@ -76,15 +76,14 @@ def api_page() -> str:
             reload_route(_nothing),
         )
     )
-    by_permission: dict[str, dict[str, str]] = {}
+    by_permission: dict[str, dict[str, list[str]]] = {}
     for each in routes:
-        paths = by_permission.setdefault(each.permission.value, {})
-        paths[each.path] = (
-            f"{paths[each.path]}|{each.method}" if each.path in paths else each.method
-        )
+        methods = by_permission.setdefault(each.permission.value, {})
+        methods.setdefault(each.method, []).append(f"`{each.path}`")
     listed = (
-        f"- {permission}: {', '.join(f'`{methods} {path}`' for path, methods in paths.items())}"
-        for permission, paths in by_permission.items()
+        f"- {permission}: "
+        + "; ".join(f"{method} {', '.join(paths)}" for method, paths in methods.items())
+        for permission, methods in by_permission.items()
     )
     actions = (f"- `{name}`: {meaning}" for name, meaning in ACTIONS.items())
     return page(

@@ -40,13 +40,16 @@ The permission that a request needs stands behind it, unless it is `read`.
 
 def azure_page() -> str:
     """Return the page; routes with the same effect share a row."""
-    routes: dict[str, list[str]] = {}
+    routes: dict[tuple[str, str, str], list[str]] = {}
     for each in every_route():
         path = each.path.replace(
             "/subscriptions/{subscription}/resourceGroups/{resource_group}/", "{group}/"
         )
         path = path.replace("providers/Microsoft.Compute", "{compute}")
         permission = "" if each.permission is Permission.READ else f" ({each.permission.value})"
-        routes.setdefault(each.summary, []).append(f"`{each.method} {path}`{permission}")
-    rows = [f"- {', '.join(paths)}: {summary}" for summary, paths in routes.items()]
+        routes.setdefault((each.method, permission, each.summary), []).append(f"`{path}`")
+    rows = [
+        f"- {method} {', '.join(paths)}{permission}: {summary}"
+        for (method, permission, summary), paths in routes.items()
+    ]
     return page("Azure Resource Manager", HEAD + "\n".join(rows))

@@ -37,7 +37,7 @@ def cli_page() -> str:
     lines = [
         "Every command, as `forewarn COMMAND --help` prints it.",
         "The lists omit the word `forewarn`.",
-        "Within a section, the first command that takes an argument explains it.",
+        "Within a section, the first command that takes an argument or option explains it.",
         "Those that talk to a service find it by `--server`, or by `FOREWARN_SERVER`.",
         "What they answer is JSON with `--json`.",
         "",
@@ -86,18 +86,31 @@ def command_lines(
         default="",
     )
     if earlier and len(shown[earlier]) >= SHARED_BY:
-        also = f" Takes the options of `{earlier}`."
+        also = f" Takes the options of `{earlier}`"
         rows = [row for row in rows if row not in shown[earlier]]
     else:
-        names = [row[0].split()[0].strip("`,") for row in rows if row in shared]
-        also = f" Also takes `{'`, `'.join(names)}`." if names else ""
-    yield f"- `{usage(command.words, own)}`: {sentence(command.purpose)}{also}"
+        also = ""
     noun = command.words.split()[0]
     above = {row for words, theirs in shown.items() if words.split()[0] == noun for row in theirs}
+    names = [option_name(row) for row in rows if row in shared or (row in above and is_option(row))]
+    if names:
+        also += ", and `" if also else " Also takes `"
+        also += "`, `".join(names) + "`"
+    also += "." if also else ""
+    yield f"- `{usage(command.words, own)}`: {sentence(command.purpose)}{also}"
     for row in rows:
-        option = row[0].startswith("`-")
-        if row not in shared and (option or (row[1] and row not in above)):
+        if row not in shared and row not in above and (row[1] or is_option(row)):
             yield f"  - {row[0]}: {row[1]}".rstrip(": ")
+
+
+def is_option(row: Row) -> bool:
+    """Return whether a row explains an option, not a positional argument."""
+    return row[0].startswith("`-")
+
+
+def option_name(row: Row) -> str:
+    """Return the name of the option that a row explains."""
+    return row[0].split()[0].strip("`,")
 
 
 def commands_of(root: argparse.ArgumentParser, words: str) -> Iterator[Command]:

@@ -123,7 +123,7 @@ def add_list_options(
             choices=tuple(states),
             action="append",
             default=[],
-            help=f"only in this state: {', '.join(states)}; repeatable",
+            help="only in this state; repeatable",
         )
     if since:
         parser.add_argument(
@@ -141,7 +141,7 @@ def add_list_options(
 
 
 class CommandLineInvalid(CallerError):
-    """An invalid command line."""
+    """The command line is invalid."""
 
     code = "command-line-invalid"
     message = "{problem}"
