@@ -23,7 +23,7 @@ QUEUED_BYTES_MAX = 64 * 1024 * 1024
 
 
 class NatsMissing(CallerError):
-    """The client of NATS is not installed."""
+    """The NATS client library is not installed."""
 
     code = "nats-missing"
     message = "The feed over NATS needs the package nats-py."

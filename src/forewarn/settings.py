@@ -51,7 +51,7 @@ FIXED: dict[str, frozenset[str]] = {
 
 
 class SettingInvalid(CallerError):
-    """A setting that is unknown or has the wrong type."""
+    """A setting is unknown or has the wrong type."""
 
     code = "setting-invalid"
     message = "Setting {name} in {place} {problem}."

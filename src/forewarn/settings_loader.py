@@ -70,7 +70,7 @@ WITH_TABLES = frozenset({"drivers", "gates", "outbox"})
 
 
 class SettingsUnreadable(CallerError):
-    """A settings file is unreadable."""
+    """A settings file cannot be read."""
 
     code = "settings-unreadable"
     message = "The settings in {place} cannot be read: {reason}."

@@ -37,7 +37,7 @@ LOOK_S = 0.02
 
 
 class EmulatorStopped(CallerError):
-    """A call of an emulator that is not running."""
+    """The called emulator is not running."""
 
     code = "emulator-stopped"
     message = "This emulator is not running."

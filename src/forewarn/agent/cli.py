@@ -43,7 +43,7 @@ class AgentUnreachable(PeerError):
 
 
 class StarterUnwritable(CallerError):
-    """An unwritable file for the starter configuration."""
+    """The starter configuration cannot be written."""
 
     code = "starter-unwritable"
     message = "{path} cannot be written: {reason}."

@@ -72,7 +72,7 @@ RULE_KEYS = {"name", "action", "then", "steps", "coordination", "stand_in_s", *M
 
 
 class ConfigInvalid(CallerError):
-    """An invalid configuration; the agent has not started."""
+    """The configuration is invalid; the agent has not started."""
 
     code = "agent-config-invalid"
     message = "{where}: {reason}."

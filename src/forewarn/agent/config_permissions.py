@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ConfigWritable(CallerError):
-    """A file with commands for the agent that other users can write."""
+    """Other users can write a file with commands for the agent."""
 
     code = "agent-config-writable"
     message = "Users other than {user} and root can write {path}."

@@ -40,7 +40,7 @@ class JournalOpen(CallerError):
 
 
 class JournalLost(OurError):
-    """An unusable journal, without which the agent must not begin actions."""
+    """The journal is unusable, so the agent must not begin actions."""
 
     code = "journal-lost"
     message = "The journal {path} cannot be used: {reason}."

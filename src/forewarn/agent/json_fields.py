@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class FieldInvalid(CallerError):
-    """A member of the wrong type in a journal or a configuration."""
+    """A member of a journal or a configuration has the wrong type."""
 
     code = "agent-field-invalid"
     message = "{name} cannot be {found!r}."

@@ -105,7 +105,7 @@ def load(path: str, *, must_exist: bool = True) -> AgentSettings:
 
 
 class NotUsable(CallerError):
-    """An invalid configuration, with the complete message of the process that checked the file."""
+    """The process that checked the configuration refused it; the message is complete."""
 
     code = "agent-config-unusable"
     status = 400

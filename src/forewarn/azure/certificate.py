@@ -20,7 +20,7 @@ _NAMES = "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1"
 
 
 class CertificateUnmade(CallerError):
-    """A certificate that could not be created."""
+    """A certificate could not be created."""
 
     code = "certificate-unmade"
     status = 422

@@ -40,7 +40,7 @@ _TOKEN = re.compile(
 
 
 class GraphQueryInvalid(CallerError):
-    """An unsupported query of Resource Graph."""
+    """Resource Graph does not support the query."""
 
     code = "arm-graph-query-invalid"
     message = "The query cannot be answered: {reason}."

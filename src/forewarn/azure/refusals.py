@@ -44,7 +44,7 @@ _BY_KIND = {
 
 
 class ArmResourceUnknown(CallerError):
-    """A resource that does not exist in this resource group and subscription."""
+    """The resource does not exist in this resource group and subscription."""
 
     code = "arm-resource-unknown"
     status = 404
@@ -53,7 +53,7 @@ class ArmResourceUnknown(CallerError):
 
 
 class ArmResourceGroupUnknown(CallerError):
-    """A resource group that does not exist."""
+    """The resource group does not exist."""
 
     code = "arm-resource-group-unknown"
     status = 404
@@ -62,7 +62,7 @@ class ArmResourceGroupUnknown(CallerError):
 
 
 class ArmSubscriptionUnknown(CallerError):
-    """A subscription without VMs."""
+    """The subscription has no VMs."""
 
     code = "arm-subscription-unknown"
     status = 404
@@ -71,7 +71,7 @@ class ArmSubscriptionUnknown(CallerError):
 
 
 class ArmPathUnknown(CallerError):
-    """A path of Azure Resource Manager that Forewarn does not serve."""
+    """Forewarn does not serve this path of Azure Resource Manager."""
 
     code = "arm-path-unknown"
     status = 404
@@ -80,7 +80,7 @@ class ArmPathUnknown(CallerError):
 
 
 class ArmApiVersionMissing(CallerError):
-    """A call without an api-version."""
+    """The call has no api-version."""
 
     code = "arm-api-version-missing"
     message = "The api-version query parameter (?api-version=) is required for all requests."
@@ -97,7 +97,7 @@ class ArmPreconditionFailed(CallerError):
 
 
 class ArmNotSupported(CallerError):
-    """An action that this resource or this service does not support."""
+    """This resource or this service does not support the action."""
 
     code = "arm-not-supported"
     status = 409
@@ -106,7 +106,7 @@ class ArmNotSupported(CallerError):
 
 
 class ArmEventsUnknown(CallerError):
-    """Events that have ended, or that belong to another resource. Source: Z-5."""
+    """The events have ended, or belong to another resource. Source: Z-5."""
 
     code = "arm-events-unknown"
     status = 404

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class CertificateUnusable(CallerError):
-    """An unusable certificate in `[azure]`."""
+    """The certificate in `[azure]` is unusable."""
 
     code = "certificate-unusable"
     status = 422

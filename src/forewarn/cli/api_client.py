@@ -57,7 +57,7 @@ TIME_HEADER, GENERATION_HEADER = "Forewarn-Time", "Forewarn-Generation"
 
 
 class ServerAddressInvalid(CallerError):
-    """A malformed server address."""
+    """The server address is malformed."""
 
     code = "server-address-invalid"
     message = "{address!r} is not an address of an operator API."
@@ -65,7 +65,7 @@ class ServerAddressInvalid(CallerError):
 
 
 class TokenUnreadable(CallerError):
-    """A token file that cannot be read."""
+    """The token file cannot be read."""
 
     code = "token-unreadable"
     message = "The token in {path} cannot be read: {reason}."
@@ -73,7 +73,7 @@ class TokenUnreadable(CallerError):
 
 
 class CertificateUnreadable(CallerError):
-    """An unusable TLS certificate or key."""
+    """A TLS certificate or key is unusable."""
 
     code = "certificate-unreadable"
     message = (
@@ -102,7 +102,7 @@ class ServerForeign(PeerError):
 
 
 class ApiRefused(CallerError):
-    """An error response of the server, with its code, message and advice."""
+    """The server refused the call, with its code, message and advice."""
 
     code = "server-refused"
     message = "{message}"
@@ -116,7 +116,7 @@ class ApiRefused(CallerError):
 
 
 class NameEmpty(CallerError):
-    """An empty name or id."""
+    """A name or id is empty."""
 
     code = "name-empty"
     message = "A name or id is empty."

@@ -30,7 +30,7 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class AuditUnreadable(CallerError):
-    """An unreadable audit export, head or key."""
+    """An audit export, head or key cannot be read."""
 
     code = "audit-unreadable"
     message = "{what} cannot be read: {reason}."

@@ -23,7 +23,7 @@ _MARKS = {"passed": "ok  ", "failed": "FAIL", "skipped": "skip"}
 
 
 class ReportUnwritable(CallerError):
-    """An unwritable report file."""
+    """The report file cannot be written."""
 
     code = "conformance-report-unwritable"
     message = "{path} cannot be written: {reason}."
@@ -31,7 +31,7 @@ class ReportUnwritable(CallerError):
 
 
 class ActFailed(PeerError):
-    """A failed command of --schedule, --cancel or --fail."""
+    """The command of --schedule, --cancel or --fail failed."""
 
     code = "conformance-act-failed"
     message = "The command `{command}` failed: {reason}."

@@ -48,7 +48,7 @@ _OTHERS = 0o007
 
 
 class StoreUnsafe(OurError):
-    """A database that may lose committed changes."""
+    """The database may lose committed changes."""
 
     code = "store-unsafe"
     message = "The store {place} may lose changes that it has acknowledged: {reason}."
@@ -56,7 +56,7 @@ class StoreUnsafe(OurError):
 
 
 class StoreReplica(PeerError):
-    """A database that is a read-only replica."""
+    """The database is a read-only replica."""
 
     code = "store-replica"
     message = "The store {place} is a replica and accepts no changes."
@@ -64,7 +64,7 @@ class StoreReplica(PeerError):
 
 
 class DiskNearlyFull(PeerError):
-    """A disk with little free space for the store."""
+    """The store's disk has little free space."""
 
     code = "disk-nearly-full"
     message = "The disk of the store {place} has {free} MiB left."
@@ -72,7 +72,7 @@ class DiskNearlyFull(PeerError):
 
 
 class CertificateExpires(CallerError):
-    """A certificate that has expired or expires soon."""
+    """A certificate has expired or expires soon."""
 
     code = "certificate-expires"
     message = "The certificate of [{section}] is valid until {until}."
@@ -80,7 +80,7 @@ class CertificateExpires(CallerError):
 
 
 class BackupOld(CallerError):
-    """A store whose last backup was made long ago."""
+    """The store's last backup is too old."""
 
     code = "backup-old"
     message = "The last backup started at {at}."
@@ -88,7 +88,7 @@ class BackupOld(CallerError):
 
 
 class ClockSkewed(PeerError):
-    """A clock that differs from the database's."""
+    """This machine's clock differs from the database's."""
 
     code = "clock-skewed"
     message = "This machine's clock differs by {skew_s:+.1f} s from the database's clock."
@@ -104,7 +104,7 @@ class LeaderAbsent(PeerError):
 
 
 class ServiceNotReady(PeerError):
-    """A service that answers, but is not ready."""
+    """The service answers, but is not ready."""
 
     code = "service-not-ready"
     message = "The service is not ready (state {state}): {reason}"
@@ -112,7 +112,7 @@ class ServiceNotReady(PeerError):
 
 
 class NodesBehind(PeerError):
-    """Metadata nodes that are disconnected or behind."""
+    """Metadata nodes are disconnected or behind."""
 
     code = "nodes-behind"
     message = "Metadata nodes are behind or disconnected ({count}): {names}."
@@ -120,7 +120,7 @@ class NodesBehind(PeerError):
 
 
 class NodesRefused(CallerError):
-    """Metadata nodes that request VMs of other nodes."""
+    """Metadata nodes request VMs of other nodes."""
 
     code = "nodes-refused"
     message = "Metadata nodes requested VMs of other nodes: {names}."
@@ -128,7 +128,7 @@ class NodesRefused(CallerError):
 
 
 class DestinationBehind(PeerError):
-    """An outbox destination with many undelivered entries."""
+    """An outbox destination has many undelivered entries."""
 
     code = "destination-behind"
     message = "The destination {name} is {count} entries behind: {reason}."
@@ -136,7 +136,7 @@ class DestinationBehind(PeerError):
 
 
 class FollowerBehind(PeerError):
-    """A follower that has stopped, or lacks many commits."""
+    """A follower has stopped, or lacks many commits."""
 
     code = "follower-behind"
     message = "The follower {text}."
@@ -154,7 +154,7 @@ class StoresDiffer(CallerError):
 
 
 class SettingsExposed(CallerError):
-    """A settings file with secrets, readable by every user of the machine."""
+    """Every user of the machine can read a settings file with secrets."""
 
     code = "settings-exposed"
     message = "Every user of this machine can read {path}, which contains secrets."
@@ -162,7 +162,7 @@ class SettingsExposed(CallerError):
 
 
 class VersionsDiffer(CallerError):
-    """Different versions of this command and the service."""
+    """This command and the service have different versions."""
 
     code = "versions-differ"
     message = "The service has version {service}, this command {own}."

@@ -36,7 +36,7 @@ BURST_MAX = 1_000_000
 
 
 class OptionInvalid(CallerError):
-    """An invalid option of `forewarn emulate`."""
+    """An option of `forewarn emulate` is invalid."""
 
     code = "option-invalid"
     message = "{problem}"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class MonthInvalid(CallerError):
-    """A malformed month for `--month`."""
+    """The month of `--month` is malformed."""
 
     code = "month-invalid"
     message = "{text} is not a month."

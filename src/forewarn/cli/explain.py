@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CodeUnknown(CallerError):
-    """An unknown code."""
+    """No error or blocker has this code."""
 
     code = "code-unknown"
     status = 404

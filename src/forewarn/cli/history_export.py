@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ExportUnwritable(CallerError):
-    """An unwritable export file."""
+    """The export file cannot be written."""
 
     code = "export-unwritable"
     message = "The export cannot be written to {path}: {reason}."

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class HostsUnnamed(CallerError):
-    """No selection of hosts, or several."""
+    """Hosts are not selected, or selected in several ways."""
 
     code = "hosts-unnamed"
     message = (
@@ -26,7 +26,7 @@ class HostsUnnamed(CallerError):
 
 
 class HostsFileEmpty(CallerError):
-    """An empty file of host names, probably because the program that writes the file failed."""
+    """The file of host names is empty; the program that writes it probably failed."""
 
     code = "hosts-file-empty"
     message = "{path} names no host."

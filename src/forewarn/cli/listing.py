@@ -21,7 +21,7 @@ _DIGITS = re.compile(r"([0-9]+)")
 
 
 class SinceInvalid(CallerError):
-    """A malformed time for `--since`."""
+    """The time of `--since` is malformed."""
 
     code = "since-invalid"
     message = "{text!r} is not a time for --since."

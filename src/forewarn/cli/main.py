@@ -101,7 +101,7 @@ _MISTAKES = frozenset({400, 404, 422})
 
 
 class PackagesMissing(CallerError):
-    """A server-side command without the server-side packages."""
+    """A server-side command needs packages that are not installed."""
 
     code = "packages-missing"
     status = 501

@@ -21,7 +21,7 @@ ANSWER_TIMEOUT_S = HOLD_S_MAX + 5.0
 
 
 class MetadataAddressInvalid(CallerError):
-    """A malformed address of a metadata service."""
+    """The address of the metadata service is malformed."""
 
     code = "metadata-address-invalid"
     message = "{url!r} is not an address of a metadata service."
@@ -29,7 +29,7 @@ class MetadataAddressInvalid(CallerError):
 
 
 class MetadataRefused(PeerError):
-    """A metadata service that refused the request for its document."""
+    """The metadata service refused the request for its document."""
 
     code = "metadata-refused"
     message = "The metadata service at {url} answered {status}: {text}"
@@ -37,7 +37,7 @@ class MetadataRefused(PeerError):
 
 
 class MetadataUnreachable(PeerError):
-    """A metadata service that does not answer."""
+    """The metadata service does not answer."""
 
     code = "metadata-unreachable"
     message = "The metadata service at {url} cannot be reached: {reason}."

@@ -33,7 +33,7 @@ _COUNTED = {
 
 
 class PolicyUnreadable(CallerError):
-    """An unreadable policy file."""
+    """The policy file cannot be read."""
 
     code = "policy-unreadable"
     message = "The policy {path} cannot be read: {reason}."

@@ -24,7 +24,7 @@ _NOT_FOUND = 404
 
 
 class IdUnknown(CallerError):
-    """An unknown id or name."""
+    """No record has this id or name."""
 
     code = "id-unknown"
     status = 404

@@ -9,7 +9,7 @@ FILE_BYTES_MAX = 16 * 1024 * 1024
 
 
 class FileUnreadable(CallerError):
-    """An unreadable file on the command line."""
+    """A file on the command line cannot be read."""
 
     code = "file-unreadable"
     message = "{path} cannot be read: {reason}."

@@ -33,7 +33,7 @@ _SIGNS = {"added": "+", "changed": "~", "removed": "-"}
 
 
 class TopologyUnreadable(CallerError):
-    """An unreadable topology file."""
+    """The topology file cannot be read."""
 
     code = "topology-unreadable"
     message = "The topology {path} cannot be read: {reason}."
@@ -41,7 +41,7 @@ class TopologyUnreadable(CallerError):
 
 
 class FileMalformed(CallerError):
-    """A malformed file that the server refused."""
+    """The server refused a malformed file."""
 
     code = "file-malformed"
     message = "The {what} {path} cannot be read: {reason}."

@@ -104,7 +104,7 @@ def add_vm_work(commands: CommandGroup) -> None:
 
 
 class TimeoutAlone(CallerError):
-    """`--timeout` without `--wait`."""
+    """`--timeout` requires `--wait`."""
 
     code = "timeout-alone"
     message = "--timeout requires --wait."

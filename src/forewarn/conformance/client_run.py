@@ -30,7 +30,7 @@ class ClientMissing(CallerError):
 
 
 class StoryUnknown(CallerError):
-    """An unknown story."""
+    """No story has this name."""
 
     code = "conformance-story-unknown"
     status = 404

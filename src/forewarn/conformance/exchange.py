@@ -31,7 +31,7 @@ RETRY_AFTER_S = 1.0
 
 
 class TargetInvalid(CallerError):
-    """A malformed address of a metadata service."""
+    """The address of the metadata service is malformed."""
 
     code = "conformance-target-invalid"
     message = "{url!r} is not the address of a metadata service."

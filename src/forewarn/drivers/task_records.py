@@ -35,7 +35,7 @@ class TaskSuperseded(PeerError):
 
 
 class TaskAborted(PeerError):
-    """A call to begin an aborted task."""
+    """The task to begin was already aborted."""
 
     code = "driver-task-aborted"
     message = "{task} was aborted before its begin."
@@ -43,7 +43,7 @@ class TaskAborted(PeerError):
 
 
 class TaskForgotten(PeerError):
-    """A call about an unknown task."""
+    """The driver does not know the task."""
 
     code = "driver-task-forgotten"
     message = "The driver has no records of {task}."

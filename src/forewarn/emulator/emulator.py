@@ -57,7 +57,7 @@ class VmMissing(CallerError):
 
 
 class FleetUnreadable(CallerError):
-    """A topology file that cannot be read."""
+    """The topology file cannot be read."""
 
     code = "fleet-unreadable"
     status = 422
@@ -79,7 +79,7 @@ class ScenarioBusy(CallerError):
 
 
 class ScenarioIdle(CallerError):
-    """A request to stop a scenario that is not running."""
+    """The scenario to stop is not running."""
 
     code = "scenario-idle"
     status = 409

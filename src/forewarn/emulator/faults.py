@@ -44,7 +44,7 @@ class FaultKind(Enum):
 
 
 class FaultInvalid(CallerError):
-    """An invalid fault."""
+    """The fault is invalid."""
 
     code = "fault-invalid"
     status = 422

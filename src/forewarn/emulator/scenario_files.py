@@ -64,7 +64,7 @@ Table = Mapping[str, object]
 
 
 class ScenarioInvalid(CallerError):
-    """An invalid scenario."""
+    """The scenario is invalid."""
 
     code = "scenario-invalid"
     status = 422
@@ -73,7 +73,7 @@ class ScenarioInvalid(CallerError):
 
 
 class ScenarioUnknown(CallerError):
-    """An unknown scenario."""
+    """No scenario has this name."""
 
     code = "scenario-unknown"
     status = 404

@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class ScenarioFailed(CallerError):
-    """A scenario that failed."""
+    """A scenario failed."""
 
     code = "scenario-failed"
     status = 409

@@ -134,7 +134,7 @@ _NEEDS = {
 
 
 class DestinationInvalid(CallerError):
-    """An unusable destination in the settings."""
+    """A destination in the settings is unusable."""
 
     code = "outbox-destination-invalid"
     status = 422

@@ -34,7 +34,7 @@ STOP_S_MAX = 2.0
 
 
 class UnknownDestination(CallerError):
-    """An unknown destination."""
+    """No destination has this name."""
 
     code = "outbox-unknown-destination"
     status = 404
@@ -43,7 +43,7 @@ class UnknownDestination(CallerError):
 
 
 class ValidationCodeWrong(CallerError):
-    """A validation URL with a wrong code."""
+    """The validation URL has a wrong code."""
 
     code = "outbox-validation-code-wrong"
     status = 403

@@ -13,7 +13,7 @@ APPROVALS_MAX = 100
 
 
 class ApprovalMalformed(CallerError):
-    """An approval whose body violates A-2; nothing was approved."""
+    """The body of an approval is malformed; nothing was approved. Source: A-2."""
 
     code = "approval-malformed"
     message = "Bad request. {reason}"
@@ -21,7 +21,7 @@ class ApprovalMalformed(CallerError):
 
 
 class UnknownEvent(CallerError):
-    """An approval of an event that its VM does not see; the error reveals nothing else. S-4."""
+    """The VM does not see the event that it approves. S-4."""
 
     code = "unknown-event"
     status = 400
@@ -30,7 +30,7 @@ class UnknownEvent(CallerError):
 
 
 class ApprovalTooLarge(CallerError):
-    """An approval that exceeds the limits of A-5; nothing was approved."""
+    """An approval exceeds the size limits; nothing was approved. Source: A-5."""
 
     code = "approval-too-large"
     status = 413

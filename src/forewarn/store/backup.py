@@ -92,7 +92,7 @@ class BackupExists(CallerError):
 
 
 class RestoreOccupied(CallerError):
-    """A restore into a place that contains a store."""
+    """The place for the restore already contains a store."""
 
     code = "restore-occupied"
     status = 409
@@ -104,7 +104,7 @@ class RestoreOccupied(CallerError):
 
 
 class RestoreClockBehind(CallerError):
-    """A restore at a time earlier than the backup's."""
+    """The clock is behind the time of the backup to restore."""
 
     code = "restore-clock-behind"
     status = 409
@@ -113,7 +113,7 @@ class RestoreClockBehind(CallerError):
 
 
 class BackupUnusable(CallerError):
-    """A file that is not a backup, or a damaged one."""
+    """The file is not a backup, or is damaged."""
 
     code = "backup-unusable"
     status = 422

@@ -24,7 +24,7 @@ def redacted(text: str) -> str:
 
 
 class StoreAddressInvalid(CallerError):
-    """A store address that no engine supports."""
+    """No engine supports the store address."""
 
     code = "store-address-invalid"
     message = "{address!r} is not the address of a store."
@@ -32,7 +32,7 @@ class StoreAddressInvalid(CallerError):
 
 
 class StorePooled(PeerError):
-    """A connection pooler that changes the connection between transactions."""
+    """A connection pooler changes the connection between transactions."""
 
     code = "store-pooled"
     status = 503
@@ -44,7 +44,7 @@ class StorePooled(PeerError):
 
 
 class StoreUnrestored(OurError):
-    """A store whose restore is unfinished."""
+    """The restore of a store is unfinished."""
 
     code = "store-unrestored"
     status = 503
@@ -57,7 +57,7 @@ class StoreUnrestored(OurError):
 
 
 class StoreInUse(CallerError):
-    """A SQLite store that another process writes."""
+    """Another process writes the SQLite store."""
 
     code = "store-in-use"
     status = 409
@@ -66,7 +66,7 @@ class StoreInUse(CallerError):
 
 
 class StoreMissing(CallerError):
-    """A required store that does not exist."""
+    """A required store does not exist."""
 
     code = "store-missing"
     status = 409
@@ -79,7 +79,7 @@ class StoreMissing(CallerError):
 
 
 class StoreTooNew(CallerError):
-    """A store that a newer version of Forewarn has migrated."""
+    """A newer version of Forewarn has migrated the store."""
 
     code = "store-too-new"
     status = 409
@@ -88,7 +88,7 @@ class StoreTooNew(CallerError):
 
 
 class StoreSchemaOld(CallerError):
-    """A shared store that lacks schema steps of this version."""
+    """A shared store lacks schema steps of this version."""
 
     code = "store-schema-old"
     status = 409
@@ -100,7 +100,7 @@ class StoreSchemaOld(CallerError):
 
 
 class StoreDriverMissing(CallerError):
-    """An engine whose library is not installed."""
+    """The library of the store's engine is not installed."""
 
     code = "store-driver-missing"
     message = "The store {place} needs the Python package {package}."
@@ -108,7 +108,7 @@ class StoreDriverMissing(CallerError):
 
 
 class StoreUnavailable(PeerError):
-    """A database that is unreachable or locked, or stopped during a transaction."""
+    """The database is unreachable or locked, or stopped during a transaction."""
 
     code = "store-unavailable"
     status = 503
@@ -120,7 +120,7 @@ class StoreUnavailable(PeerError):
 
 
 class StoreReplaced(StoreUnavailable):
-    """A store file that was removed, replaced or truncated while it was open."""
+    """The store's file was removed, replaced or truncated while it was open."""
 
     code = "store-replaced"
     message = "The store {place} is not the file that was opened: {reason}."
@@ -144,7 +144,7 @@ class StoreRemoved(StoreReplaced):
 
 
 class StoreUncertain(StoreUnavailable):
-    """A commit whose connection was lost, so that its result is unknown.
+    """The connection was lost during a commit, so its result is unknown.
 
     This is the only error after which the commit may have taken effect. `Store.settle` finds out.
     """
@@ -158,7 +158,7 @@ class StoreUncertain(StoreUnavailable):
 
 
 class StoreFull(PeerError):
-    """A store that cannot be written: the disk is full, or the database is read-only."""
+    """The store cannot be written: the disk is full, or the database is read-only."""
 
     code = "store-full"
     status = 503
@@ -167,7 +167,7 @@ class StoreFull(PeerError):
 
 
 class FollowedTooLate(PeerError):
-    """A follower that has missed too many commits."""
+    """A follower has missed too many commits."""
 
     code = "followed-too-late"
     message = "The changes of the store {place} since the last read are too many to follow."
@@ -175,7 +175,7 @@ class FollowedTooLate(PeerError):
 
 
 class StoreLost(PeerError):
-    """A store whose writer is now another process."""
+    """Another process now writes the store."""
 
     code = "store-lost"
     status = 503
@@ -184,7 +184,7 @@ class StoreLost(PeerError):
 
 
 class StoreDamaged(OurError):
-    """A database that contradicts itself, or contains data that Forewarn never writes."""
+    """The database contradicts itself, or contains data that Forewarn never writes."""
 
     code = "store-damaged"
     message = "The store {place} is damaged: {reason}."
@@ -192,7 +192,7 @@ class StoreDamaged(OurError):
 
 
 class StoreContradiction(OurError):
-    """A change that violates the schema, which is always a bug."""
+    """A change violates the schema, which is always a bug."""
 
     code = "store-contradiction"
     message = "The store {place} refused a change: {reason}."

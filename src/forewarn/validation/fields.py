@@ -40,7 +40,7 @@ _SECRET = re.compile(r"(?:secret|token|password|key|url)s?(?:_file)?(?:\[\d+\])*
 
 
 class ValidationFailed(CallerError):
-    """An unknown, missing or invalid member of a form, file or query."""
+    """A member of a form, file or query is unknown, missing or invalid."""
 
     code = "validation-failed"
     status = 422

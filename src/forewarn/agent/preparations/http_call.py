@@ -20,7 +20,7 @@ BODY_BYTES_MAX = 16 * 1024 * 1024
 
 
 class CallFailed(PeerError):
-    """A failed request of a preparation to a service."""
+    """A preparation's request to a service failed."""
 
     code = "call-failed"
     message = "{method} {url}: {reason}."

@@ -32,7 +32,7 @@ MIRROR = "kubernetes.io/config.mirror"
 
 
 class PodInTheWay(PeerError):
-    """A pod without a controller that starts it elsewhere, or with local data."""
+    """A pod has local data, or no controller that starts it elsewhere."""
 
     code = "pod-in-the-way"
     message = "Pod {pod} {why}."

@@ -45,7 +45,7 @@ INCARNATION_VERSION = VERSIONS[0]  # api-version whose approvals may contain the
 
 
 class TemporarilyUnavailable(PeerError):
-    """A transient failure of the service; a later attempt may succeed."""
+    """The service failed temporarily; a later attempt may succeed."""
 
     code = "temporarily-unavailable"
     message = "The metadata service failed temporarily: {reason}."
@@ -65,7 +65,7 @@ def unreachable(endpoint: str, error: Exception) -> TemporarilyUnavailable:
 
 
 class RequestRejected(PeerError):
-    """A permanent refusal of a request."""
+    """The service permanently refused a request."""
 
     code = "request-rejected"
     message = "The metadata service refused the request with status {answered}: {reason}."
@@ -89,7 +89,7 @@ class ClientClosed(CallerError):
 
 
 class ApiVersionInvalid(CallerError, ValueError):
-    """A malformed api-version, which could alter the request."""
+    """The api-version is malformed, and could alter the request."""
 
     code = "api-version-invalid"
     message = "{version!r} is not an api-version."

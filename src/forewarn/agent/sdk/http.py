@@ -27,7 +27,7 @@ AUTHORITY_CHARACTERS = frozenset(
 
 
 class EndpointInvalid(CallerError, ValueError):
-    """A malformed endpoint."""
+    """The metadata service's endpoint is malformed."""
 
     code = "endpoint-invalid"
     message = "{endpoint!r} is not an endpoint: {reason}."
@@ -37,7 +37,7 @@ class EndpointInvalid(CallerError, ValueError):
 
 
 class ResponseInvalid(PeerError):
-    """A malformed, incomplete or far too long HTTP answer."""
+    """The HTTP answer is malformed, incomplete or far too long."""
 
     code = "response-invalid"
     message = "The answer of the metadata service is unusable: {reason}."

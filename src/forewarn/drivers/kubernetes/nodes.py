@@ -28,7 +28,7 @@ class NodeMissing(PeerError):
 
 
 class PodUnmanaged(PeerError):
-    """A pod without a controller that starts it again."""
+    """No controller would start a pod again."""
 
     code = "kubernetes-pod-unmanaged"
     message = "Pod {pod} on {host} has no controller that would start the pod elsewhere."

@@ -54,7 +54,7 @@ class TaskUnknown(PeerError):
 
 
 class TaskCalledOff(PeerError):
-    """A call to begin a task of an aborted operation."""
+    """The task to begin belongs to an aborted operation."""
 
     code = "task-called-off"
     message = "{task} was aborted before it began."
