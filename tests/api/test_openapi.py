@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from html import escape
 
 import pytest
 import schemathesis
@@ -16,6 +17,7 @@ from forewarn.api import driver_routes, outbox_routes
 from forewarn.api.app import every_route
 from forewarn.api.openapi import document
 from forewarn.api.service_routes import leader_routes, reload_route
+from forewarn.core.actions import ACTIONS
 from forewarn.settings import OperatorSettings
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
 
@@ -70,6 +72,13 @@ def test_page_and_document_show_the_permission_of_a_route(shared: Live) -> None:
     needed = "Required permission: operate."
     assert DOCUMENT["paths"]["/v1/hosts/{name}/reboot"]["post"]["description"] == needed
     assert needed in shared.call("GET", "/v1/docs").body.decode()
+
+
+def test_page_explains_every_action(shared: Live) -> None:
+    """A reader of history looks up what an action means."""
+    page = shared.call("GET", "/v1/docs").body.decode()
+    for name, meaning in ACTIONS.items():
+        assert f"<br><code>{name}</code>: {escape(meaning)}" in page
 
 
 def test_every_reference_leads_to_a_schema() -> None:

@@ -85,7 +85,11 @@ def api_page() -> str:
         + "; ".join(f"{method} {', '.join(paths)}" for method, paths in methods.items())
         for permission, methods in by_permission.items()
     )
-    actions = (f"- `{name}`: {meaning}" for name, meaning in ACTIONS.items())
+    by_subject: dict[str, list[str]] = {}
+    for action in ACTIONS:
+        subject, verb = action.split(".", 1)
+        by_subject.setdefault(subject, []).append(f"`{verb}`")
+    actions = (f"- `{subject}.`: {', '.join(verbs)}" for subject, verbs in by_subject.items())
     return page(
         "Operator API",
         HEAD,
@@ -94,7 +98,8 @@ def api_page() -> str:
         "",
         "## Actions",
         "",
-        "History and `GET /v1/watch` name each change with one of these actions.",
+        "History and `GET /v1/watch` name each change with an action, such as `operation.planned`.",
+        "`/v1/docs#list_history` explains each action.",
         "",
         *actions,
     )

@@ -81,6 +81,8 @@ def _row(name: str, of: Json, schema: Json) -> str:
     where = [of["in"]] if "in" in of else []
     kind = " ".join([*where, "required" if of["required"] else "optional"])
     meaning = escape(" ".join([of.get("description", ""), *_bounds(schema)]).strip())
+    for word in schema.get("oneOf", ()):
+        meaning += f"<br><code>{escape(word['const'])}</code>: {escape(word['description'])}"
     cells = (f"<code>{escape(name)}</code>", f'<span class="soft">{kind}</span>', _type(schema))
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in (*cells, meaning))}</tr>"
 

@@ -44,7 +44,11 @@ _FILTERS = (
     Field("group", NAME, "Only of this group."),
     Field("vm", NAME, "Only entries caused by or about this VM."),
     Field("host", NAME, "Only entries of this host."),
-    Field("action", Choice({name: name for name in ACTIONS}), "Only entries of this transition."),
+    Field(
+        "action",
+        Choice({name: name for name in ACTIONS}, ACTIONS),
+        "Only entries of this transition, one of:",
+    ),
 )
 
 

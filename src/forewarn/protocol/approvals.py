@@ -21,7 +21,7 @@ class ApprovalMalformed(CallerError):
 
 
 class UnknownEvent(CallerError):
-    """The VM does not see the event that it approves. S-4."""
+    """The VM does not see the event that it approves. Source: S-4."""
 
     code = "unknown-event"
     status = 400

@@ -220,9 +220,13 @@ class Boolean:
 
 @value
 class Choice:
-    """One of several words, which `values` maps to values of the program."""
+    """One of several words, which `values` maps to values of the program.
+
+    `meanings` explains each word in the schema.
+    """
 
     values: Mapping[str, object]
+    meanings: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, value: object, where: str) -> object:
         """Return the value of the word."""
@@ -236,6 +240,9 @@ class Choice:
 
     def schema(self) -> Schema:
         """Return the JSON schema."""
+        if self.meanings:
+            words = [{"const": word, "description": text} for word, text in self.meanings.items()]
+            return {"type": "string", "oneOf": words}
         return {"type": "string", "enum": list(self.values)}
 
 
