@@ -9,8 +9,7 @@ from tools.docs.reference import page
 # Each line of a document is a sentence of any length.
 # ruff: noqa: E501
 HEAD = """\
-This page lists the requests of Azure Resource Manager that Forewarn serves, for `az`, the SDK and other tools with a configurable endpoint.
-[Use az against the emulator](../howto/use-az.md) shows how to connect them.
+Forewarn serves these requests of Azure Resource Manager to `az`, the SDK and other tools with a configurable endpoint; [use az against the emulator](../howto/use-az.md).
 
 Every api-version is accepted; an unknown one is answered like the newest, and logged once.
 The case of paths does not matter.

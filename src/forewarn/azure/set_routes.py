@@ -372,7 +372,7 @@ _ROUTES = (
     ArmRoute(
         "POST",
         f"{SCALE_SET}/manualupgrade",
-        "No effect, because instances always have the model of their scale set",
+        "No effect",
         _upgrade,
     ),
     ArmRoute("GET", f"{SCALE_SET}/rollingUpgrades/latest", "Always 404", _latest_rolling),
