@@ -25,7 +25,6 @@ from forewarn.core.targets import silent_groups
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.planning.blockers import Code
 from forewarn.planning.policy import MaintenancePolicy
-from forewarn.planning.windows import Window
 from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig
 
@@ -65,33 +64,6 @@ def test_host_is_worked_on_once_its_vms_have_left() -> None:
     rig.finish(work)
     assert rig.maintenance(number).state is MaintenanceState.DONE
     rig.check_replay()
-
-
-def test_host_without_vms_is_worked_on_without_notice() -> None:
-    """It is empty from the start, so nobody is owed notice. Source: F-1."""
-    rig = fleet()
-    number = rig.start("h0", "h3", move_s=600)
-    [work] = [each for each in rig.working(number).values() if each.host == "h3"]
-    assert (work.cause, work.state) == (Cause.HOST_REBOOT, OperationState.RUNNING)
-    rig.run()
-    assert rig.maintenance(number).state is MaintenanceState.DONE
-    rig.check_replay()
-
-
-def test_host_without_vms_waits_for_its_window() -> None:
-    """A look before the window opens does not withdraw its work. Source: F-4, F-7."""
-    opens = Window("late", from_min=22 * 60, to_min=24 * 60)
-    rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(windows=(opens,))))
-    number = rig.start("h3", move_s=600)
-    rig.now_ms = rig.due_ms(number)
-    rig.tell(Tick())
-    work = rig.working(number)["h3"]
-    assert rig.why(work)[0].text == "its earliest start is not reached"
-    rig.show()
-    assert rig.now(work).state is OperationState.ANNOUNCED
-    rig.now_ms = work.earliest_start_ms or 0
-    rig.tell(Tick())
-    assert rig.now(work).state is OperationState.RUNNING
 
 
 def test_hosts_are_emptied_and_refilled() -> None:

@@ -171,7 +171,7 @@ class Admission:
         """
         draft, maintenance = self._draft, self._maintenance
         end_ms = draft.now_ms + maintenance.span_s(operation) * SECOND_MS
-        if draft.now_ms <= (operation.requested_start_ms or operation.earliest_start_ms or 0):
+        if draft.now_ms <= (operation.requested_start_ms or 0):
             return ""
         if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
             return "it would end after the deadline"
@@ -295,7 +295,7 @@ def _disturbed_by_wave(draft: Draft, maintenance: Maintenance, host: str) -> fro
         if each.host == host or each.wave != targets[host].wave:
             continue
         work = draft.operation(each.operation)
-        # Work on an empty host has no requested start: its VMs were disturbed already.
+        # Work that follows on an empty host has no requested start: its VMs were disturbed already.
         waits = work and work.state is OperationState.ANNOUNCED and work.requested_start_ms
         if not waits:
             vms += draft.topology.vms_on(each.host)

@@ -184,7 +184,7 @@ def withdrawn_because(draft: Draft, operation: Operation) -> str:
         return f"{maintenance.id} is {maintenance.state.value}"
     admission = Admission(draft, maintenance)
     closed = admission.closed_since(operation) or _crowded(draft, maintenance, operation)
-    at_once = not operation.requested_start_ms  # the host is empty, so no notice runs
+    at_once = not operation.requested_start_ms  # the VMs have left, so no notice runs
     if not closed and (at_once or draft.now_ms >= operation.not_before_ms):
         return admission.too_late(operation)
     return closed
@@ -235,13 +235,8 @@ def _announce_wave(draft: Draft, maintenance: Maintenance, room: int) -> int:
 def _announce(
     draft: Draft, maintenance: Maintenance, wave: Wave, *, host: str, earliest_start_ms: int | None
 ) -> None:
-    """Announce the work on one host, to start with its wave.
-
-    A host that must be empty and has no VM needs no notice, so its work starts at the wave's
-    earliest start. See F-1.
-    """
+    """Announce the work on one host, to start with its wave."""
     moves = maintenance.move_s and draft.topology.vms_on(host)
-    empty = maintenance.move_s and not moves
     _, interruption_s = TRAITS[maintenance.cause].shown(maintenance.impact)
     # A reboot interrupts the VMs for the whole work; other causes have their own duration.
     lasts = not moves and interruption_s == DURATION_UNKNOWN_S
@@ -251,7 +246,7 @@ def _announce(
         impact=Impact.FREEZE if moves else maintenance.impact,
         duration_s=maintenance.duration_s if lasts else None,
         description=maintenance.description or None,
-        not_before_ms=None if empty else wave.latest_start_ms,
+        not_before_ms=wave.latest_start_ms,
         queue=True,
     )
     [operation] = planned_operations(draft, asked)

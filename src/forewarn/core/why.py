@@ -66,7 +66,7 @@ def _why_announced(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
         blockers.append(short)
     if blockers:
         return tuple(blockers)
-    released = due or not operation.requested_start_ms or not is_unasked(draft, operation)
+    released = due or not is_unasked(draft, operation)
     earliest_ms = operation.earliest_start_ms or 0
     if earliest_ms > draft.now_ms and released:
         at_ms, text = earliest_ms, "its earliest start is not reached"
