@@ -133,6 +133,7 @@ def test_guest_stays_where_a_host_is_not_known(
     given = task(lab, Cause.LIVE_MIGRATION)
     said = carried_out(LibvirtDriver(by_tls(lab, config, other)), given)
     assert "certificate" in said.failed
+    assert f"Host {home(lab)}: vm a1: " in said.failed
     assert home(lab) == given.operation.host
 
 

@@ -271,6 +271,18 @@ def test_silence_of_nova_is_waited_out(small: SmallCloud, config: NovaConfig) ->
     assert driver.progress(other, 301_000).failed == "Nova does not answer: 503, not now"
 
 
+def test_refusal_names_its_vm(small: SmallCloud, tmp_path: Path) -> None:
+    """One operation works on all VMs of a host, and Nova's words have the server's id. F-5."""
+    driver = nova(config_of(small, tmp_path, vm_names="name"))
+    small.server("web_0")
+    small.server("web_1")
+    given = task(Cause.HOST_REBOOT, "h1", f"{PROJECT}.web_0", f"{PROJECT}.web_1")
+    driver.begin(given)
+    small.refusing += [403]
+    failed = carried_out(driver, given).failed
+    assert failed.startswith(f"Nova failed during reboot of {PROJECT}.web_0: Nova refuses")
+
+
 def test_wrong_password_is_said(small: SmallCloud, config: NovaConfig, tmp_path: Path) -> None:
     """It fails at once: asking again does not help."""
     path = tmp_path / "wrong.yaml"

@@ -110,13 +110,18 @@ class GuestWork:
             self._guests.resume(vm)
 
     def _each(self, vms: tuple[str, ...], act: Callable[[str], None]) -> None:
-        """Execute an action on every guest; raise the first failure at the end."""
+        """Execute an action on every guest; raise the first failure, with its VM, at the end."""
         failed: PeerError | None = None
         for vm in vms:
             if self._stopped.is_set():
                 raise Stopped
             try:
                 act(vm)
+            except HypervisorFailed as error:
+                facts = error.facts
+                failed = failed or type(error)(
+                    host=facts["host"], reason=f"vm {vm}: {facts['reason']}"
+                )
             except PeerError as error:
                 failed = failed or error
         if failed is not None:

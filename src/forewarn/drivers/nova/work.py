@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from forewarn.core.impact import TRAITS, Cause, Impact
 from forewarn.core.lifecycle import FollowedBy
 from forewarn.drivers.messages import encoded, task_message
-from forewarn.drivers.nova.client import NovaBusy, NovaUnreachable
+from forewarn.drivers.nova.client import NovaBusy, NovaRefused, NovaUnreachable
 from forewarn.drivers.nova.hosts import ComputeHosts, HostUnknown
 from forewarn.drivers.nova.moves import ServerMoves
-from forewarn.drivers.nova.servers import DONE, Servers, ServerStep
+from forewarn.drivers.nova.servers import DONE, ServerFailed, Servers, ServerStep
 from forewarn.drivers.task_records import TaskSuperseded
 from forewarn.errors import PeerError
 
@@ -165,6 +165,8 @@ class ServerWork:
                 memory.failed[part] = error
         except (NovaUnreachable, TaskSuperseded):
             raise
+        except NovaRefused as refused:  # Nova's path has the server's id, not the VM's name
+            memory.failed[part] = ServerFailed(what=part[0], vm=vm, reason=_clause(refused))
         except PeerError as error:
             memory.failed[part] = error
         return DONE
