@@ -231,12 +231,21 @@ class Cluster:
         phase = PHASES[PHASES.index(phase) + 1] if phase else PHASES[0]
         form["status"] = {"phase": phase}
         machine = self.objects[f"{VMIS}/{form['spec']['vmiName']}"]
-        to = form["spec"].get("addedNodeSelector", {}).get("kubernetes.io/hostname", "h2")
+        to = self._selected(form["spec"].get("addedNodeSelector", {}))
         if phase == "TargetReady":
             uid = form["metadata"]["uid"]
             machine["status"]["migrationState"] = {"migrationUid": uid, "targetNode": to}
         if phase == "Succeeded":
             machine["status"]["nodeName"] = to
+
+    def _selected(self, selector: dict[str, str]) -> str:
+        """Return the node with a host name; the second node without a selector."""
+        wanted = selector.get("kubernetes.io/hostname", "h2")
+        for name in ("h1", "h2"):
+            labels = self.node(name)["metadata"].get("labels", {})
+            if labels.get("kubernetes.io/hostname", name) == wanted:
+                return name
+        raise AssertionError(wanted)
 
 
 def _is_in(path: str, place: str) -> bool:

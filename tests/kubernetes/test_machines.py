@@ -8,7 +8,7 @@ from forewarn.core.impact import Cause, Impact
 from forewarn.core.lifecycle import FollowedBy
 from forewarn.drivers import Task
 from forewarn.drivers.kubernetes.driver import KubernetesDriver, create
-from forewarn.drivers.kubernetes.nodes import MARK
+from forewarn.drivers.kubernetes.nodes import HOSTNAME, MARK
 from forewarn.drivers.task_records import TaskAborted, TaskSuperseded
 from forewarn.values import replace
 from tests.drivers.tasks import now_ms, task
@@ -60,6 +60,22 @@ def test_vm_returns_to_its_own_node(cluster: Cluster, driver: KubernetesDriver) 
     assert carried_out(driver, back(cluster)).placements == {"default.a": "h1"}
     assert cluster.objects[f"{VMIS}/a"]["status"]["nodeName"] == "h1"
     assert not [each for each in cluster.changes if "nodes/" in each]
+
+
+def test_node_of_a_return_is_selected_by_its_label(
+    cluster: Cluster, driver: KubernetesDriver
+) -> None:
+    """Some clouds give a node another host name than the node's own name. Source: F-1."""
+    cluster.node("h1")["metadata"]["labels"] = {HOSTNAME: "ip-10-0-0-1"}
+    assert carried_out(driver, back(cluster)).placements == {"default.a": "h1"}
+
+
+def test_return_to_a_node_that_is_gone_fails(cluster: Cluster, driver: KubernetesDriver) -> None:
+    """No migration is created that could never find its node. Source: F-1."""
+    given = back(cluster)
+    cluster.drop("/api/v1/nodes/h1")
+    assert "no node h1" in carried_out(driver, given).failed
+    assert not [path for path in cluster.objects if path.startswith(MIGRATIONS)]
 
 
 def test_vm_stays_where_kubevirt_cannot_choose_a_node(

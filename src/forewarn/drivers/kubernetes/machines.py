@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from forewarn.drivers import Task
     from forewarn.drivers.kubernetes.client import Kubernetes
     from forewarn.drivers.kubernetes.config import KubernetesConfig
+    from forewarn.drivers.kubernetes.nodes import Nodes
     from forewarn.drivers.kubernetes.records import KubernetesRecords
 
 API, SUBRESOURCES = "/apis/kubevirt.io/v1", "/apis/subresources.kubevirt.io/v1"
@@ -57,12 +58,14 @@ class TaskMachines:
         records: KubernetesRecords,
         *,
         config: KubernetesConfig,
+        nodes: Nodes,
     ) -> None:
         """Store the arguments; send no request yet."""
         self._task = task
         self._kubernetes = kubernetes
         self._records = records
         self._config = config
+        self._nodes = nodes
         self.now_ms = 0
         #: Destination, or else current node, of each VM.
         self.placements: dict[str, str] = {}
@@ -132,8 +135,7 @@ class TaskMachines:
         folder, _, name = place.rpartition("/")
         spec: dict[str, Any] = {"vmiName": _parts(vm)[1]}
         if self._task.operation.destination:
-            node = {"kubernetes.io/hostname": self._task.operation.destination}
-            spec["addedNodeSelector"] = node
+            spec["addedNodeSelector"] = self._nodes.selector(self._task.operation.destination)
         form = {
             "apiVersion": "kubevirt.io/v1",
             "kind": "VirtualMachineInstanceMigration",

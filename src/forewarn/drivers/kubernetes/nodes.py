@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 #: Annotation of a node with the operation that has cordoned the node.
 MARK = "forewarn.dev/cordoned-by"
+#: Label that selects one node; on some clouds it differs from the node's name.
+HOSTNAME = "kubernetes.io/hostname"
 #: Annotation of pods that the kubelet starts from a file, and that cannot be evicted.
 MIRROR = "kubernetes.io/config.mirror"
 ENDED = frozenset({"Succeeded", "Failed"})
@@ -53,6 +55,15 @@ class Nodes:
         if node is None:
             raise NodeMissing(host=host)
         return node
+
+    def selector(self, host: str) -> dict[str, str]:
+        """Return the label that selects a node.
+
+        Raises:
+            NodeMissing: the node does not exist.
+        """
+        labels: dict[str, str] = self.get(host)["metadata"].get("labels") or {}
+        return {HOSTNAME: labels.get(HOSTNAME, host)}
 
     def cordon(self, host: str) -> str:
         """Cordon a node; return another operation that holds the cordon, or ''."""

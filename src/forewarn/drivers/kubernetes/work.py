@@ -70,7 +70,7 @@ class NodeWork:
         self._config = config
         self._commands = commands
         self._nodes = Nodes(kubernetes, records.cordon(task))
-        self._machines = TaskMachines(task, kubernetes, records, config=config)
+        self._machines = TaskMachines(task, kubernetes, records, config=config, nodes=self._nodes)
 
     @property
     def placements(self) -> dict[str, str]:
