@@ -161,6 +161,13 @@ def test_export_is_read_back(media: str, fleet: Topology) -> None:
     assert {each.name: each for each in change.vms} == fleet.vms
 
 
+def test_export_has_no_values_of_settings_that_are_off() -> None:
+    """The control plane keeps them when the file is applied. Source: Z-6."""
+    fleet = Topology(groups={"g": Group("g", switched_off=(("terminate_notice", "PT7M"),))})
+    change = read_topology(b"".join(exported(fleet, JSON)), JSON)
+    assert change.groups == (Group("g"),)
+
+
 @pytest.mark.parametrize("media", READERS)
 @given(
     body=st.one_of(

@@ -144,6 +144,17 @@ def test_health_is_not_set_by_a_description() -> None:
     assert rig.state.topology.hosts["h0"].health is Health.FAILED
 
 
+def test_values_of_settings_that_are_off_are_kept_by_a_description() -> None:
+    """An operator's form or file has none of them; Azure's tools give others. Source: Z-6."""
+    rig = small()
+    seven, nine = ((("terminate_notice", text),) for text in ("PT7M", "PT9M"))
+    rig.tell(ChangeTopology(groups=(Group("web", switched_off=seven),)))
+    rig.tell(ChangeTopology(groups=(Group("web", owner="ann"),)))
+    assert rig.state.topology.groups["web"] == Group("web", owner="ann", switched_off=seven)
+    rig.tell(ChangeTopology(groups=(Group("web", switched_off=nine),)))
+    assert rig.state.topology.groups["web"].switched_off == nine
+
+
 def test_documents_follow_the_layout() -> None:
     """A VM that gets a document of its own finds it, and loses it again. Source: S-3, D-1."""
     rig = Rig()

@@ -84,6 +84,7 @@ groups = st.builds(
     automatic_approval=st.frozensets(st.sampled_from([Impact.REBOOT, Impact.REDEPLOY])),
     terminate_notice_s=st.just(0) | st.integers(TERMINATE_NOTICE_S_MIN, TERMINATE_NOTICE_S_MAX),
     reimage_notice=st.booleans(),
+    switched_off=st.sampled_from([(), (("terminate_notice", "PT7M"),)]),
 )
 vms = st.builds(
     Vm,

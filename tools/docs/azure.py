@@ -21,6 +21,7 @@ Requests for work are answered 202 with `Azure-AsyncOperation`, `Location` and `
 Differences from Azure:
 
 - `scheduledEventsProfile` and `scheduledEventsPolicy` belong to the availability set or scale set of a VM, and so to all of its VMs.
+- With `enable: false`, `notBeforeTimeout` and `scheduledEventsApiVersion` are checked, stored and shown; without a stored value, the default is shown. In a notification profile or in `eventGridAndResourceGraph`, a `PATCH` keeps omitted members, and a `PUT` sets them to their defaults. Forewarn's own API and topology files neither show nor change the stored values.
 - Creating a VM makes no machine. The service refuses it, and also `powerOff`, `deallocate`, `start` and `reapply`, which no driver carries out; the emulator only records them.
 - No resource has an ETag. `If-None-Match: *` of a `PUT` creates only and `If-Match: *` changes only; any other condition of a change is refused with 412 `PreconditionFailed`.
 - A `PUT` or `PATCH` may repeat present values. Forewarn applies new values of tags, size, priority, image, user, eviction policy, zone of a new VM, `scheduledEventsProfile` and `scheduledEventsPolicy`. The emulator stores some others without effect (network interfaces, disks, protection policy and the like), which the service refuses. All other values are refused with 409 `OperationNotAllowed`, which names them. Passwords are never shown.

@@ -166,7 +166,7 @@ def _vm_form(vm: Vm) -> dict[str, Any]:
 
 
 def _group_form(group: Group) -> dict[str, Any]:
-    form = _given(group, _PLAIN_GROUP, ("name",))
+    form = _given(group, _PLAIN_GROUP, ("name", "switched_off"))
     if "terminate_notice_s" in form:
         form["terminate_notice"] = iso_duration(form.pop("terminate_notice_s"))
     return form

@@ -201,6 +201,7 @@ class ArmApp:
             tokens=self._callers.tokens,
             admit=lambda name, secret: self._callers.admit(name, secret, address),
             actor=actor,
+            method=request.method,
             base=f"{request.url.scheme}://{request.headers.get('host', 'localhost')}",
             path=path,
             query=query,

@@ -67,7 +67,7 @@ async def _get(call: ArmCall) -> ArmResponse:
 async def _change(call: ArmCall) -> ArmResponse:
     inventory, group = await named_set(call, GroupKind.AVAILABILITY_SET)
     policy = member(call.json, "properties", "scheduledEventsPolicy")
-    changed = with_settings(group, None, policy)
+    changed = with_settings(group, None, policy, patch=call.method == "PATCH")
     shown = _shown(call, inventory, group, call.place)
     more = call.resources.read_details(call.json, shown, APPLIED)
     if changed != group:

@@ -38,7 +38,7 @@ async def created_vm(call: ArmCall, name: str) -> Vm:
     vm = new_vm(call, name, group=group, host=host)
     profile = member(call.json, "properties", "scheduledEventsProfile")
     policy = member(call.json, "properties", "scheduledEventsPolicy")
-    group = with_settings(group, profile, policy)
+    group = with_settings(group, profile, policy, patch=False)
     shown = shown_vm(vm, group, host)
     more = call.resources.read_details(call.json, shown, APPLIED)
     await call.control.submit(

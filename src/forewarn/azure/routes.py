@@ -66,6 +66,8 @@ class ArmCall:
     actor: str
     #: Function that checks a name and a secret, and returns their principal.
     admit: Callable[[str, str], str]
+    #: HTTP method.
+    method: str
     #: Address of this server in the caller's form, `https://HOST:PORT`.
     base: str
     #: Names in the path, in the caller's case.

@@ -200,7 +200,7 @@ async def _change_set(call: ArmCall) -> ArmResponse:
         refuse(more, group.name, "the value cannot change while instances exist", only=_MODEL)
     profile = member(call.json, "properties", "virtualMachineProfile", "scheduledEventsProfile")
     policy = member(call.json, "properties", "scheduledEventsPolicy")
-    changed = with_settings(group, profile, policy)
+    changed = with_settings(group, profile, policy, patch=call.method == "PATCH")
     wanted = _capacity(call.json, len(vms))
     going = _scaled_in(call, vms, len(vms) - wanted) if wanted < len(vms) else ()
     if changed != group:

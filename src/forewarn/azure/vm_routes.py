@@ -202,6 +202,7 @@ async def _changed(call: ArmCall, vm: Vm) -> ArmResponse:
         group,
         member(call.json, "properties", "scheduledEventsProfile"),
         member(call.json, "properties", "scheduledEventsPolicy"),
+        patch=call.method == "PATCH",
     )
     groups = (settings,) if settings != group else ()
     vms = (changed,) if changed != vm else ()

@@ -46,7 +46,7 @@ def change(draft: Draft, asked: ChangeTopology) -> None:
             raise AlreadyExists(kind=kind, name=name)
     change = FleetChange(
         {host.name: _in_its_health(before, host) for host in asked.hosts},
-        {group.name: group for group in asked.groups},
+        {group.name: _with_switched_off(before, group) for group in asked.groups},
         {vm.name: vm for vm in asked.vms},
     )
     wanted: dict[str, dict[str, None]] = _kinds(change)  # type: ignore[assignment]
@@ -92,6 +92,17 @@ def _kinds(change: FleetChange) -> dict[str, Mapping[str, Host | Group | Vm | No
 def _in_its_health(before: Topology, host: Host) -> Host:
     known = before.hosts.get(host.name)
     return replace(host, health=known.health) if known else host
+
+
+def _with_switched_off(before: Topology, group: Group) -> Group:
+    """Return a group with the known values of settings that are off, which only Azure's tools give.
+
+    Source: Z-6.
+    """
+    known = before.groups.get(group.name)
+    if known is None or group.switched_off:
+        return group
+    return replace(group, switched_off=known.switched_off)
 
 
 def _check_removals(before: Topology, asked: ChangeTopology, change: FleetChange) -> None:

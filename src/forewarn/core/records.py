@@ -137,6 +137,7 @@ PARTS: dict[str, dict[str, type[Notice | Execution]]] = {
 
 #: Columns that version 0.1.0 did not write, with their default values.
 ADDED: dict[str, Row] = {
+    "group": {"switched_off": "[]"},
     "operation": {"unseen_vms": "[]", "followed_by": "nothing"},
     "maintenance": {"return_s": 0},
 }
@@ -361,6 +362,7 @@ _FORMS: dict[str, dict[str, _Form]] = {
         "automatic_approval": _form(_impacts_text, _impacts),
         "reimage_notice": _TRUTH,
         "approves_when_down": _TRUTH,
+        "switched_off": _PAIRS,
     },
     "vm": {"gpu": _TRUTH, "spot": _TRUTH, "addresses": _TEXTS, "tags": _PAIRS, "instance": _PAIRS},
     "operation": {

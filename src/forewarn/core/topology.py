@@ -154,6 +154,9 @@ class Group:
     approves_when_down: bool = True
     #: Api-version of its events in Event Grid and Resource Graph; empty: not shown there. Z-6.
     published: str = VERSIONS[-1]
+    #: Values that Azure's tools gave to settings that are off, by name of the setting, such as
+    #: `("terminate_notice", "PT7M")`; ignored while the setting is on. Source: Z-6.
+    switched_off: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse an invalid group."""

@@ -88,6 +88,7 @@ _COMMON: dict[str, Columns] = {
         "reimage_notice": 0,
         "approves_when_down": 1,
         "published": "2020-07-01",
+        "switched_off": "[]",
     },
     "vm": {
         "host": "",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn.protocol.versions import VERSIONS
 from tests.azure.api.conftest import GROUP, SUBSCRIPTION
 from tests.waiting import wait_until
 
@@ -77,6 +78,52 @@ def test_event_grid_and_resource_graph_show_what_the_policy_says(arm: Arm) -> No
     assert patched(arm, wrong, 400)["error"]["code"] == "InvalidParameter"  # also while it is off
     patched(arm, {TARGETS: {"eventGridAndResourceGraph": {"enable": True}}})
     assert patched(arm, wrong, 400)["error"]["code"] == "InvalidParameter"
+
+
+#: A part of the events' settings, a path in it, its value's name, a value, and the default.
+SWITCHES = {
+    "terminate": ("Profile", "terminateNotificationProfile", "notBeforeTimeout", "PT7M", "PT5M"),
+    "image": ("Profile", "osImageNotificationProfile", "notBeforeTimeout", "PT15M", "PT15M"),
+    "published": (
+        *("Policy", f"{TARGETS}.eventGridAndResourceGraph"),
+        *("scheduledEventsApiVersion", "2019-08-01", VERSIONS[-1]),
+    ),
+}
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_setting_that_is_off_keeps_its_value(arm: Arm, switch: str) -> None:
+    """A PATCH turns it on with the value; a PUT without the value means the default. Z-6."""
+    part, path, name, value, default = SWITCHES[switch]
+    names = ("properties", f"scheduledEvents{part}", *path.split("."))
+
+    def sent(method: str, **members: object) -> Json:
+        body: Json = members
+        for each in reversed(names):
+            body = {each: body}
+        answer = arm.http(method, VM, params=VERSION, json=body)
+        assert answer.status_code == 200, answer.text
+        shown = arm.get(VM)
+        for each in names:
+            shown = shown[each]
+        return shown
+
+    off, on = {"enable": False, name: value}, {"enable": True, name: value}
+    assert sent("PUT", **off) == off
+    assert sent("PATCH", enable=True) == on
+    assert sent("PATCH", enable=False) == off
+    assert sent("PUT", enable=True) == {"enable": True, name: default}
+    assert sent("PATCH", **off) == off
+    assert sent("PUT", enable=False) == {"enable": False, name: default}
+
+
+@pytest.mark.parametrize("value", ["PT1M", "PT0S", "PT16M", "soon"])
+def test_notice_is_checked_while_it_is_off(arm: Arm, value: str) -> None:
+    """A PATCH that turned it on would fail. Source: N-1."""
+    notice = {"terminateNotificationProfile": {"enable": False, "notBeforeTimeout": value}}
+    body = {"properties": {"scheduledEventsProfile": notice}}
+    answer = arm.http("PATCH", VM, params=VERSION, json=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "InvalidParameter")
 
 
 def test_member_of_a_policy_that_is_not_known_is_kept(arm: Arm) -> None:
