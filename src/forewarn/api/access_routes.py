@@ -162,10 +162,9 @@ async def _can_i(call: ApiCall) -> ApiResponse:
     owners = call.principal.owners_for(permission) if route else frozenset()
     allowed = owners is None or bool(owners)
     vm = call.query.get("vm", "")
-    kind, name = ("vms", vm) if vm and not name else (path.split("/")[2], name)
-    if owners and name:
+    if owners and (name or vm):
         fleet = await call.control.within(owners).fleet()
-        allowed = name in _named(fleet, kind)
+        allowed = name in _named(fleet, path.split("/")[2]) if name else vm in fleet.vms
     return ApiResponse({"allowed": allowed, "permission": permission.value if route else ""})
 
 
