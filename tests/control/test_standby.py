@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -119,6 +120,37 @@ def test_standby_waits_through_an_outage(caplog: pytest.LogCaptureFixture) -> No
     assert table.looks == 5
     said = [each.message for each in caplog.records if "standing by" in each.message]
     assert [("one" in each, "two" in each) for each in said] == [(True, False), (False, True)]
+
+
+def test_process_that_is_stopped_while_it_takes_over_releases_the_lease() -> None:
+    """Its successor need not wait for a term. Source: H-2."""
+    began, may_end = threading.Event(), threading.Event()
+
+    class SlowTable(LeaseTable):
+        def move_lease(self, seen: Lease, holder: str) -> Lease | None:
+            began.set()
+            assert may_end.wait(10)
+            return super().move_lease(seen, holder)
+
+    async def stop_early() -> None:
+        tenure, clock = Tenure(table, TERM_MS), Ticking()
+        waiting = asyncio.ensure_future(become_writer(tenure, clock, nothing))  # type: ignore[arg-type]
+        assert await asyncio.to_thread(began.wait, 10)
+        waiting.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await leave(tenure)
+
+    async def nothing() -> None:
+        pass
+
+    table = SlowTable()
+    asyncio.run(stop_early())
+    assert table.held == Lease("", 2)
 
 
 def test_outage_costs_no_lease(caplog: pytest.LogCaptureFixture) -> None:

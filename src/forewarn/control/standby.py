@@ -73,7 +73,7 @@ async def become_writer(
     message = ""
     while True:
         try:
-            if await asyncio.to_thread(tenure.attempt, clock.now_ms()):
+            if await _attempt(tenure, clock):
                 return
             reason = "another process is the writer"
         except PeerError as error:
@@ -84,6 +84,19 @@ async def become_writer(
             log.info("standing by: %s", reason, extra={"action": "standby"})
             message = reason
         await asyncio.sleep(min(tenure.term_ms / RENEWALS / 1000, LOOK_S_MAX))
+
+
+async def _attempt(tenure: Tenure, clock: Clock) -> bool:
+    """Try to acquire the lease; on a cancellation, wait for the result, so that it can be released.
+
+    Else a process that is stopped while it takes over would hold the lease for a term. Source: H-2.
+    """
+    attempt = asyncio.ensure_future(asyncio.to_thread(tenure.attempt, clock.now_ms()))
+    try:
+        return await asyncio.shield(attempt)
+    except asyncio.CancelledError:
+        await asyncio.wait((attempt,), timeout=LAST_RENEWAL_S_MAX)
+        raise
 
 
 class StateFollower(ReadableControl):

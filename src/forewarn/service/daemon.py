@@ -460,11 +460,12 @@ class Daemon:
         tenure = self._tenure = Tenure(self.store, self.term_ms)
         self._signs = SignsOfLife(self.store, tenure.token)
         self._closing.push_async_callback(asyncio.to_thread, self._signs.stop)
+        # Even a process that is stopped while it acquires the lease releases it.
+        self._closing.push_async_callback(leave, tenure)
         # A separate clock, because a term is elapsed time.
         clock = SystemClock()
         async with contextlib.AsyncExitStack() as standing_by:
             await become_writer(tenure, clock, partial(self._stand_by, standing_by, tenure))
-        self._closing.push_async_callback(leave, tenure)
         keeper = LeaseKeeper(
             tenure, clock, self._lost, silent=self.liveness.silent, on_lapse=self._take_lapse
         )
