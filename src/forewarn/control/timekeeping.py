@@ -47,7 +47,9 @@ class Timekeeping:
         """
         self._clock = clock if isinstance(clock, SystemClock) else None
         self._plane = plane
-        self._taken_up = False
+        self._resumed = False
+        #: Jump at the choice of the clock that no stored poll accounts for yet, in ms.
+        self._step_ms = 0
         #: Time of the next check for a step, ms since the epoch UTC.
         self._look_ms = 0
         #: When a waiting step was first seen, ms since the epoch UTC.
@@ -65,10 +67,11 @@ class Timekeeping:
         clock = self._clock
         if clock is None:
             return
-        step_ms = 0 if self._taken_up else self._resume(clock)
+        if not self._resumed:  # once: while the store refuses the mark, the system's may be stepped
+            self._step_ms, self._resumed = self._resume(clock), True
         self._keep_mark(clock)
-        self._forgive_silence(clock, step_ms)
-        self._taken_up = True
+        self._forgive_silence(clock, self._step_ms)
+        self._step_ms = 0
 
     def follow(self, put_off: Callable[[PutOff], object]) -> int:
         """Follow a step of the system's clock if no notice runs, or after a wait.
