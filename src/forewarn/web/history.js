@@ -157,8 +157,9 @@ let actions = null;
 async function knownActions() {
   if (!actions) {
     const { reply } = await described();
-    actions = reply.paths["/v1/history"].get.parameters.find((each) => each.name === "action")
-      .schema.enum;
+    const parameters = reply.paths["/v1/history"].get.parameters;
+    const { schema } = parameters.find((each) => each.name === "action");
+    actions = schema.oneOf.map((each) => each.const);
   }
   return actions;
 }
