@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn.clock import SystemClock
+from forewarn.control.plane import ControlPlane
+from forewarn.control.timekeeping import Timekeeping
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import (
     Approve,
     ChangeTopology,
     ClockMarked,
     CreateMaintenance,
+    Enable,
     GroupsPolled,
     RequestMaintenance,
     StartMaintenance,
 )
 from forewarn.core.topology import Group, Host, Vm
-from tests.control.rig import WAIT_S, Running
+from forewarn.ids import Ids
+from forewarn.store import open_store
+from forewarn.store.errors import StoreFull
+from tests.control.rig import WAIT_S, Running, refuses
 
 if TYPE_CHECKING:
     pass
@@ -231,3 +240,26 @@ def test_clock_that_is_not_stepped_costs_no_write(running: Running) -> None:
     assert running.store.generation == written + 2
     running.restart(5000)
     assert running.store.generation == written + 3, "only the claim of the writer"
+
+
+def test_clock_is_chosen_once_though_its_mark_cannot_be_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A step of the system's clock between two tries cuts no running notice. Source: N-4."""
+    fleet = ChangeTopology((Host("h1"),), (Group("web"),), (Vm("web_0", "h1", "web"),))
+    reboot = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h1",))
+    store, ahead_s = open_store(":memory:"), 0
+    plane = ControlPlane(store, NoticePolicy(), lambda: Ids().guid("event"))
+    Timekeeping(SystemClock(boot_id=lambda: "one"), plane).take_up()
+    clock = SystemClock(lambda: time.time_ns() + ahead_s * 10**9, boot_id=lambda: "two")
+    for stimulus in (fleet, Enable("web"), reboot):
+        plane.commit(stimulus, actor="test", now_ms=clock.now_ms())
+    keeping = Timekeeping(clock, plane)
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "commit", refuses(StoreFull(place="here", reason="full")))
+        with pytest.raises(StoreFull):
+            keeping.take_up()
+    before_ms, ahead_s = clock.now_ms(), 6 * 3600
+    keeping.take_up()
+    assert clock.now_ms() < before_ms + 3_600_000
+    store.close()
