@@ -86,7 +86,7 @@ def test_documents_show_clients_with_and_without_the_sdk() -> None:
 def test_wrong_client_is_named(wrong: str) -> None:
     """Each wrong client fails the story that is about its fault, in words that say which."""
     story, words = WRONG[wrong]
-    options = ClientOptions((*CLIENT, wrong), patience_s=2.0)
+    options = ClientOptions((*CLIENT, wrong), patience_s=3.0)
     (result,) = run_stories(stories_named([story]), options)
     assert result.verdict is Verdict.FAILED
     assert words in result.reason
