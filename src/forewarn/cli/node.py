@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forewarn.cli.parsing import add_config_option
 from forewarn.cli.serve import DEFAULT_CONFIG
 
 if TYPE_CHECKING:
@@ -47,13 +47,9 @@ def add_commands(commands: CommandGroup) -> None:
         remote=False,
         answers=False,
     )
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        type=Path,
-        action="append",
-        default=[],
-        help=f"settings (TOML), repeatable: [node], [metadata], [listen] metadata and [log]"
+    add_config_option(
+        parser,
+        "settings (TOML), repeatable: [node], [metadata], [listen] metadata and [log]"
         f" (default: {DEFAULT_CONFIG} if it exists)",
     )
     for name, placeholder, text in _OPTIONS:

@@ -55,7 +55,9 @@ def add_server_options(parser: argparse.ArgumentParser, *, default: object) -> N
     )
 
 
-def add_config_option(parser: argparse.ArgumentParser) -> None:
+def add_config_option(
+    parser: argparse.ArgumentParser, text: str = "settings of the service (TOML)"
+) -> None:
     """Add `--config`, for commands that use the settings of the service on this machine."""
     parser.add_argument(
         "--config",
@@ -63,7 +65,7 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
         type=Path,
         action="append",
         default=[],
-        help="settings of the service (TOML)",
+        help=text,
     )
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forewarn.cli.parsing import add_config_option
+
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
@@ -22,13 +24,9 @@ DEFAULT_CONFIG = Path("/etc/forewarn/forewarn.toml")
 def add_commands(commands: CommandGroup) -> None:
     """Add `serve`."""
     parser = commands.command("serve", run=serve, remote=False)
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        type=Path,
-        action="append",
-        default=[],
-        help=f"settings (TOML), repeatable; also reads FILE.d/*.toml of each"
+    add_config_option(
+        parser,
+        "settings (TOML), repeatable; also reads FILE.d/*.toml of each"
         f" (default: {DEFAULT_CONFIG} if it exists)",
     )
     parser.add_argument(

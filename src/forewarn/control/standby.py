@@ -87,9 +87,9 @@ async def become_writer(
 
 
 async def _attempt(tenure: Tenure, clock: Clock) -> bool:
-    """Try to acquire the lease; on a cancellation, wait for the result, so that it can be released.
+    """Try once to acquire the lease.
 
-    Else a process that is stopped while it takes over would hold the lease for a term. Source: H-2.
+    A cancelled try ends first, so that `leave` can release what it acquired. Source: H-2.
     """
     attempt = asyncio.ensure_future(asyncio.to_thread(tenure.attempt, clock.now_ms()))
     try:

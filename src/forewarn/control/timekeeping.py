@@ -48,7 +48,7 @@ class Timekeeping:
         self._clock = clock if isinstance(clock, SystemClock) else None
         self._plane = plane
         self._resumed = False
-        #: Jump at the choice of the clock that no stored poll accounts for yet, in ms.
+        #: How far the chosen clock was ahead of the previous one, until polls are corrected; in ms.
         self._step_ms = 0
         #: Time of the next check for a step, ms since the epoch UTC.
         self._look_ms = 0
@@ -67,7 +67,7 @@ class Timekeeping:
         clock = self._clock
         if clock is None:
             return
-        if not self._resumed:  # once: while the store refuses the mark, the system's may be stepped
+        if not self._resumed:  # only once: between two tries the system's clock may be stepped
             self._step_ms, self._resumed = self._resume(clock), True
         self._keep_mark(clock)
         self._forgive_silence(clock, self._step_ms)

@@ -201,7 +201,7 @@ def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> tuple[int, ...]:
 def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
     """Put a plan in force if its parent is in force; O(its hosts). Source: F-2.
 
-    A plan that equals the one in force is not stored again.
+    A plan that equals the one in force is not stored again, unless a later clock made that one.
     """
     maintenance = draft.maintenances.get(report.maintenance)
     if maintenance is None or not maintenance.live:
@@ -227,8 +227,9 @@ def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
         following = _next_phase(draft, plan)
     planned = move_phase(maintenance, following)
     before = draft.plans.get(maintenance.plan)
-    same = before is not None and _undated(before) == _undated(plan)
-    records = [] if same and before and before.made_ms <= draft.now_ms else [plan]
+    if before is not None and before.made_ms > draft.now_ms:
+        before = None  # a later clock made it
+    records = [] if before is not None and _undated(before) == _undated(plan) else [plan]
     if records:
         planned = replace(planned, plan=plan.id)
     text = f"{planned.id} is planned in {pluralized(len(plan.waves), 'wave')}"

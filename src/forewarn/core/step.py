@@ -21,7 +21,7 @@ publish and begin.
     driver's report and an approval wake their own operation. The end of an operation wakes its
     maintenance. A change of the layout wakes the work on its hosts and VMs. Nothing else wakes
     work, so a rule about time needs a deadline (`deadlines.py`).
-5.  *The order of the rules* is that of `agenda.StepRule`. A maintenance concludes first, because
+5.  *The order of the rules* is that of `draft.StepRule`. A maintenance concludes first, because
     its gate may stop work that is about to start. Announced work comes before planned work, which
     must keep clear of running work. Announced work that no other work can block comes before other
     announced work. Otherwise two fault domains could be disturbed (G-1). New hosts of a wave follow

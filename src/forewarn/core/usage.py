@@ -35,7 +35,7 @@ UNCOUNTED_MAX = 100
 class Usage:
     """The use of each budget by announced and running work and failed hosts.
 
-    Call `State.counted` before reading it.
+    Call `State.current_usage` before reading it.
     """
 
     def __init__(self) -> None:
