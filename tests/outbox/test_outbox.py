@@ -56,9 +56,9 @@ def test_every_transition_is_delivered_in_order(receiver: Receiver) -> None:
     service.post("/v1/hosts/h1/reboot")
     end = last(service)
     wait_until(lambda: is_complete(receiver.sequences(), end))
-    assert receiver.sequences() == list(range(1, end + 1))
-    actions = [each["data"]["action"] for each in receiver.events()]
-    history = service.get("/v1/history?limit=100")["entries"]
+    assert receiver.sequences()[:end] == list(range(1, end + 1))  # the work goes on meanwhile
+    actions = [each["data"]["action"] for each in receiver.events()[:end]]
+    history = service.get("/v1/history?limit=100")["entries"][:end]
     assert actions == [each["action"] for each in history]
     service.stop()
 
