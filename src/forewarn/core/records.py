@@ -43,7 +43,7 @@ from forewarn.protocol.documents import Document, read_document, render_document
 from forewarn.protocol.versions import VERSIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 Record: TypeAlias = (
     Host
@@ -93,23 +93,8 @@ KINDS: dict[str, type[Record]] = {
 }
 KIND_OF: dict[type[Record], str] = {kind: name for name, kind in KINDS.items()}
 
-#: The column that identifies a record of each kind.
-KEYS: dict[str, str] = {
-    "host": "name",
-    "group": "name",
-    "vm": "name",
-    "operation": "number",
-    "event": "id",
-    "enrolment": "group",
-    "document": "key",
-    "plan": "id",
-    "maintenance": "number",
-    "target": "key",
-    "policy": "name",
-    "principal": "name",
-    "token": "id",
-    "confirmation": "number",
-}
+#: The column that identifies a record of each kind: the first.
+KEYS: dict[str, str] = {name: kind.__match_args__[0] for name, kind in KINDS.items()}
 
 #: Columns that never change after a record's creation: its parents. A store that leaves them
 #: untouched saves the checks of their indexes and foreign keys.
@@ -131,9 +116,7 @@ FIXED: dict[str, tuple[str, ...]] = {
 }
 
 #: Values within records; their fields are columns of the record, in the record's order.
-PARTS: dict[str, dict[str, type[Notice | Execution]]] = {
-    "operation": {"notice": Notice, "execution": Execution}
-}
+PARTS: dict[str, type[Notice | Execution]] = {"Notice": Notice, "Execution": Execution}
 
 #: Columns that version 0.1.0 did not write, with their default values.
 ADDED: dict[str, Row] = {
@@ -181,7 +164,7 @@ def subject_of(record: Record) -> Subject:
 
 def columns_of(kind: str) -> tuple[str, ...]:
     """Return the names of a kind's columns, in order."""
-    return tuple([path.rpartition(".")[2] for path in _paths(kind)])
+    return tuple([path.rpartition(".")[2] for path, _ in _columns(KINDS[kind])])
 
 
 def to_row(record: Record) -> Row:
@@ -221,39 +204,42 @@ def from_values(kind: str, row: Sequence[str | int]) -> Record:
     values: list[object] = [*row]
     for place, read in _READING[kind][1]:
         values[place] = read(row[place])
-    for name, part in PARTS.get(kind, {}).items():
-        at = KINDS[kind].__match_args__.index(name)
-        fields = values[at : at + len(part.__match_args__)]
-        values[at] = part(*fields)  # type: ignore[arg-type]
-        del values[at + 1 : at + len(part.__match_args__)]
+    for at, part in _PARTS_OF[kind]:
+        end = at + len(part.__match_args__)
+        values[at:end] = [part(*values[at:end])]  # type: ignore[arg-type]
     # The forms give each column its type, which the type checker cannot infer from a row.
     return KINDS[kind](*values)  # type: ignore[arg-type]
 
 
 def _writing(kind: str) -> _Writing:
     """Return a getter of all fields, their names, and the writers of columns that need a codec."""
-    names = columns_of(kind)
-    written = tuple((name, write) for name, (write, _) in _FORMS[kind].items())
-    return attrgetter(*_paths(kind)), names, written
+    names, columns = columns_of(kind), list(_columns(KINDS[kind]))
+    formed = [(name, column) for name, (_, column) in zip(names, columns, strict=True)]
+    written = tuple((name, _FORMS[column][0]) for name, column in formed if column in _FORMS)
+    return attrgetter(*(path for path, _ in columns)), names, written
 
 
 def _reading(kind: str) -> _Reading:
-    """Return a record's constructor, a getter of all columns, and the readers of other columns."""
-    names = columns_of(kind)
-    formed = {name: read for name, (_, read) in _FORMS[kind].items()}
-    shared: _Read = intern  # type: ignore[assignment]  # these are columns of texts
-    formed |= dict.fromkeys(SHARED.get(kind, ()), shared)
-    return itemgetter(*names), tuple((names.index(name), read) for name, read in formed.items())
+    """Return a getter of all columns, and the readers of columns that need a codec."""
+    names, shared = columns_of(kind), SHARED.get(kind, ())
+    readers: list[tuple[int, _Read]] = []
+    for at, (path, column) in enumerate(_columns(KINDS[kind])):
+        if column in _FORMS:
+            readers.append((at, _FORMS[column][1]))
+        elif path in shared:
+            readers.append((at, intern))  # type: ignore[arg-type]  # a column of texts
+    return itemgetter(*names), tuple(readers)
 
 
-def _paths(kind: str) -> list[str]:
-    """Return the getter of each column of a record, such as `execution.attempt`."""
-    parts = PARTS.get(kind, {})
-    paths = []
-    for name in KINDS[kind].__match_args__:
-        within = parts[name].__match_args__ if name in parts else ()
-        paths += [f"{name}.{each}" for each in within] or [name]
-    return paths
+def _columns(kind: type[object]) -> Iterator[tuple[str, str]]:
+    """Yield the getter of each column of a record, such as `execution.attempt`, and its type."""
+    for name in kind.__match_args__:  # type: ignore[attr-defined]
+        column = kind.__annotations__[name]
+        if column in PARTS:
+            yield from ((f"{name}.{path}", each) for path, each in _columns(PARTS[column]))
+        else:
+            assert column in _FORMS or column in {"int", "str"}, (kind, name)
+            yield name, column
 
 
 def _ms(time: int | None) -> int:
@@ -343,74 +329,38 @@ def _form(write: Callable[[_V], str | int], read: Callable[[_R], object]) -> _Fo
     return write, read  # type: ignore[return-value]
 
 
-def _word(kind: type[Enum]) -> _Form:
-    return attrgetter("_value_"), kind  # `value` itself is a slow property written in Python
-
-
 _PHASES = {phase.__name__: phase for phase in PHASES}
-_TRUTH: _Form = (_number, bool)
-_TIME = _form(_ms, _time)
-_TEXTS: _Form = (_texts_text, _texts)
 _PAIRS: _Form = (_list_text, _pairs)
+_WORDS: tuple[type[Enum], ...] = (
+    *(Alert, Cause, EventState, FollowedBy, GroupKind, Health, Impact),
+    *(MaintenanceState, OperationState, Role, Source, TargetState),
+)
 
-#: Codecs of columns that are not plain text or numbers.
-_FORMS: dict[str, dict[str, _Form]] = {
-    "host": {"health": _word(Health), "labels": _PAIRS},
-    "group": {
-        "kind": _word(GroupKind),
-        "strict_approval": _TRUTH,
-        "automatic_approval": _form(_impacts_text, _impacts),
-        "reimage_notice": _TRUTH,
-        "approves_when_down": _TRUTH,
-        "switched_off": _PAIRS,
-    },
-    "vm": {"gpu": _TRUTH, "spot": _TRUTH, "addresses": _TEXTS, "tags": _PAIRS, "instance": _PAIRS},
-    "operation": {
-        "cause": _word(Cause),
-        "impact": _word(Impact),
-        "source": _word(Source),
-        "state": _word(OperationState),
-        "routine": _TRUTH,
-        "of_vm": _TRUTH,
-        "silent": _TRUTH,
-        "alert": _word(Alert),
-        "followed_by": _word(FollowedBy),
-        "abort_owed": _TRUTH,
-        "vms": _TEXTS,
-        "events": _TEXTS,
-        "placements": _PAIRS,
-        "disturbed_owners": _TEXTS,
-        **dict.fromkeys(
-            (
-                *("requested_start_ms", "earliest_start_ms", "ended_ms"),
-                *("announced_ms", "not_before_ms", "shown_ms", "started_ms", "begun_ms"),
-            ),
-            _TIME,
-        ),
-        "unseen_vms": _TEXTS,
-    },
-    "event": {"state": _word(EventState), "resources": _TEXTS, "approved_by": _TEXTS},
-    "enrolment": {"departures": _rows(Departure)},
-    "document": {"document": _form(_document_text, read_document)},
-    "plan": {"body": _form(plan_text, read_plan)},
-    "maintenance": {
-        "cause": _word(Cause),
-        "impact": _word(Impact),
-        "state": _word(MaintenanceState),
-        "hosts": _TEXTS,
-        "budgets": _form(budgets_text, read_budgets),
-        "canary_hosts": _TEXTS,
-        "phase": (_phase_text, _phase),
-        "postponed": _rows(Postponement),
-        **dict.fromkeys(
-            ("earliest_ms", "deadline_ms", "started_ms", "ended_ms", "rests_until_ms"), _TIME
-        ),
-    },
-    "target": {"state": _word(TargetState), "ended_ms": _TIME},
-    "principal": {"bindings": _PAIRS},
-    "token": {"role": _word(Role), "expires_ms": _TIME},
-    "confirmation": {},
-    "policy": {"policy": _form(policy_text, read_policy)},
+#: Codec of each type of column, except plain texts and numbers.
+_FORMS: dict[str, _Form] = {
+    "bool": (_number, bool),
+    "int | None": _form(_ms, _time),
+    "tuple[str, ...]": (_texts_text, _texts),
+    "tuple[tuple[str, str], ...]": _PAIRS,
+    "Labels": _PAIRS,
+    "frozenset[Impact]": _form(_impacts_text, _impacts),
+    "tuple[Departure, ...]": _rows(Departure),
+    "tuple[Postponement, ...]": _rows(Postponement),
+    "tuple[Budget, ...]": _form(budgets_text, read_budgets),
+    "Document": _form(_document_text, read_document),
+    "MaintenancePolicy": _form(policy_text, read_policy),
+    "Phase": (_phase_text, _phase),
+    "PlanBody": _form(plan_text, read_plan),
+    # `value` itself is a slow property written in Python.
+    **{word.__name__: (attrgetter("_value_"), word) for word in _WORDS},
+}
+_PARTS_OF = {
+    name: [
+        (at, PARTS[kind.__annotations__[each]])
+        for at, each in enumerate(kind.__match_args__)
+        if kind.__annotations__[each] in PARTS
+    ]
+    for name, kind in KINDS.items()
 }
 
 _WRITING: dict[str, _Writing] = {kind: _writing(kind) for kind in KINDS}

@@ -18,7 +18,7 @@ from forewarn.core.indexes import Members, Places, is_placed_alike
 from forewarn.core.lifecycle import Alert, Event, Operation, OperationState
 from forewarn.core.maintenance import Maintenance, MaintenancePlan, Maintenances, Target, target_key
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
-from forewarn.core.records import KIND_OF, Record, Row, key_of
+from forewarn.core.records import KIND_OF, KINDS, Record, Row, key_of
 from forewarn.core.topology import Group, Health, Host, Topology, Vm
 from forewarn.core.usage import UNCOUNTED_MAX, Usage, note_end
 from forewarn.values import value
@@ -36,22 +36,7 @@ _K = TypeVar("_K", str, int, tuple[int, str])
 _Undo: TypeAlias = "Callable[[], object]"
 
 #: The field of `Changes` for the records of each kind; topology first, for foreign keys.
-TABLES: dict[str, str] = {
-    "host": "hosts",
-    "group": "groups",
-    "vm": "vms",
-    "operation": "operations",
-    "event": "events",
-    "enrolment": "enrolments",
-    "document": "views",
-    "plan": "plans",
-    "maintenance": "maintenances",
-    "target": "targets",
-    "policy": "policies",
-    "principal": "principals",
-    "token": "tokens",
-    "confirmation": "confirmations",
-}
+TABLES = {kind: f"{kind}s" for kind in KINDS} | {"document": "views", "policy": "policies"}
 
 OF_TOPOLOGY = frozenset({"host", "group", "vm"})
 
