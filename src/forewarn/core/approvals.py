@@ -18,6 +18,8 @@ from forewarn.protocol.approvals import UnknownEvent
 from forewarn.values import replace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from forewarn.core import stimulus as stimuli
     from forewarn.core.draft import Draft
     from forewarn.core.indexes import Place
@@ -39,14 +41,13 @@ def approve(draft: Draft, approval: stimuli.Approve) -> tuple[int, ...]:
         Source: A-3.
         """
         event = draft.event(event_id)
-        if vm is None or event is None or not event.live or not event.belongs_in(vm.group, own):
+        if vm is None or event is None or not event.belongs_in(vm.group, own):
             raise UnknownEvent(event_id=event_id)
         if hosts and not was_shown(draft, event, vm=vm, hosts=hosts):
             raise UnknownEvent(event_id=event_id)
         return event
 
-    event_ids = dict.fromkeys(event_id.upper() for event_id in approval.event_ids)
-    events = [known_event(event_id) for event_id in event_ids]
+    events = [known_event(each) for each in _distinct(approval.event_ids)]
     for event in events:
         if event.state is EventState.SCHEDULED:
             if draft.topology.groups[event.group].strict_approval:
@@ -71,9 +72,9 @@ def _is_known_by(vm: Vm, identity: CallerIdentity) -> bool:
 def acknowledge(draft: Draft, acknowledgement: stimuli.Acknowledge) -> tuple[int, ...]:
     """Approve events as an operator on behalf of their VMs, all or none. Source: A-9."""
     events = []
-    for event_id in dict.fromkeys(each.upper() for each in acknowledgement.event_ids):
+    for event_id in _distinct(acknowledgement.event_ids):
         event = draft.event(event_id)
-        if event is None or not event.live:
+        if event is None:
             raise UnknownOperation(name=event_id)
         events.append(event)
     for event in events:
@@ -82,7 +83,11 @@ def acknowledge(draft: Draft, acknowledgement: stimuli.Acknowledge) -> tuple[int
     return tuple(dict.fromkeys(event.operation for event in events))
 
 
-def approve_event(draft: Draft, event: Event, *, by: tuple[str, ...], reason: str = "") -> Event:
+def _distinct(event_ids: tuple[str, ...]) -> Iterable[str]:
+    return dict.fromkeys(each.upper() for each in event_ids)
+
+
+def approve_event(draft: Draft, event: Event, *, by: tuple[str, ...], reason: str = "") -> None:
     """Approve an event for all of its resources. Source: A-4."""
     approved = replace(move_event(event, Move.APPROVE), approved_by=event.approved_by + by)
     because = f": {reason}" if reason else ""
@@ -93,19 +98,18 @@ def approve_event(draft: Draft, event: Event, *, by: tuple[str, ...], reason: st
     assert operation is not None, event
     if operation.impact is Impact.TERMINATE:
         wake_coupled(draft, operation, deletion_key(operation))
-    return approved
 
 
-def _approve_strictly(draft: Draft, event: Event, vm: str) -> Event:
+def _approve_strictly(draft: Draft, event: Event, vm: str) -> None:
     """Record one VM's approval; a strict group's last approval approves the event. Source: A-7."""
     if vm not in event.resources or vm in event.approved_by:
-        return event
+        return
     if set(unapproving(draft, event)) <= {vm}:
-        return approve_event(draft, event, by=(vm,))
+        approve_event(draft, event, by=(vm,))
+        return
     counted = replace(event, approved_by=(*event.approved_by, vm))
     text = f"event {event.id} is approved by {vm}, not yet by all"
     draft.put("event.counted", text, counted, vm=vm)
-    return counted
 
 
 def recount(draft: Draft, groups: tuple[Group, ...]) -> None:

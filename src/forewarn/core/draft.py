@@ -15,6 +15,7 @@ from forewarn.core.maintenance import target_key
 from forewarn.core.policy import maintenance_policy
 from forewarn.core.records import KIND_OF, Record, changed_row, key_of, subject_of, to_row
 from forewarn.core.state import OF_TOPOLOGY, TABLES, Changes, Entry, Image, State
+from forewarn.planning.plan_text import NO_PLAN
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 
     from forewarn.core.document import Enrolment, View
     from forewarn.core.indexes import Place
-    from forewarn.core.maintenance import Target
+    from forewarn.core.maintenance import Maintenance, Target
     from forewarn.core.policy import NoticePolicy
     from forewarn.core.topology import FleetChange, Topology
     from forewarn.core.usage import Disturbed
+    from forewarn.planning.plan_text import PlanBody
     from forewarn.planning.policy import MaintenancePolicy
 
 
@@ -167,6 +169,11 @@ class Draft:
         """Yield every document of an enabled group, the shared one first."""
         views = [self.view(key) for key in self.topology.views_of(group)]
         return [view for view in views if view is not None]
+
+    def plan_of(self, maintenance: Maintenance) -> PlanBody:
+        """Return the plan in force of a maintenance; empty before the first plan."""
+        plan = self.plans.get(maintenance.plan)
+        return plan.body if plan else NO_PLAN
 
     def target(self, maintenance: int, host: str) -> Target | None:
         """Return a maintenance's record of a host; None if work on the host has not begun."""

@@ -19,11 +19,11 @@ from forewarn.core.maintenance import (
     Announcing,
     Due,
     Maintenance,
-    Phase,
     Planning,
     Postponement,
     Working,
     move_phase,
+    phase_with,
 )
 from forewarn.core.operation_requests import waits_since_ms, work_before
 from forewarn.core.refusals import PostponementRefused, UnknownMaintenance
@@ -160,8 +160,7 @@ class Admission:
     def _wave_begun(self) -> bool:
         """Whether hosts of the wave were announced before this step; O(touched hosts)."""
         maintenance = self._maintenance
-        targets = self._draft.progress(maintenance.number).targets.values()
-        return any(each.wave == maintenance.wave for each in targets)
+        return self._draft.progress(maintenance.number).has_begun(maintenance.wave)
 
     def too_late(self, operation: Operation) -> str:
         """Return why due work must no longer start; empty if the work may start.
@@ -228,10 +227,7 @@ def _probe(maintenance: Maintenance, host: str) -> Operation:
 
 def announce_shortage(draft: Draft, maintenance: Maintenance, host: str) -> Subject | None:
     """Return the first limit that announced work exhausts for a host; O(host's VMs)."""
-    for subject, amount, limit in _wanted(draft, maintenance, host):
-        if draft.state.current_usage().taken[subject] + amount > limit:
-            return subject
-    return None
+    return _shortage(draft, maintenance, host, draft.state.current_usage().taken)
 
 
 def start_shortage(draft: Draft, operation: Operation) -> Subject | None:
@@ -240,13 +236,24 @@ def start_shortage(draft: Draft, operation: Operation) -> Subject | None:
     Failures and manual work may have followed the announcement. Budgets do not limit work outside
     maintenances.
     """
-    maintenance = draft.maintenances.get(operation.maintenance) if operation.maintenance else None
+    maintenance = draft.maintenances.get(operation.maintenance)
     if maintenance is None or operation.is_return:
         return None
-    for subject, amount, limit in _wanted(draft, maintenance, operation.host):
-        if draft.state.current_usage().running[subject] + amount > limit:
-            return subject
-    return None
+    return _shortage(draft, maintenance, operation.host, draft.state.current_usage().running)
+
+
+def _shortage(
+    draft: Draft, maintenance: Maintenance, host: str, counts: Counter[Subject]
+) -> Subject | None:
+    """Return the first limit that a host's share would exceed."""
+    limits = draft.plan_of(maintenance).limits
+    wanted = Counter(subjects_of_host(draft.topology, host) if limits else ())
+    over = (
+        subject
+        for subject, amount in wanted.items()
+        if subject in limits and counts[subject] + amount > limits[subject]
+    )
+    return next(over, None)
 
 
 def rest_before_start(draft: Draft, operation: Operation) -> Blocker | None:
@@ -256,7 +263,7 @@ def rest_before_start(draft: Draft, operation: Operation) -> Blocker | None:
     wave disturb an owner once, so they do not wait for one another. Costs the running work and the
     VMs on its hosts.
     """
-    maintenance = draft.maintenances.get(operation.maintenance) if operation.maintenance else None
+    maintenance = draft.maintenances.get(operation.maintenance)
     rest_ms = draft.maintenance_policy.owner_rest_s * SECOND_MS
     if maintenance is None or operation.is_return or not rest_ms:
         return None
@@ -288,8 +295,7 @@ def _disturbed_by_wave(draft: Draft, maintenance: Maintenance, host: str) -> fro
     Costs the touched hosts, and the VMs on those of the wave.
     """
     targets = draft.progress(maintenance.number).targets
-    plan = draft.plans.get(maintenance.plan)
-    moves = plan.body.moves if plan else {}
+    moves = draft.plan_of(maintenance).moves
     vms: list[str] = []
     for each in targets.values():
         if each.host == host or each.wave != targets[host].wave:
@@ -303,14 +309,12 @@ def _disturbed_by_wave(draft: Draft, maintenance: Maintenance, host: str) -> fro
     return owners_of(draft.topology, vms)
 
 
-def _wanted(draft: Draft, maintenance: Maintenance, host: str) -> list[tuple[Subject, int, int]]:
-    """Return the limits that may apply to a host, with the host's share of each."""
-    plan = draft.plans.get(maintenance.plan)
-    limits = plan.body.limits if plan else {}
-    if not limits:
-        return []
-    wanted = Counter(subjects_of_host(draft.topology, host))
-    return [(each, count, limits[each]) for each, count in wanted.items() if each in limits]
+def known_maintenance(draft: Draft, number: int) -> Maintenance:
+    """Return a live maintenance; raises `UnknownMaintenance` without one."""
+    maintenance = draft.maintenances.get(number)
+    if maintenance is None:
+        raise UnknownMaintenance(name=f"m-{number}")
+    return maintenance
 
 
 def postpone(draft: Draft, word: PostponeHosts) -> tuple[int, ...]:
@@ -324,9 +328,7 @@ def postpone(draft: Draft, word: PostponeHosts) -> tuple[int, ...]:
         PostponementRefused: the policy, the deadline or the state of a host forbids it.
         UnknownMaintenance: there is no such live maintenance.
     """
-    maintenance = draft.maintenances.get(word.maintenance)
-    if maintenance is None or not maintenance.live:
-        raise UnknownMaintenance(name=f"m-{word.maintenance}")
+    maintenance = known_maintenance(draft, word.maintenance)
     known = {each.host: each for each in maintenance.postponed}
     for host in word.hosts:
         from_ms = (
@@ -362,11 +364,9 @@ def plan_rest_again(draft: Draft, maintenance: Maintenance, text: str) -> None:
 
 def plan_again(draft: Draft, maintenance: Maintenance, text: str = "") -> None:
     """Request a new plan; while a wave is active, only its hosts' budgets are planned again."""
-    phase, reason = maintenance.phase, maintenance.halt_reason
-    wanted: Phase = Planning(reason=reason)
-    if isinstance(phase, Working) and maintenance.due_ms is not None:
-        wanted = replace(phase, plan=wanted)
-    again = move_phase(maintenance, wanted)
+    wanted = Planning(reason=maintenance.halt_reason)
+    beside = isinstance(maintenance.phase, Working) and maintenance.due_ms is not None
+    again = move_phase(maintenance, phase_with(maintenance.phase, wanted) if beside else wanted)
     draft.put("maintenance.replanning", text or f"{again.id} is planned again", again)
 
 
@@ -376,8 +376,7 @@ def _first_start_ms(draft: Draft, maintenance: Maintenance, host: str) -> int:
     operation = draft.operation(target.operation) if target else None
     if operation is not None and operation.notice.not_before_ms is not None:
         return operation.not_before_ms
-    plan = draft.plans.get(maintenance.plan)
-    for wave in plan.waves if plan else ():
+    for wave in draft.plan_of(maintenance).waves:
         if host in wave.hosts:
             return wave.latest_start_ms
     return max(draft.now_ms, maintenance.earliest_ms or 0)
@@ -420,14 +419,12 @@ def planned_placements(
     draft: Draft, maintenance: Maintenance, host: str
 ) -> tuple[tuple[str, str], ...]:
     """Return the destinations of a host's VMs by the plan in force, without VMs that have left."""
-    plan = draft.plans.get(maintenance.plan)
-    moves = plan.body.moves.get(host, ()) if plan else ()
+    moves = draft.plan_of(maintenance).moves.get(host, ())
     there = set(draft.topology.vms_on(host))
     return tuple((vm, to) for vm, to in moves if to and vm in there)
 
 
 def is_outdated(draft: Draft, maintenance: Maintenance, host: str) -> bool:
     """Whether a host has a VM that the plan in force does not move away."""
-    plan = draft.plans.get(maintenance.plan)
-    planned = {vm for vm, _ in plan.body.moves.get(host, ())} if plan else set()
+    planned = {vm for vm, _ in draft.plan_of(maintenance).moves.get(host, ())}
     return bool(maintenance.move_s) and not planned.issuperset(draft.topology.vms_on(host))

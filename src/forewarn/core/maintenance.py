@@ -344,6 +344,14 @@ def move_phase(maintenance: Maintenance, phase: Phase) -> Maintenance:
     return replace(maintenance, phase=phase)
 
 
+def phase_with(phase: Phase, plan: Planning | None) -> Phase:
+    """Return a phase during or after this planning; hosts at work stay at work meanwhile."""
+    if isinstance(phase, Working | Halted):
+        return replace(phase, plan=plan)
+    assert plan is not None, phase
+    return plan
+
+
 def move_maintenance(maintenance: Maintenance, move: MaintenanceMove, now_ms: int) -> Maintenance:
     """Move a maintenance by its table and return it. Source: F-1.
 
@@ -354,7 +362,6 @@ def move_maintenance(maintenance: Maintenance, move: MaintenanceMove, now_ms: in
     if state is None:
         before = maintenance.state.value
         raise IllegalMove(subject=maintenance.id, state=before, move=move.value)
-    assert maintenance.live, maintenance
     return replace(maintenance, state=state, moved_ms=now_ms)
 
 
@@ -392,10 +399,9 @@ class TargetProgress:
         self.working.pop(host, None)
         self.failed.pop(host, None)
 
-    @property
-    def counts(self) -> tuple[int, int, int]:
-        """Return how many hosts are touched, in work, and failed."""
-        return len(self.targets), len(self.working), len(self.failed)
+    def has_begun(self, wave: int | None) -> bool:
+        """Whether work on a host of a wave has begun; O(touched hosts)."""
+        return any(each.wave == wave for each in self.targets.values())
 
     @property
     def worked_on(self) -> list[Target]:

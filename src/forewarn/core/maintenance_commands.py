@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core import stimulus as stimuli
 from forewarn.core import transitions
-from forewarn.core.host_admission import plan_rest_again
+from forewarn.core.host_admission import known_maintenance, plan_rest_again
 from forewarn.core.impact import DURATION_S_MAX, SECOND_MS, TRAITS, Cause, Source, TargetKind
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import (
@@ -21,12 +21,12 @@ from forewarn.core.maintenance import (
     Maintenance,
     MaintenanceMove,
     MaintenanceState,
-    Phase,
     Planning,
     TargetState,
     Working,
     move_maintenance,
     move_phase,
+    phase_with,
     pluralized,
     postponed_hosts,
 )
@@ -37,11 +37,10 @@ from forewarn.core.refusals import (
     MaintenanceWrongState,
     PlanSuperseded,
     Unknown,
-    UnknownMaintenance,
 )
 from forewarn.core.returns import return_time_s
 from forewarn.core.unseen import waits_until_shown
-from forewarn.core.waves import PLAN_AGAIN_S, PLAN_AGAIN_S_MAX, in_wave, stop, withdraw
+from forewarn.core.waves import PLAN_AGAIN_S, PLAN_AGAIN_S_MAX, stop, withdraw
 from forewarn.core.why import CLEARS_EARLY, NEVER_CLEARS, why_impossible
 from forewarn.values import replace
 
@@ -160,11 +159,11 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> tuple[int, ...]:
             draft.remove("maintenance.retried", text, *failed)
             ended_ms = max(each.ended_ms or 0 for each in failed)  # a pause follows these, too
             rests_until_ms = max(min(ended_ms, draft.now_ms) + pause_ms, rests_until_ms or 0)
-        forgiven = draft.progress(number).counts[2]
-    wave_begun = in_wave(draft, maintenance)
+        forgiven = len(draft.progress(number).failed)
+    wave_begun = draft.progress(number).has_begun(maintenance.wave)
     # If hosts of a stopped wave are still in work, the wave ends like any other: check, then pause.
     goes_on = wave_begun and (
-        maintenance.state is MaintenanceState.PAUSED or draft.progress(number).counts[1] > 0
+        maintenance.state is MaintenanceState.PAUSED or bool(draft.progress(number).working)
     )
     resumed = replace(
         move_maintenance(maintenance, MaintenanceMove.RESUME, draft.now_ms), forgiven=forgiven
@@ -203,9 +202,7 @@ def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
 
     A plan that equals the one in force is not stored again, unless a later clock made that one.
     """
-    maintenance = draft.maintenances.get(report.maintenance)
-    if maintenance is None or not maintenance.live:
-        raise UnknownMaintenance(name=f"m-{report.maintenance}")
+    maintenance = known_maintenance(draft, report.maintenance)
     plan = report.plan
     older = (report.rests_until_ms, report.policy) != (
         maintenance.rests_until_ms,
@@ -220,11 +217,8 @@ def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
             parent=plan.parent or "(none)",
             in_force=maintenance.plan or "(none)",
         )
-    phase = maintenance.phase
-    if isinstance(phase, Working | Halted):  # this plan only has new budgets
-        following: Phase = replace(phase, plan=None)
-    else:
-        following = _next_phase(draft, plan)
+    beside = isinstance(maintenance.phase, Working | Halted)  # the plan only has new budgets
+    following = phase_with(maintenance.phase, None) if beside else _next_phase(draft, plan)
     planned = move_phase(maintenance, following)
     before = draft.plans.get(maintenance.plan)
     if before is not None and before.made_ms > draft.now_ms:
@@ -279,9 +273,7 @@ def plan_failed(draft: Draft, failed: stimuli.PlanFailed) -> None:
     if maintenance is None or not maintenance.plan_wanted:
         return
     again = Planning(draft.now_ms + PLAN_AGAIN_S * SECOND_MS, failed.reason)
-    phase = maintenance.phase
-    beside = isinstance(phase, Working | Halted)
-    later = move_phase(maintenance, replace(phase, plan=again) if beside else again)
+    later = move_phase(maintenance, phase_with(maintenance.phase, again))
     text = f"no plan could be made for {later.id}: {failed.reason}"
     draft.put("maintenance.unplanned", text, later)
 
@@ -311,9 +303,7 @@ def gate_failed(draft: Draft, failed: stimuli.GateFailed) -> None:
 
 
 def _movable(draft: Draft, number: int, *states: MaintenanceState, asked: str) -> Maintenance:
-    maintenance = draft.maintenances.get(number)
-    if maintenance is None:
-        raise UnknownMaintenance(name=f"m-{number}")
+    maintenance = known_maintenance(draft, number)
     if maintenance.state not in states:
         state = maintenance.state.value
         raise MaintenanceWrongState(maintenance=maintenance.id, state=state, asked=asked)
@@ -339,10 +329,7 @@ def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
     for operation in unseen:
         if not waits_until_shown(draft, operation, operation.unseen_vms):
             transitions.renew(draft, operation)  # the notice counts from now. H-7
-    for number in tuple(draft.maintenances):
-        maintenance = draft.maintenances.get(number)
-        if maintenance is None or not maintenance.live:
-            continue
+    for maintenance in tuple(draft.maintenances.values()):
         withdraw(draft, maintenance)
         if maintenance.rests_until_ms and longer_ms:
             rests_until_ms = max(maintenance.rests_until_ms + longer_ms, 0) or None
@@ -351,17 +338,15 @@ def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
             draft.put("maintenance.pause-changed", text, maintenance)
         text = f"{maintenance.id} is planned by the new policy"
         plan_rest_again(draft, maintenance, text)
-        _plan_limits_again(draft, number, text)
+        _plan_limits_again(draft, maintenance, text)
 
 
-def _plan_limits_again(draft: Draft, number: int, text: str) -> None:
+def _plan_limits_again(draft: Draft, maintenance: Maintenance, text: str) -> None:
     """Request a plan for the budgets of announced work, even if every host is announced."""
-    maintenance = draft.maintenances.get(number)
-    if maintenance is None or maintenance.plan_wanted or not draft.progress(number).counts[1]:
-        return
-    phase = maintenance.phase
-    if isinstance(phase, Working) or maintenance.keeps_announced:
-        planned = move_phase(maintenance, replace(phase, plan=Planning()))
+    working = draft.progress(maintenance.number).working
+    at_work = isinstance(maintenance.phase, Working) or maintenance.keeps_announced
+    if working and at_work and not maintenance.plan_wanted:
+        planned = move_phase(maintenance, phase_with(maintenance.phase, Planning()))
         draft.put("maintenance.replanning", text, planned)
 
 

@@ -32,13 +32,12 @@ def restored(draft: Draft, restore: Restored) -> None:
     """Continue from a backup. O(the whole state). Source: U-2, U-3."""
     for name in draft.topology.groups:
         _raise_documents(draft, name, restore.incarnation)
-    for number in tuple(draft.maintenances):
-        maintenance = draft.maintenances.get(number)
-        if maintenance is not None and maintenance.running:
-            pause(draft, PauseMaintenance(number, REASON))
+    for maintenance in tuple(draft.maintenances.values()):
+        if maintenance.running:
+            pause(draft, PauseMaintenance(maintenance.number, REASON))
     for before in tuple(draft.state.operations.values()):
         operation = draft.operation(before.number)
-        if operation is None or not operation.live:
+        if operation is None:
             continue
         if operation.state is OperationState.RUNNING:
             _doubt(draft, operation)

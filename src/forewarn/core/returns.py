@@ -87,7 +87,7 @@ def return_blocker(draft: Draft, operation: Operation) -> Blocker | None:
     """
     maintenance = draft.maintenances.get(operation.maintenance)
     since_ms = operation.created_ms
-    if maintenance is not None and maintenance.live:
+    if maintenance is not None:
         target = draft.target(maintenance.number, operation.destination)
         under_way = draft.operation(target.operation) if target else None
         at_work = under_way is not None and not under_way.is_return

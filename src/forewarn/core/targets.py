@@ -174,8 +174,7 @@ def silent_groups(draft: Draft, number: int, since_ms: int) -> tuple[str, ...]:
     last = max(each.wave for each in targets)
     before_s = POLLED_BEFORE_S + maintenance.duration_s
     groups, topology = set(), draft.topology
-    plan = draft.plans.get(maintenance.plan)
-    moves = plan.body.moves if plan else {}
+    moves = draft.plan_of(maintenance).moves
     for target in targets:
         if target.wave != last or target.state is not TargetState.DONE:
             continue

@@ -75,8 +75,7 @@ def _is_due(draft: Draft, maintenance: Maintenance) -> bool:
     if due_ms > draft.now_ms and not is_ahead_of_clock(draft, maintenance):
         return False
     # Between waves, work that stayed announced through a pause ends first.
-    between = maintenance.wave is None
-    return not between or not draft.progress(maintenance.number).counts[1]
+    return maintenance.wave is not None or not draft.progress(maintenance.number).working
 
 
 def conclude(draft: Draft, number: int) -> None:
@@ -91,20 +90,19 @@ def conclude(draft: Draft, number: int) -> None:
 
 
 def _conclude(draft: Draft, maintenance: Maintenance) -> None:
-    number = maintenance.number
-    touched, working, failed = draft.progress(number).counts
+    progress, phase = draft.progress(maintenance.number), maintenance.phase
+    failed = len(progress.failed)
     if exceeds_failure_budget(maintenance, failed):
         reason = f"{pluralized(failed)} failed; {maintenance.max_failures} may"
         stop(draft, maintenance, reason)
         return
-    phase = maintenance.phase
-    if working or isinstance(phase, Checking):
+    if progress.working or isinstance(phase, Checking):
         return
-    left = len(maintenance.hosts) - touched
+    left = len(maintenance.hosts) - len(progress.targets)
     if left and isinstance(phase, Planning | Due):
         _rest_again(draft, maintenance)
     over = isinstance(phase, Working) or (isinstance(phase, Announcing) and not left)
-    if over and left and not in_wave(draft, maintenance):  # all its hosts were postponed
+    if over and left and not progress.has_begun(maintenance.wave):  # all its hosts were postponed
         plan_again(draft, maintenance)
     elif over and (left or maintenance.gate):
         _wave_over(draft, maintenance, left)
@@ -121,12 +119,6 @@ def _conclude(draft: Draft, maintenance: Maintenance) -> None:
 def exceeds_failure_budget(maintenance: Maintenance, failed: int) -> bool:
     """Stop a maintenance that exceeds its failure budget. Source: F-5."""
     return failed > maintenance.max_failures + maintenance.forgiven
-
-
-def in_wave(draft: Draft, maintenance: Maintenance) -> bool:
-    """Whether work on a host of the current wave has begun; O(touched hosts)."""
-    targets = draft.progress(maintenance.number).targets.values()
-    return any(each.wave == maintenance.wave for each in targets)
 
 
 def _rest_again(draft: Draft, maintenance: Maintenance) -> None:
@@ -178,7 +170,7 @@ def withdrawn_because(draft: Draft, operation: Operation) -> str:
     if operation.is_return:  # every absent VM returns, perhaps later
         return ""
     maintenance = draft.maintenances.get(operation.maintenance)
-    if maintenance is None or not maintenance.live:
+    if maintenance is None:
         return f"m-{operation.maintenance} has ended"
     if not maintenance.running and not maintenance.keeps_announced:
         return f"{maintenance.id} is {maintenance.state.value}"
@@ -213,7 +205,7 @@ def _announce_wave(draft: Draft, maintenance: Maintenance, room: int) -> int:
     plan = draft.plans.get(maintenance.plan)
     assert plan is not None, maintenance
     wave = plan.waves[0]
-    working = draft.progress(maintenance.number).counts[1]
+    working = draft.progress(maintenance.number).working
     if isinstance(phase, Due):
         maintenance = move_phase(maintenance, Announcing(wave.number, phase.at_ms))
         text = f"wave {wave.number} of {maintenance.id} begins: {pluralized(len(wave.hosts))}"

@@ -21,7 +21,6 @@ from forewarn.values import replace
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft
     from forewarn.core.lifecycle import Operation
-    from forewarn.core.maintenance import MaintenancePlan
     from forewarn.planning.plan import Wave
 
 
@@ -120,21 +119,19 @@ def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
         return blocker_of(draft, operation) if operation else None
     if maintenance.halt_reason:
         return _planning(maintenance)
-    plan = draft.plans.get(maintenance.plan)
-    if plan is None or isinstance(phase, Planning) or not plan.waves:
-        return _why_planned_again(draft, maintenance, plan)
-    return _of_wave(plan.waves[0])
+    waves = draft.plan_of(maintenance).waves
+    if isinstance(phase, Planning) or not waves:
+        return _why_planned_again(draft, maintenance)
+    return _of_wave(waves[0])
 
 
-def _why_planned_again(
-    draft: Draft, maintenance: Maintenance, plan: MaintenancePlan | None
-) -> Blocker:
+def _why_planned_again(draft: Draft, maintenance: Maintenance) -> Blocker:
     """Return the blocker of a maintenance between plans; costs a wave's hosts."""
-    blocked = plan.body.blocked if plan else ()
-    first = next((each for each in blocked if not _is_repaired(draft, *each)), None)
+    plan = draft.plan_of(maintenance)
+    first = next((each for each in plan.blocked if not _is_repaired(draft, *each)), None)
     if first is not None:
         return _of_host(*first)
-    if plan is None or not plan.waves:
+    if not plan.waves:
         return _planning(maintenance)
     wave = plan.waves[0]
     refused = _refused(draft, maintenance, wave)
@@ -145,8 +142,7 @@ def _why_planned_again(
 
 def why_wave(draft: Draft, maintenance: Maintenance, number: int) -> Blocker | None:
     """Return the first blocker of a wave; None if it is over, or not part of the plan."""
-    plan = draft.plans.get(maintenance.plan)
-    waves = plan.waves if plan else ()
+    waves = draft.plan_of(maintenance).waves
     wave = next((each for each in waves if each.number == number), None)
     if wave is None or not maintenance.live:
         return None
@@ -208,8 +204,7 @@ def why_impossible(draft: Draft, maintenance: Maintenance) -> Blocker | None:
     if deadline_ms is not None and deadline_ms < draft.now_ms + owed_s * SECOND_MS:
         late = Blocker(Code.DEADLINE, "its notice", maintenance.moved_ms)
         return _of_host(maintenance.hosts[0], late)
-    plan = draft.plans.get(maintenance.plan)
-    blocked = plan.body.blocked if plan and not maintenance.plan_wanted else ()
+    blocked = draft.plan_of(maintenance).blocked if not maintenance.plan_wanted else ()
     return next((_of_host(host, each) for host, each in blocked if each.code in NEVER_CLEARS), None)
 
 

@@ -39,6 +39,10 @@ class PlanBody:
         return read_plan, (plan_text(self),)
 
 
+#: Placeholder before a first plan.
+NO_PLAN = PlanBody((), {}, (), WaveBound(0, ""), {})
+
+
 def plan_text(plan: PlanBody) -> str:
     """Encode a plan; O(its hosts and moves)."""
     waves = [
