@@ -87,7 +87,7 @@ def fill(folder: Path, vms: int) -> None:
         store.commit(changes)
     for numbers in _parts(range(hosts)):
         machines = [_vm(host, place) for host in numbers for place in range(VMS_A_HOST)]
-        store.commit(Changes(0, vms={vm.name: vm for vm in machines}))
+        store.commit(Changes(last_number=0, vms={vm.name: vm for vm in machines}))
     store.close()
     plane = _plane(folder)
     for wanted in (ANNOUNCED, (PLANNED,)):

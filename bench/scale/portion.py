@@ -72,7 +72,7 @@ def portions_ms(hosts: int, at_once: int) -> list[float]:
         before = time.process_time()
         rest = told(Proceed(rest[:PORTION_MAX])).rest
         found.append((time.process_time() - before) * 1000)
-    announced = len(state.progress.of(number).working)
+    announced = len(state.progress(number).working)
     print(f"{hosts} hosts, {announced} announced in {len(found) + 1} portions of {PORTION_MAX}")
     return found
 

@@ -267,7 +267,7 @@ def test_label_says_the_rack() -> None:
     assert [each.first for each in made.racks] == ["fault domain 2", "rack r9", "rack r10"]
     assert made.names == ["h3", "h2", "h1", "h4"]
     layout = made.layout
-    made.adopt(Changes(0, hosts={"h3": replace(hosts["h3"], labels=(("rack", "r9"),))}))
+    made.adopt(Changes(last_number=0, hosts={"h3": replace(hosts["h3"], labels=(("rack", "r9"),))}))
     made.settle()
     assert made.layout == layout + 1
     assert [sum(each.hosts.values()) for each in made.racks] == [2, 2]

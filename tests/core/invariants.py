@@ -170,9 +170,8 @@ def everything_in(state: State) -> dict[str, object]:
     found["places"] = state.places.all()
     found["found at"] = {number: set(at) for number, at in state.places._places.items()}
     found["waiting"] = state.waiting.all()
-    found["room"] = dict(state.usage.short), state.usage._waiting.all()
     found["by group"] = {group: set(ids) for group, ids in state._by_group.items()}
-    touched = {number: state.progress.of(number) for number in state.progress._of}
+    touched = {number: state.progress(number) for number in state._progress}
     found["progress"] = {
         number: (dict(each.targets), set(each.working), set(each.failed))
         for number, each in touched.items()
@@ -219,7 +218,6 @@ def check_indexes(state: State) -> None:
     assert {group: set(state.event_ids_of(group)) for group in state._by_group} == by_group
     assert state.places.all() == places_in(state)
     _check_usage(state)
-    _check_room(state)
     _check_progress(state)
 
 
@@ -236,19 +234,15 @@ def _check_usage(state: State) -> None:
     assert (usage.taken, usage.running) == (whole.taken, whole.running)
 
 
-def _check_room(state: State) -> None:
-    """Only announced work waits for room, and each is found where it waits. Source: F-3."""
-    waiting: dict[Subject, set[int]] = {}
-    for number, subject in state.usage.short.items():
-        assert state.operations[number].state is S.ANNOUNCED
-        waiting.setdefault(subject, set()).add(number)
-    assert state.usage._waiting.all() == waiting
-
-
 def _check_waits(state: State) -> None:
+    """Live work waits for live work, or, once announced, for room in a budget. Source: F-3."""
+    waiting: dict[int | Subject, set[int]] = {}
+    for number, blocker in state.waits.items():
+        if isinstance(blocker, int):
+            assert blocker in state.operations
+        else:
+            assert state.operations[number].state is S.ANNOUNCED
     assert state.waits.keys() <= state.operations.keys()
-    assert all(blocker in state.operations for blocker in state.waits.values())
-    waiting: dict[int, set[int]] = {}
     for number, blocker in state.waits.items():
         waiting.setdefault(blocker, set()).add(number)
     assert state.waiting.all() == waiting
@@ -267,7 +261,7 @@ def _check_progress(state: State) -> None:
             progress.failed[target.host] = None
     assert found.keys() <= state.maintenances.keys()
     for number, maintenance in state.maintenances.items():
-        assert state.progress.of(number) == found.get(number, TargetProgress())
+        assert state.progress(number) == found.get(number, TargetProgress())
         assert not maintenance.plan or maintenance.plan in state.plans
     assert len(state.plans) == sum(bool(each.plan) for each in state.maintenances.values())
 

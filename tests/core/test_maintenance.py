@@ -100,7 +100,7 @@ def test_pause_lets_running_work_end() -> None:
     rig.tell(words.PauseMaintenance(number))
     assert rig.now(operation).state is OperationState.RUNNING
     rig.finish(operation)
-    assert rig.state.progress.of(number).targets["h0"].state is TargetState.DONE
+    assert rig.state.progress(number).targets["h0"].state is TargetState.DONE
     assert not rig.state.operations
 
 

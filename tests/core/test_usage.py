@@ -201,9 +201,9 @@ def test_what_waits_for_room_does_so_until_it_starts_or_is_withdrawn() -> None:
     rig.wait(20 * MINUTE_MS)
     [operation] = rig.working(number)
     [waiting] = rig.working(number).values()
-    assert rig.state.usage.short == {waiting.number: FLEET}
+    assert rig.state.waits == {waiting.number: FLEET}
     rig.tell(Cancel(waiting.number, "not now"))
-    assert rig.state.usage.short == {}
+    assert rig.state.waits == {}
     assert operation == "h0"
 
 

@@ -99,8 +99,8 @@ BREAKAGES = (
         (
             (
                 "forewarn.core.approvals",
-                "[known_event(event_id) for event_id in event_ids]",
-                "[known_event(each) for each in event_ids if draft.event(each)]",
+                "known_event(each) for each in _distinct(approval.event_ids)]",
+                "known_event(e) for e in _distinct(approval.event_ids) if draft.event(e)]",
             ),
         ),
         (1, "7"),

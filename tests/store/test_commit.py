@@ -102,8 +102,13 @@ def test_commit_returns_the_sequence_it_ends_with(story: Story) -> None:
     """History is numbered from 1 without gaps, failures included. Source: invariant 10."""
     last = story.tell(RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h0",)))
     with pytest.raises(StoreContradiction):
-        story.store.commit(Changes(story.state.last_number, entries=[entry(at_ms=TOO_LARGE)]))
-    assert story.store.commit(Changes(story.state.last_number, entries=[entry()])) == last + 1
+        story.store.commit(
+            Changes(last_number=story.state.last_number, entries=[entry(at_ms=TOO_LARGE)])
+        )
+    assert (
+        story.store.commit(Changes(last_number=story.state.last_number, entries=[entry()]))
+        == last + 1
+    )
     assert [each.seq for each in story.store.entries()] == list(range(1, last + 2))
 
 
@@ -142,9 +147,11 @@ def test_store_that_was_not_loaded_takes_no_commit(address: str, opened: Opener)
     begin(opened(address)).store.close()
     store = opened(address)
     with pytest.raises(AssertionError, match="load"):
-        store.commit(Changes(0, entries=[entry()]))
+        store.commit(Changes(last_number=0, entries=[entry()]))
     state = store.load()
-    assert store.commit(Changes(state.last_number, entries=[entry()])) == store.history_seq
+    assert (
+        store.commit(Changes(last_number=state.last_number, entries=[entry()])) == store.history_seq
+    )
 
 
 def test_generations_tell_writers_and_commits_apart(address: str, opened: Opener) -> None:
@@ -175,7 +182,7 @@ def test_two_writers_never_both_commit(postgres_address: str, opened: Opener) ->
             state = store.load()
             with suppress(StoreLost):
                 for _ in range(3):
-                    store.commit(Changes(state.last_number, entries=[entry()]))
+                    store.commit(Changes(last_number=state.last_number, entries=[entry()]))
                     won += 1
         counts.append(won)
 
@@ -251,7 +258,7 @@ def test_load_gives_the_writers_place_back(store: Store) -> None:
     """One process may load as often as it likes and goes on writing. Source: L-7."""
     for expected in range(1, 4):
         state = store.load()
-        assert store.commit(Changes(state.last_number, entries=[entry()])) == expected
+        assert store.commit(Changes(last_number=state.last_number, entries=[entry()])) == expected
 
 
 def test_store_that_can_only_be_read_is_loaded(
@@ -313,7 +320,7 @@ def test_odd_reason_of_a_driver_is_kept(story: Story, reason: str) -> None:
 
 def one_entry(story: Story) -> Changes:
     """A change that is one entry of history."""
-    return Changes(story.state.last_number, entries=[entry()])
+    return Changes(last_number=story.state.last_number, entries=[entry()])
 
 
 @contextmanager

@@ -22,7 +22,7 @@ def test_cursor_only_moves_forwards(address: str, opened: Callable[[str], Store]
 def test_next_entry_says_when_it_happened(store: Store) -> None:
     """How late the outbox is counts from the first entry that it has not sent. Source: L-7."""
     times = [START_MS + n for n in range(3)]
-    store.commit(Changes(0, entries=[entry(at_ms=at_ms) for at_ms in times]))
+    store.commit(Changes(last_number=0, entries=[entry(at_ms=at_ms) for at_ms in times]))
     assert [store.cursors.next_ms(seq) for seq in range(4)] == [*times, 0]
 
 

@@ -26,7 +26,7 @@ def commit(story: Story) -> int:
 
     def durable() -> bool:
         try:
-            store.commit(Changes(story.state.last_number, entries=[entry()]))
+            store.commit(Changes(last_number=story.state.last_number, entries=[entry()]))
         except StoreUncertain:
             settled(store)
             return store.history_bounds()[1] > before

@@ -177,7 +177,7 @@ def test_commit_held_up_costs_no_lease(
     story = begin(opened(postgres_address))
     database = postgres_address.partition("@/")[2].partition("?")[0]
     hold_commits(server, database)
-    changes = Changes(story.state.last_number, entries=[entry()])
+    changes = Changes(last_number=story.state.last_number, entries=[entry()])
     mine, theirs = (Tenure(each, TERM_MS) for each in (story.store, opened(postgres_address)))
     assert mine.attempt(0)
     with psycopg.connect(server.address(database), autocommit=True) as other:

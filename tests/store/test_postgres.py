@@ -40,7 +40,7 @@ def story(proxy: Proxy, database: str, opened: Opener) -> Story:
 
 def one_entry(story: Story) -> Changes:
     """A small change."""
-    return Changes(story.state.last_number, entries=[entry()])
+    return Changes(last_number=story.state.last_number, entries=[entry()])
 
 
 def last_seq(server: PostgresServer, database: str) -> object:

@@ -88,7 +88,7 @@ def test_question_only_reads(postgres_address: str, opened: Opener) -> None:
     for begin_one in (engine.reading, engine.lease_reading):
         with begin_one() as transaction:
             before = transaction.rows("service")
-            story.store.commit(Changes(story.state.last_number, entries=[entry()]))
+            story.store.commit(Changes(last_number=story.state.last_number, entries=[entry()]))
             assert transaction.rows("service") == before
         with pytest.raises(StoreFull, match="read-only"), begin_one() as transaction:
             transaction.run("mark", boot="b", ahead_ms=1)

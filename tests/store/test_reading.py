@@ -80,12 +80,12 @@ def test_operations_follow_changed_vms(story: Story) -> None:
     """A planned operation whose VMs change is found by the new ones only. Source: D-5."""
     planned = story.state.operations[3]
     for vms in (("web_0", "web_1"), ("web_1",), ()):
-        changed = Changes(3, operations={3: replace(planned, vms=vms)})
+        changed = Changes(last_number=3, operations={3: replace(planned, vms=vms)})
         story.store.commit(changed)
         for vm in ("db_0", "web_0", "web_1"):
             assert (3 in numbers(story, OperationPage(vm=vm))) == (vm in vms)
     story.store.load()
-    story.store.commit(Changes(3, operations={3: planned}))
+    story.store.commit(Changes(last_number=3, operations={3: planned}))
     assert 3 in numbers(story, OperationPage(vm="db_0"))
 
 
@@ -210,7 +210,7 @@ def test_history_of_an_event(story: Story) -> None:
 
 def test_page_is_bounded(story: Story) -> None:
     """No page is longer than the limit of all pages, whatever is asked for. Source: A-6."""
-    many = Changes(3, entries=[entry() for _ in range(PAGE_MAX + 5)])
+    many = Changes(last_number=3, entries=[entry() for _ in range(PAGE_MAX + 5)])
     last = story.store.commit(many)
     assert len(story.store.history(HistoryPage(limit=10**9))) == PAGE_MAX
     assert sum(1 for _ in story.store.entries()) == last
@@ -227,7 +227,7 @@ def test_check_reads_the_newest_history(story: Story, monkeypatch: pytest.Monkey
     """Damage behind the first page is found, and older history is left for later. Source: L-7."""
     monkeypatch.setattr(reading, "PAGE_MAX", 3)
     monkeypatch.setattr(reading, "CHECKED_MAX", 9)
-    last = story.store.commit(Changes(3, entries=[entry() for _ in range(20)]))
+    last = story.store.commit(Changes(last_number=3, entries=[entry() for _ in range(20)]))
     story.store.check()
     spoil(story, last - 9)
     story.store.check()

@@ -112,7 +112,7 @@ def test_record_is_written_again_as_it_is_then(
 def test_history_gives_back_its_entries(store: Store, world: Changes, text: str) -> None:
     """Entries come back word for word, images included. Source: A-6, invariant 10."""
     state = store.load()
-    before = store.commit(Changes(state.last_number, entries=[entry(text)]))
+    before = store.commit(Changes(last_number=state.last_number, entries=[entry(text)]))
     changes = taking_over(store, state, world)
     last = store.commit(changes)
     found = store.history(HistoryPage(after=before - 1, limit=1000, images=True))

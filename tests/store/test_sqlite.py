@@ -41,7 +41,7 @@ def writer_of(store: Store) -> sqlite3.Connection:
 
 def large(story: Story) -> Changes:
     """A change of half a MiB."""
-    return Changes(story.state.last_number, entries=[entry("x" * 2**19)])
+    return Changes(last_number=story.state.last_number, entries=[entry("x" * 2**19)])
 
 
 def test_full_disk_changes_nothing(story: Story) -> None:

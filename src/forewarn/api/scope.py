@@ -59,7 +59,7 @@ def _view(view: StateView, owners: frozenset[str]) -> StateView:
     scoped_state = State()
     scoped_state.adopt(
         Changes(
-            state.last_number,
+            last_number=state.last_number,
             topology=layout,
             operations={
                 n: narrowed_operation(state.operations[n], layout, events) for n in numbers

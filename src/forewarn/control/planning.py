@@ -334,7 +334,7 @@ def _state_of(state: State, maintenance: Maintenance, *, now_ms: int, rests: boo
 
     `rests`: the policy lets owners rest between disturbances.
     """
-    topology, targets = state.topology, state.progress.of(maintenance.number).targets
+    topology, targets = state.topology, state.progress(maintenance.number).targets
     failed = tuple(host.name for host in topology.hosts.values() if host.health is Health.FAILED)
     disturbing = [
         (each, _ends_ms(each, maintenance, now_ms))

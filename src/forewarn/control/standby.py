@@ -217,7 +217,7 @@ class StateFollower(ReadableControl):
         self._hidden = publication.hidden_groups(state)
         self._show(publication.loaded(state, self._store.generation), self._store.generation)
         self.replica.begin(view)
-        self._announce(view, Changes(state.last_number))
+        self._announce(view, Changes(last_number=state.last_number))
         return view
 
     def _take(self, view: StateView, changes: Changes) -> None:

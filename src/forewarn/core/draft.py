@@ -114,7 +114,7 @@ class Draft:
         #: Maintenances that have not ended, and the progress of each.
         self.maintenances = state.maintenances
         self.plans = state.plans
-        self.progress = state.progress.of
+        self.progress = state.progress
         #: Keys that this step must still process.
         self.agenda = Agenda()
         self.uncoupled: set[Place] = set()  # coupled deletions, all decided: A-8
@@ -189,8 +189,8 @@ class Draft:
 
     def wake_room(self, disturbed: Disturbed) -> None:
         """Add to the agenda the operations that wait for room in these budgets."""
-        if self.state.usage.short:
-            for number in self.state.usage.waiting(disturbed):
+        for subject in self.state.usage.budgets_of(disturbed) if self.state.waits else ():
+            for number in self.state.waiting.of(subject):
                 self.look_at(number)
 
     def wake_arrivals(self, hosts: Iterable[str]) -> None:

@@ -49,7 +49,7 @@ def change(draft: Draft, asked: ChangeTopology) -> None:
         {group.name: _with_switched_off(before, group) for group in asked.groups},
         {vm.name: vm for vm in asked.vms},
     )
-    wanted: dict[str, dict[str, None]] = _kinds(change)  # type: ignore[assignment]
+    wanted = _tables(change)
     for kind, name in asked.removed:
         if wanted[kind].get(name, known[kind].get(name)) is None:
             raise Unknown(kind=kind, name=name)
@@ -81,12 +81,8 @@ def _at_work(draft: Draft, vms: Mapping[str, Vm | None]) -> list[str]:
     ]
 
 
-def _tables(topology: Topology) -> dict[str, Mapping[str, Host | Group | Vm]]:
-    return {"host": topology.hosts, "group": topology.groups, "vm": topology.vms}
-
-
-def _kinds(change: FleetChange) -> dict[str, Mapping[str, Host | Group | Vm | None]]:
-    return {"host": change.hosts, "group": change.groups, "vm": change.vms}
+def _tables(layout: Topology | FleetChange) -> dict[str, dict[str, Host | Group | Vm | None]]:
+    return {kind: getattr(layout, TABLES[kind]) for kind in ("host", "group", "vm")}
 
 
 def _in_its_health(before: Topology, host: Host) -> Host:
@@ -153,7 +149,7 @@ def _location(host: Host) -> tuple[str, int, int]:
 def change_layout(draft: Draft, change: FleetChange) -> None:
     """Change the layout; write the changed records and documents."""
     before = draft.topology
-    tables, kinds = _tables(before), _kinds(change)
+    tables, kinds = _tables(before), _tables(change)
     old = {
         kind: {name: tables[kind][name] for name in records if name in tables[kind]}
         for kind, records in kinds.items()

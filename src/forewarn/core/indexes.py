@@ -63,12 +63,12 @@ class Members(Generic[K]):
         return {key: set(self.of(key)) for key in self._of}
 
 
-class Places:
+class Places(Members[Place]):
     """The index entries of each live operation; a change costs the operation's own places."""
 
     def __init__(self) -> None:
         """Start empty."""
-        self._members: Members[Place] = Members()
+        super().__init__()
         self._places: dict[int, tuple[Place, ...]] = {}
         #: Place of coupled deletions -> undecided deletions; absent: all deletions of the place.
         self.undecided: dict[Place, list[int]] = {}
@@ -82,7 +82,7 @@ class Places:
             self._leave(place, number)
         for place in after:
             if place not in before:
-                self._members.add(place, number)
+                self.add(place, number)
                 self.undecided.pop(place, None)
         self._places[number] = after
 
@@ -95,27 +95,15 @@ class Places:
         """Return the undecided coupled deletions at a place; the caller may remove some."""
         known = self.undecided.get(place)
         if known is None:
-            known = [*self._members.of(place)]
+            known = [*self.of(place)]
             if known:
                 self.undecided[place] = known
         return known
 
     def _leave(self, place: Place, number: int) -> None:
-        self._members.discard(place, number)
-        if place in self.undecided and not self._members.of(place):
+        self.discard(place, number)
+        if place in self.undecided and not self.of(place):
             del self.undecided[place]
-
-    def of(self, place: Place) -> Collection[int]:
-        """Return the numbers of the operations at a place, in any order."""
-        return self._members.of(place)
-
-    def at(self, places: Iterable[Place]) -> set[Place]:
-        """Return the given places that have an operation; O(places)."""
-        return self._members.at(places)
-
-    def all(self) -> dict[Place, set[int]]:
-        """Return all entries, to compare with; O(entries)."""
-        return self._members.all()
 
 
 def places_of(operation: Operation, topology: Topology) -> Iterator[Place]:

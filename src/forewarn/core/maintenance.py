@@ -412,22 +412,3 @@ class TargetProgress:
 def is_failed(target: Target) -> bool:
     """Whether a host counts against its maintenance's limit of failures."""
     return target.state is TargetState.FAILED or bool(target.reason)
-
-
-class Maintenances:
-    """The progress of every live maintenance; a change costs its host."""
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self._of: dict[int, TargetProgress] = {}
-
-    def of(self, number: int) -> TargetProgress:
-        """Return the progress of a maintenance; callers must not change it."""
-        return self._of.get(number) or TargetProgress()
-
-    def put(self, before: Target | None, after: Target | None) -> None:
-        """Apply a change."""
-        if after is not None:
-            self._of.setdefault(after.maintenance, TargetProgress()).put(after)
-        elif before is not None:
-            self._of[before.maintenance].drop(before.host)

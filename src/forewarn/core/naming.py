@@ -6,7 +6,7 @@ Independent of the layout: `topology.py` checks whether a host exists.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.core.refusals import FleetContradiction
 from forewarn.errors import CallerError
@@ -14,25 +14,11 @@ from forewarn.errors import CallerError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from forewarn.core.topology import Host
+
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 #: The selector key of a host's zone; no label may have this key.
 ZONE = "zone"
-
-
-class Labelled(Protocol):
-    """The properties of a host that selectors read."""
-
-    @property
-    def name(self) -> str:
-        """Name of the host."""
-
-    @property
-    def zone(self) -> str:
-        """Zone of the host."""
-
-    @property
-    def labels(self) -> Labels:
-        """Labels of the host."""
 
 
 class SelectorInvalid(CallerError):
@@ -69,7 +55,7 @@ def read_selector(text: str) -> Labels:
     return tuple(pairs.items())
 
 
-def select(hosts: Iterable[Labelled], selector: str) -> tuple[str, ...]:
+def select(hosts: Iterable[Host], selector: str) -> tuple[str, ...]:
     """Return the names of the hosts that match every pair of a selector; O(hosts).
 
     Raises:
@@ -83,12 +69,12 @@ def select(hosts: Iterable[Labelled], selector: str) -> tuple[str, ...]:
     return names
 
 
-def pairs_of(host: Labelled) -> frozenset[tuple[str, str]]:
+def pairs_of(host: Host) -> frozenset[tuple[str, str]]:
     """Return the labels of a host, its zone included, for selectors, windows and budgets."""
     return frozenset((*host.labels, (ZONE, host.zone)))
 
 
-def words_of(host: Labelled) -> frozenset[str]:
+def words_of(host: Host) -> frozenset[str]:
     """Return a host's labels and zone as `key=value` texts, as in a policy."""
     return frozenset(f"{key}={value}" for key, value in pairs_of(host))
 

@@ -7,7 +7,7 @@ A step changes the state in place. The caller stores and keeps the changes, or u
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -16,10 +16,16 @@ from forewarn.core.deadlines import Deadlines
 from forewarn.core.document import Enrolment, View
 from forewarn.core.indexes import Members, Places, is_placed_alike
 from forewarn.core.lifecycle import Alert, Event, Operation, OperationState
-from forewarn.core.maintenance import Maintenance, MaintenancePlan, Maintenances, Target, target_key
+from forewarn.core.maintenance import (
+    Maintenance,
+    MaintenancePlan,
+    Target,
+    TargetProgress,
+    target_key,
+)
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import KIND_OF, KINDS, Record, Row, key_of
-from forewarn.core.topology import Group, Health, Host, Topology, Vm
+from forewarn.core.topology import FleetChange, Health, Topology
 from forewarn.core.usage import UNCOUNTED_MAX, Usage, note_end
 from forewarn.values import value
 
@@ -28,7 +34,6 @@ if TYPE_CHECKING:
 
     from forewarn.audit_chain import CallRecord
     from forewarn.core.indexes import Place
-    from forewarn.core.topology import LaidOut
     from forewarn.planning.policy import Subject
 
 
@@ -80,9 +85,9 @@ class Entry:
 class State:
     """The whole current state: the fleet, live work, enabled groups and their documents.
 
-    `put`, `remove`, `lay_out`, `wait`, `wait_until` and `wait_for_room` change it in place. Each
-    updates the indexes and deadlines and records the previous values in a journal. `keep` clears
-    the journal, `rollback` undoes all of it. The state must not be shared while the journal has
+    `put`, `remove`, `lay_out`, `wait` and `wait_until` change it in place. Each updates the indexes
+    and deadlines and records the previous values in a journal. `keep` clears the journal,
+    `rollback` undoes all of it. The state must not be shared while the journal has
     entries: its owner steps it, commits, and then keeps or rolls back.
 
     Ended operations and events are only in the store, except operations whose driver must still be
@@ -120,17 +125,17 @@ class State:
     #: each.
     ends: Deadlines[int] = field(default_factory=Deadlines, repr=False, compare=False)
     polls: Deadlines[str] = field(default_factory=Deadlines, repr=False, compare=False)
-    #: Progress of the maintenances.
-    progress: Maintenances = field(default_factory=Maintenances, repr=False, compare=False)
+    _progress: dict[int, TargetProgress] = field(default_factory=dict, repr=False, compare=False)
     #: Index of operations.
     places: Places = field(default_factory=Places, repr=False, compare=False)
     #: The use of each budget, as of the last call of `counted`.
     usage: Usage = field(default_factory=Usage, repr=False, compare=False)
     #: Owner -> end of the last work that disturbed the owner, ms since the epoch UTC. Source: F-3.
     last_disturbed_ms: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
-    #: Operation -> the operation whose end it waits for, and the inverse table.
-    waits: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
-    waiting: Members[int] = field(default_factory=Members, repr=False, compare=False)
+    #: Operation -> the operation whose end it waits for, or the budget in which it waits for room;
+    #: and the inverse table.
+    waits: dict[int, int | Subject] = field(default_factory=dict, repr=False, compare=False)
+    waiting: Members[int | Subject] = field(default_factory=Members, repr=False, compare=False)
     #: The current step handles deadlines up to this time, ms since the epoch UTC.
     ticked_ms: int = field(default=0, repr=False, compare=False)
     _by_group: dict[str, dict[str, None]] = field(default_factory=dict, repr=False, compare=False)
@@ -161,7 +166,7 @@ class State:
         if isinstance(record, Enrolment):
             self._arm(self.polls, record.group, None)
 
-    def lay_out(self, change: LaidOut) -> tuple[set[int], set[str]]:
+    def lay_out(self, change: FleetChange) -> tuple[set[int], set[str]]:
         """Change the layout; return the live operations and hosts that the change may affect.
 
         Costs the records, and the VMs of their hosts and groups.
@@ -172,9 +177,9 @@ class State:
         self._undo.append(partial(self._lay_out, self.topology.before(change)))
         return self._lay_out(change)
 
-    def wait(self, number: int, blocker: int) -> None:
-        """Wake an operation when another one ends; 0: cancel the wait."""
-        before = self.waits.get(number, 0)
+    def wait(self, number: int, blocker: int | Subject | None) -> None:
+        """Wake an operation when another one ends, or a budget may have room; None: no wait."""
+        before = self.waits.get(number)
         if before != blocker:
             self._undo.append(partial(self._wait, number, before))
             self._wait(number, blocker)
@@ -182,13 +187,6 @@ class State:
     def wait_until(self, number: int, at_ms: int | None) -> None:
         """Wake an operation at a time, ms since the epoch UTC; None: cancel the wait."""
         self._arm(self.looks, (number, "wait"), at_ms)
-
-    def wait_for_room(self, number: int, subject: Subject | None) -> None:
-        """Wake an operation when a budget may have room for it; None: cancel the wait."""
-        before = self.usage.short.get(number)
-        if before != subject:
-            self._undo.append(partial(self.usage.wait, number, before))
-            self.usage.wait(number, subject)
 
     def next_number(self) -> int:
         """Return the next operation number."""
@@ -216,7 +214,7 @@ class State:
         self.ticked_ms = 0
         self.places.undecided.clear()
         # Count now: if a counted operation was undone, the work that waits for its room must wake.
-        if self.usage.short:
+        if self.waits:
             self.current_usage()
         self._count_many()
 
@@ -284,7 +282,8 @@ class State:
             else:
                 known[either.id] = None
         elif isinstance(either, Target):
-            self.progress.put(before, after)  # type: ignore[arg-type]
+            progress = self._progress.setdefault(either.maintenance, TargetProgress())
+            progress.put(after) if after is not None else progress.drop(either.host)  # type: ignore[arg-type]
         elif isinstance(either, Enrolment) and before is None:
             self.places.undecided.clear()  # a newly enabled group must approve, too
 
@@ -315,9 +314,8 @@ class State:
         self._arm(self.looks, (number, "earliest"), earliest_ms if announced else None)
         self._arm(self.ends, number, operation.overdue_ms(0) if running else None)
         if not operation.live:
-            self.wait(number, 0)
+            self.wait(number, None)
             self.wait_until(number, None)
-            self.wait_for_room(number, None)
             for owner in operation.disturbed_owners:
                 self._undo.append(partial(self._rest, owner, self.last_disturbed_ms.get(owner)))
             note_end(self.last_disturbed_ms, operation)
@@ -329,7 +327,7 @@ class State:
         self._arm(self.looks, (number, "wave"), due_ms)
         if not maintenance.live:
             self._write("plan", maintenance.plan, None)
-            for host in tuple(self.progress.of(number).targets):
+            for host in tuple(self.progress(number).targets):
                 self._write("target", target_key(number, host), None)
 
     def _arm(self, deadlines: Deadlines[_K], key: _K, at_ms: int | None) -> None:
@@ -345,15 +343,15 @@ class State:
         else:
             self.last_disturbed_ms[owner] = since_ms
 
-    def _wait(self, number: int, blocker: int) -> None:
-        before = self.waits.pop(number, 0)
-        if before:
+    def _wait(self, number: int, blocker: int | Subject | None) -> None:
+        before = self.waits.pop(number, None)
+        if before is not None:
             self.waiting.discard(before, number)
-        if blocker:
+        if blocker is not None:
             self.waits[number] = blocker
             self.waiting.add(blocker, number)
 
-    def _lay_out(self, change: LaidOut) -> tuple[set[int], set[str]]:
+    def _lay_out(self, change: FleetChange) -> tuple[set[int], set[str]]:
         topology = self.topology
         names = dict.fromkeys(change.vms)
         for group in change.groups:  # the group's owner may have changed
@@ -389,10 +387,16 @@ class State:
         self.usage.count(self.topology, self.operations, self.places)
         return self.usage
 
+    def progress(self, maintenance: int) -> TargetProgress:
+        """Return the progress of a live maintenance; callers must not change it."""
+        return self._progress.get(maintenance) or TargetProgress()
+
     def copy(self) -> State:
         """Return an independent copy of the state, for another thread; O(all records)."""
         state = State()
-        changes = Changes(self.last_number, topology=self.topology.copy(), mark=self.mark)
+        changes = Changes(
+            last_number=self.last_number, topology=self.topology.copy(), mark=self.mark
+        )
         for kind, table in TABLES.items():
             if kind not in OF_TOPOLOGY:
                 getattr(changes, table).update(getattr(self, table))
@@ -414,15 +418,13 @@ class State:
 
 
 @dataclass(slots=True)
-class Changes:
+class Changes(FleetChange):
     """The writes of one step: new values by key, None for removed records."""
 
+    _: KW_ONLY
     last_number: int
     #: The whole layout when everything is loaded; a step lists only the changed records.
     topology: Topology | None = None
-    hosts: dict[str, Host | None] = field(default_factory=dict)
-    groups: dict[str, Group | None] = field(default_factory=dict)
-    vms: dict[str, Vm | None] = field(default_factory=dict)
     operations: dict[int, Operation] = field(default_factory=dict)
     events: dict[str, Event] = field(default_factory=dict)
     enrolments: dict[str, Enrolment | None] = field(default_factory=dict)

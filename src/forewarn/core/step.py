@@ -16,8 +16,8 @@ publish and begin.
 3.  *The agenda* is one ordered set of keys: a rule, and the number or group it applies to. The loop
     of `_settle` takes the first key and calls its rule until no key is left.
 4.  *What wakes what.* A blocked operation records its blocker and is woken by it: by the end of
-    another operation (`State.wait`), by the end of an owner's rest (`State.wait_until`), or by a
-    change that frees room in the same budget (`State.wait_for_room`). Time wakes due work. A
+    another operation or a change that frees room in the same budget (`State.wait`), or by the end
+    of an owner's rest (`State.wait_until`). Time wakes due work. A
     driver's report and an approval wake their own operation. The end of an operation wakes its
     maintenance. A change of the layout wakes the work on its hosts and VMs. Nothing else wakes
     work, so a rule about time needs a deadline (`deadlines.py`).
@@ -59,7 +59,6 @@ from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Alert, Operation, OperationState
 from forewarn.core.maintenance import Checking
 from forewarn.core.operation_requests import no_room, work_before
-from forewarn.planning.blockers import Blocker
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -272,7 +271,7 @@ def _announce_or_wait(draft: Draft, number: int) -> bool:
     if operation is None or operation.state is not OperationState.PLANNED:
         return False
     blocked = work_before(draft, operation) if operation.routine else None
-    draft.state.wait(number, _number_of(blocked))
+    draft.state.wait(number, blocked.operation if blocked else None)
     if blocked is None:
         transitions.announce(draft, operation)
     return blocked is None
@@ -292,9 +291,8 @@ def _start_or_wait(draft: Draft, number: int) -> bool:
     if reason:
         blocked = work_before(draft, operation) or rest_before_start(draft, operation)
     short = start_shortage(draft, operation) if reason and blocked is None else None
-    draft.state.wait(operation.number, _number_of(blocked))
+    draft.state.wait(operation.number, blocked.operation if blocked else short)
     draft.state.wait_until(operation.number, (blocked.clears_ms if blocked else 0) or None)
-    draft.state.wait_for_room(operation.number, short)
     if reason and blocked is None and short is None:
         transitions.start(draft, operation, reason)
         return True
@@ -304,11 +302,6 @@ def _start_or_wait(draft: Draft, number: int) -> bool:
         why = first.text if first else "its notice is not published"
         transitions.note_blocked(draft, operation, why)
     return False
-
-
-def _number_of(blocked: Blocker | None) -> int:
-    """Return the operation whose end the work waits for; 0: none."""
-    return (blocked.operation if blocked else None) or 0
 
 
 def reason_to_start(draft: Draft, operation: Operation) -> str:

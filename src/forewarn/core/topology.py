@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from weakref import ref
 
 from forewarn.core.impact import (
@@ -243,17 +243,9 @@ class Vm:
         return self.size_family not in SIZES_WITHOUT_REIMAGE_NOTICE
 
 
-class LaidOut(Protocol):
-    """Changed records of the layout by name; None for removed ones."""
-
-    hosts: dict[str, Host | None]
-    groups: dict[str, Group | None]
-    vms: dict[str, Vm | None]
-
-
 @dataclass(slots=True)
 class FleetChange:
-    """A change of the layout; see `LaidOut`."""
+    """Changed records of the layout by name; None for removed ones."""
 
     hosts: dict[str, Host | None] = field(default_factory=dict)
     groups: dict[str, Group | None] = field(default_factory=dict)
@@ -322,7 +314,7 @@ class Topology:
             setattr(self, name, dict(getattr(self, name)))
         self._reader = _nobody
 
-    def before(self, change: LaidOut) -> FleetChange:
+    def before(self, change: FleetChange) -> FleetChange:
         """Return the inverse of a change that may be unapplied or half applied."""
         return FleetChange(
             {name: self.hosts.get(name) for name in change.hosts},
@@ -330,7 +322,7 @@ class Topology:
             {name: self.vms.get(name) for name in change.vms},
         )
 
-    def apply(self, change: LaidOut) -> None:
+    def apply(self, change: FleetChange) -> None:
         """Apply a change; O(its records and VMs of their hosts and groups).
 
         Raises:

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.core.impact import Source
-from forewarn.core.indexes import Members, is_disturbing
+from forewarn.core.indexes import is_disturbing
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.naming import RACK, words_of
 from forewarn.core.topology import Health
@@ -46,9 +46,6 @@ class Usage:
         self._shares: dict[Disturbed, Share] = {}
         #: Hosts and operations whose share may have changed.
         self.uncounted: set[Disturbed] = set()
-        #: Announced operation -> the budget in which it waits for room, and the inverse table.
-        self.short: dict[int, Subject] = {}
-        self._waiting: Members[Subject] = Members()
 
     def count(
         self, topology: Topology, operations: Mapping[int, Operation], places: Places
@@ -76,25 +73,15 @@ class Usage:
             add(self.taken, self.running, share, sign=1)
             self._shares[disturbed] = share
 
-    def wait(self, number: int, subject: Subject | None) -> None:
-        """Record the budget in which an operation waits for room; None: no budget."""
-        before = self.short.pop(number, None)
-        if before is not None:
-            self._waiting.discard(before, number)
-        if subject is not None:
-            self.short[number] = subject
-            self._waiting.add(subject, number)
-
     @property
     def hosts(self) -> list[str]:
         """Hosts that work disturbs, announced routine work included, or that have failed."""
         return [each for each in self._shares if isinstance(each, str)]
 
-    def waiting(self, disturbed: Disturbed) -> Iterator[int]:
-        """Yield the operations that wait for room in the budgets of a share."""
+    def budgets_of(self, disturbed: Disturbed) -> Iterable[Subject]:
+        """Return the budgets that a share uses."""
         share = self._shares.get(disturbed)
-        for subject in dict.fromkeys(share[0]) if share else ():
-            yield from self._waiting.of(subject)
+        return dict.fromkeys(share[0]) if share else ()
 
 
 def add(counts: Counter[Subject], running: Counter[Subject], share: Share, *, sign: int) -> None:

@@ -112,7 +112,7 @@ class ScenarioMaintenances:
                 return until is not Until.STOPPED
             if until in {Until.ENDED, Until.STOPPED}:
                 return until is Until.STOPPED and maintenance.state is MaintenanceState.STOPPED
-            targets = plane.state.progress.of(number).targets.values()
+            targets = plane.state.progress(number).targets.values()
             if until is Until.SCHEDULED:
                 return bool(targets)
             states = {plane.state.operations.get(each.operation) for each in targets}

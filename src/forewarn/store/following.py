@@ -25,7 +25,7 @@ def changes_since(state: State, images: Iterable[str], last_number: int) -> Chan
     Raises:
         ValueError: an image is malformed.
     """
-    changes = Changes(last_number)
+    changes = Changes(last_number=last_number)
     written: list[Image] = []
     rows: dict[tuple[str, str | int], Row | None] = {}
     for text in images:

@@ -181,7 +181,7 @@ def _of_maintenances(view: StateView) -> list[Metric]:
     )
     hosts = GaugeMetricFamily("forewarn_maintenance_hosts", text, labels=["maintenance", "state"])
     for maintenance in list(live.values())[-MAINTENANCES_NAMED_MAX:]:
-        progress = view.state.progress.of(maintenance.number)
+        progress = view.state.progress(maintenance.number)
         working, failed = len(progress.working), len(progress.failed.keys() - progress.working)
         numbers = (progress.targets[host].operation for host in progress.working)
         running = sum(operations[each].state is OperationState.RUNNING for each in numbers)

@@ -20,7 +20,6 @@ def cloned(state: State, *, of_fleet: bool) -> State:
         setattr(made, name, _copied(getattr(state, name)))
     made._undo = []
     made.waiting, made.places = _copied(state.waiting), _copied(state.places)
-    made.places._members = _copied(state.places._members)
     if of_fleet:
         made.topology = state.topology.copy()
     return made

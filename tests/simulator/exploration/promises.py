@@ -201,7 +201,7 @@ def _check_at_rest(after: Situation) -> None:
     state, now_ms = after.state, after.now_ms
     live = state.operations
     for number, blocker in state.waits.items():
-        if number not in live or blocker not in live:
+        if number not in live or (isinstance(blocker, int) and blocker not in live):
             raise Violation("F-4", f"op-{number} waits for op-{blocker}, which is no more")
     for operation in live.values():
         others = [other for other in live.values() if other.number != operation.number]
