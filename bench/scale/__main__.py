@@ -75,11 +75,11 @@ def fill(folder: Path, vms: int) -> None:
     store = open_store(str(folder / "scale.db"))
     store.load()
     for numbers in _parts(range(hosts)):
-        changes = Changes(0)
+        changes = Changes(last_number=0)
         changes.hosts.update((f"h{n}", Host(f"h{n}", n % BLOCK // 4, n % BLOCK)) for n in numbers)
         store.commit(changes)
     for names in _parts(groups):
-        changes = Changes(0)
+        changes = Changes(last_number=0)
         for name in names:
             changes.groups[name] = Group(name, owner=f"owner-{len(name)}")
             changes.enrolments[name] = Enrolment(name, NOW_MS, NOW_MS)

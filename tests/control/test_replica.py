@@ -9,7 +9,7 @@ import pytest
 
 from forewarn.control.inbox import Inbox, Stopping
 from forewarn.control.plane import StateView
-from forewarn.control.replica import StateReplica
+from forewarn.control.readable import StateReplica
 from forewarn.control.service_state import ServiceStatus
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.stimulus import Approve, Cancel, ChangeTopology, Complete

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forewarn.control.liveness import SILENT_MS_MAX, Liveness
-from forewarn.control.service_state import ServiceState, ServiceStatus
+from forewarn.control.service_state import SILENT_MS_MAX, Liveness, ServiceState, ServiceStatus
 from forewarn.control.standby import LeaseKeeper, StateFollower, become_writer, leave
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import State

@@ -19,7 +19,7 @@ import pytest
 
 from forewarn.cli.api_client import ApiClient, ApiRefused
 from forewarn.clock import SystemClock
-from forewarn.control import liveness
+from forewarn.control import service_state
 from forewarn.control.engine import LAPSED
 from forewarn.ids import Ids
 from forewarn.service.daemon import Daemon
@@ -171,7 +171,7 @@ def test_writer_that_hangs_is_followed_by_another(
 
     Source: H-3.
     """
-    monkeypatch.setattr(liveness, "SILENT_MS_MAX", 300)
+    monkeypatch.setattr(service_state, "SILENT_MS_MAX", 300)
     settings = Settings(
         store=StoreSettings(url=postgres_address),
         listen=ListenSettings(metadata=("127.0.0.1:0",), operator=f"unix:{tmp_path}/operator"),

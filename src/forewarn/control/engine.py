@@ -66,6 +66,8 @@ LAPSED = "The lease has not been renewed for a term: another process may be the 
 class ControlEngine(ReadableControl):
     """Runs a control plane in a thread of its own."""
 
+    view: ControlPlane
+
     def __init__(
         self,
         plane: ControlPlane,
@@ -88,7 +90,7 @@ class ControlEngine(ReadableControl):
             DriverUnknown: the default driver does not exist.
         """
         super().__init__(clock, ServiceStatus(), decides=True)
-        self._plane = plane
+        self.view = self._plane = plane
         self._publishing = Publishing(publisher, self._inbox.put)
         self._drivers = DriverHost(plane, drivers, deliver=self._inbox.put, report=self._report)
         plane.driver_waits = self._drivers.waits
@@ -111,16 +113,6 @@ class ControlEngine(ReadableControl):
     def state(self) -> ServiceState:
         """The state of the service; callable on any thread."""
         return self._status.state
-
-    @property
-    def word(self) -> str:
-        """The state of the service, in a word."""
-        return self.state.value
-
-    @property
-    def view(self) -> ControlPlane:
-        """The state on which the control plane decides."""
-        return self._plane
 
     def freshness(self) -> Freshness:
         """Return the last commit, which is the newest one while the lease is held."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from forewarn.control.inbox import Inbox
     from forewarn.control.plane import ControlPlane, StateView
     from forewarn.control.planning import PlannerTask
-    from forewarn.control.replica import StateReplica
+    from forewarn.control.readable import StateReplica
     from forewarn.core.maintenance import Maintenance
     from forewarn.core.stimulus import CreateMaintenance, PlannerReport, Stimulus
 

@@ -1,30 +1,63 @@
-"""Queries on a control plane, active or following; on any thread."""
+"""Queries on a control plane, active or following, and the listeners of its commits; on any thread.
+
+Readers ask a copy of the state on its own thread, so that they never delay the writer. Changes
+arrive in the order of commits, before their callers are answered, so every caller reads its own
+writes.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+import logging
+import queue
+import threading
+from collections import deque
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from forewarn.control.entry_log import CommitListeners
-from forewarn.control.inbox import Inbox
-from forewarn.control.refused_records import RefusedRecords
-from forewarn.control.replica import StateReplica
+from forewarn.control.inbox import Inbox, StateQuery, Stopping
+from forewarn.control.service_state import STANDBY
 from forewarn.core.access import Principal
 from forewarn.replication.messages import NodeTroubles
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from concurrent.futures import Future
+    from collections.abc import Callable, Iterable, Mapping
 
     from forewarn.audit_chain import CallRecord
     from forewarn.clock import Clock
-    from forewarn.control.plane import StateView
+    from forewarn.control.plane import Committed, StateView
     from forewarn.control.service_state import ServiceStatus
     from forewarn.core.access import AccessToken
+    from forewarn.core.state import Changes, Entry
     from forewarn.planning.blockers import Blocker
     from forewarn.replication.messages import VmPoll
 
+log = logging.getLogger("forewarn.control")
+
 T = TypeVar("T")
+#: Work of the reading thread: a whole state, a change of it, or a query. None: end.
+_Item: TypeAlias = "StateView | tuple[Changes, int] | StateQuery[object] | None"
+
+#: Maximum changes that wait for the next query, because waking the thread for each change would
+#: cost the writer more.
+UNREAD_MAX = 64
+#: Time limit for earlier queries when the replica stops, in seconds.
+STOP_TIMEOUT_S = 10
+#: How long a refusal is shown. Importers repeat refused records every few seconds, so older
+#: refusals are outdated.
+KEPT_MS = 120_000
+#: Maximum stored refusals, and characters of each.
+REFUSED_MAX, SENTENCE_MAX = 100, 300
+#: Actions that are logged as warnings for operators. Source: L-8.
+ALERTS = frozenset(
+    {
+        "operation.blocked",
+        "operation.stuck",
+        "operation.overdue",
+        "operation.abort-failed",
+        "operation.not-shown",
+    }
+)
 
 
 @value
@@ -44,6 +77,8 @@ class ReadableControl:
         """Start without a copy; `decides`: this process makes the commits, and logs them."""
         #: The service's time.
         self.clock = self._clock = clock
+        #: The state of the owning thread, for table look-ups only; None: no state.
+        self.view: StateView | None = None
         self._status = status
         self._inbox = Inbox(status)
         self.replica = StateReplica(self._inbox, status)
@@ -60,14 +95,9 @@ class ReadableControl:
         self.lapsed: Callable[[], bool] = lambda: False
 
     @property
-    def view(self) -> StateView | None:
-        """The state of the owning thread, for table look-ups only; None: no state."""
-        raise NotImplementedError
-
-    @property
     def word(self) -> str:
         """The state of the service, or `standby`, in a word."""
-        raise NotImplementedError
+        return self._status.state.value if self.decides else STANDBY
 
     @property
     def trouble(self) -> str:
@@ -115,3 +145,175 @@ class ReadableControl:
     def audit(self, call: CallRecord) -> None:
         """Record a call that was refused or changed nothing."""
         raise NotImplementedError
+
+
+class StateReplica:
+    """Answers queries on the live state; callable on any thread.
+
+    The first query copies the state; each later commit costs its changes.
+    """
+
+    def __init__(self, inbox: Inbox, status: ServiceStatus) -> None:
+        """Start without a copy; the replica requests one through the `inbox` of the run loop."""
+        self._inbox = inbox
+        self._status = status
+        self._items: deque[_Item] = deque()
+        #: Wakes the reading thread. Each new query puts an entry here.
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def read(self, query: Callable[[StateView], T]) -> Future[T]:
+        """Return the result of a query on the unchanging state of the last commit.
+
+        The future fails with `Stopping` if the service ends.
+        """
+        answer: Future[T] = Future()
+        with self._lock:
+            if self._status.ended:
+                answer.set_exception(Stopping())
+                return answer
+            if self._thread is None:
+                self._inbox.read(self.copy)
+                self._start()
+            self._put(StateQuery(query, answer))  # type: ignore[arg-type]
+        return answer
+
+    def copy(self, owner: StateView) -> None:
+        """Copy a state, and follow its changes from now on; runs on the owner's thread."""
+        self._put(owner.view())
+        owner.on_adopted = self._items.append
+
+    def look(self, committed: Committed) -> None:
+        """Update the copy if many changes, or a possibly large one, wait."""
+        changes = committed.changes
+        large = bool(self._items) and changes is not None and changes.of_fleet
+        if large or len(self._items) >= UNREAD_MAX:
+            self._wake.put(None)
+
+    def begin(self, owner: StateView) -> None:
+        """Copy a large state early, so that no later query delays changes by the copy."""
+        with self._lock:
+            self.copy(owner)
+            if self._thread is None:
+                self._start()
+
+    def stop(self) -> None:
+        """Stop; answer pending queries first, for at most `STOP_TIMEOUT_S`."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+            if thread is None:
+                return
+            self._put(None)
+        thread.join(STOP_TIMEOUT_S)
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="readers", daemon=True)
+        self._thread.start()
+
+    def _put(self, item: _Item) -> None:
+        self._items.append(item)
+        self._wake.put(None)
+
+    def _next(self) -> _Item:
+        """Wait for the next wake-up, and return the next item of work."""
+        while not self._items:
+            self._wake.get()
+        return self._items.popleft()
+
+    def _run(self) -> None:
+        view: StateView | None = None
+        early: list[StateQuery[object]] = []
+        while (item := self._next()) is not None:
+            if isinstance(item, StateQuery):
+                if view is None:
+                    early.append(item)
+                else:
+                    item.run(view)
+            elif not isinstance(item, tuple):
+                view = item
+                while early:
+                    early.pop(0).run(view)
+            elif view is not None:
+                view = self._adopted(view, *item)
+        for query in early:
+            query.refuse()
+
+    def _adopted(self, view: StateView, changes: Changes, sequence: int) -> StateView | None:
+        """Return the view after a change; None: the view failed and is copied again."""
+        try:
+            view.adopt(changes, sequence)
+        except Exception:
+            log.exception("the readers' copy of the state missed a change because of a bug")
+            self._inbox.read(self.copy)
+            return None
+        return view
+
+
+class CommitListeners:
+    """Listeners called for each commit, after its answer, on the run loop's thread."""
+
+    def __init__(self, *listeners: Callable[[Committed], None], logged: bool = True) -> None:
+        """Start with these quick listeners. `logged`: also log the entries."""
+        self._listeners = [*listeners]
+        self._logged = logged
+        self._pending: list[Committed] = []
+
+    def add(self, listener: Callable[[Committed], None]) -> None:
+        """Add a quick listener."""
+        self._listeners.append(listener)
+
+    def put(self, committed: Committed) -> None:
+        """Store a commit until `notify`."""
+        self._pending.append(committed)
+
+    def notify(self) -> None:
+        """Call every listener for the stored commits, and log them, in order.
+
+        A failure of a listener is a bug, but delays no event.
+        """
+        pending, self._pending = self._pending, []
+        for committed in pending:
+            for listener in self._listeners:
+                try:
+                    listener(committed)
+                except Exception:
+                    log.exception("a listener for commits failed because of a bug")
+            if self._logged:
+                log_entries(committed.entries)
+
+
+def log_entries(entries: Iterable[Entry]) -> None:
+    """Log the entries that have become durable, for people and for machines."""
+    silent = not log.isEnabledFor(logging.INFO)
+    for entry in entries:
+        level = logging.WARNING if entry.action in ALERTS else logging.INFO
+        if silent and level == logging.INFO:
+            continue
+        facts = {"action": entry.action, "actor": entry.actor}
+        log.log(level, "%s", entry.text, extra=facts)
+
+
+class RefusedRecords:
+    """The newest refusals; added on one thread, read on any."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Start empty."""
+        self._clock = clock
+        #: Sentence -> last refusal, ms since the epoch UTC; oldest first.
+        self._refused_ms: dict[str, int] = {}
+
+    def add(self, sentence: str) -> None:
+        """Store a refusal; repeats are logged once."""
+        sentence = sentence[:SENTENCE_MAX]
+        if sentence not in self.sentences():
+            log.warning("refused: %s", sentence, extra={"action": "topology.refused"})
+        self._refused_ms.pop(sentence, None)
+        if len(self._refused_ms) >= REFUSED_MAX:
+            del self._refused_ms[next(iter(self._refused_ms))]
+        self._refused_ms[sentence] = self._clock.now_ms()
+
+    def sentences(self) -> tuple[str, ...]:
+        """Return the latest refusals, newest last."""
+        since_ms = self._clock.now_ms() - KEPT_MS
+        return tuple(each for each, at_ms in self._refused_ms.copy().items() if at_ms > since_ms)

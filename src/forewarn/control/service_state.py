@@ -1,4 +1,4 @@
-"""The states of the service and their moves, as one table.
+"""The states of the service and their moves, as one table, and whether its parts respond.
 
 `engine.py` decides on moves; this module performs and logs them.
 """
@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.values import Word
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from forewarn.errors import ForewarnError
 
 log = logging.getLogger("forewarn.control")
@@ -32,6 +35,8 @@ class ServiceState(Word):
     STOPPING = "stopping"
 
 
+#: Time limit for a part's answer, in milliseconds: longer than a commit of 10,000 VMs.
+SILENT_MS_MAX = 5000
 #: State reported by a standby.
 STANDBY = "standby"
 
@@ -103,3 +108,32 @@ class ServiceStatus:
         action = f"{self._name}.{state.value}"
         log.info("the %s is %s", self._name, state.value, extra={"action": action})
         return True
+
+
+class Liveness:
+    """Asks the event loop and the deciding thread whether they respond; callable on any thread.
+
+    It asks each part at intervals, without waiting for the answer. A hanging part does not answer
+    its last question.
+    """
+
+    def __init__(self, elapsed_ms: Callable[[], int]) -> None:
+        """Start without parts; `elapsed_ms` is a monotonic clock."""
+        self._elapsed_ms = elapsed_ms
+        self._parts: dict[str, Callable[[Callable[[], object]], object]] = {}
+        #: Part -> start of its unanswered question.
+        self._asked: dict[str, int] = {}
+
+    def watch(self, part: str, ask: Callable[[Callable[[], object]], object]) -> None:
+        """Start watching a part: `ask` makes the part call the given function."""
+        self._parts[part] = ask
+
+    def silent(self) -> tuple[str, ...]:
+        """Ask all parts without an open question; return the parts with an overdue answer."""
+        now_ms = self._elapsed_ms()
+        for part, ask in tuple(self._parts.items()):
+            if part not in self._asked:
+                self._asked[part] = now_ms
+                ask(partial(self._asked.pop, part, None))
+        asked = tuple(self._asked.items())
+        return tuple(part for part, since_ms in asked if now_ms - since_ms > SILENT_MS_MAX)

@@ -17,7 +17,7 @@ from forewarn.control import publication
 from forewarn.control.inbox import StateQuery
 from forewarn.control.plane import Committed, StateView
 from forewarn.control.readable import Freshness, ReadableControl
-from forewarn.control.service_state import STANDBY, ServiceState, ServiceStatus
+from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.core.state import Changes
 from forewarn.errors import ForewarnError, OurError, PeerError
 from forewarn.store.errors import FollowedTooLate, StoreLost
@@ -132,7 +132,6 @@ class StateFollower(ReadableControl):
         self._show = show
         self._stopping = threading.Event()
         self._sequence = 0
-        self._view: StateView | None = None
         #: Groups whose documents are withheld until they show the restarted notice. Source: L-7.
         self._hidden: set[str] = set()
         self._fresh = Freshness(0, clock.elapsed_ms() - STALE_MS_MAX - 1)
@@ -147,23 +146,13 @@ class StateFollower(ReadableControl):
         """Stop; return the last followed state, None without one."""
         self._stopping.set()
         self._thread.join()
-        return self._view.state if self._view else None
+        return self.view.state if self.view else None
 
     def stop_reads(self) -> None:
         """Refuse all reads; call it after `stop`."""
         self._status.become(ServiceState.STOPPING)
         self._inbox.refuse_waiting()
         self.replica.stop()
-
-    @property
-    def view(self) -> StateView | None:
-        """The state as of the last check."""
-        return self._view
-
-    @property
-    def word(self) -> str:
-        """The state `standby`, in a word."""
-        return STANDBY
 
     @property
     def trouble(self) -> str:
@@ -188,21 +177,21 @@ class StateFollower(ReadableControl):
                 self._follow()
                 self._store.notice(LOOK_S_MAX)
             except FollowedTooLate:
-                self._view = None
+                self.view = None
             except ForewarnError as error:
                 log.debug("nothing can be followed: %s", error)
                 self._stopping.wait(1)
             except Exception:
                 log.exception("following a commit failed because of a bug; loading the state again")
-                self._view = None
+                self.view = None
                 self._stopping.wait(1)
 
     def _follow(self) -> None:
         as_of_ms = self._clock.elapsed_ms()
-        if self._view is None:
-            view = self._view = self._load()
+        if self.view is None:
+            view = self.view = self._load()
         else:
-            view = self._view
+            view = self.view
             if (changes := self._store.catch_up(view.state)) is not None:
                 self._take(view, changes)
         self._fresh = Freshness(self._store.generation, as_of_ms)

@@ -183,7 +183,7 @@ def _write_down(
     draft: Draft,
     kind: str,
     records: Mapping[str, Host | Group | Vm | None],
-    before: Mapping[str, Host | Group | Vm],
+    before: Mapping[str, Host | Group | Vm | None],
 ) -> None:
     """Write records of one kind, each with its entry of history; skip None."""
     written, entries = getattr(draft.changes, TABLES[kind]), draft.changes.entries

@@ -21,9 +21,9 @@ from forewarn.clock import SystemClock
 from forewarn.control.driver_calls import CallLimits, DriverSetup, DriverUnknown
 from forewarn.control.engine import ControlEngine
 from forewarn.control.history_keeper import HistoryKeeper
-from forewarn.control.liveness import Liveness
 from forewarn.control.plane import ControlPlane
 from forewarn.control.planner_host import PlannerProcess
+from forewarn.control.service_state import Liveness
 from forewarn.control.standby import TERM_MS, LeaseKeeper, StateFollower, become_writer, leave
 from forewarn.core.access import proved
 from forewarn.core.outcomes import EventOutcome

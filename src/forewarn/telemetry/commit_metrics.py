@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import Counter, Histogram
 
-from forewarn.control.entry_log import ALERTS
+from forewarn.control.readable import ALERTS
 from forewarn.core.impact import SECOND_MS, Impact
 from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.topology import Health
