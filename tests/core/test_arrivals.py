@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.core import departures
-from forewarn.core.departures import OLD_NODE_SERVES_S_MAX
+from forewarn.core import approvals
+from forewarn.core.approvals import OLD_NODE_SERVES_S_MAX
 from forewarn.core.document import Departure
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import EventState, Operation, OperationState
@@ -217,7 +217,7 @@ def test_departures_are_kept_while_an_event_may_need_them() -> None:
 
 def test_departures_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The latest ones are kept. Source: M-3."""
-    monkeypatch.setattr(departures, "DEPARTURES_MAX", 2)
+    monkeypatch.setattr(approvals, "DEPARTURES_MAX", 2)
     rig = small()
     for host in ("h2", "h0", "h1"):
         move(rig, "web_1", host)

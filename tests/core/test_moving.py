@@ -11,7 +11,6 @@ from forewarn.core.lifecycle import Operation, OperationState, with_execution
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.refusals import FleetBusy, PostponementRefused
-from forewarn.core.room import lack_of_room
 from forewarn.core.stimulus import (
     ChangeTopology,
     Complete,
@@ -23,6 +22,7 @@ from forewarn.core.stimulus import (
 )
 from forewarn.core.targets import silent_groups
 from forewarn.core.topology import Group, Host, Vm
+from forewarn.core.waiting import lack_of_room
 from forewarn.planning.blockers import Code
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.values import replace

@@ -244,9 +244,9 @@ BREAKAGES = (
         "history does not name the VMs that were not shown their work",
         (
             (
-                "forewarn.core.unseen",
-                'f"vm {_some(vms)}" if vms',
-                '"some VMs" if vms',
+                "forewarn.core.handlers",
+                'f"vm {some_names(vms)}"',
+                '"some VMs"',
             ),
         ),
         (1, "M-4"),

@@ -22,7 +22,7 @@ from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import MaintenancePlan
 from forewarn.core.outlook import memory_by_wave, outlook
 from forewarn.core.refusals import Unknown, UnknownPlan
-from forewarn.core.returns import return_time_s
+from forewarn.core.targets import return_time_s
 from forewarn.planning.difference import difference
 from forewarn.planning.plan import Asked, Plan, WaveBound
 from forewarn.validation.fields import Text

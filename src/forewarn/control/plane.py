@@ -28,7 +28,7 @@ from forewarn.core.stimulus import (
     Retry,
 )
 from forewarn.core.targets import silent_groups
-from forewarn.core.unseen import unseen_vms, waits_until_shown
+from forewarn.core.waiting import unseen_vms, waits_until_shown
 from forewarn.core.why import why
 from forewarn.garbage import uncollected
 from forewarn.replication.messages import DocumentChange

@@ -36,7 +36,7 @@ class Enrolment:
     enabled_ms: int
     #: Time of the last request of any VM of the group, rounded to a minute. Source: B-2.
     polled_ms: int
-    #: Hosts that VMs of the group have left, the latest last; see `departures.py`.
+    #: Hosts that VMs of the group have left, the latest last; see `approvals.py`.
     departures: tuple[Departure, ...] = ()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core import departures
+from forewarn.core.approvals import note_departures
 from forewarn.core.document import ahead_of
 from forewarn.core.draft import image_of
 from forewarn.core.lifecycle import OperationState
@@ -167,7 +167,7 @@ def change_layout(draft: Draft, change: FleetChange) -> None:
         and (known.host != vm.host and known.group == vm.group)
     ]
     draft.rearrange(change)
-    departures.note(draft, left)
+    note_departures(draft, left)
     for kind, records in kinds.items():
         _write_down(draft, kind, records, old[kind])
     for kind, records in reversed(kinds.items()):

@@ -8,15 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core import confirmations, fleet_changes, targets, transitions
-from forewarn.core.access import (
-    IN_FLEET,
-    WITHIN_OWNER,
-    Principal,
-    Role,
-    ScopeInvalid,
-    UnknownBinding,
-)
+from forewarn.core import confirmations, fleet_changes, maintenance_commands, targets, transitions
+from forewarn.core import stimulus as stimuli
 from forewarn.core.approvals import recount, wake_coupled
 from forewarn.core.document import Enrolment, fresh
 from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
@@ -24,27 +17,32 @@ from forewarn.core.indexes import deletion_key
 from forewarn.core.lifecycle import (
     Alert,
     AlertMove,
+    Move,
     Operation,
     OperationState,
     move_alert,
+    move_event,
     with_execution,
 )
 from forewarn.core.operation_requests import plan as planned_operations
 from forewarn.core.refusals import Unknown, UnknownOperation, WrongState
 from forewarn.core.topology import Health
-from forewarn.core.unseen import waits_until_shown
+from forewarn.core.waiting import some_names, unseen_vms, waits_until_shown
 from forewarn.core.waves import is_ahead_of_clock
+from forewarn.protocol.documents import Document
 from forewarn.values import replace
 
 if TYPE_CHECKING:
-    from forewarn.core import stimulus as stimuli
-    from forewarn.core.access import AddToken, Grant, Revoke, RevokeToken
+    from forewarn.core.document import View
     from forewarn.core.draft import Draft
 
 #: Polls are recorded to the minute to save writes; the time limit is a day (B-2).
 POLL_RECORD_INTERVAL_S = MINUTE_S
 #: Absences of the service shorter than this, in seconds, are not recorded for each group.
 AWAY_S_MIN = 2 * POLL_RECORD_INTERVAL_S
+
+RESTORED = "a backup was restored"
+UNKNOWN = "unknown since a backup was restored; its driver is asked"
 
 
 def request(draft: Draft, asked: stimuli.RequestMaintenance) -> tuple[int, ...]:
@@ -171,6 +169,32 @@ def shown(draft: Draft, report: stimuli.NoticeShown) -> None:
         draft.look_at(number)
 
 
+def not_shown(draft: Draft, report: stimuli.NotShown) -> None:
+    """Record which VMs were not shown an operation in time; repeats are left out. M-4, H-7."""
+    for number in report.operations:
+        operation = draft.operation(number)
+        if operation is None:
+            continue
+        vms = unseen_vms(draft, operation, report.hosts)
+        waited = waits_until_shown(draft, operation, operation.unseen_vms)
+        known = operation.unseen_vms if operation.unnoticed else ()
+        if known and (vms == known or (waited and not vms)):
+            continue
+        names = (
+            f"vm {some_names(vms)}"
+            if vms
+            else f"other VMs of its groups on host {some_names(report.hosts)}"
+        )
+        nodes = "nodes" if len(report.nodes) > 1 else "node"
+        text = (
+            f"{nodes} {some_names(report.nodes)} did not show {operation.id} in time: "
+            f"{names} may not know of it"
+        )
+        if waits_until_shown(draft, operation, vms):
+            text += ", and it waits for them"
+        draft.put("operation.not-shown", text, replace(operation, unseen_vms=vms))
+
+
 def marked(draft: Draft, report: stimuli.ClockMarked) -> None:
     """Store the mark of the service's clock, without history. See N-4."""
     draft.changes.mark = (report.boot, report.ahead_ms)
@@ -291,6 +315,69 @@ def _forgive(draft: Draft, away_ms: int) -> None:
             draft.mark(replace(enrolment, polled_ms=polled_ms))
 
 
+def restored(draft: Draft, restore: stimuli.Restored) -> None:
+    """Continue from a backup. O(the whole state). Source: U-2, U-3.
+
+    The state does not know the time between backup and restore. In that time VMs may have read
+    documents, waiting work may have been done, and running work may have ended. So the incarnation
+    of every document is raised above any that was read. Work that had not started is withdrawn.
+    Running work waits for its driver's answer.
+    """
+    for name in draft.topology.groups:
+        _raise_documents(draft, name, restore.incarnation)
+    for maintenance in tuple(draft.maintenances.values()):
+        if maintenance.running:
+            maintenance_commands.pause(
+                draft, stimuli.PauseMaintenance(maintenance.number, RESTORED)
+            )
+    for before in tuple(draft.state.operations.values()):
+        operation = draft.operation(before.number)
+        if operation is None:
+            continue
+        if operation.state is OperationState.RUNNING:
+            _doubt(draft, operation)
+        else:
+            transitions.cancel(draft, operation, RESTORED)
+
+
+def _raise_documents(draft: Draft, group: str, incarnation: int) -> None:
+    """Raise a group's incarnations and enable the group: VMs may have polled since the backup."""
+    enrolment = draft.enrolment(group)
+    known = enrolment or Enrolment(group, enabled_ms=draft.now_ms, polled_ms=draft.now_ms)
+    views = [
+        _raised(draft.view(key) or fresh(key, group), incarnation)
+        for key in draft.topology.views_of(group)
+    ]
+    draft.put("group.restored", f"the documents of {group} go on from a backup", known, *views)
+    draft.show(group)
+
+
+def _raised(view: View, incarnation: int) -> View:
+    assert view.document.incarnation < incarnation, view
+    return replace(view, document=Document(incarnation, view.document.events))
+
+
+def _doubt(draft: Draft, operation: Operation) -> None:
+    """Wait for the driver's answer about running work; a restore never begins work.
+
+    The work may have ended since the backup, and its old events must not return. So its events get
+    new ids. Source: D-3.
+    """
+    gone = [move_event(event, Move.FAIL) for event in draft.events_of(operation)]
+    shown = [replace(event, id=draft.new_guid()) for event in draft.events_of(operation)]
+    execution = replace(
+        operation.execution,
+        begun_ms=operation.execution.since_ms,
+        progress=UNKNOWN,
+        progress_percent=-1,
+    )
+    events = tuple(event.id for event in shown)
+    doubted = replace(operation, events=events, execution=execution)
+    draft.put("operation.unknown", f"{operation.id} is {UNKNOWN}", doubted, *gone, *shown)
+    for event in shown:
+        draft.show(event.group)
+
+
 def _live(draft: Draft, number: int) -> Operation:
     operation = draft.operation(number)
     if operation is None:
@@ -319,55 +406,3 @@ def disabled_ms(polled_ms: int, after_s: int) -> int:
     See B-2.
     """
     return polled_ms + (after_s + POLL_RECORD_INTERVAL_S) * SECOND_MS
-
-
-def grant(draft: Draft, stimulus: Grant) -> None:
-    """Grant a role to a principal; raises `ScopeInvalid` if the role cannot have this scope."""
-    _check_scope(stimulus.role, stimulus.owner)
-    known = draft.state.principals.get(stimulus.principal) or Principal(stimulus.principal)
-    pair = stimulus.role.value, stimulus.owner
-    if pair not in known.bindings:
-        granted = Principal(known.name, tuple(sorted({*known.bindings, pair})))
-        draft.put("access.granted", f"{known.name} is {_words(*pair)}", granted)
-
-
-def revoke(draft: Draft, stimulus: Revoke) -> None:
-    """Remove a role from a principal; raises `UnknownBinding` if the principal lacks it."""
-    pair = stimulus.role.value, stimulus.owner
-    known = draft.state.principals.get(stimulus.principal)
-    if known is None or pair not in known.bindings:
-        raise UnknownBinding(what=f"binding of {stimulus.principal[:64]} as {_words(*pair)}")
-    left = tuple(each for each in known.bindings if each != pair)
-    text = f"{known.name} is no longer {_words(*pair)}"
-    if left:
-        draft.put("access.revoked", text, Principal(known.name, left))
-    else:
-        draft.remove("access.revoked", text, known)
-
-
-def add_token(draft: Draft, stimulus: AddToken) -> None:
-    """Store a token; raises `ScopeInvalid` if its role cannot have its scope."""
-    token = stimulus.token
-    _check_scope(token.role, token.owner)
-    words = f"token {token.id} of {token.principal} is {_words(token.role.value, token.owner)}"
-    draft.put("token.created", words, token)
-
-
-def revoke_token(draft: Draft, stimulus: RevokeToken) -> None:
-    """Remove a token; raises `UnknownBinding` if it does not exist."""
-    known = draft.state.tokens.get(stimulus.id)
-    if known is None:
-        raise UnknownBinding(what=f"token {stimulus.id[:64]}")
-    draft.remove("token.revoked", f"token {known.id} of {known.principal} is revoked", known)
-
-
-def _check_scope(role: Role, owner: str) -> None:
-    if role not in (WITHIN_OWNER if owner else IN_FLEET):
-        wanted = (
-            "the whole fleet, not for one owner" if owner else "one owner, named with `--owner`"
-        )
-        raise ScopeInvalid(role=role.value, wanted=wanted)
-
-
-def _words(role: str, owner: str) -> str:
-    return f"{role} of {owner}" if owner else f"{role} of the whole fleet"

@@ -25,11 +25,10 @@ from forewarn.core.maintenance import (
     move_phase,
     phase_with,
 )
-from forewarn.core.operation_requests import waits_since_ms, work_before
 from forewarn.core.refusals import PostponementRefused, UnknownMaintenance
-from forewarn.core.room import lack_of_room
 from forewarn.core.topology import Health
 from forewarn.core.usage import disturbed_owners, owners_of, subjects_of_host
+from forewarn.core.waiting import lack_of_room, waits_since_ms, work_before
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.eligible import HORIZON_MS
 from forewarn.planning.policy import subject_text

@@ -38,8 +38,8 @@ from forewarn.core.refusals import (
     PlanSuperseded,
     Unknown,
 )
-from forewarn.core.returns import return_time_s
-from forewarn.core.unseen import waits_until_shown
+from forewarn.core.targets import return_time_s
+from forewarn.core.waiting import waits_until_shown
 from forewarn.core.waves import PLAN_AGAIN_S, PLAN_AGAIN_S_MAX, stop, withdraw
 from forewarn.core.why import CLEARS_EARLY, NEVER_CLEARS, why_impossible
 from forewarn.values import replace

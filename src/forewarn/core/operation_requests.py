@@ -1,6 +1,6 @@
-"""Turns a request for maintenance into operations, a refusal, or a blocker.
+"""Turns a request for maintenance into operations or a refusal.
 
-Source: N-1, O-2, G-1. Reads the draft, never writes it.
+Source: N-1, O-2. Reads the draft, never writes it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from forewarn.core.impact import (
     Source,
     TargetKind,
 )
-from forewarn.core.indexes import disturbed_groups, is_disturbing
-from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.lifecycle import Operation
 from forewarn.core.naming import TEXT_LENGTH_MAX
 from forewarn.core.refusals import (
     AlreadyAsked,
@@ -30,12 +29,9 @@ from forewarn.core.refusals import (
     TooManyUserOperations,
     Unknown,
 )
-from forewarn.core.returns import return_blocker
 from forewarn.core.stimulus import TARGETS_MAX
 from forewarn.core.topology import Health
 from forewarn.core.transitions import approved_by_policy, least_not_before_ms
-from forewarn.planning.blockers import Blocker, Code
-from forewarn.planning.policy import subject_text
 from forewarn.protocol.timestamps import iso8601
 from forewarn.values import replace
 
@@ -43,9 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from forewarn.core.draft import Draft
-    from forewarn.core.indexes import Place
     from forewarn.core.stimulus import RequestMaintenance
-    from forewarn.planning.policy import Subject
 
 #: Latest NotBefore, in seconds from now: a year.
 AHEAD_S_MAX = 366 * 24 * 3600
@@ -238,101 +232,3 @@ def _owners_of(draft: Draft, operations: list[Operation]) -> Iterator[str]:
             continue
         if operation.requested_start_ms or not approved_by_policy(draft, operation, vm.group):
             yield draft.topology.groups[vm.group].owner
-
-
-def work_before(draft: Draft, operation: Operation) -> Blocker | None:
-    """Return the other work that an operation must wait for, as a blocker; None: no wait. See G-1.
-
-    Costs the work on the same VM, host, destination and groups.
-    """
-    blocker = return_blocker(draft, operation) if operation.is_return else None
-    if blocker is None:
-        blocker = _work_at_its_places(draft, operation)
-    if blocker is None and operation.routine:
-        blocker = _other_fault_domain_disturbed(draft, operation)
-    return blocker
-
-
-def _work_at_its_places(draft: Draft, operation: Operation) -> Blocker | None:
-    """Return work that occupies the operation's VM or host. See G-1.
-
-    Work on a VM waits for other work on the VM. Work on a host waits for other work there and for
-    VMs on their way to the host. A move waits for work on its destination, so that no VM arrives
-    during a disturbance.
-    """
-    places: list[Place] = []
-    if operation.of_vm:
-        places.append(("vm", operation.target))
-    else:
-        places += [("host", operation.host), ("destination", operation.host)]
-    places += [("host", host) for host in operation.destinations]
-    for place in places:
-        other = next(_under_way(draft, operation, place), None)
-        if other is not None:
-            code = Code.VM_BUSY if place[0] == "vm" else Code.HOST_BUSY
-            return _blocked_by(other, operation, code, _busy(other, place))
-    return None
-
-
-def _other_fault_domain_disturbed(draft: Draft, operation: Operation) -> Blocker | None:
-    """Keep routine work to one fault domain of a group at a time. Source: G-1.
-
-    Routine work is announced only if no other domain of its groups has announced or running work.
-    Once announced, routine work waits for running work in other domains.
-    """
-    domain = fault_domain_of(draft, operation)
-    for group in disturbed_groups(draft.topology, operation):
-        for other in _under_way(draft, operation, ("group", group)):
-            elsewhere = fault_domain_of(draft, other)
-            if elsewhere != domain:
-                text = f"group {group} is disturbed in fault domain {elsewhere[1]} by {other.id}"
-                return _blocked_by(other, operation, Code.FAULT_DOMAIN, text)
-    return None
-
-
-def _blocked_by(other: Operation, operation: Operation, code: Code, text: str) -> Blocker:
-    return Blocker(code, other.id, waits_since_ms(operation), text=text, operation=other.number)
-
-
-def waits_since_ms(operation: Operation) -> int:
-    """Return when an operation began to wait for its next move, ms since the epoch UTC."""
-    return operation.execution.started_ms or operation.notice.announced_ms or operation.created_ms
-
-
-def _busy(other: Operation, place: Place) -> str:
-    """Return a clause that names the work at a place and its effect there."""
-    kind, name = place
-    if kind == "destination":
-        return f"{other.id} is moving VMs to host {name}"
-    state = "running" if other.state is OperationState.RUNNING else "announced"
-    return f"{other.id} is already {state} on {kind} {name}"
-
-
-def _under_way(draft: Draft, operation: Operation, place: Place) -> Iterator[Operation]:
-    """Yield the operations at a place that may block an operation.
-
-    Work on the VM's host is also listed under the VM; only the place of the host yields it.
-    """
-    planned = operation.state is OperationState.PLANNED
-    for other in draft.operations_at(place):
-        if place[0] == "vm" and not other.of_vm:
-            continue
-        running = other.state is OperationState.RUNNING
-        if (running or (planned and is_disturbing(other))) and other.number != operation.number:
-            yield other
-
-
-def fault_domain_of(draft: Draft, operation: Operation) -> tuple[str, int]:
-    """Return the fault domain that an operation disturbs."""
-    topology = draft.topology
-    vm = topology.vms.get(operation.vms[0]) if operation.of_vm else None
-    host = topology.hosts.get(vm.host if vm is not None else operation.host)
-    return host.fault_zone if host is not None else ("", 0)
-
-
-def no_room(operation: Operation, subject: Subject | None) -> Blocker | None:
-    """Return the budget that delays the start of announced work; None if none does. F-3."""
-    if subject is None:
-        return None
-    blocker = Blocker(Code.BUDGET, subject_text(subject), waits_since_ms(operation))
-    return replace(blocker, text=blocker.sentence(operation.host))

@@ -45,9 +45,8 @@ from forewarn.core import (
     approvals,
     confirmations,
     handlers,
-    restored,
     transitions,
-    unseen,
+    waiting,
     waves,
 )
 from forewarn.core import maintenance_commands as commands
@@ -58,7 +57,6 @@ from forewarn.core.host_admission import postpone, rest_before_start, start_shor
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Alert, Operation, OperationState
 from forewarn.core.maintenance import Checking
-from forewarn.core.operation_requests import no_room, work_before
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -201,7 +199,7 @@ _HANDLERS: dict[type[SingleStimulus], Callable[[Draft, Never], tuple[int, ...] |
     stimuli.DriverFailed: handlers.broke,
     stimuli.DriverAborted: handlers.aborted,
     stimuli.NoticeShown: handlers.shown,
-    stimuli.NotShown: unseen.not_shown,
+    stimuli.NotShown: handlers.not_shown,
     stimuli.ClockMarked: handlers.marked,
     stimuli.PutOff: handlers.put_off,
     stimuli.Enable: handlers.enable,
@@ -210,7 +208,7 @@ _HANDLERS: dict[type[SingleStimulus], Callable[[Draft, Never], tuple[int, ...] |
     stimuli.Tick: handlers.tick,
     stimuli.Proceed: handlers.proceed,
     stimuli.Recover: handlers.recover,
-    stimuli.Restored: restored.restored,
+    stimuli.Restored: handlers.restored,
     stimuli.AskConfirmation: confirmations.ask,
     stimuli.DropConfirmation: confirmations.drop,
     stimuli.CreateMaintenance: commands.create,
@@ -224,10 +222,10 @@ _HANDLERS: dict[type[SingleStimulus], Callable[[Draft, Never], tuple[int, ...] |
     stimuli.GatePassed: commands.gate_passed,
     stimuli.GateFailed: commands.gate_failed,
     stimuli.ApplyPolicy: commands.apply_policy,
-    access.Grant: handlers.grant,
-    access.Revoke: handlers.revoke,
-    access.AddToken: handlers.add_token,
-    access.RevokeToken: handlers.revoke_token,
+    access.Grant: access.grant,
+    access.Revoke: access.revoke,
+    access.AddToken: access.add_token,
+    access.RevokeToken: access.revoke_token,
 }
 
 
@@ -270,7 +268,7 @@ def _announce_or_wait(draft: Draft, number: int) -> bool:
     operation = draft.operation(number)
     if operation is None or operation.state is not OperationState.PLANNED:
         return False
-    blocked = work_before(draft, operation) if operation.routine else None
+    blocked = waiting.work_before(draft, operation) if operation.routine else None
     draft.state.wait(number, blocked.operation if blocked else None)
     if blocked is None:
         transitions.announce(draft, operation)
@@ -289,7 +287,7 @@ def _start_or_wait(draft: Draft, number: int) -> bool:
     reason = reason_to_start(draft, operation)
     blocked = None
     if reason:
-        blocked = work_before(draft, operation) or rest_before_start(draft, operation)
+        blocked = waiting.work_before(draft, operation) or rest_before_start(draft, operation)
     short = start_shortage(draft, operation) if reason and blocked is None else None
     draft.state.wait(operation.number, blocked.operation if blocked else short)
     draft.state.wait_until(operation.number, (blocked.clears_ms if blocked else 0) or None)
@@ -297,8 +295,8 @@ def _start_or_wait(draft: Draft, number: int) -> bool:
         transitions.start(draft, operation, reason)
         return True
     if operation.not_before_ms <= draft.now_ms and operation.alert is Alert.NONE:
-        first = blocked or no_room(operation, short)
-        first = first or unseen.unseen_blocker(draft, operation)
+        first = blocked or waiting.no_room(operation, short)
+        first = first or waiting.unseen_blocker(draft, operation)
         why = first.text if first else "its notice is not published"
         transitions.note_blocked(draft, operation, why)
     return False

@@ -1,5 +1,9 @@
 """The state of a maintenance's host after its operation ends, or its driver or host fails.
 
+VMs that left the host return to it by one operation each, announced and approved like other work on
+a VM. A return is requested as soon as the VMs have left, independently of the maintenance's end.
+Source: F-1, F-3.
+
 Each function reads and changes one host. `waves.py` decides whether the maintenance continues.
 """
 
@@ -7,14 +11,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core.impact import SECOND_MS, TRAITS, Source
+from forewarn.core.impact import SECOND_MS, TRAITS, Cause, Impact, Source
 from forewarn.core.lifecycle import FollowedBy, Operation, OperationState
 from forewarn.core.maintenance import Maintenance, Target, TargetState
-from forewarn.core.returns import plan_returns, returns_to
 from forewarn.values import replace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from forewarn.core.draft import Draft
+    from forewarn.core.policy import NoticePolicy
+    from forewarn.core.stimulus import CreateMaintenance
 
 #: A host that fails within this many seconds after its service counts as a failure of the
 #: maintenance.
@@ -195,3 +202,58 @@ def _fail(draft: Draft, failed: Target) -> None:
     text = f"host {failed.host} counts as a failure of m-{failed.maintenance}: {failed.reason}"
     draft.put("maintenance.host-failed", text, failed)
     draft.look_at(failed.maintenance)
+
+
+def return_time_s(asked: CreateMaintenance, policy: NoticePolicy) -> int:
+    """Return how long the VMs of a host take to return, in seconds, notice included; 0: they stay.
+
+    The return takes as long as the departure did.
+    """
+    return policy.notice_s[Impact.FREEZE] + asked.move_s if asked.return_vms else 0
+
+
+def followed_by(maintenance: Maintenance) -> FollowedBy:
+    """Return the work that follows once the VMs have left a host."""
+    if maintenance.cause is Cause.LIVE_MIGRATION:
+        return FollowedBy.NOTHING
+    return FollowedBy.RETURN if maintenance.return_s else FollowedBy.WORK
+
+
+def plan_returns(draft: Draft, move: Operation) -> None:
+    """Request the return of the VMs that a move took away; O(its VMs)."""
+    if move.followed_by is not FollowedBy.RETURN:
+        return
+    traits = TRAITS[Cause.LIVE_MIGRATION]
+    for name in move.vms:
+        vm = draft.topology.vms.get(name)
+        if vm is None or vm.host == move.host:
+            continue
+        number = draft.next_number()
+        back = Operation(
+            number,
+            number,
+            Cause.LIVE_MIGRATION,
+            Impact.FREEZE,
+            Source.PLATFORM,
+            routine=True,
+            host=vm.host,
+            vms=(name,),
+            of_vm=True,
+            description=traits.description,
+            duration_s=traits.duration_s,
+            notice_s=draft.policy.notice_s[Impact.FREEZE],
+            created_ms=draft.now_ms,
+            destination=move.host,
+            actor=move.actor,
+            maintenance=move.maintenance,
+        )
+        text = f"{back.id}: vm {name} is to return to {move.host} from {vm.host}"
+        draft.put("operation.planned", text, back)
+        draft.look_at(number)
+
+
+def returns_to(draft: Draft, maintenance: int, host: str) -> Iterator[Operation]:
+    """Yield the unfinished returns of VMs to a host of a maintenance."""
+    for each in draft.operations_at(("destination", host)):
+        if each.is_return and each.maintenance == maintenance:
+            yield each

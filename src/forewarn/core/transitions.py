@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core import departures, fleet_changes, targets
-from forewarn.core.approvals import approve_event, unapproving, wake_coupled
+from forewarn.core import fleet_changes, targets
+from forewarn.core.approvals import approve_event, note_end, unapproving, wake_coupled
 from forewarn.core.impact import REMOVES_VM, SECOND_MS, TRAITS, Cause, Source
 from forewarn.core.indexes import deletion_key
 from forewarn.core.lifecycle import (
@@ -228,7 +228,7 @@ def end(
     if not failed:
         _settle_fleet(draft, ended)
     targets.operation_ended(draft, ended)
-    departures.note_end(draft, ended)
+    note_end(draft, ended)
     return ended
 
 

@@ -29,9 +29,9 @@ from forewarn.core.maintenance import (
     target_key,
 )
 from forewarn.core.operation_requests import plan as planned_operations
-from forewarn.core.returns import followed_by
-from forewarn.core.room import lack_of_room
 from forewarn.core.stimulus import RequestMaintenance
+from forewarn.core.targets import followed_by
+from forewarn.core.waiting import lack_of_room
 from forewarn.values import replace
 
 if TYPE_CHECKING:

@@ -12,9 +12,14 @@ from forewarn.core.host_admission import Admission, rest_before_start, start_sho
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Alert, Operation, OperationState, progress_text
 from forewarn.core.maintenance import Checking, Maintenance, MaintenanceState, Planning
-from forewarn.core.operation_requests import no_room, waits_since_ms, work_before
 from forewarn.core.topology import Health
-from forewarn.core.unseen import unseen_blocker, unseen_note
+from forewarn.core.waiting import (
+    no_room,
+    unseen_blocker,
+    unseen_note,
+    waits_since_ms,
+    work_before,
+)
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.values import replace
 

@@ -6,7 +6,7 @@ engine.
 
 Theory of operation: a restore copies the tables and raises generation, history and numbers in one
 transaction, which marks the store as unfinished (`RESTORING`). Then one step of the core raises the
-incarnations of the documents and ends announced work (`core/restored.py`); the same transaction
+incarnations of the documents and ends announced work (`core/handlers.py`); the same transaction
 removes the mark. A service refuses to load a marked store.
 """
 
@@ -262,7 +262,7 @@ def restore(backup: Path | None, address: str, *, now_ms: int) -> RestoreFacts:
 
 
 def _go_on(store: Store, incarnation: int, now_ms: int) -> RestoreFacts:
-    """Raise the incarnations of documents and withdraw announced work; see `core/restored.py`."""
+    """Raise the incarnations of documents and withdraw announced work; see `core/handlers.py`."""
     store.restoring = True
     state = store.load()
     read = [view.document.incarnation for view in state.views.values()]

@@ -1,0 +1,252 @@
+"""Why an operation waits: for other work, for room, or until its VMs can see its notice.
+
+Reads the draft, never writes it. `approvals.py` has the approvals that work waits for,
+`host_admission.py` the constraints of a maintenance. Source: F-3, G-1, H-7.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from forewarn.core.indexes import disturbed_groups, is_disturbing
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.maintenance import TargetState
+from forewarn.core.topology import Health
+from forewarn.planning.blockers import UNSIZED, Blocker, Code
+from forewarn.planning.policy import subject_text
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forewarn.core.draft import Draft
+    from forewarn.core.indexes import Place
+    from forewarn.planning.policy import Subject
+
+#: Maximum VMs that one sentence of history names.
+NAMED_MAX = 20
+
+
+def work_before(draft: Draft, operation: Operation) -> Blocker | None:
+    """Return the other work that an operation must wait for, as a blocker; None: no wait. See G-1.
+
+    Costs the work on the same VM, host, destination and groups.
+    """
+    blocker = return_blocker(draft, operation) if operation.is_return else None
+    if blocker is None:
+        blocker = _work_at_its_places(draft, operation)
+    if blocker is None and operation.routine:
+        blocker = _other_fault_domain_disturbed(draft, operation)
+    return blocker
+
+
+def _work_at_its_places(draft: Draft, operation: Operation) -> Blocker | None:
+    """Return work that occupies the operation's VM or host. See G-1.
+
+    Work on a VM waits for other work on the VM. Work on a host waits for other work there and for
+    VMs on their way to the host. A move waits for work on its destination, so that no VM arrives
+    during a disturbance.
+    """
+    places: list[Place] = []
+    if operation.of_vm:
+        places.append(("vm", operation.target))
+    else:
+        places += [("host", operation.host), ("destination", operation.host)]
+    places += [("host", host) for host in operation.destinations]
+    for place in places:
+        other = next(_under_way(draft, operation, place), None)
+        if other is not None:
+            code = Code.VM_BUSY if place[0] == "vm" else Code.HOST_BUSY
+            return _blocked_by(other, operation, code, _busy(other, place))
+    return None
+
+
+def _other_fault_domain_disturbed(draft: Draft, operation: Operation) -> Blocker | None:
+    """Keep routine work to one fault domain of a group at a time. Source: G-1.
+
+    Routine work is announced only if no other domain of its groups has announced or running work.
+    Once announced, routine work waits for running work in other domains.
+    """
+    domain = fault_domain_of(draft, operation)
+    for group in disturbed_groups(draft.topology, operation):
+        for other in _under_way(draft, operation, ("group", group)):
+            elsewhere = fault_domain_of(draft, other)
+            if elsewhere != domain:
+                text = f"group {group} is disturbed in fault domain {elsewhere[1]} by {other.id}"
+                return _blocked_by(other, operation, Code.FAULT_DOMAIN, text)
+    return None
+
+
+def _blocked_by(other: Operation, operation: Operation, code: Code, text: str) -> Blocker:
+    return Blocker(code, other.id, waits_since_ms(operation), text=text, operation=other.number)
+
+
+def waits_since_ms(operation: Operation) -> int:
+    """Return when an operation began to wait for its next move, ms since the epoch UTC."""
+    return operation.execution.started_ms or operation.notice.announced_ms or operation.created_ms
+
+
+def _busy(other: Operation, place: Place) -> str:
+    """Return a clause that names the work at a place and its effect there."""
+    kind, name = place
+    if kind == "destination":
+        return f"{other.id} is moving VMs to host {name}"
+    state = "running" if other.state is OperationState.RUNNING else "announced"
+    return f"{other.id} is already {state} on {kind} {name}"
+
+
+def _under_way(draft: Draft, operation: Operation, place: Place) -> Iterator[Operation]:
+    """Yield the operations at a place that may block an operation.
+
+    Work on the VM's host is also listed under the VM; only the place of the host yields it.
+    """
+    planned = operation.state is OperationState.PLANNED
+    for other in draft.operations_at(place):
+        if place[0] == "vm" and not other.of_vm:
+            continue
+        running = other.state is OperationState.RUNNING
+        if (running or (planned and is_disturbing(other))) and other.number != operation.number:
+            yield other
+
+
+def fault_domain_of(draft: Draft, operation: Operation) -> tuple[str, int]:
+    """Return the fault domain that an operation disturbs."""
+    topology = draft.topology
+    vm = topology.vms.get(operation.vms[0]) if operation.of_vm else None
+    host = topology.hosts.get(vm.host if vm is not None else operation.host)
+    return host.fault_zone if host is not None else ("", 0)
+
+
+def no_room(operation: Operation, subject: Subject | None) -> Blocker | None:
+    """Return the budget that delays the start of announced work; None if none does. F-3."""
+    if subject is None:
+        return None
+    blocker = Blocker(Code.BUDGET, subject_text(subject), waits_since_ms(operation))
+    return replace(blocker, text=blocker.sentence(operation.host))
+
+
+def return_blocker(draft: Draft, operation: Operation) -> Blocker | None:
+    """Return why a VM cannot return yet; None if it can.
+
+    The VM waits until its maintenance has finished the host or has ended, and until the host has
+    room.
+    """
+    maintenance = draft.maintenances.get(operation.maintenance)
+    since_ms = operation.created_ms
+    if maintenance is not None:
+        target = draft.target(maintenance.number, operation.destination)
+        under_way = draft.operation(target.operation) if target else None
+        at_work = under_way is not None and not under_way.is_return
+        if target is None or target.state is TargetState.FAILED or at_work:
+            text = f"{maintenance.id} is not done with host {operation.destination}"
+            return Blocker(Code.HOST_BUSY, maintenance.id, since_ms, text=text)
+    vm = draft.topology.vms.get(operation.target)
+    host = draft.topology.hosts.get(vm.host) if vm else None
+    if host is not None and host.health is Health.FAILED:
+        text = f"host {host.name}, where vm {operation.target} is, has failed"
+        return Blocker(Code.HOST_FAILED, host.name, since_ms, text=text)
+    return lack_of_room(draft, operation)
+
+
+def lack_of_room(draft: Draft, operation: Operation) -> Blocker | None:
+    """Return why VMs cannot move to their destinations; None if they can.
+
+    Costs the VMs on the destinations and on their way there.
+    """
+    topology, now_ms = draft.topology, draft.now_ms
+    arriving: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    own = [(vm, operation.destination) for vm in operation.vms if operation.is_return]
+    for vm, to in operation.execution.placements or own:
+        known = topology.vms.get(vm)
+        if known is None or known.host == to:
+            continue
+        arriving[to][vm] = known.memory_mib
+    for to, sizes_mib in sorted(arriving.items()):
+        host = topology.hosts.get(to)
+        if host is None or host.health is Health.FAILED:
+            code = Code.HOST_FAILED if host else Code.UNKNOWN_HOST
+            text = f"host {to}, where VMs are to go, {'has failed' if host else 'is gone'}"
+            return Blocker(code, to, now_ms, text=text)
+        if host.driver in draft.policy.scheduling_drivers:
+            continue  # the platform's scheduler checks its own room
+        unsized = min((vm for vm, mib in sizes_mib.items() if not mib), default="")
+        if unsized:
+            text = f"the memory of vm {unsized} is not known"
+            return Blocker(Code.CAPACITY, UNSIZED, now_ms, text=text)
+        used_mib = _memory_used(draft, to, but=operation.number)
+        if used_mib is None or used_mib + sum(sizes_mib.values()) > host.memory_mib:
+            text = f"host {to} has no room left for the VMs of {operation.host}"
+            return Blocker(Code.CAPACITY, to, now_ms, text=text)
+    return None
+
+
+def _memory_used(draft: Draft, host: str, *, but: int) -> int | None:
+    """Return the memory of VMs on or moving to a host; None if a VM's memory is unknown.
+
+    Room stays reserved for VMs that are yet to return.
+    """
+    vms = draft.topology.vms
+    names = set(draft.topology.vms_on(host))
+    for other in draft.operations_at(("destination", host)):
+        if other.number != but and (other.is_return or other.state is not OperationState.PLANNED):
+            names.update(vm for vm in other.vms if other.destination_of(vm) == host)
+    sizes = [vms[name].memory_mib for name in names if name in vms]
+    return sum(sizes) if all(sizes) else None
+
+
+def waits_until_shown(draft: Draft, operation: Operation, vms: tuple[str, ...]) -> bool:
+    """Whether work waits because VMs could not be shown its notice. Source: H-7.
+
+    The policy lists the impacts that wait. The notice period starts once the VMs can read the
+    notice. The work starts earlier if every group, or an operator for the group, approves it. Work
+    whose notice was shown does not wait again before it begins: its VMs know its NotBefore.
+
+    Args:
+        draft: the draft to read.
+        operation: a live operation.
+        vms: its VMs that were not shown the notice.
+    """
+    waiting_impacts = draft.maintenance_policy.wait_until_shown
+    return bool(vms) and operation.unnoticed and operation.impact.value in waiting_impacts
+
+
+def unseen_vms(draft: Draft, operation: Operation, hosts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return an operation's VMs of enabled groups on these hosts; an empty list: all hosts."""
+    vms = draft.topology.vms
+    return tuple(
+        name
+        for name in operation.vms
+        if name in vms and (not hosts or vms[name].host in hosts) and draft.enabled(vms[name].group)
+    )
+
+
+def unseen_blocker(draft: Draft, operation: Operation) -> Blocker | None:
+    """Return a blocker that names the VMs not shown the work; None if it does not wait."""
+    if not waits_until_shown(draft, operation, operation.unseen_vms):
+        return None
+    text = (
+        f"vm {some_names(operation.unseen_vms)} cannot see {operation.id}, because a metadata node"
+        f" is disconnected: {operation.id} waits for the node, or for an approval"
+    )
+    return _unseen(operation, text)
+
+
+def unseen_note(operation: Operation) -> Blocker | None:
+    """Return a note on VMs that may not know of work that continues; None: all VMs know."""
+    if not operation.unseen_vms:
+        return None
+    vms = some_names(operation.unseen_vms)
+    text = f"vm {vms} may not know of {operation.id}: a metadata node was disconnected"
+    return _unseen(operation, text)
+
+
+def _unseen(operation: Operation, text: str) -> Blocker:
+    since_ms = operation.notice.announced_ms or operation.created_ms
+    return Blocker(Code.UNSEEN, ", ".join(operation.unseen_vms), since_ms, text=text)
+
+
+def some_names(names: tuple[str, ...]) -> str:
+    """Return the first names, with the number of the others."""
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + more
