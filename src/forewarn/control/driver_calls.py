@@ -118,7 +118,6 @@ class DaemonThreads:
     """
 
     def __init__(self) -> None:
-        """Start without threads."""
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._idle = 0

@@ -417,7 +417,6 @@ class ProgressReports:
     """Selects the progress to report, and stores the last report of each operation."""
 
     def __init__(self) -> None:
-        """Start without reports."""
         #: Operation -> its attempt and its last report, ms since the epoch UTC.
         self._last: dict[int, tuple[int, int]] = {}
 

@@ -194,7 +194,6 @@ class KeptReports:
     """Reports to commit once the store works again; on the writer's thread only."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._reports: list[tuple[Stimulus, str]] = []
         #: Group -> its last poll, ms since the epoch UTC: one entry per group, however long the
         #: store is unavailable.

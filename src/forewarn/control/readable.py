@@ -298,7 +298,6 @@ class RefusedRecords:
     """The newest refusals; added on one thread, read on any."""
 
     def __init__(self, clock: Clock) -> None:
-        """Start empty."""
         self._clock = clock
         #: Sentence -> last refusal, ms since the epoch UTC; oldest first.
         self._refused_ms: dict[str, int] = {}

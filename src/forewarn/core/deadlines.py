@@ -20,7 +20,6 @@ class Deadlines(Generic[K]):
     """
 
     def __init__(self) -> None:
-        """Start without deadlines."""
         self._at: dict[K, int] = {}
         #: At least one heap entry per key that is not due, at or before its deadline.
         self._heap: list[tuple[int, K]] = []

@@ -56,7 +56,6 @@ class Agenda:
     """An ordered set of keys; adding or removing a key costs O(log n)."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._heap: list[Key] = []
         self._keys: set[Key] = set()
 
@@ -97,7 +96,6 @@ class Draft:
     """One step in progress, or a read-only view of the state if nothing is written."""
 
     def __init__(self, state: State, now_ms: int, terms: Terms) -> None:
-        """Start without changes."""
         self.state = state
         self.now_ms = now_ms
         self.policy = terms.policy

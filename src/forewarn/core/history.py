@@ -32,7 +32,6 @@ class Rows:
     """
 
     def __init__(self) -> None:
-        """Start before the first entry."""
         self._rows: dict[tuple[str, str | int], Row] = {}
 
     def whole(self, entry: Entry) -> Entry:

@@ -25,7 +25,6 @@ class Members(Generic[K]):
     """Sets of operation numbers by key; most keys have one number."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._of: dict[K, int | set[int]] = {}
 
     def add(self, key: K, number: int) -> None:
@@ -67,7 +66,6 @@ class Places(Members[Place]):
     """The index entries of each live operation; a change costs the operation's own places."""
 
     def __init__(self) -> None:
-        """Start empty."""
         super().__init__()
         self._places: dict[int, tuple[Place, ...]] = {}
         #: Place of coupled deletions -> undecided deletions; absent: all deletions of the place.

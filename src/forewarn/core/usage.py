@@ -39,7 +39,6 @@ class Usage:
     """
 
     def __init__(self) -> None:
-        """Start with no use."""
         #: First counter: announced and running work and failures; second: without announced work.
         self.taken: Counter[Subject] = Counter()
         self.running: Counter[Subject] = Counter()
