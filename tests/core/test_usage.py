@@ -177,7 +177,8 @@ def test_budgets_are_counted_as_a_step_goes_on_and_when_it_is_undone() -> None:
     draft = Draft(rig.state, rig.now_ms, rig.terms())
     transitions.announce(draft, planned)
     agrees(rig)
-    started = transitions.start(draft, rig.now(on_vm), "it may")
+    transitions.start(draft, rig.now(on_vm), "it may")
+    started = rig.state.operations[on_vm.number]
     agrees(rig)
     transitions.start(draft, rig.now(on_host), "it may")
     transitions.start(draft, rig.now(by_hand), "it may")

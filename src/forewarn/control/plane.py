@@ -187,25 +187,18 @@ class ControlPlane(StateView):
         self._forgiven_ms = now_ms
         return recovered
 
-    def forgive_silence(self, now_ms: int) -> None:
-        """Count all groups as polled now, because the clock skipped time. B-2.
+    def forgive_silence(self, step_ms: int, now_ms: int) -> None:
+        """Count groups as polled now, because the clock was stepped. Source: B-2, F-5.
 
-        Raises:
-            ForewarnError: the store cannot be written; the caller must not decide anything.
-        """
-        polled = GroupsPolled(frozenset(self.state.enrolments))
-        self.commit(polled, actor="clock", now_ms=now_ms)
-        self._forgiven_ms = now_ms
-
-    def doubt_polls(self, now_ms: int) -> None:
-        """Discard earlier polls as proof after a wave, because the clock was set back. F-5.
+        After a step ahead, no group was silent for the skipped time. After a step back, poll times
+        ahead of the clock prove nothing.
 
         Raises:
             ForewarnError: the store cannot be written; the caller must not decide anything.
         """
         enrolments = self.state.enrolments.items()
-        ahead = frozenset(group for group, each in enrolments if each.polled_ms > now_ms)
-        self.commit(GroupsPolled(ahead), actor="clock", now_ms=now_ms)
+        groups = (name for name, each in enrolments if step_ms > 0 or each.polled_ms > now_ms)
+        self.commit(GroupsPolled(frozenset(groups)), actor="clock", now_ms=now_ms)
         self._forgiven_ms = now_ms
 
     def commit(

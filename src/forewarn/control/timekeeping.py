@@ -146,10 +146,8 @@ class Timekeeping:
 
     def _forgive_silence(self, clock: SystemClock, step_ms: int) -> None:
         """Do not count skipped time as silence of a group. Source: B-2, F-5."""
-        if step_ms >= STEP_SAID_MS:
-            self._plane.forgive_silence(clock.now_ms())
-        elif step_ms <= -STEP_SAID_MS:
-            self._plane.doubt_polls(clock.now_ms())
+        if abs(step_ms) >= STEP_SAID_MS:
+            self._plane.forgive_silence(step_ms, clock.now_ms())
 
 
 def _say(text: str, step_ms: int) -> None:

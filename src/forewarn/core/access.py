@@ -73,11 +73,6 @@ IN_FLEET: dict[Role, frozenset[Permission]] = {
 }
 
 
-# Both tables again, by a role's text, for permission checks.
-_WITHIN_OWNER = {role.value: permitted for role, permitted in WITHIN_OWNER.items()}
-_IN_FLEET = {role.value: permitted for role, permitted in IN_FLEET.items()}
-
-
 class ScopeInvalid(CallerError):
     """The role cannot be granted in this scope."""
 
@@ -111,9 +106,9 @@ class Principal:
             return None
         owners = set()
         for role, owner in self.bindings:
-            if not owner and permission in _IN_FLEET[role]:
+            if not owner and permission in IN_FLEET[Role(role)]:
                 return None
-            if owner and permission in _WITHIN_OWNER[role]:
+            if owner and permission in WITHIN_OWNER[Role(role)]:
                 owners.add(owner)
         return frozenset(owners)
 

@@ -61,9 +61,11 @@ class OwnConfirmation(CallerError):
 
 def needs_confirmation(state: State, policy: MaintenancePolicy, stimulus: Stimulus) -> bool:
     """Whether the policy requires a second principal for this stimulus."""
-    return confirmed_act(stimulus) in policy.confirm and not (
-        isinstance(stimulus, StartMaintenance) and _is_small(state, policy, stimulus.maintenance)
-    )
+    if isinstance(stimulus, StartMaintenance):
+        maintenance = state.maintenances.get(stimulus.maintenance)
+        if maintenance is None or len(maintenance.hosts) <= policy.confirm_above:
+            return False
+    return confirmed_act(stimulus) in policy.confirm
 
 
 def confirmed_act(stimulus: Stimulus) -> ConfirmedAct | None:
@@ -78,11 +80,6 @@ def confirmed_act(stimulus: Stimulus) -> ConfirmedAct | None:
         case ApplyPolicy():
             return ConfirmedAct.APPLY_POLICY
     return None
-
-
-def _is_small(state: State, policy: MaintenancePolicy, number: int) -> bool:
-    maintenance = state.maintenances.get(number)
-    return maintenance is None or len(maintenance.hosts) <= policy.confirm_above
 
 
 def ask(draft: Draft, stimulus: AskConfirmation) -> None:
@@ -119,7 +116,7 @@ def confirm(draft: Draft, stimulus: Confirmed) -> None:
     draft.actor = asker
 
 
-def drop(draft: Draft, stimulus: DropConfirmation) -> tuple[int, ...]:
+def drop(draft: Draft, stimulus: DropConfirmation) -> None:
     """Remove a call that its principal withdraws or another principal refuses.
 
     Raises:
@@ -132,7 +129,6 @@ def drop(draft: Draft, stimulus: DropConfirmation) -> tuple[int, ...]:
     else:
         text = f"{known.id} of {known.principal} is refused by {stimulus.principal}"
         draft.remove("confirmation.refused", f"{text}: {known.words}", known)
-    return ()
 
 
 def _waiting(draft: Draft, number: int) -> Confirmation:

@@ -19,13 +19,13 @@ from forewarn.planning.plan_text import NO_PLAN
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from forewarn.core.document import Enrolment, View
     from forewarn.core.indexes import Place
     from forewarn.core.maintenance import Maintenance, Target
     from forewarn.core.policy import NoticePolicy
-    from forewarn.core.topology import FleetChange, Topology
+    from forewarn.core.topology import FleetChange, Host, Topology
     from forewarn.core.usage import Disturbed
     from forewarn.planning.plan_text import PlanBody
     from forewarn.planning.policy import MaintenancePolicy
@@ -132,23 +132,20 @@ class Draft:
         """Return the budgets, windows and pauses in force."""
         return maintenance_policy(self.state.applied_policy, self.policy)
 
-    @property
-    def policy_applied_ms(self) -> int:
-        """Return when the policy was applied, ms since the epoch UTC; 0: never."""
-        applied = self.state.applied_policy
-        return applied.applied_ms if applied else 0
-
     def operations(self, *places: Place) -> list[Operation]:
         """Return the live operations at any of these places, ordered by number."""
-        return list(self.operations_at(*places))
+        numbers = {number for place in places for number in self.state.places.of(place)}
+        return [self.state.operations[number] for number in sorted(numbers)]
 
-    def operations_at(self, *places: Place) -> Iterator[Operation]:
-        """Yield the result of `operations` one by one, for callers that need only the first."""
-        numbers: set[int] = set()
-        for place in places:
-            numbers.update(self.state.places.of(place))
-        for number in sorted(numbers):
-            yield self.state.operations[number]
+    def work_on(self, maintenance: int, host: str) -> Operation | None:
+        """Return the live operation that carries out a maintenance's work on a host."""
+        target = self.target(maintenance, host)
+        return self.operation(target.operation) if target else None
+
+    def host_of(self, operation: Operation) -> Host | None:
+        """Return the host that an operation disturbs: of work on a VM, where the VM is now."""
+        vm = self.topology.vms.get(operation.vms[0]) if operation.of_vm else None
+        return self.topology.hosts.get(vm.host if vm else operation.host)
 
     def events_of(self, operation: Operation) -> list[Event]:
         """Return the live events of an operation, ordered by group name."""

@@ -107,25 +107,12 @@ class Admission:
         """
         draft = self._draft
         start_ms = max(wave.earliest_start_ms, draft.now_ms)
-        for owner, until_ms in self._rests(host):
+        for owner, until_ms in {} if self._wave_begun else _rest_ends_ms(draft, host).items():
             if owner in self._disturbed_owners:
                 return Blocker(Code.OWNER_REST, owner, draft.now_ms)
             if start_ms < until_ms:
                 return Blocker(Code.OWNER_REST, owner, draft.now_ms, until_ms)
         return None
-
-    def _rests(self, host: str) -> list[tuple[str, int]]:
-        """Return the owners on a host with a pause between disturbances, and the pause's end.
-
-        0: the owner was not disturbed before.
-        """
-        draft = self._draft
-        rest_ms = draft.maintenance_policy.owner_rest_s * SECOND_MS
-        if not rest_ms or self._wave_begun:
-            return []
-        owners = sorted(owners_of(draft.topology, draft.topology.vms_on(host)))
-        ends = [(owner, draft.state.last_disturbed_ms.get(owner, 0)) for owner in owners]
-        return [(owner, ended_ms + rest_ms if ended_ms else 0) for owner, ended_ms in ends]
 
     @cached_property
     def _disturbed_owners(self) -> frozenset[str]:
@@ -137,7 +124,7 @@ class Admission:
         hosts = draft.state.current_usage().hosts
         owners = owners_of(topology, [vm for host in hosts for vm in topology.vms_on(host)])
         states = (OperationState.ANNOUNCED, OperationState.RUNNING)
-        work = draft.operations_at(*(("state", each.value) for each in states))
+        work = draft.operations(*(("state", each.value) for each in states))
         return owners.union(*(disturbed_owners(e, topology) for e in work if is_disturbing(e)))
 
     def earliest_start_ms(self, host: str, wave: Wave) -> int | None:
@@ -187,7 +174,9 @@ class Admission:
         draft = self._draft
         put_back = draft.now_ms < operation.created_ms
         put_ahead = draft.now_ms < operation.announced_ms
-        if draft.policy_applied_ms < operation.created_ms and not put_back and not put_ahead:
+        applied = draft.state.applied_policy
+        newer = applied is not None and applied.applied_ms >= operation.created_ms
+        if not (newer or put_back or put_ahead):
             return ""
         span_s = self._maintenance.span_s(operation)
         end_ms = operation.not_before_ms + span_s * SECOND_MS
@@ -263,18 +252,15 @@ def rest_before_start(draft: Draft, operation: Operation) -> Blocker | None:
     VMs on its hosts.
     """
     maintenance = draft.maintenances.get(operation.maintenance)
-    rest_ms = draft.maintenance_policy.owner_rest_s * SECOND_MS
-    if maintenance is None or operation.is_return or not rest_ms:
+    rests_ms = _rest_ends_ms(draft, operation.host)
+    if maintenance is None or operation.is_return or not rests_ms:
         return None
-    topology, ended_ms = draft.topology, draft.state.last_disturbed_ms
-    owners = owners_of(topology, topology.vms_on(operation.host))
-    rests_ms = {each: ended_ms[each] + rest_ms for each in owners if each in ended_ms}
     resting = {each for each, until_ms in rests_ms.items() if draft.now_ms < until_ms}
     disturbing = {
         owner: other.number
-        for other in draft.operations_at(("state", OperationState.RUNNING.value))
+        for other in draft.operations(("state", OperationState.RUNNING.value))
         if other.maintenance != operation.maintenance
-        for owner in owners.intersection(disturbed_owners(other, topology))
+        for owner in rests_ms.keys() & disturbed_owners(other, draft.topology)
     }
     waits = resting | disturbing.keys()
     if waits:
@@ -286,6 +272,19 @@ def rest_before_start(draft: Draft, operation: Operation) -> Blocker | None:
         text = Blocker(Code.OWNER_REST, owner, since_ms).sentence(operation.host)
         return Blocker(Code.OWNER_REST, owner, since_ms, clears_ms, text, other_number)
     return None
+
+
+def _rest_ends_ms(draft: Draft, host: str) -> dict[str, int]:
+    """Return the owners on a host, each with the end of its rest; empty if no owner rests. F-3.
+
+    0: the owner was not disturbed before.
+    """
+    rest_ms = draft.maintenance_policy.owner_rest_s * SECOND_MS
+    if not rest_ms:
+        return {}
+    ended_ms = draft.state.last_disturbed_ms
+    owners = sorted(owners_of(draft.topology, draft.topology.vms_on(host)))
+    return {each: ended_ms[each] + rest_ms if each in ended_ms else 0 for each in owners}
 
 
 def _disturbed_by_wave(draft: Draft, maintenance: Maintenance, host: str) -> frozenset[str]:
@@ -346,8 +345,7 @@ def postpone(draft: Draft, word: PostponeHosts) -> tuple[int, ...]:
     text = transitions.with_reason(text, word.reason)
     draft.put("maintenance.postponed", text, postponed)
     for host in word.hosts:
-        target = draft.target(postponed.number, host)
-        operation = draft.operation(target.operation) if target else None
+        operation = draft.work_on(postponed.number, host)
         if operation is not None and operation.state is OperationState.ANNOUNCED:
             transitions.cancel(draft, operation, f"postponed for {word.by}")
     plan_rest_again(draft, postponed, f"{postponed.id} is planned again: hosts were postponed")
@@ -371,8 +369,7 @@ def plan_again(draft: Draft, maintenance: Maintenance, text: str = "") -> None:
 
 def _first_start_ms(draft: Draft, maintenance: Maintenance, host: str) -> int:
     """Return the latest start of a host by the current plan, ms since the epoch UTC."""
-    target = draft.target(maintenance.number, host)
-    operation = draft.operation(target.operation) if target else None
+    operation = draft.work_on(maintenance.number, host)
     if operation is not None and operation.notice.not_before_ms is not None:
         return operation.not_before_ms
     for wave in draft.plan_of(maintenance).waves:
@@ -387,9 +384,10 @@ def _problem(
     """Return why a host may not be postponed until a time; empty if it may."""
     if host not in maintenance.hosts:
         return "it is not among its hosts"
-    target = draft.target(maintenance.number, host)
-    operation = draft.operation(target.operation) if target else None
-    if target and (operation is None or operation.state is not OperationState.ANNOUNCED):
+    operation = draft.work_on(maintenance.number, host)
+    if draft.target(maintenance.number, host) and (
+        operation is None or operation.state is not OperationState.ANNOUNCED
+    ):
         return "its work has started already"
     if until_ms <= draft.now_ms:
         return f"{iso8601(until_ms)} has passed"

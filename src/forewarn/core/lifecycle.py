@@ -340,30 +340,18 @@ def with_execution(operation: Operation, **changes: object) -> Operation:
 
 
 def move_operation(operation: Operation, move: Move) -> Operation:
-    """Return the operation after a move.
-
-    Raises:
-        IllegalMove: the table has no such move; nothing is changed.
-    """
+    """Return the operation after a move; raises `IllegalMove` if its table has none."""
     return replace(operation, state=_after(OPERATION_MOVES, operation.state, move, operation.id))
 
 
 def move_alert(operation: Operation, move: AlertMove) -> Operation:
-    """Return the operation with its alert raised, or cleared.
-
-    Raises:
-        IllegalMove: the table has no such move; nothing is changed.
-    """
+    """Return the operation with its alert raised or cleared; raises `IllegalMove`."""
     subject = f"the alert of {operation.id}"
     return replace(operation, alert=_after(ALERT_MOVES, operation.alert, move, subject))
 
 
 def move_event(event: Event, move: Move) -> Event:
-    """Return the event after a move.
-
-    Raises:
-        IllegalMove: the table has no such move; nothing is changed.
-    """
+    """Return the event after a move; raises `IllegalMove` if its table has none."""
     return replace(event, state=_after(EVENT_MOVES, event.state, move, f"event {event.id}"))
 
 

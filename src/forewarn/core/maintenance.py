@@ -332,11 +332,7 @@ def target_key(maintenance: int, host: str) -> str:
 
 
 def move_phase(maintenance: Maintenance, phase: Phase) -> Maintenance:
-    """Return the maintenance in its next phase.
-
-    Raises:
-        IllegalMove: the table has no such move; nothing is changed.
-    """
+    """Return the maintenance in its next phase; raises `IllegalMove` if the table has no move."""
     before, after = type(maintenance.phase), type(phase)
     if (before, after) not in PHASE_MOVES:
         state, move = before.__name__, f"become {after.__name__}"
@@ -353,11 +349,7 @@ def phase_with(phase: Phase, plan: Planning | None) -> Phase:
 
 
 def move_maintenance(maintenance: Maintenance, move: MaintenanceMove, now_ms: int) -> Maintenance:
-    """Move a maintenance by its table and return it. Source: F-1.
-
-    Raises:
-        IllegalMove: the table has no such move; nothing is changed.
-    """
+    """Return a maintenance in its next state; raises `IllegalMove`. Source: F-1."""
     state = MAINTENANCE_MOVES.get((maintenance.state, move))
     if state is None:
         before = maintenance.state.value

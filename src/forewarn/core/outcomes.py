@@ -108,7 +108,6 @@ class EventOutcome:
         notice, execution = operation.notice, operation.execution
         times_ms = notice.not_before_ms, execution.started_ms, operation.ended_ms
         not_before, started, ended = (iso8601(each) if each else None for each in times_ms)
-        interruption_ms = execution.interruption_ms
         return {
             "event": self.event.id,
             "type": operation.impact.value,
@@ -121,5 +120,5 @@ class EventOutcome:
             "ended": ended,
             "lasted_s": self.lasted_s,
             "duration_s": operation.duration_s,
-            "interruption_ms": interruption_ms if interruption_ms >= 0 else None,
+            "interruption_ms": self.interruption_ms,
         }

@@ -26,7 +26,7 @@ from forewarn.core.maintenance import (
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import KIND_OF, KINDS, Record, Row, key_of
 from forewarn.core.topology import FleetChange, Health, Topology
-from forewarn.core.usage import UNCOUNTED_MAX, Usage, note_end
+from forewarn.core.usage import UNCOUNTED_MAX, Usage
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -316,9 +316,11 @@ class State:
         if not operation.live:
             self.wait(number, None)
             self.wait_until(number, None)
+            assert operation.ended_ms is not None, operation
             for owner in operation.disturbed_owners:
-                self._undo.append(partial(self._rest, owner, self.last_disturbed_ms.get(owner)))
-            note_end(self.last_disturbed_ms, operation)
+                before_ms = self.last_disturbed_ms.get(owner)
+                self._undo.append(partial(self._rest, owner, before_ms))
+                self.last_disturbed_ms[owner] = max(operation.ended_ms, before_ms or 0)
 
     def _follow_maintenance(self, maintenance: Maintenance) -> None:
         """Update when a maintenance is due; drop its touched hosts once it has ended."""

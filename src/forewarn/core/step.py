@@ -11,16 +11,16 @@ publish and begin.
 1.  *The machines.* An operation and its events move by the tables of `lifecycle.py`, a maintenance
     by those of `maintenance.py`. A move of an operation together with its events is one function of
     `transitions.py`.
-2.  *A stimulus acts first.* `_act` calls the stimulus's function, most in `handlers.py`. The
-    function checks, writes records, and puts their dependents on the agenda.
+2.  *A stimulus acts first.* `_HANDLERS` has its function, most in `handlers.py`. The function
+    checks, writes records, and puts their dependents on the agenda.
 3.  *The agenda* is one ordered set of keys: a rule, and the number or group it applies to. The loop
     of `_settle` takes the first key and calls its rule until no key is left.
 4.  *What wakes what.* A blocked operation records its blocker and is woken by it: by the end of
     another operation or a change that frees room in the same budget (`State.wait`), or by the end
-    of an owner's rest (`State.wait_until`). Time wakes due work. A
-    driver's report and an approval wake their own operation. The end of an operation wakes its
-    maintenance. A change of the layout wakes the work on its hosts and VMs. Nothing else wakes
-    work, so a rule about time needs a deadline (`deadlines.py`).
+    of an owner's rest (`State.wait_until`). Time wakes due work. A driver's report and an approval
+    wake their own operation. The end of an operation wakes its maintenance. A change of the layout
+    wakes the work on its hosts and VMs. Nothing else wakes work, so a rule about time needs a
+    deadline (`deadlines.py`).
 5.  *The order of the rules* is that of `draft.StepRule`. A maintenance concludes first, because
     its gate may stop work that is about to start. Announced work comes before planned work, which
     must keep clear of running work. Announced work that no other work can block comes before other
@@ -135,7 +135,11 @@ def _outcome(draft: Draft, stimulus: Stimulus) -> StepResult:
         each = (stimulus.act,)
     else:
         each = (stimulus,)
-    about = tuple(number for one in each for number in _act(draft, one))
+    about = tuple(
+        number
+        for one in each
+        for number in _HANDLERS[type(one)](draft, one) or ()  # type: ignore[arg-type]
+    )
     rest = _settle(draft)
     recovers = isinstance(stimulus, stimuli.Recover)
     maintenances = draft.state.maintenances if recovers else draft.changes.maintenances
@@ -227,11 +231,6 @@ _HANDLERS: dict[type[SingleStimulus], Callable[[Draft, Never], tuple[int, ...] |
     access.AddToken: access.add_token,
     access.RevokeToken: access.revoke_token,
 }
-
-
-def _act(draft: Draft, stimulus: SingleStimulus) -> tuple[int, ...]:
-    handle = _HANDLERS[type(stimulus)]
-    return handle(draft, stimulus) or ()  # type: ignore[arg-type]  # the table has its own
 
 
 # --- rules after every stimulus ------------------------------------------------------------

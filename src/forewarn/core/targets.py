@@ -254,6 +254,6 @@ def plan_returns(draft: Draft, move: Operation) -> None:
 
 def returns_to(draft: Draft, maintenance: int, host: str) -> Iterator[Operation]:
     """Yield the unfinished returns of VMs to a host of a maintenance."""
-    for each in draft.operations_at(("destination", host)):
+    for each in draft.operations(("destination", host)):
         if each.is_return and each.maintenance == maintenance:
             yield each

@@ -56,7 +56,7 @@ def plan(draft: Draft, operations: Sequence[Operation]) -> tuple[int, ...]:
     return tuple([operation.number for operation in operations])
 
 
-def announce(draft: Draft, operation: Operation) -> Operation:
+def announce(draft: Draft, operation: Operation) -> None:
     """Announce a planned operation: its events appear as Scheduled. See L-1, N-1, S-5."""
     assert operation.state is OperationState.PLANNED, operation
     operation, events = _create_events(draft, operation)
@@ -73,7 +73,6 @@ def announce(draft: Draft, operation: Operation) -> Operation:
     draft.wake_arrivals(operation.destinations)
     for event in approved:
         approve_event(draft, event, by=())
-    return operation
 
 
 def approved_by_policy(draft: Draft, operation: Operation, group: str) -> bool:
@@ -140,7 +139,7 @@ def put_off(draft: Draft, operation: Operation, by_ms: int) -> None:
     _touch(draft, put_off, draft.events_of(put_off))
 
 
-def start_unannounced(draft: Draft, operation: Operation) -> Operation:
+def start_unannounced(draft: Draft, operation: Operation) -> None:
     """Start a hardware failure, without notice: VMs first see its events as Started.
 
     Source: L-4.
@@ -152,10 +151,9 @@ def start_unannounced(draft: Draft, operation: Operation) -> Operation:
     draft.put("operation.started", f"{running.id} is running", running, *started)
     _touch(draft, running, started)
     draft.begin.append(running.number)
-    return running
 
 
-def start(draft: Draft, operation: Operation, why: str) -> Operation:
+def start(draft: Draft, operation: Operation, why: str) -> None:
     """Start an announced operation: its events become Started. See L-1, D-7."""
     running = _running(draft, move_operation(operation, Move.DUE))
     events = draft.events_of(operation)
@@ -165,7 +163,6 @@ def start(draft: Draft, operation: Operation, why: str) -> Operation:
     if any(event.state is EventState.SCHEDULED for event in events):  # woken by an approval
         wake_coupled(draft, running, deletion_key(running))
     draft.begin.append(running.number)
-    return running
 
 
 def note_blocked(draft: Draft, operation: Operation, why: str) -> None:
@@ -204,7 +201,7 @@ def progress(draft: Draft, operation: Operation, report: DriverProgressed) -> No
 
 def end(
     draft: Draft, operation: Operation, *, failed: bool, reason: str = "", abort: bool = False
-) -> Operation:
+) -> None:
     """End an operation and remove its started events from documents. Source: L-5.
 
     With `abort`, the driver must be notified of the end later (L-7).
@@ -229,10 +226,9 @@ def end(
         _settle_fleet(draft, ended)
     targets.operation_ended(draft, ended)
     note_end(draft, ended)
-    return ended
 
 
-def cancel(draft: Draft, operation: Operation, reason: str) -> Operation:
+def cancel(draft: Draft, operation: Operation, reason: str) -> None:
     """Cancel work that has not started, without impact. Source: L-3."""
     cancelled = replace(
         move_operation(operation, Move.CANCEL),
@@ -247,7 +243,6 @@ def cancel(draft: Draft, operation: Operation, reason: str) -> Operation:
     targets.operation_ended(draft, cancelled)
     draft.wake(cancelled)
     wake_coupled(draft, cancelled, deletion_key(cancelled))
-    return cancelled
 
 
 def _fail_hardware(draft: Draft, operation: Operation) -> None:
@@ -284,17 +279,10 @@ def _create_events(draft: Draft, operation: Operation) -> tuple[Operation, list[
 
 def _running(draft: Draft, operation: Operation) -> Operation:
     assert operation.state is OperationState.RUNNING, operation
-    started = with_execution(
-        operation, started_ms=draft.now_ms, attempt=1, driver=_driver(draft, operation)
-    )
+    host = draft.host_of(operation)
+    driver = (host.driver if host else "") or draft.default_driver  # R-3
+    started = with_execution(operation, started_ms=draft.now_ms, attempt=1, driver=driver)
     return replace(started, alert=Alert.NONE)
-
-
-def _driver(draft: Draft, operation: Operation) -> str:
-    """Return the driver of the host, for an operation that starts now. R-3."""
-    vm = draft.topology.vms.get(operation.vms[0]) if operation.of_vm else None
-    host = draft.topology.hosts.get(vm.host if vm else operation.host)
-    return (host.driver if host else "") or draft.default_driver
 
 
 def _touch(draft: Draft, operation: Operation, events: list[Event]) -> None:

@@ -63,14 +63,21 @@ class Usage:
         """Replace the counted share of a host or an operation by its current one; O(its VMs)."""
         before = self._shares.pop(disturbed, None)
         if before is not None:
-            add(self.taken, self.running, before, sign=-1)
+            self._add(before, -1)
             for subject in before[0]:
                 for counts in (self.taken, self.running):
                     if not counts[subject]:
                         del counts[subject]
         if share is not None:
-            add(self.taken, self.running, share, sign=1)
+            self._add(share, 1)
             self._shares[disturbed] = share
+
+    def _add(self, share: Share, sign: int) -> None:
+        subjects, is_running = share
+        for subject in subjects:
+            self.taken[subject] += sign
+            if is_running:
+                self.running[subject] += sign
 
     @property
     def hosts(self) -> list[str]:
@@ -81,15 +88,6 @@ class Usage:
         """Return the budgets that a share uses."""
         share = self._shares.get(disturbed)
         return dict.fromkeys(share[0]) if share else ()
-
-
-def add(counts: Counter[Subject], running: Counter[Subject], share: Share, *, sign: int) -> None:
-    """Add a share to the counts, or subtract it."""
-    subjects, is_running = share
-    for subject in subjects:
-        counts[subject] += sign
-        if is_running:
-            running[subject] += sign
 
 
 def share_of_host(topology: Topology, name: str, operations: Iterable[Operation]) -> Share | None:
@@ -150,10 +148,3 @@ def disturbed_owners(operation: Operation, topology: Topology) -> tuple[str, ...
         return ()
     there = () if operation.of_vm else topology.vms_on(operation.host)
     return tuple(sorted(owners_of(topology, (*operation.vms, *there))))
-
-
-def note_end(last_disturbed_ms: dict[str, int], operation: Operation) -> None:
-    """Record the end of work for the owners that it disturbed."""
-    assert operation.ended_ms is not None, operation
-    for owner in operation.disturbed_owners:
-        last_disturbed_ms[owner] = max(operation.ended_ms, last_disturbed_ms.get(owner, 0))

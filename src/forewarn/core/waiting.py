@@ -102,7 +102,7 @@ def _under_way(draft: Draft, operation: Operation, place: Place) -> Iterator[Ope
     Work on the VM's host is also listed under the VM; only the place of the host yields it.
     """
     planned = operation.state is OperationState.PLANNED
-    for other in draft.operations_at(place):
+    for other in draft.operations(place):
         if place[0] == "vm" and not other.of_vm:
             continue
         running = other.state is OperationState.RUNNING
@@ -112,9 +112,7 @@ def _under_way(draft: Draft, operation: Operation, place: Place) -> Iterator[Ope
 
 def fault_domain_of(draft: Draft, operation: Operation) -> tuple[str, int]:
     """Return the fault domain that an operation disturbs."""
-    topology = draft.topology
-    vm = topology.vms.get(operation.vms[0]) if operation.of_vm else None
-    host = topology.hosts.get(vm.host if vm is not None else operation.host)
+    host = draft.host_of(operation)
     return host.fault_zone if host is not None else ("", 0)
 
 
@@ -136,7 +134,7 @@ def return_blocker(draft: Draft, operation: Operation) -> Blocker | None:
     since_ms = operation.created_ms
     if maintenance is not None:
         target = draft.target(maintenance.number, operation.destination)
-        under_way = draft.operation(target.operation) if target else None
+        under_way = draft.work_on(maintenance.number, operation.destination)
         at_work = under_way is not None and not under_way.is_return
         if target is None or target.state is TargetState.FAILED or at_work:
             text = f"{maintenance.id} is not done with host {operation.destination}"
@@ -188,7 +186,7 @@ def _memory_used(draft: Draft, host: str, *, but: int) -> int | None:
     """
     vms = draft.topology.vms
     names = set(draft.topology.vms_on(host))
-    for other in draft.operations_at(("destination", host)):
+    for other in draft.operations(("destination", host)):
         if other.number != but and (other.is_return or other.state is not OperationState.PLANNED):
             names.update(vm for vm in other.vms if other.destination_of(vm) == host)
     sizes = [vms[name].memory_mib for name in names if name in vms]

@@ -192,8 +192,7 @@ def _is_repaired(draft: Draft, host: str, blocker: Blocker) -> bool:
 
 def blocker_of(draft: Draft, operation: Operation) -> Blocker | None:
     """Return the first blocker of an operation; None after its end."""
-    waiting = why(draft, operation)
-    return of_operation(waiting[0], operation) if waiting else None
+    return next((of_operation(each, operation) for each in why(draft, operation)), None)
 
 
 def of_operation(blocker: Blocker, operation: Operation) -> Blocker:
