@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from forewarn.clock import Clock
     from forewarn.control.plane import Committed
     from forewarn.control.readable import ReadableControl
-    from forewarn.core.stimulus import SingleStimulus
+    from forewarn.core.stimulus import Stimulus
     from forewarn.core.topology import Topology
     from forewarn.planning.blockers import Blocker
     from forewarn.store import Store
@@ -189,7 +189,7 @@ class ControlClient:
         finally:
             gone.set()
 
-    async def submit(self, stimulus: SingleStimulus, actor: str) -> Committed:
+    async def submit(self, stimulus: Stimulus, actor: str) -> Committed:
         """Send a stimulus to the control plane; return once its change is durable and published.
 
         The policy limits the wait for a metadata node that does not confirm. Source: M-4.
@@ -255,7 +255,7 @@ class ControlClient:
             timer.cancel()
 
 
-def _needs_confirmation(stimulus: SingleStimulus, view: StateView) -> bool:
+def _needs_confirmation(stimulus: Stimulus, view: StateView) -> bool:
     return needs_confirmation(view.state, view.maintenance_policy, stimulus)
 
 

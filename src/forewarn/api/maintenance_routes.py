@@ -105,7 +105,7 @@ async def _preview(call: ApiCall) -> ApiResponse:
     return ApiResponse(shown)
 
 
-async def moved(call: ApiCall, word: stimuli.MaintenanceStimulus) -> ApiResponse:
+async def moved(call: ApiCall, word: stimuli.Stimulus) -> ApiResponse:
     """Apply an operator's command and return the maintenance afterwards."""
     number = number_of(call)
     await call.control.submit(word, call.actor)

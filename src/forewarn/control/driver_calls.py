@@ -158,13 +158,9 @@ class DriverCalls:
         *,
         observe: CallObserver = lambda *_: None,
     ) -> None:
-        """Start without calls.
+        """Start without calls; `deliver` receives the end of each call, on the call's thread.
 
-        Args:
-            executor: makes the calls.
-            limits: maximum number and duration of calls.
-            deliver: receives the end of each call, on the thread of the call.
-            observe: called for each ended or abandoned call.
+        `observe` is called for each ended or abandoned call.
         """
         self._executor = executor
         self._limits = limits
@@ -195,13 +191,7 @@ class DriverCalls:
         return DriverExhausted(driver=driver, count=self._limits.max_concurrent)
 
     def make(self, call: DriverCall, act: Callable[[], Progress | None], now_ms: int) -> None:
-        """Make a call.
-
-        Args:
-            call: the call to make.
-            act: makes the call; a store error that it raises is `CallEnded.unconfirmed`.
-            now_ms: the service's time.
-        """
+        """Make a call by `act`; a store error that it raises is `CallEnded.unconfirmed`."""
         assert self.free(call.driver), call
         self._drivers.setdefault(call.driver, _Slots()).running[call] = now_ms
         self._executor.submit(partial(self._make, call, act))

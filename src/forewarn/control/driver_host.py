@@ -6,6 +6,7 @@ The host only reports drivers' answers. `driver_calls.py` makes the calls.
 from __future__ import annotations
 
 import heapq
+import itertools
 import logging
 from collections import deque
 from dataclasses import dataclass
@@ -92,11 +93,8 @@ class DriverHost:
     ) -> None:
         """Start without calls.
 
-        Args:
-            plane: the control plane with the operations.
-            setup: the drivers and the limits on calls.
-            deliver: receives the end of each call, on any thread, for `ended`.
-            report: receives reports of drivers together, with the driver's name.
+        `deliver` receives the end of each call, on any thread, for `ended`. `report` receives the
+        reports of a driver together, with the driver's name.
 
         Raises:
             DriverUnknown: the default driver does not exist.
@@ -106,8 +104,9 @@ class DriverHost:
         self._setup = setup
         self._calls = DriverCalls(setup.executor, setup.limits, deliver, observe=setup.observe)
         plane.default_driver = setup.default
-        self._batch = DriverReportBatch(report)
-        self._report = self._batch.add
+        self._commit = report
+        #: Driver -> reports that this turn commits together.
+        self._reports: dict[str, list[DriverReport]] = {}
         self._progress = ProgressReports()
         self._next: dict[int, _Next] = {}
         #: (time, operation), the earliest first; an entry is outdated if `_next` has another time.
@@ -296,7 +295,7 @@ class DriverHost:
             hung = self._given_up.get((number, operation.execution.attempt))
             if hung is not None:  # the last call still hangs, and its answer is awaited
                 if not operation.reason:  # the commit that stored the reason has failed
-                    self._report(DriverFailed(number, operation.execution.attempt, hung), name)
+                    self._report_failure(operation, hung, name)
                 return
         store = self._plane.store
         task = Task(operation, store.writer_generation)
@@ -313,10 +312,7 @@ class DriverHost:
         if call.verb is Verb.ABORT:
             self._aborted(CallEnded(call, failed=reason), now_ms)
         else:
-            operation = call.task.operation
-            self._report(
-                DriverFailed(operation.number, operation.execution.attempt, reason), call.driver
-            )
+            self._report_failure(call.task.operation, reason, call.driver)
 
     # --- results of calls -----------------------------------------------------------------
 
@@ -328,7 +324,7 @@ class DriverHost:
         if planned is not None and planned.verb is Verb.BEGIN and planned.attempt == attempt:
             del self._next[number]  # another publication also scheduled the call
         if ended.failed:
-            self._report(DriverFailed(number, attempt, ended.failed), name)
+            self._report_failure(operation, ended.failed, name)
             return
         if number not in self._next:
             self._plan(number, _Next(Verb.PROGRESS, attempt, now_ms))
@@ -345,7 +341,7 @@ class DriverHost:
             self._progress.forget(number)
             self._report(DriverDone(number, attempt, progress.interruption_ms), name)
         elif progress.failed:
-            self._report(DriverFailed(number, attempt, progress.failed), name)
+            self._report_failure(operation, progress.failed, name)
         elif number not in self._next:
             if progress.waits:
                 self._waits[number] = progress.waits
@@ -394,14 +390,26 @@ class DriverHost:
         planned = self._next.get(operation.number)
         if planned is not None:  # the operation had to wait for this call
             self._plan(operation.number, planned)
-        self._report(DriverFailed(operation.number, operation.execution.attempt, reason), name)
+        self._report_failure(operation, reason, name)
+
+    def _report(self, report: DriverReport, driver: str) -> None:
+        self._reports.setdefault(driver, []).append(report)
+
+    def _report_failure(self, operation: Operation, reason: str, driver: str) -> None:
+        self._report(DriverFailed(operation.number, operation.execution.attempt, reason), driver)
 
     def _report_all(self) -> None:
-        """Commit the reports of drivers, and forget each attempt whose start is now recorded."""
-        for number in self._batch.commit():
-            operation = self._plane.state.operations.get(number)
+        """Commit the reports of drivers, and forget each attempt whose start is now recorded.
+
+        The reports of a driver's calls that end together cost one transaction.
+        """
+        batches, self._reports = self._reports, {}
+        for driver, reports in batches.items():
+            self._commit(reports[0] if len(reports) == 1 else Reports(tuple(reports)), driver)
+        for report in itertools.chain(*batches.values()):
+            operation = self._plane.state.operations.get(report.operation)
             if operation is None or operation.execution.begun_ms:
-                self._tried.pop(number, None)
+                self._tried.pop(report.operation, None)
 
     def _name(self, operation: Operation | None) -> str:
         """Return the name of the driver that began an operation. Source: R-3."""
@@ -446,24 +454,3 @@ class ProgressReports:
     def forget(self, number: int) -> None:
         """Forget an operation that has ended."""
         self._last.pop(number, None)
-
-
-class DriverReportBatch:
-    """Gathers reports of drivers, so that calls that end together cost one transaction."""
-
-    def __init__(self, commit: Callable[[Stimulus, str], None]) -> None:
-        """Start empty; `commit` receives one driver's reports together, with its name."""
-        self._commit = commit
-        self._reports: dict[str, list[DriverReport]] = {}
-
-    def add(self, report: DriverReport, driver: str) -> None:
-        """Add one report."""
-        self._reports.setdefault(driver, []).append(report)
-
-    def commit(self) -> list[int]:
-        """Commit the reports in order, driver by driver; return their operations."""
-        batches, self._reports = self._reports, {}
-        for driver, reports in batches.items():
-            together = reports[0] if len(reports) == 1 else Reports(tuple(reports))
-            self._commit(together, driver)
-        return [report.operation for reports in batches.values() for report in reports]

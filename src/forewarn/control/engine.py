@@ -77,14 +77,9 @@ class ControlEngine(ReadableControl):
         publisher: Publisher,
         on_lost: Callable[[ForewarnError], None] = lambda _: None,
     ) -> None:
-        """Prepare the loop; `start` begins.
+        """Prepare the loop, which owns the plane from now on; `start` begins.
 
-        Args:
-            plane: the control plane, which the loop owns from now on.
-            clock: the service's time.
-            drivers: the drivers of operations.
-            publisher: sends changes to metadata nodes.
-            on_lost: called on the loop's thread when it ends because of another writer or a bug.
+        `on_lost` is called on the loop's thread when it ends because of another writer or a bug.
 
         Raises:
             DriverUnknown: the default driver does not exist.

@@ -121,12 +121,9 @@ def _gate(name: str, options: Mapping[str, object]) -> Gate:
 
 
 def run_gate(gate: Gate, subject: str, silent: Callable[[], Sequence[str]] = lambda: ()) -> str:
-    """Check a gate with its tries; return why it fails, empty if it passes.
+    """Check a gate of a maintenance with its tries; return why it fails, empty if it passes.
 
-    Args:
-        gate: the gate to check.
-        subject: id of the maintenance, for a command.
-        silent: returns the groups that polled before the last wave and not since.
+    `silent` returns the groups that polled before the last wave and not since.
     """
     problem = ""
     for attempt in range(gate.tries):

@@ -218,13 +218,9 @@ class KeptReports:
         return reports
 
     def write_polls(self, commit: Callable[..., object], now_ms: int) -> bool:
-        """Commit the polls together, each with its own time; after a failure they stay stored.
+        """Commit the polls together, each with its own time; return whether there were any.
 
-        Args:
-            commit: receives a stimulus and its `actor`.
-            now_ms: the service's time, ms since the epoch UTC.
-
-        Returns: whether there were polls.
+        After a failure they stay stored. `commit` receives a stimulus and its `actor`.
         """
         if not self._polled_ms:
             return False

@@ -88,14 +88,7 @@ class StateView:
     def __init__(
         self, state: State, store: Store, policy: NoticePolicy, *, new_guid: Callable[[], str]
     ) -> None:
-        """Wrap a state.
-
-        Args:
-            state: the current state.
-            store: the store of ended operations and events.
-            policy: notice and limits.
-            new_guid: returns ids for the events of drafts.
-        """
+        """Wrap a state; the store has ended operations, `new_guid` returns ids for drafts."""
         self.state = state
         self.store = store
         self.policy = policy

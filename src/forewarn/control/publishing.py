@@ -78,12 +78,10 @@ class Publishing:
     def __init__(
         self, publisher: Publisher, deliver: Callable[[PublicationEnded | FollowUp], None]
     ) -> None:
-        """Create the object; no publication is in progress.
+        """Start without a publication.
 
-        Args:
-            publisher: sends changes to the nodes.
-            deliver: receives the end of each publication, on any thread, for `ended`, and effects
-                without a publication.
+        `deliver` receives the end of each publication, on any thread, for `ended`, and effects
+        without a publication.
         """
         self._publisher = publisher
         self._deliver = deliver
@@ -115,18 +113,11 @@ class Publishing:
     def publish(
         self, change: DocumentChange, operations: tuple[int, ...], follow_up: FollowUp
     ) -> Future[None]:
-        """Publish a change, and return its effects once nodes show the change.
+        """Publish a change that shows operations to VMs; its effects wait for nodes to show it.
 
         While everything must be published again, single changes are not sent, because nodes would
-        lack the earlier changes. Source: M-1, M-4.
-
-        Args:
-            change: the content for nodes.
-            operations: the operations that the change shows to VMs.
-            follow_up: the effects that wait for the change.
-
-        Returns:
-            done once the publication has succeeded or failed, on any thread.
+        lack the earlier changes. The future is done once the publication has succeeded or failed,
+        on any thread. Source: M-1, M-4.
         """
         publication = _Publication(operations, [follow_up])
         if self._failed is None:

@@ -60,11 +60,7 @@ class ServiceStatus:
     """The state of one service; any thread may read or change it."""
 
     def __init__(self, name: str = "service") -> None:
-        """Start with recovery.
-
-        Args:
-            name: name of the service in log lines.
-        """
+        """Start with recovery, with this name in log lines."""
         self._name = name
         self.state = ServiceState.SETTLING
         self._lock = threading.Lock()

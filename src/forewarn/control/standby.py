@@ -117,13 +117,8 @@ class StateFollower(ReadableControl):
     ) -> None:
         """Start without following.
 
-        Args:
-            store: the shared store.
-            clock: the service's time.
-            policy: notice and limits of the settings.
-            new_guid: returns ids for the events of drafts.
-            show: receives the visible changes of some commits (None: no difference) and the last
-                commit's number. Called on the follower's thread.
+        `show` receives the visible changes of some commits (None: no difference) and the last
+        commit's number, on the follower's thread.
         """
         super().__init__(clock, ServiceStatus("follower"), decides=False)
         self._store = store
@@ -244,14 +239,10 @@ class LeaseKeeper:
         silent: Callable[[], tuple[str, ...]] = tuple,
         on_lapse: Callable[[bool], object] = lambda _: None,
     ) -> None:
-        """Start renewing the lease of `tenure`.
+        """Start renewing the lease; `silent` returns the hanging parts of the service.
 
-        Args:
-            tenure: the lease.
-            clock: elapsed time.
-            lost: called on the keeper's thread once another process holds it.
-            silent: returns the hanging parts of the service.
-            on_lapse: called on any thread when the lease has lapsed, and when it is held again.
+        `lost` is called on the keeper's thread once another process holds the lease, `on_lapse` on
+        any thread when the lease has lapsed, and when it is held again.
         """
         self._tenure = tenure
         self._clock = clock

@@ -39,12 +39,7 @@ class Timekeeping:
     """
 
     def __init__(self, clock: Clock, plane: ControlPlane) -> None:
-        """Start without a change; virtual and scaled clocks never change.
-
-        Args:
-            clock: the service's time.
-            plane: the control plane whose notices use the clock.
-        """
+        """Start without a change; virtual and scaled clocks never change."""
         self._clock = clock if isinstance(clock, SystemClock) else None
         self._plane = plane
         self._resumed = False
@@ -74,13 +69,10 @@ class Timekeeping:
         self._step_ms = 0
 
     def follow(self, put_off: Callable[[PutOff], object]) -> int:
-        """Follow a step of the system's clock if no notice runs, or after a wait.
+        """Follow a step of the system's clock if no notice runs, or after a wait; return it in ms.
 
-        Args:
-            put_off: commits and publishes the later NotBefore of announced work.
-
-        Returns:
-            The jump of the service's clock, in ms; negative: back; 0: none.
+        A negative step goes back; 0: none. `put_off` commits and publishes the later NotBefore of
+        announced work.
 
         Raises:
             ForewarnError: the store could not keep the clock's mark; nothing may be decided until

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hmac
 import json
 from hashlib import sha256
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
+from forewarn.core.stimulus import Stimulus
 from forewarn.errors import CallerError
 from forewarn.values import Word, value
 
@@ -187,7 +188,7 @@ BUILT_IN = ((Role.ADMIN.value, ""),)
 
 
 @value
-class Grant:
+class Grant(Stimulus):
     """A role is granted to a principal in a scope."""
 
     principal: str
@@ -196,7 +197,7 @@ class Grant:
 
 
 @value
-class Revoke:
+class Revoke(Stimulus):
     """A principal's role in a scope is removed."""
 
     principal: str
@@ -205,21 +206,17 @@ class Revoke:
 
 
 @value
-class AddToken:
+class AddToken(Stimulus):
     """A token is created."""
 
     token: AccessToken
 
 
 @value
-class RevokeToken:
+class RevokeToken(Stimulus):
     """A token is revoked."""
 
     id: str
-
-
-#: Stimuli of access, which the functions below handle.
-AccessStimulus: TypeAlias = Grant | Revoke | AddToken | RevokeToken
 
 
 def grant(draft: Draft, stimulus: Grant) -> None:

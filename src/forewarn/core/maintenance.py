@@ -348,13 +348,18 @@ def phase_with(phase: Phase, plan: Planning | None) -> Phase:
     return plan
 
 
-def move_maintenance(maintenance: Maintenance, move: MaintenanceMove, now_ms: int) -> Maintenance:
-    """Return a maintenance in its next state; raises `IllegalMove`. Source: F-1."""
+def move_maintenance(
+    maintenance: Maintenance, move: MaintenanceMove, phase: Phase, *, now_ms: int
+) -> Maintenance:
+    """Return a maintenance in its next state and phase; raises `IllegalMove`. Source: F-1."""
     state = MAINTENANCE_MOVES.get((maintenance.state, move))
     if state is None:
         before = maintenance.state.value
         raise IllegalMove(subject=maintenance.id, state=before, move=move.value)
-    return replace(maintenance, state=state, moved_ms=now_ms)
+    moved = replace(move_phase(maintenance, phase), state=state, moved_ms=now_ms)
+    if move is MaintenanceMove.START:
+        return replace(moved, started_ms=now_ms)
+    return moved if moved.live else replace(moved, ended_ms=now_ms)
 
 
 def postponed_hosts(maintenance: Maintenance) -> tuple[tuple[str, int, str], ...]:

@@ -21,6 +21,7 @@ from forewarn.core.maintenance import (
     Maintenance,
     MaintenanceMove,
     MaintenanceState,
+    Phase,
     Planning,
     TargetState,
     Working,
@@ -114,10 +115,8 @@ def start(draft: Draft, word: stimuli.StartMaintenance) -> tuple[int, ...]:
     impossible = why_impossible(draft, maintenance)
     if impossible is not None:
         raise MaintenanceImpossible(maintenance=maintenance.id, problem=impossible.text)
-    started = replace(
-        move_maintenance(maintenance, MaintenanceMove.START, draft.now_ms), started_ms=draft.now_ms
-    )
-    started = move_phase(started, Planning(reason=maintenance.halt_reason))
+    planning = Planning(reason=maintenance.halt_reason)
+    started = move_maintenance(maintenance, MaintenanceMove.START, planning, now_ms=draft.now_ms)
     draft.put("maintenance.started", f"{started.id} is running", started)
     return (word.maintenance,)
 
@@ -133,8 +132,7 @@ def pause(draft: Draft, word: stimuli.PauseMaintenance) -> tuple[int, ...]:
         Planning() if maintenance.plan_wanted and word.keep_announced else None,
         keeps_announced=word.keep_announced,
     )
-    paused = move_maintenance(maintenance, MaintenanceMove.PAUSE, draft.now_ms)
-    paused = move_phase(paused, halted)
+    paused = move_maintenance(maintenance, MaintenanceMove.PAUSE, halted, now_ms=draft.now_ms)
     draft.put(
         "maintenance.paused", transitions.with_reason(f"{paused.id} is paused", word.reason), paused
     )
@@ -165,17 +163,14 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> tuple[int, ...]:
     goes_on = wave_begun and (
         maintenance.state is MaintenanceState.PAUSED or bool(draft.progress(number).working)
     )
-    resumed = replace(
-        move_maintenance(maintenance, MaintenanceMove.RESUME, draft.now_ms), forgiven=forgiven
-    )
+    after: Phase = Checking(phase.gate) if phase.gate is not None else Planning()
     if goes_on:
         assert phase.wave is not None, maintenance
-        resumed = move_phase(resumed, Working(phase.wave, phase.plan))
-    else:
-        if wave_begun:
-            rests_until_ms = draft.now_ms + pause_ms
-        after = Checking(phase.gate) if phase.gate is not None else Planning()
-        resumed = replace(move_phase(resumed, after), rests_until_ms=rests_until_ms)
+        after, rests_until_ms = Working(phase.wave, phase.plan), maintenance.rests_until_ms
+    elif wave_begun:
+        rests_until_ms = draft.now_ms + pause_ms
+    resumed = move_maintenance(maintenance, MaintenanceMove.RESUME, after, now_ms=draft.now_ms)
+    resumed = replace(resumed, forgiven=forgiven, rests_until_ms=rests_until_ms)
     draft.put("maintenance.resumed", f"{resumed.id} goes on", resumed)
     draft.look_at(number)
     return (word.maintenance,)
@@ -185,10 +180,8 @@ def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> tuple[int, ...]:
     """Cancel a maintenance: withdraw announced work; running work finishes first. See F-6."""
     states = [each for each in MaintenanceState if each not in ENDED_MAINTENANCE]
     maintenance = _movable(draft, word.maintenance, *states, asked="cancelled")
-    cancelled = replace(
-        move_maintenance(maintenance, MaintenanceMove.CANCEL, draft.now_ms), ended_ms=draft.now_ms
-    )
-    cancelled = move_phase(cancelled, Halted(word.reason))
+    halted = Halted(word.reason)
+    cancelled = move_maintenance(maintenance, MaintenanceMove.CANCEL, halted, now_ms=draft.now_ms)
     text = transitions.with_reason(f"{cancelled.id} is cancelled", word.reason)
     withdraw(draft, maintenance)
     draft.put("maintenance.cancelled", text, cancelled)

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from forewarn.core.maintenance import Maintenance
     from forewarn.core.policy import NoticePolicy
     from forewarn.core.state import Changes, State
-    from forewarn.core.stimulus import SingleStimulus, Stimulus
+    from forewarn.core.stimulus import Stimulus
 
 #: Maximum operations that one step announces or starts. Further steps do the rest, so that
 #: approvals are answered in between: with ten groups on a host one step takes 7 ms.
@@ -127,7 +127,7 @@ def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Step
 
 
 def _outcome(draft: Draft, stimulus: Stimulus) -> StepResult:
-    each: tuple[SingleStimulus, ...]
+    each: tuple[Stimulus, ...]
     if isinstance(stimulus, stimuli.Reports):
         each = stimulus.reports
     elif isinstance(stimulus, stimuli.Confirmed):
@@ -189,7 +189,7 @@ def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | N
 
 #: The function of each stimulus. It returns numbers of operations, or the number of a maintenance.
 #: A test checks that every stimulus has an entry.
-_HANDLERS: dict[type[SingleStimulus], Callable[[Draft, Never], tuple[int, ...] | None]] = {
+_HANDLERS: dict[type[Stimulus], Callable[[Draft, Never], tuple[int, ...] | None]] = {
     stimuli.RequestMaintenance: handlers.request,
     stimuli.Approve: approvals.approve,
     stimuli.Acknowledge: approvals.acknowledge,

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from forewarn.core.access import AccessStimulus
 from forewarn.core.impact import TRAITS
 from forewarn.core.maintenance import Maintenance
 from forewarn.protocol.identity import CallerIdentity
@@ -23,8 +22,14 @@ if TYPE_CHECKING:
     from forewarn.planning.policy import Budget, MaintenancePolicy
 
 
+class Stimulus:
+    """A request, an approval, a report or the passing of time."""
+
+    __slots__ = ()
+
+
 @value
-class CreateMaintenance:
+class CreateMaintenance(Stimulus):
     """An operator creates a maintenance as a draft. Source: F-1."""
 
     cause: Cause
@@ -58,14 +63,14 @@ class CreateMaintenance:
 
 
 @value
-class StartMaintenance:
+class StartMaintenance(Stimulus):
     """An operator starts a draft. Source: F-1."""
 
     maintenance: int
 
 
 @value
-class PauseMaintenance:
+class PauseMaintenance(Stimulus):
     """An operator pauses a maintenance. Source: F-6."""
 
     maintenance: int
@@ -75,14 +80,14 @@ class PauseMaintenance:
 
 
 @value
-class ResumeMaintenance:
+class ResumeMaintenance(Stimulus):
     """An operator resumes a paused or stopped maintenance. Source: F-1."""
 
     maintenance: int
 
 
 @value
-class CancelMaintenance:
+class CancelMaintenance(Stimulus):
     """An operator ends a maintenance for good. Source: F-6."""
 
     maintenance: int
@@ -90,7 +95,7 @@ class CancelMaintenance:
 
 
 @value
-class PostponeHosts:
+class PostponeHosts(Stimulus):
     """An owner, or an operator for the owner, asks for a later start of some hosts. Source: F-8."""
 
     maintenance: int
@@ -103,7 +108,7 @@ class PostponeHosts:
 
 
 @value
-class PlanMade:
+class PlanMade(Stimulus):
     """A plan passed the checker; it takes force if its parent is in force. F-2."""
 
     maintenance: int
@@ -117,7 +122,7 @@ class PlanMade:
 
 
 @value
-class PlanFailed:
+class PlanFailed(Stimulus):
     """Planning failed; it is tried again later."""
 
     maintenance: int
@@ -125,7 +130,7 @@ class PlanFailed:
 
 
 @value
-class GateFailed:
+class GateFailed(Stimulus):
     """Checks after a wave have failed. Source: F-5."""
 
     maintenance: int
@@ -133,14 +138,14 @@ class GateFailed:
 
 
 @value
-class GatePassed:
+class GatePassed(Stimulus):
     """Checks after a wave have passed. Source: F-5."""
 
     maintenance: int
 
 
 @value
-class ApplyPolicy:
+class ApplyPolicy(Stimulus):
     """An operator replaces the maintenance policy in force. Source: F-3."""
 
     policy: MaintenancePolicy
@@ -151,7 +156,6 @@ OperatorWord: TypeAlias = (
 )
 #: Results of planning and checks, which run outside the writer.
 PlannerReport: TypeAlias = PlanMade | PlanFailed | GatePassed | GateFailed
-MaintenanceStimulus: TypeAlias = CreateMaintenance | OperatorWord | PlannerReport | ApplyPolicy
 
 
 #: Maximum hosts or VMs in one request; one step decides on all of them.
@@ -159,7 +163,7 @@ TARGETS_MAX = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestMaintenance:
+class RequestMaintenance(Stimulus):
     """A principal requests work: on all of its targets, or on none. Source: O-2."""
 
     cause: Cause
@@ -181,7 +185,7 @@ class RequestMaintenance:
 
 
 @value
-class Approve:
+class Approve(Stimulus):
     """A VM approves events of its document. Source: A-1."""
 
     vm: str
@@ -195,14 +199,14 @@ class Approve:
 
 
 @value
-class Acknowledge:
+class Acknowledge(Stimulus):
     """An operator approves events on behalf of their VMs, all or none. Source: A-9."""
 
     event_ids: tuple[str, ...]
 
 
 @value
-class Cancel:
+class Cancel(Stimulus):
     """An operator or user cancels an operation that has not started. Source: L-3."""
 
     operation: int
@@ -210,7 +214,7 @@ class Cancel:
 
 
 @value
-class Complete:
+class Complete(Stimulus):
     """An operator reports that a running operation has succeeded or failed. Source: L-8."""
 
     operation: int
@@ -219,21 +223,21 @@ class Complete:
 
 
 @value
-class Retry:
+class Retry(Stimulus):
     """An operator retries a running operation. Source: L-8."""
 
     operation: int
 
 
 @value
-class Repair:
+class Repair(Stimulus):
     """An operator marks a host as repaired."""
 
     host: str
 
 
 @value
-class DriverBegun:
+class DriverBegun(Stimulus):
     """A driver confirms that it has begun an attempt."""
 
     operation: int
@@ -241,7 +245,7 @@ class DriverBegun:
 
 
 @value
-class DriverProgressed:
+class DriverProgressed(Stimulus):
     """A driver reports the progress of an attempt."""
 
     operation: int
@@ -255,7 +259,7 @@ class DriverProgressed:
 
 
 @value
-class DriverDone:
+class DriverDone(Stimulus):
     """A driver reports that an attempt has succeeded."""
 
     operation: int
@@ -265,7 +269,7 @@ class DriverDone:
 
 
 @value
-class DriverFailed:
+class DriverFailed(Stimulus):
     """A driver reports that an attempt has failed, and why. Source: L-8."""
 
     operation: int
@@ -275,7 +279,7 @@ class DriverFailed:
 
 
 @value
-class DriverAborted:
+class DriverAborted(Stimulus):
     """A driver was notified that an operation ended without it. Source: L-7."""
 
     operation: int
@@ -288,14 +292,14 @@ DriverReport: TypeAlias = DriverBegun | DriverProgressed | DriverDone | DriverFa
 
 
 @value
-class NoticeShown:
+class NoticeShown(Stimulus):
     """The announcements of these operations are published. Source: L-7."""
 
     operations: tuple[int, ...]
 
 
 @value
-class NotShown:
+class NotShown(Stimulus):
     """Some nodes did not show these operations in time. Source: M-4."""
 
     operations: tuple[int, ...]
@@ -305,7 +309,7 @@ class NotShown:
 
 
 @value
-class ClockMarked:
+class ClockMarked(Stimulus):
     """The service's clock has a new mark. Source: N-4."""
 
     #: See `clock.SystemClock.mark`.
@@ -314,7 +318,7 @@ class ClockMarked:
 
 
 @value
-class PutOff:
+class PutOff(Stimulus):
     """The service's clock is about to be set forward. Source: N-4."""
 
     #: The jump in ms, by which announced work is postponed.
@@ -322,14 +326,14 @@ class PutOff:
 
 
 @value
-class Enable:
+class Enable(Stimulus):
     """A VM of the group polled for the first time. Source: B-1."""
 
     group: str
 
 
 @value
-class GroupsPolled:
+class GroupsPolled(Stimulus):
     """VMs of these groups polled since the last report. Source: B-2."""
 
     groups: frozenset[str]
@@ -338,14 +342,14 @@ class GroupsPolled:
 
 
 @value
-class Reports:
+class Reports(Stimulus):
     """Several reports, in order, in one transaction."""
 
     reports: tuple[DriverReport | GroupsPolled, ...]
 
 
 @value
-class ChangeTopology:
+class ChangeTopology(Stimulus):
     """The fleet's layout changes: records are written and removed, all or none."""
 
     hosts: tuple[Host, ...] = ()
@@ -358,12 +362,12 @@ class ChangeTopology:
 
 
 @value
-class Tick:
+class Tick(Stimulus):
     """Time has passed, and everything due happens."""
 
 
 @value
-class Proceed:
+class Proceed(Stimulus):
     """Work that exceeded an earlier step's portion continues."""
 
     #: Operations to announce or start, and maintenances with more hosts.
@@ -371,7 +375,7 @@ class Proceed:
 
 
 @value
-class Recover:
+class Recover(Stimulus):
     """The service has restarted and continues work that a crash interrupted. Source: L-7."""
 
     #: How long VMs could not poll the service, in ms; this time does not count as silence. B-2.
@@ -379,7 +383,7 @@ class Recover:
 
 
 @value
-class Restored:
+class Restored(Stimulus):
     """The state comes from a backup and lacks all later changes. Source: U-2, U-3."""
 
     #: Base of all incarnations, higher than any incarnation that VMs have read.
@@ -387,14 +391,14 @@ class Restored:
 
 
 @value
-class AskConfirmation:
+class AskConfirmation(Stimulus):
     """A call is stored until a second principal confirms it. Source: P-8."""
 
     call: Confirmation
 
 
 @value
-class DropConfirmation:
+class DropConfirmation(Stimulus):
     """The principal of a waiting call withdraws it, or another one refuses it. Source: P-8."""
 
     number: int
@@ -402,12 +406,12 @@ class DropConfirmation:
 
 
 @value
-class Confirmed:
+class Confirmed(Stimulus):
     """A second principal confirms a call, and the call is executed. Source: P-8."""
 
     number: int
     principal: str
-    act: SingleStimulus
+    act: Stimulus
 
 
 #: Command about a maintenance or an operation -> its participle, for a refusal.
@@ -421,31 +425,3 @@ WORDS: dict[type[object], str] = {
     Complete: "completed",
     Retry: "retried",
 }
-
-SingleStimulus: TypeAlias = (
-    RequestMaintenance
-    | Approve
-    | Acknowledge
-    | Cancel
-    | Complete
-    | Retry
-    | Repair
-    | DriverReport
-    | NoticeShown
-    | NotShown
-    | ClockMarked
-    | PutOff
-    | Enable
-    | GroupsPolled
-    | ChangeTopology
-    | Tick
-    | Proceed
-    | Recover
-    | Restored
-    | MaintenanceStimulus
-    | AccessStimulus
-    | AskConfirmation
-    | DropConfirmation
-)
-#: Stimuli about a single object.
-Stimulus: TypeAlias = SingleStimulus | Reports | Confirmed

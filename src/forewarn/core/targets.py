@@ -164,15 +164,10 @@ def host_failed(draft: Draft, host: str) -> None:
 def silent_groups(draft: Draft, number: int, since_ms: int) -> tuple[str, ...]:
     """Return the groups of the last wave that polled before and not since, sorted.
 
-    Considers groups that polled within the hour before their host's work began. Costs the touched
-    hosts, and the VMs of the last wave's. See F-5.
-
-    Args:
-        draft: the draft to read.
-        number: the maintenance.
-        since_ms: earlier polls do not count, ms since the epoch UTC. Callers give the last restart
-            of the service or step of its clock: no group was silent until then (B-2), and poll
-            times ahead of the clock are inexact.
+    Considers groups that polled within the hour before their host's work began. Polls before
+    `since_ms` do not count, in ms since the epoch UTC. Callers give the last restart of the service
+    or step of its clock: no group was silent until then (B-2), and poll times ahead of the clock
+    are inexact. Costs the touched hosts, and the VMs of the last wave's. See F-5.
     """
     maintenance = draft.maintenances.get(number)
     targets = draft.progress(number).targets.values()

@@ -194,16 +194,11 @@ def _memory_used(draft: Draft, host: str, *, but: int) -> int | None:
 
 
 def waits_until_shown(draft: Draft, operation: Operation, vms: tuple[str, ...]) -> bool:
-    """Whether work waits because VMs could not be shown its notice. Source: H-7.
+    """Whether live work waits because these VMs could not be shown its notice. Source: H-7.
 
     The policy lists the impacts that wait. The notice period starts once the VMs can read the
     notice. The work starts earlier if every group, or an operator for the group, approves it. Work
     whose notice was shown does not wait again before it begins: its VMs know its NotBefore.
-
-    Args:
-        draft: the draft to read.
-        operation: a live operation.
-        vms: its VMs that were not shown the notice.
     """
     waiting_impacts = draft.maintenance_policy.wait_until_shown
     return bool(vms) and operation.unnoticed and operation.impact.value in waiting_impacts

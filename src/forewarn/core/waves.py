@@ -107,11 +107,8 @@ def _conclude(draft: Draft, maintenance: Maintenance) -> None:
     elif over and (left or maintenance.gate):
         _wave_over(draft, maintenance, left)
     elif not left:
-        done = replace(
-            move_maintenance(maintenance, MaintenanceMove.FINISH, draft.now_ms),
-            ended_ms=draft.now_ms,
-        )
-        draft.put("maintenance.done", f"{done.id} is done", move_phase(done, Halted()))
+        done = move_maintenance(maintenance, MaintenanceMove.FINISH, Halted(), now_ms=draft.now_ms)
+        draft.put("maintenance.done", f"{done.id} is done", done)
         if done.return_s:
             draft.wake_arrivals(done.hosts)
 
@@ -148,8 +145,8 @@ def _wave_over(draft: Draft, maintenance: Maintenance, left: int) -> None:
 
 def stop(draft: Draft, maintenance: Maintenance, reason: str) -> None:
     """Stop a maintenance and withdraw its remaining work. Source: G-3."""
-    stopped = move_maintenance(maintenance, MaintenanceMove.STOP, draft.now_ms)
-    stopped = move_phase(stopped, Halted(reason, maintenance.wave))
+    halted = Halted(reason, maintenance.wave)
+    stopped = move_maintenance(maintenance, MaintenanceMove.STOP, halted, now_ms=draft.now_ms)
     draft.put("maintenance.stopped", f"{stopped.id} is stopped: {reason}", stopped)
     withdraw(draft, stopped)
 
