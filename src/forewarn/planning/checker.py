@@ -63,20 +63,14 @@ class _Checker:
         self.size: Counter[str] = Counter()
         for host, size in zip(self.at, fleet.vm_sizes, strict=True):
             self.size[host] += size
-        before = state.in_force.entries if state.in_force else ()
-        self.kept = {entry.host: entry for entry in before if entry.host in state.announced}
         self.waves: dict[int, list[PlanEntry]] = defaultdict(list)
         for entry in plan.entries:
-            if entry.host not in self.kept:
-                self.waves[entry.wave].append(entry)
+            self.waves[entry.wave].append(entry)
         self.works, self.limits = list(self._works()), self._limits()
 
     def all(self) -> Found:
         yield from self._whole()
         ends, rested = 0, dict(self.state.owners_disturbed)
-        for entry in self.kept.values():
-            ends = max(ends, self._until(entry))
-            rested |= dict.fromkeys(self._owners([entry]), self._until(entry))
         for number, entries in sorted(self.waves.items()):
             at, start = min(e.shown_ms for e in entries), min(e.earliest_start_ms for e in entries)
             soonest = ends + self.policy.pause_s * 1000 if ends else self.state.paused_until_ms
@@ -95,13 +89,11 @@ class _Checker:
             rested |= dict.fromkeys(self._owners(entries), ends)
 
     def _whole(self) -> Found:
-        plan, kept = self.plan, self.kept.keys()
+        plan = self.plan
         named = [entry.host for entry in plan.entries] + [name for name, _ in plan.blocked]
         wanted = set(plan.asked.hosts) - set(self.state.done)
-        if len(named) != len(set(named)) or set(named) - kept != wanted - kept:
+        if len(named) != len(set(named)) or set(named) != wanted:
             yield "complete", "a host is missing, planned twice, or was not requested"
-        if not set(self.kept.values()) <= set(plan.entries):
-            yield "stable", "the wave or the times of an announced host were changed"
         if plan.parent != (self.state.in_force.id if self.state.in_force else ""):
             yield "parent", "the parent of the plan is not the plan in force"
         placed = {(wave.number, host) for wave in plan.waves for host in wave.hosts}
@@ -152,14 +144,6 @@ class _Checker:
                 disturbs = live.whole_host or live.disturbs_groups
                 arrivals = frozenset(live.destinations)
                 yield live.host, on, ends, live.whole_host, disturbs, arrivals
-        for entry in self.kept.values():
-            arrivals = frozenset(move.to_host for move in entry.moves)
-            yield entry.host, self.on[entry.host].copy(), self._until(entry), True, True, arrivals
-
-    def _until(self, entry: PlanEntry) -> int:
-        """Return when an announced host is done; work that is late counts in full from now."""
-        again = self.plan.made_ms + entry.latest_end_ms - entry.latest_start_ms
-        return entry.latest_end_ms if entry.latest_end_ms > self.plan.made_ms else again
 
     def _together(self, number: int, entries: list[PlanEntry], works: list[Work]) -> Found:
         zones: dict[str, set[tuple[str, int]]] = defaultdict(set)

@@ -86,11 +86,10 @@ def split_eligible(
 ) -> tuple[list[tuple[Calendar, list[int]]], list[tuple[str, Blocker]]]:
     """Return the hosts that can be done by calendar, and other hosts with their blockers."""
     calendars = Calendars(terms.policy, terms.asked, now_ms=terms.now_ms, index=index)
-    settled = {*terms.state.announced, *terms.state.done}
     blocked: list[tuple[str, Blocker]] = []
     # Calendars are shared objects, so that hosts are compared by identity rather than by spans.
     by_identity: dict[int, tuple[Calendar, list[int]]] = {}
-    for name in sorted(set(terms.asked.hosts) - settled):
+    for name in sorted(set(terms.asked.hosts).difference(terms.state.done)):
         host = index.number.get(name)
         if host is None:
             blocked.append((name, Blocker(Code.UNKNOWN_HOST, name, terms.now_ms)))

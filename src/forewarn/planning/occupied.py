@@ -14,34 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from forewarn.planning.fleet import Index
-    from forewarn.planning.plan import FleetState, PlanEntry
+    from forewarn.planning.plan import FleetState
     from forewarn.planning.policy import BudgetLimits, Subject
 
 #: Blocker of a host: the code, the end (0: unknown) and the live work.
 Obstacle = tuple[Code, int, str]
 
 
-def live_work(state: FleetState, now_ms: int) -> list[Live]:
-    """Return all work that occupies hosts now, including failures and announced entries."""
-    work = [Live(f"the failure of host {name}", name) for name in state.failed]
-    return [*work, *state.live, *announced(state, now_ms)]
-
-
-def announced(state: FleetState, now_ms: int) -> list[Live]:
-    """Return the entries of the plan in force that are announced or running, as live work."""
-    if state.in_force is None:
-        return []
-    hosts = set(state.announced)
-    return [_live(each, now_ms) for each in state.in_force.entries if each.host in hosts]
-
-
-def _live(entry: PlanEntry, now_ms: int) -> Live:
-    """Return an announced entry as live work; late work counts its whole duration again."""
-    ends_ms = entry.latest_end_ms
-    if ends_ms <= now_ms:
-        ends_ms = now_ms + entry.latest_end_ms - entry.latest_start_ms
-    arrivals = tuple(sorted({move.to_host for move in entry.moves}))
-    return Live(f"wave {entry.wave}", entry.host, entry.groups, ends_ms, arrivals)
+def live_work(state: FleetState) -> list[Live]:
+    """Return all work that occupies hosts now, including failures."""
+    return [*(Live(f"the failure of host {name}", name) for name in state.failed), *state.live]
 
 
 class Occupied:

@@ -65,18 +65,16 @@ class Live:
 class FleetState:
     """The current state of the fleet apart from the placement of VMs."""
 
-    #: Announced or running work, except on the hosts in `announced`.
+    #: Announced or running work.
     live: tuple[Live, ...] = ()
     #: Failed hosts, which count as disturbed; no VM moves there.
     failed: tuple[str, ...] = ()
-    #: Hosts of the plan in force that are done.
+    #: Hosts of the maintenance that are announced, at work or done; they are not planned again.
     done: tuple[str, ...] = ()
     #: Ends of the owners' last disturbances: (owner, end).
     owners_disturbed: tuple[tuple[str, int], ...] = ()
     #: The plan in force, which becomes the parent of the new one.
     in_force: Plan | None = None
-    #: Announced and running hosts of the plan in force, which stay unchanged.
-    announced: tuple[str, ...] = ()
     #: Number of the last wave that any plan announced; 0: none.
     last_wave: int = 0
     #: End of the pause after the last announced wave; 0: no pause.

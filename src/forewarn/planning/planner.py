@@ -22,7 +22,7 @@ from forewarn.planning.timing import Batch, Timetable
 if TYPE_CHECKING:
     from forewarn.planning.eligible import Calendar
     from forewarn.planning.fleet import Fleet
-    from forewarn.planning.plan import Asked, FleetState, PlanEntry
+    from forewarn.planning.plan import Asked, FleetState
     from forewarn.planning.policy import MaintenancePolicy
 
 #: Hosts examined per canary host to find hosts that may share a wave.
@@ -34,8 +34,7 @@ def plan(
 ) -> Plan:
     """Return the plan of a maintenance: all its hosts, each with its wave or its blocker.
 
-    Announced and running hosts of the plan in force stay unchanged. Its other hosts stay together
-    in their waves if possible.
+    Hosts of the plan in force stay together in their waves if possible.
 
     Cost: grows with VMs and hosts; then `asked.steps` bounds the work that saves waves.
     """
@@ -48,8 +47,7 @@ class _Planning:
     def __init__(self, index: Index, terms: PlanningTerms) -> None:
         self._index, self._terms = index, terms
         self._limits = BudgetLimits(index, (*terms.policy.budgets, *terms.asked.budgets))
-        live = live_work(terms.state, terms.now_ms)
-        self._occupied = Occupied(index, self._limits, live)
+        self._occupied = Occupied(index, self._limits, live_work(terms.state))
         self._prng = Prng(terms.asked.seed)
         self._before = _waves_before(terms.state)
         #: Hosts that share a calendar, and their bound.
@@ -62,8 +60,7 @@ class _Planning:
         batches, stuck = self._batches(hosts)
         table = Timetable(self._index, self._limits, occupied=self._occupied, terms=terms)
         table.add_all(batches, dependent=bool(terms.asked.move_s))
-        kept = _kept(terms.state)
-        entries = (*kept, *sorted(table.entries, key=lambda each: (each.wave, each.host)))
+        entries = tuple(sorted(table.entries, key=lambda each: (each.wave, each.host)))
         everything = _since(
             terms.state, sorted([*blocked, *stuck, *table.late], key=lambda b: b[0])
         )
@@ -163,7 +160,7 @@ class _Planning:
         """
         state, asked, number = self._terms.state, self._terms.asked, self._index.number
         able = {host for _, of_calendar in hosts for host in of_calendar}
-        if state.announced or state.done or not able:
+        if state.done or not able:
             return set()
         if asked.canary_hosts:
             return {number[name] for name in asked.canary_hosts if name in number} & able or None
@@ -208,14 +205,6 @@ def _waves_before(state: FleetState) -> dict[str, int]:
     if state.in_force is None:
         return {}
     return {entry.host: entry.wave for entry in state.in_force.entries}
-
-
-def _kept(state: FleetState) -> tuple[PlanEntry, ...]:
-    """Return the unchanged entries of announced and running hosts."""
-    if state.in_force is None:
-        return ()
-    announced = set(state.announced)
-    return tuple(entry for entry in state.in_force.entries if entry.host in announced)
 
 
 def _since(

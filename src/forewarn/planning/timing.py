@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forewarn.planning.blockers import Blocker, Code
-from forewarn.planning.occupied import announced
 from forewarn.planning.plan import PlanEntry, VmMove, Wave
 from forewarn.planning.policy import subject_text
 
@@ -51,14 +50,9 @@ class Timetable:
     def __init__(
         self, index: Index, limits: BudgetLimits, *, occupied: Occupied, terms: PlanningTerms
     ) -> None:
-        """Start after the announced and running hosts of the plan in force."""
         self._index, self._limits, self._occupied, self._terms = index, limits, occupied, terms
         self._rested = dict(terms.state.owners_disturbed)
         self._last, self._ends_ms = _last_touched(terms), 0
-        for work in announced(terms.state, terms.now_ms):
-            self._ends_ms = max(self._ends_ms, work.ends_ms)
-            if work.host in index.number:
-                self._rest(index.owners(index.number[work.host]), work.ends_ms)
         self._duration_ms = terms.asked.host_s * 1000
         self._taken: dict[int, dict[Subject, int]] = {}
         #: Cached results by the identity of a batch, because every earlier wave asks again.
@@ -263,10 +257,9 @@ class Timetable:
 
 
 def _last_touched(terms: PlanningTerms) -> int:
-    """Return the number of the last wave of the plan in force that is announced or done."""
+    """Return the number of the last wave of which a host is announced or done."""
     plan = terms.state.in_force
     if plan is None:
         return terms.state.last_wave
-    touched = {*terms.state.announced, *terms.state.done}
-    waves = [each.wave for each in plan.entries if each.host in touched]
+    waves = [each.wave for each in plan.entries if each.host in terms.state.done]
     return max(waves, default=terms.state.last_wave)
