@@ -230,6 +230,15 @@ def test_freeze_closes_time() -> None:
     assert blocked(frozen)["h0"] == (Code.WINDOW, "a freeze")
 
 
+def test_wave_that_misses_its_opening_because_of_other_work_waits_for_that_work() -> None:
+    """Other work may end early; then the wave still fits before the freeze. Source: F-4."""
+    policy = MaintenancePolicy(freezes=((NOW_MS + 2 * HOUR_MS, NOW_MS + DAY_MS),))
+    state = FleetState((Live("op-1", "h0", ends_ms=NOW_MS + 3 * HOUR_MS),))
+    waits = {wave.hosts: wave.waits for wave in planned(fleet_of("a"), policy, state).waves}
+    assert waits["h0",].code is Code.HOST_BUSY
+    assert waits["h0",].clears_ms == NOW_MS + DAY_MS
+
+
 def test_deadline_blocks_what_comes_too_late() -> None:
     """Hosts that cannot be done in time are blocked; the bound is for the others. Source: F-1."""
     found = planned(fleet_of("a", "a", "a"), deadline_ms=NOW_MS + 3 * HOUR_MS)

@@ -99,10 +99,6 @@ def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Blocke
 
 #: Blockers of a host that last until people change the policy or the maintenance.
 NEVER_CLEARS = frozenset({Code.WINDOW, Code.WINDOW_TOO_SHORT, Code.DEADLINE})
-#: Blockers of a wave that may clear before the planned time: other work and disturbances.
-CLEARS_EARLY = frozenset(
-    {Code.HOST_BUSY, Code.FAULT_DOMAIN, Code.ARRIVALS, Code.BUDGET, Code.OWNER_REST}
-)
 
 
 def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:

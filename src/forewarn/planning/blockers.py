@@ -40,6 +40,10 @@ class Code(Word):
     UNSEEN = "unseen"
 
 
+#: Blockers of a wave that may clear before the planned time: other work and disturbances.
+CLEARS_EARLY = frozenset(
+    {Code.HOST_BUSY, Code.FAULT_DOMAIN, Code.ARRIVALS, Code.BUDGET, Code.OWNER_REST}
+)
 #: Code -> its sentence; `{who}` is `host h1` or `wave 2`, `{name}` the bare name.
 SENTENCES: dict[Code, str] = {
     Code.UNKNOWN_HOST: "{who} is not in the fleet",

@@ -10,7 +10,8 @@ from bisect import bisect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from forewarn.planning.blockers import Blocker, Code
+from forewarn.planning.blockers import CLEARS_EARLY, Blocker, Code
+from forewarn.planning.occupied import announced
 from forewarn.planning.plan import PlanEntry, VmMove, Wave
 from forewarn.planning.policy import subject_text
 
@@ -162,20 +163,33 @@ class Timetable:
         started = self._started_after(batch)
         notice_ms = self._notice_ms
         notified = [(at_ms + notice_ms, code, subject) for at_ms, code, subject in announced]
-        first_ms, code, subject = max(notified + started, key=lambda each: each[0])
-        spans = batch.calendar.spans
-        for place in range(max(0, bisect(spans, (first_ms,)) - 1), len(spans)):
-            opens_ms, closes_ms = spans[place]
-            start_ms = max(first_ms, opens_ms)
-            if start_ms + self._duration_ms > closes_ms:
-                continue
-            if start_ms > first_ms:
+        reasons = notified + started
+        first_ms, code, subject = max(reasons, key=lambda each: each[0])
+        opening = self._opening(batch, first_ms)
+        if opening is not None:
+            opens_ms, start_ms = opening
+            # Without live work that may end early, the wave might fit into an earlier opening.
+            firm_ms = max(each[0] for each in reasons if each[1] not in CLEARS_EARLY)
+            if start_ms > first_ms and self._opening(batch, firm_ms) == opening:
                 code, subject = Code.WINDOW, batch.calendar.subject
             earliest_ms = max(start_ms - notice_ms, opens_ms, *(each[0] for each in started))
             return earliest_ms, start_ms, Blocker(code, subject, self._terms.now_ms, start_ms)
         if not batch.calendar.windows and not self._terms.policy.freezes:
             return 0, 0, Blocker(code, subject or "its notice", self._terms.now_ms)
         return 0, 0, Blocker(Code.WINDOW, batch.calendar.subject, self._terms.now_ms)
+
+    def _opening(self, batch: Batch, first_ms: int) -> tuple[int, int] | None:
+        """Return when the first long enough opening begins, and the start in it; None: no opening.
+
+        The start is not before `first_ms`.
+        """
+        spans = batch.calendar.spans
+        for place in range(max(0, bisect(spans, (first_ms,)) - 1), len(spans)):
+            opens_ms, closes_ms = spans[place]
+            start_ms = max(first_ms, opens_ms)
+            if start_ms + self._duration_ms <= closes_ms:
+                return opens_ms, start_ms
+        return None
 
     def _announced_after(self, batch: Batch) -> list[_Earliest]:
         """Return the earliest times at which the VMs of a batch may get notice."""
