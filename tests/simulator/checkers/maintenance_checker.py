@@ -82,9 +82,10 @@ class MaintenanceChecker:
         self._targets: dict[str, Target] = {}
         #: (maintenance, host) -> when it was done last, in true time.
         self.ended_ms: dict[tuple[int, str], int] = {}
-        #: Maintenance -> when the last of its hosts was done, and when each owner was disturbed.
+        #: Maintenance -> when the last of its hosts was done.
         self._wave_over: dict[int, Clocked] = {}
-        self._disturbed: dict[tuple[int, str], Clocked] = {}
+        #: (maintenance, owner) -> in which wave work of it disturbed the owner last, and its end.
+        self._disturbed: dict[tuple[int, str], tuple[int, Clocked]] = {}
         #: Owner -> when work of any kind has last ended on a host with VMs of theirs.
         self._rested_ms: dict[str, int] = {}
         #: Operation -> the policy under which it was announced.
@@ -156,8 +157,8 @@ class MaintenanceChecker:
         for plan in changes.plans.values():
             if plan is not None:
                 self._check_plan(plan, now_ms, stepped_ms=ahead_ms - self._policy_ahead_ms)
+        self._note_ends(changes, ahead_ms)
         self._check_work(changes, before, begun, ahead_ms)
-        self._note_ends(changes)
 
     def _check_work(
         self,
@@ -605,10 +606,7 @@ class MaintenanceChecker:
         number = target.maintenance
         ended_ms = target.ended_ms or 0
         self.ended_ms[number, target.host] = ended_ms - ahead_ms
-        done = (ended_ms, ahead_ms)
-        self._wave_over[number] = done  # not the latest: the clock may be put back
-        for owner in self._owners(target.host):
-            self._disturbed[number, owner] = done
+        self._wave_over[number] = (ended_ms, ahead_ms)  # not the latest: the clock may be put back
         if self._maintenances[number].gate:
             self._ungated[number] = target.wave
 
@@ -674,7 +672,7 @@ class MaintenanceChecker:
                 text = f"{operation.id} may disturb {owner} again after {start_ms - last_ms} ms"
                 raise Violation("15", text)
 
-    def _note_ends(self, changes: Changes) -> None:
+    def _note_ends(self, changes: Changes, ahead_ms: int) -> None:
         """Note whom work that ends has disturbed."""
         topology = self.state.topology
         for operation in changes.operations.values():
@@ -685,9 +683,14 @@ class MaintenanceChecker:
             if not operation.live:
                 ended_ms = operation.ended_ms or 0
                 self._work_ended_ms[operation.maintenance] = ended_ms
+                host = operation.destination if operation.is_return else operation.host
+                target = self._targets.get(f"{operation.maintenance}/{host}")
                 for owner in self._hit.pop(number, ()):  # the clock may have been put back since
                     last_ms = self._rested_ms.get(owner, 0)
                     self._rested_ms[owner] = max(last_ms, ended_ms)
+                    if target:
+                        end = (target.wave, (ended_ms, ahead_ms))
+                        self._disturbed[operation.maintenance, owner] = end
 
     def _check_gate(self, operation: Operation, maintenance: Maintenance) -> None:
         """F-5: what was done is checked first, and has not failed too often."""
@@ -728,9 +731,9 @@ class MaintenanceChecker:
         if waited_ms < pause_ms:
             raise Violation("15", f"{name} starts {waited_ms} ms after a wave: no pause")
         for owner in self._owners(operation.host) if rest_ms and alone else ():
-            last = self._disturbed.get((number, owner))
-            self.premises["15: an owner has rested"] += bool(last)
-            waited_ms = _since(last, at_ms, ahead_ms) if last else rest_ms
+            last_wave, last = self._disturbed.get((number, owner), (wave, (0, 0)))
+            self.premises["15: an owner has rested"] += last_wave != wave
+            waited_ms = _since(last, at_ms, ahead_ms) if last_wave != wave else rest_ms
             if waited_ms < rest_ms:
                 raise Violation("15", f"{name} disturbs {owner} again after {waited_ms} ms")
 
