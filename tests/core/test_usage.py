@@ -270,3 +270,17 @@ def test_owner_whose_vm_leaves_during_work_is_disturbed() -> None:
     assert rig.state.topology.vms_on("h3") == ("db_0",)
     rig.finish(work)
     assert set(rig.state.last_disturbed_ms) == {"anna", "ben"}
+
+
+def test_owner_of_a_vm_that_is_removed_during_work_rests() -> None:
+    """The work disturbed the owner, though the VM is gone at its end. Source: F-3."""
+    rig = budgeted(1)
+    rig.tell(ChangeTopology(groups=(Group("web", owner="anna"),)))
+    work = rig.ask(Cause.HARDWARE_FAILURE, "h0")
+    deletion = rig.ask(Cause.EVICTION, "web_0")
+    rig.approve("web_1", deletion)
+    rig.finish(deletion)
+    assert rig.state.topology.vms_on("h0") == ()
+    rig.wait(10 * MINUTE_MS)
+    rig.finish(work)
+    assert rig.state.last_disturbed_ms == {"anna": rig.now_ms}

@@ -227,7 +227,8 @@ class Operation:
     maintenance: int = 0
     #: Earliest start even if approved; None: only the notice counts. L-6, F-3.
     earliest_start_ms: int | None = None
-    #: Owners of the disturbed VMs, sorted, after the end; empty for a user's own work.
+    #: Owners of the VMs that the work disturbs or disturbed, sorted; complete after the end. Empty
+    #: before the start, and for a user's own work.
     disturbed_owners: tuple[str, ...] = ()
     #: Number of the operation that replaced this one, such as a failure; 0: none. Source: X-1.
     replaced_by: int = 0

@@ -213,7 +213,7 @@ def end(
         reason=reason,
         alert=Alert.NONE,
         abort_owed=abort,
-        disturbed_owners=disturbed_owners(operation, draft.topology),
+        disturbed_owners=_with_disturbed_owners(draft, operation).disturbed_owners,
     )
     gone = [move_event(event, move) for event in draft.events_of(operation)]
     text = f"{ended.id} has {'failed' if failed else 'succeeded'}"
@@ -282,7 +282,13 @@ def _running(draft: Draft, operation: Operation) -> Operation:
     host = draft.host_of(operation)
     driver = (host.driver if host else "") or draft.default_driver  # R-3
     started = with_execution(operation, started_ms=draft.now_ms, attempt=1, driver=driver)
-    return replace(started, alert=Alert.NONE)
+    return replace(_with_disturbed_owners(draft, started), alert=Alert.NONE)
+
+
+def _with_disturbed_owners(draft: Draft, operation: Operation) -> Operation:
+    """Return running work that records its disturbed owners, also of VMs removed since. See F-3."""
+    owners = {*operation.disturbed_owners, *disturbed_owners(operation, draft.topology)}
+    return replace(operation, disturbed_owners=tuple(sorted(owners)))
 
 
 def _touch(draft: Draft, operation: Operation, events: list[Event]) -> None:
@@ -345,7 +351,7 @@ def _join(draft: Draft, operation: Operation) -> None:
         events=(*operation.events, *(event.id for event in events)),
     )
     text = f"vm {', '.join(come)} has arrived on {joined.host} and is hit by {joined.id}, too"
-    draft.put("operation.joined", text, joined, *events)
+    draft.put("operation.joined", text, _with_disturbed_owners(draft, joined), *events)
 
 
 def _wait_no_more(draft: Draft, operation: Operation) -> None:
