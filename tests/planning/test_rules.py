@@ -246,6 +246,14 @@ def test_deadline_blocks_what_comes_too_late() -> None:
     assert [code for code, _ in blocked(found).values()] == [Code.DEADLINE]
 
 
+def test_work_on_one_host_keeps_no_other_from_the_last_opening() -> None:
+    """Hosts that share a wave part where only one of them must wait too long. Source: F-4."""
+    state = FleetState((Live("op-1", "h0", ends_ms=NOW_MS + 3 * HOUR_MS),))
+    found = planned(fleet_of("a", "b"), None, state, deadline_ms=NOW_MS + 2 * HOUR_MS)
+    assert waves(found) == ["h1"]
+    assert blocked(found) == {"h0": (Code.DEADLINE, "op-1")}
+
+
 def test_earliest_start_holds() -> None:
     """Nothing starts before the maintenance may. Source: F-1."""
     found = planned(LONE, earliest_ms=NOW_MS + DAY_MS)

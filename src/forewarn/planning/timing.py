@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from forewarn.planning.policy import BudgetLimits, Subject
 
 
+#: An earliest announcement or start of a wave, its reason, and the awaited subject.
+_Earliest = tuple[int, Code, str]
+
+
 @dataclass(slots=True)
 class Batch:
     """Hosts that share a wave, before the wave has a time."""
@@ -35,14 +39,14 @@ class Batch:
     groups: dict[int, dict[int, int]] | None = None
     #: Host -> destinations of its VMs.
     moves: dict[int, tuple[VmMove, ...]] | None = None
+    #: Cached because every earlier wave asks again: the owners of the batch's VMs, and when live
+    #: work leaves room for the batch.
+    owners: frozenset[str] | None = None
+    live_after: list[_Earliest] | None = None
 
     def groups_on(self, index: Index, host: int) -> dict[int, int]:
         """Return the VMs on a host of the batch at the batch's time, by group."""
         return self.groups[host] if self.groups is not None else index.groups_on[host]
-
-
-#: An earliest announcement or start of a wave, its reason, and the awaited subject.
-_Earliest = tuple[int, Code, str]
 
 
 class Timetable:
@@ -56,9 +60,6 @@ class Timetable:
         self._last, self._ends_ms = _last_touched(terms), 0
         self._duration_ms = terms.asked.host_s * 1000
         self._taken: dict[int, dict[Subject, int]] = {}
-        #: Cached results by the identity of a batch, because every earlier wave asks again.
-        self._owners: dict[int, frozenset[str]] = {}
-        self._live_after: dict[int, list[_Earliest]] = {}
         #: The resulting waves and blocked hosts.
         self.waves: list[Wave] = []
         self.entries: list[PlanEntry] = []
@@ -104,13 +105,16 @@ class Timetable:
     def _add(self, batch: Batch) -> None:
         names = [self._index.fleet.hosts[host].name for host in batch.hosts]
         earliest_ms, start_ms, waits = self._timed(batch)
-        end_ms = start_ms + self._duration_ms
-        deadline_ms = self._terms.asked.deadline_ms
-        if not start_ms or (deadline_ms and end_ms > deadline_ms):
-            code = Code.DEADLINE if deadline_ms else Code.WINDOW
+        if self._is_late(start_ms):
+            code = Code.DEADLINE if self._terms.asked.deadline_ms else Code.WINDOW
             blocker = Blocker(code, waits.subject or waits.code.value, waits.since_ms)
-            self._add_late(batch, blocker)
+            in_time = self._in_time(batch)
+            late = [host for host in batch.hosts if host not in in_time]
+            self._add_late(Batch(late or batch.hosts, batch.calendar), blocker)
+            if in_time and late:
+                self._add(Batch(in_time, batch.calendar, batch.canary))
             return
+        end_ms = start_ms + self._duration_ms
         self._last += 1
         shown_ms = start_ms - self._notice_ms
         wave = Wave(
@@ -128,6 +132,21 @@ class Timetable:
         self._ends_ms = end_ms
         if self._terms.policy.owner_rest_s:
             self._rest(self._owners_of(batch), end_ms)
+
+    def _is_late(self, start_ms: int) -> bool:
+        deadline_ms = self._terms.asked.deadline_ms
+        return not start_ms or bool(deadline_ms and start_ms + self._duration_ms > deadline_ms)
+
+    def _in_time(self, batch: Batch) -> list[int]:
+        """Return the hosts of a late batch that alone would be in time.
+
+        Live work on one host must not keep the other hosts from their last opening. None where VMs
+        move, because later batches depend on all moves.
+        """
+        if batch.moves is not None or not self._occupied.live:
+            return []
+        alone = [Batch([host], batch.calendar) for host in batch.hosts]
+        return [each.hosts[0] for each in alone if not self._is_late(self._timed(each)[1])]
 
     def _add_late(self, batch: Batch, blocker: Blocker) -> None:
         hosts = self._index.fleet.hosts
@@ -203,24 +222,21 @@ class Timetable:
 
     def _live_after_of(self, batch: Batch) -> list[_Earliest]:
         """Return when live work leaves the hosts, groups and limits of a batch; cached."""
-        reasons = self._live_after.get(id(batch))
-        if reasons is None:
-            reasons = self._live_after[id(batch)] = self._room_after(batch)
+        if batch.live_after is None:
+            batch.live_after = self._room_after(batch)
             for host in batch.hosts:
                 groups = batch.groups_on(self._index, host)
                 for code, ends_ms, subject in self._occupied.obstacles(host, groups):
-                    reasons.append((ends_ms, code, subject))
-        return reasons
+                    batch.live_after.append((ends_ms, code, subject))
+        return batch.live_after
 
     def _owners_of(self, batch: Batch) -> frozenset[str]:
         """Return the owners of the VMs that a batch disturbs; cached."""
-        owners = self._owners.get(id(batch))
-        if owners is None:
+        if batch.owners is None:
             groups = self._index.fleet.groups
             on = {group for host in batch.hosts for group in batch.groups_on(self._index, host)}
-            owners = frozenset(groups[group].owner for group in on) - {""}
-            self._owners[id(batch)] = owners
-        return owners
+            batch.owners = frozenset(groups[group].owner for group in on) - {""}
+        return batch.owners
 
     def _started_after(self, batch: Batch) -> list[_Earliest]:
         """Return the earliest start times of a batch, however early it is approved."""
