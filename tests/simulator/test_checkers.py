@@ -6,13 +6,24 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pytest
+
+from forewarn.core.impact import Cause, Impact
+from forewarn.core.maintenance import Maintenance
+from forewarn.core.state import Changes
 from forewarn.core.stimulus import ApplyPolicy, ChangeTopology, Enable
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.planning.policy import MaintenancePolicy
+from forewarn.replication.messages import DocumentChange
 from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import MINUTE_MS
 from tests.core.test_moving import begun
 from tests.simulator.checkers.maintenance_checker import MaintenanceChecker
+from tests.simulator.checkers.node_checker import NodeChecker
+from tests.simulator.checkers.state_checker import StateChecker
+from tests.simulator.world.crash_points import Violation
+from tests.simulator.world.event_queue import START_MS, EventQueue
+from tests.simulator.world.side_work import SAME_PLANS_MAX, SideWork
 
 if TYPE_CHECKING:
     from forewarn.core.step import StepResult
@@ -61,3 +72,75 @@ def test_owner_rests_from_the_last_work_on_its_vms() -> None:
     move = begun(rig, "h1", "v1", number)
     rig.wait(20 * MINUTE_MS)
     assert rig.now(move).execution.started_ms == disturbed_ms + 30 * MINUTE_MS
+
+
+@dataclass(eq=False)
+class Node:
+    """A metadata node away from the service, which nothing happens to."""
+
+    name: str
+    hosts: frozenset[str]
+    up: bool = True
+    since_ms: int = 0
+    serves: bool = True
+    may_come_back_empty: bool = False
+    spooled: list[bytes] = field(default_factory=list)
+
+
+class Nodes:
+    """Two nodes with a host each, and a VM on the first host."""
+
+    def __init__(self) -> None:
+        self.old, self.new = Node("n0", frozenset(("h0",))), Node("n1", frozenset(("h1",)))
+        self.states = StateChecker(EventQueue())
+        self.checker = NodeChecker(self.states, lambda *_: True)
+        self.checker.far = (self.old, self.new)
+        hosts = {name: Host(name) for name in ("h0", "h1")}
+        self.commit(Changes(0, hosts=hosts, groups={"g": Group("g")}))
+        self.put(Vm("v0", "h0", "g"))
+        self.checker.look(self.new)
+
+    def commit(self, changes: Changes) -> None:
+        """Make a change durable a minute later."""
+        self.states.queue.now_ms += 60_000
+        self.states.durable(changes)
+        self.checker.durable(changes)
+
+    def put(self, vm: Vm | None) -> None:
+        """Add, move or remove the VM."""
+        self.commit(Changes(0, vms={"v0": vm}))
+
+
+def test_vm_leaves_its_old_node_once_the_new_one_has_it() -> None:
+    """One that was removed and added again is another VM, and has not moved. Source: M-1."""
+    nodes, gone = Nodes(), DocumentChange(1, gone=("v0",))
+    nodes.put(Vm("v0", "h1", "g"))
+    with pytest.raises(Violation, match="M-1"):
+        nodes.checker.takes(nodes.old, gone)
+    nodes.put(None)
+    nodes.put(Vm("v0", "h1", "g"))
+    nodes.checker.takes(nodes.old, gone)
+
+
+def test_node_serves_a_vm_from_the_commit_that_brings_it_on() -> None:
+    """Work that another commit started in that millisecond was shown elsewhere. Source: M-4."""
+    nodes = Nodes()
+    nodes.put(Vm("v0", "h1", "g"))
+    arrived_ms = nodes.states.queue.now_ms
+    assert not nodes.checker.serves(nodes.new, "g", arrived_ms)
+    assert nodes.checker.serves(nodes.new, "g", arrived_ms + 1)
+
+
+def test_maintenance_that_waits_is_planned_again_for_hours() -> None:
+    """Plans in a hurry are those that take no force. Source: F-2."""
+    queue = EventQueue()
+    work = SideWork(None, queue, dice=None, findings=None)  # type: ignore[arg-type]
+    waits = Maintenance(1, Cause.HOST_REBOOT, Impact.REBOOT, ("h0",), START_MS, "operator", 600)
+    for _ in range(SAME_PLANS_MAX + 1):
+        queue.now_ms += 60_000
+        work.note_plan(waits, None)
+    for _ in range(SAME_PLANS_MAX - 1):
+        queue.now_ms += 1000
+        work.note_plan(waits, None)
+    with pytest.raises(Violation, match="F-2"):
+        work.note_plan(waits, None)

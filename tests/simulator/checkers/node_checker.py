@@ -122,7 +122,12 @@ class NodeChecker:
                 raise Violation("M-5", f"{node.name} shows {sorted(foreign)} to nobody")
 
     def _check_left(self, node: FarNode, vm: str) -> None:
-        """M-1: a VM leaves its old node only once a new one has it, if that was ever seen."""
+        """M-1: a VM leaves its old node only once a new one has it, if that was ever seen.
+
+        A VM that was removed and added again is another one: it has not moved.
+        """
+        if self.records.removed_ms.get(vm, -1) >= self.records.left_ms(vm, node.hosts):
+            return
         serving = [far for far in self.far if self.records.since_ms(vm, far.hosts) is not None]
         seen = [far for far in serving if self._of(far).fresh_ms > self._states.recovered_ms]
         if node.hosts is None or not seen or node in serving:  # gone, or back, or at the service
@@ -326,9 +331,12 @@ class NodeChecker:
         return self._of(node).shown.get(view)
 
     def serves(self, node: FarNode, view: str, since_ms: int | None = None) -> bool:
-        """Whether a node has had readers of a view since then, or has them now."""
+        """Whether a node has had readers of a view since before then, or has them now.
+
+        Readers that arrived in that millisecond may have come with a later commit.
+        """
         readers = self.records.readers(view, node.hosts)
-        return any(since_ms is None or at <= since_ms for _, at in readers)
+        return any(since_ms is None or at < since_ms for _, at in readers)
 
     # ---- inside --------------------------------------------------------------------------------
 

@@ -67,7 +67,7 @@ class Nodes(Protocol):
         """Return what a node shows of a view."""
 
     def serves(self, node: FarNode, view: str, since_ms: int | None = None) -> bool:
-        """Whether a node has had readers of a view since then, or has them now."""
+        """Whether a node has had readers of a view since before then, or has them now."""
 
     def sound_since_ms(self, node: FarNode) -> int:
         """Since when nothing has kept changes from a node, true time in ms."""

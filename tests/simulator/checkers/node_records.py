@@ -32,6 +32,8 @@ class NodeRecords:
         self._moves: dict[str, dict[int, str]] = {}
         #: VM -> host it may have been on -> when that was over.
         self._left: dict[str, dict[str, int]] = {}
+        #: VM -> when it was removed from the fleet last.
+        self.removed_ms: dict[str, int] = {}
         #: Group -> when its VMs, its options, or whether it is enabled, changed last.
         self.changed_ms: dict[str, int] = {}
 
@@ -109,3 +111,4 @@ class NodeRecords:
             self._ever.setdefault(vm, set()).update(hosts)
         else:
             self._since.pop(vm, None)
+            self.removed_ms[vm] = now_ms

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 SLOW_PERMILLE = 100
 """How often in a thousand a plan takes long."""
+PACED_MS = 50_000
+"""Least time between two plans of a maintenance that waits, by any clock."""
 SAME_PLANS_MAX = 300
 """Plans in a row for a maintenance that stays as it is: after each loss of a commit, of which a bad
 time of the store has at most two hundred. One that can take no force would be made for ever."""
@@ -67,8 +69,8 @@ class SideWork(InlineExecutor):
         """Work beside one process; `findings` has what is drawn of gates."""
         self._service, self._queue, self._dice = service, queue, dice
         self._findings = findings
-        #: Number of a maintenance -> what the last plan was made for, and how often in a row.
-        self._planned: dict[int, tuple[object, int]] = {}
+        #: Number of a maintenance -> what the last plan was made for, when, and how often in a row.
+        self._planned: dict[int, tuple[object, int, int]] = {}
 
     def submit(self, work: Callable[[], None]) -> None:
         """Do some work; what a process that has ended reports is lost with it."""
@@ -82,16 +84,20 @@ class SideWork(InlineExecutor):
             delay_ms = self._dice.between(SECOND_MS, 10 * MINUTE_MS)
             self._later(delay_ms, partial(self._answer_gate, subject, given))
         else:
-            self._note_plan(subject, given().applied)
+            self.note_plan(subject, given().applied)
             slow = self._dice.chance(SLOW_PERMILLE)
             self._later(self._dice.between(1, MINUTE_MS if slow else SECOND_MS), work)
 
-    def _note_plan(self, maintenance: Maintenance, applied: AppliedPolicy | None) -> None:
-        """F-2: a plan that takes no force is not made again while nothing has changed."""
-        number, wanted = maintenance.number, (maintenance, applied)
-        known, count = self._planned.get(number, (None, 0))
-        count = count + 1 if known == wanted else 1
-        self._planned[number] = (wanted, count)
+    def note_plan(self, maintenance: Maintenance, applied: AppliedPolicy | None) -> None:
+        """F-2: a plan that takes no force is not made again while nothing has changed.
+
+        A maintenance that waits is planned again about once a minute, or less often.
+        """
+        number, wanted, now_ms = maintenance.number, (maintenance, applied), self._queue.now_ms
+        known, last_ms, count = self._planned.get(number, (None, 0, 0))
+        again = known == wanted and now_ms < last_ms + PACED_MS
+        count = count + 1 if again else 1
+        self._planned[number] = (wanted, now_ms, count)
         if count > SAME_PLANS_MAX:
             raise Violation("F-2", f"m-{number} is planned {count} times, and is as it was")
 
