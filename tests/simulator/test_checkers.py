@@ -95,8 +95,8 @@ class Nodes:
         self.states = StateChecker(EventQueue())
         self.checker = NodeChecker(self.states, lambda *_: True)
         self.checker.far = (self.old, self.new)
-        hosts = {name: Host(name) for name in ("h0", "h1")}
-        self.commit(Changes(0, hosts=hosts, groups={"g": Group("g")}))
+        groups: dict[str, Group | None] = {"g": Group("g")}
+        self.commit(Changes(0, hosts={"h0": Host("h0"), "h1": Host("h1")}, groups=groups))
         self.put(Vm("v0", "h0", "g"))
         self.checker.look(self.new)
 
