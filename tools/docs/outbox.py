@@ -6,9 +6,10 @@ import json
 
 from forewarn.outbox.apprise_sink import INCLUDE
 from forewarn.outbox.delivery import DeliveryState
-from forewarn.outbox.destinations import COMMON, FORMS
+from forewarn.outbox.destinations import KINDS
+from forewarn.outbox.sink import DestinationOptions
 from forewarn.validation.fields import Boolean, Integer, Number, ValueType
-from forewarn.validation.forms import Field, ListOf
+from forewarn.validation.forms import Field, ListOf, form_of
 from tools.docs.reference import page, table
 
 _EXAMPLE = {
@@ -65,6 +66,7 @@ _STATES = {
 
 def outbox_page() -> str:
     """Return the page of destinations."""
+    common, forms = form_of(DestinationOptions).fields, {k: form_of(v) for k, v in KINDS.items()}
     lines = [
         "Each table `[outbox.NAME]` of the settings is a destination of transitions.",
         "See also [deliver transitions to other systems](../howto/deliver-transitions.md).",
@@ -72,11 +74,11 @@ def outbox_page() -> str:
         "",
         "## Every destination",
         "",
-        *table(("option", "type", "meaning"), map(_row, COMMON)),
+        *table(("option", "type", "meaning"), map(_row, common)),
     ]
-    for kind, form in FORMS.items():
+    for kind, form in forms.items():
         lines += ["", f"## `{kind}`", "", form.meaning, ""]
-        told = FORMS["webhook"].fields if kind == "event-grid" else COMMON
+        told = forms["webhook"].fields if kind == "event-grid" else common
         if kind == "event-grid":
             lines += ["It takes the options of `webhook`, and these:", ""]
         own = [each for each in form.fields if each not in told]

@@ -6,10 +6,19 @@ Each message describes one transition as text for people. The settings filter th
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from forewarn.outbox.sink import DeliveryFailed, blocking
+from forewarn.outbox.sink import (
+    DeliveryFailed,
+    DestinationOptions,
+    IncludeOption,
+    TimeoutOption,
+    blocking,
+)
+from forewarn.validation.fields import Text
+from forewarn.validation.forms import ListOf
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +55,16 @@ WARNINGS = frozenset(
 )
 #: Most VM names in one message; the message gives the number of the others.
 VMS_NAMED_MAX = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppriseOptions(DestinationOptions):
+    """Messages for people, by mail or chat."""
+
+    include: IncludeOption = INCLUDE
+    timeout_s: TimeoutOption = 30.0
+    urls: Annotated[tuple[str, ...], ListOf(Text(2048), 50), "Apprise URLs."] = ()
+    urls_file: Annotated[str, Text(4096), "File with one Apprise URL per line."] = ""
 
 
 class AppriseSink:

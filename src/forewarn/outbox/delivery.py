@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from forewarn.clock import Clock
     from forewarn.outbox.cloudevents import CloudEvent
-    from forewarn.outbox.sink import Sink
+    from forewarn.outbox.sink import DestinationOptions, Sink
     from forewarn.store import Recorded, Store
 
 log = logging.getLogger("forewarn.outbox")
@@ -59,25 +59,19 @@ class Destination:
     """One destination, from the settings."""
 
     name: str
-    kind: str
     sink: Sink
-    #: Actions to send, as shell patterns.
-    include: tuple[str, ...] = ("*",)
-    exclude: tuple[str, ...] = ()
-    #: Owner who may read the data to send; empty: all data. Source: P-3.
-    owner: str = ""
-    #: The `source` of the CloudEvents; empty: derived from the store's epoch.
-    source: str = ""
+    options: DestinationOptions
 
     @property
     def wants_heads(self) -> bool:
         """Whether to send the audit's head: requires its name in `include`, and no owner."""
-        return AUDIT_HEAD in self.include and not self.owner
+        return AUDIT_HEAD in self.options.include and not self.options.owner
 
     def wants(self, action: str) -> bool:
         """Return whether to send transitions with this action."""
-        wanted = any(fnmatchcase(action, pattern) for pattern in self.include)
-        return wanted and not any(fnmatchcase(action, pattern) for pattern in self.exclude)
+        include, exclude = self.options.include, self.options.exclude
+        wanted = any(fnmatchcase(action, pattern) for pattern in include)
+        return wanted and not any(fnmatchcase(action, pattern) for pattern in exclude)
 
 
 @dataclass(slots=True)
@@ -144,7 +138,7 @@ class Delivery:
         self.hurry.set()
 
     async def _deliver(self) -> None:
-        maker = EventMaker(self.store, self.destination.source)
+        maker = EventMaker(self.store, self.destination.options.source)
         while True:
             self.news.clear()
             after = self.cursor
@@ -190,7 +184,7 @@ class Delivery:
     ) -> list[tuple[int, CloudEvent]]:
         """Return the events of a page of history, each with the number of its entry."""
         events = []
-        first, owner = page[0], self.destination.owner
+        first, owner = page[0], self.destination.options.owner
         groups = None
         if owner:
             groups = self.store.groups_of(owner)

@@ -11,10 +11,12 @@ import json
 import logging
 import ssl
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from forewarn.outbox.cloudevents import MEDIA
-from forewarn.outbox.sink import DeliveryFailed
+from forewarn.outbox.sink import CaFileOption, DeliveryFailed, DestinationOptions
+from forewarn.validation.fields import Boolean, Integer, Text
+from forewarn.validation.forms import ListOf
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,19 +24,17 @@ if TYPE_CHECKING:
     from forewarn.outbox.cloudevents import CloudEvent
 
 
-@dataclass(frozen=True, slots=True)
-class KafkaTarget:
-    """The topic, and the addresses and credentials of the brokers."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaOptions(DestinationOptions):
+    """CloudEvents in a topic of a broker with Kafka's protocol."""
 
-    name: str
-    brokers: tuple[str, ...]
-    topic: str
-    partition: int = 0
-    tls: bool = False
-    ca_file: str = ""
-    user: str = ""
-    password: str = ""
-    timeout_s: float = 10.0
+    brokers: Annotated[tuple[str, ...], ListOf(Text(300), 20, 1), "`HOST:PORT`, …"]
+    topic: Annotated[str, Text(249), "The topic (default: `forewarn`)."] = "forewarn"
+    partition: Annotated[int, Integer(0, 1_000_000), "The partition (default: 0)."] = 0
+    tls: Annotated[bool, Boolean(), "Whether to encrypt the connection (default: no)."] = False
+    ca_file: CaFileOption = ""
+    user: Annotated[str, Text(200), "User for SCRAM-SHA-512."] = ""
+    password_file: Annotated[str, Text(4096), "File with the user's password."] = ""
 
 
 class KafkaSink:
@@ -42,9 +42,11 @@ class KafkaSink:
 
     batch_max = 100
 
-    def __init__(self, target: KafkaTarget) -> None:
+    def __init__(self, name: str, target: KafkaOptions, password: str) -> None:
         """Store the arguments; open no connection yet."""
+        self._name = name
         self._target = target
+        self._password = password
         self._producer: Any = None
 
     async def open(self) -> None:
@@ -62,7 +64,7 @@ class KafkaSink:
             options |= {
                 "sasl_mechanism": "SCRAM-SHA-512",
                 "sasl_plain_username": target.user,
-                "sasl_plain_password": target.password,
+                "sasl_plain_password": self._password,
             }
         security = f"{'SASL_' if target.user else ''}{'SSL' if target.tls else 'PLAINTEXT'}"
         producer = AIOKafkaProducer(
@@ -111,4 +113,4 @@ class KafkaSink:
                     await producer.stop()
 
     def _failed(self, problem: str) -> DeliveryFailed:
-        return DeliveryFailed(name=self._target.name, problem=problem)
+        return DeliveryFailed(name=self._name, problem=problem)

@@ -9,11 +9,13 @@ import contextlib
 import json
 import ssl
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from forewarn.nats_client import new_client
 from forewarn.outbox.cloudevents import MEDIA
-from forewarn.outbox.sink import DeliveryFailed
+from forewarn.outbox.sink import DeliveryFailed, DestinationOptions
+from forewarn.validation.fields import Text
+from forewarn.validation.forms import ListOf
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,18 +23,21 @@ if TYPE_CHECKING:
     from forewarn.outbox.cloudevents import CloudEvent
 
 
-@dataclass(frozen=True, slots=True)
-class NatsTarget:
-    """The stream, and the addresses and credentials of the servers."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NatsOptions(DestinationOptions):
+    """CloudEvents in a stream of NATS JetStream."""
 
-    name: str
-    servers: tuple[str, ...]
-    #: Prefix of the subjects, followed by a dot and the action.
-    subject: str
-    credentials_file: str = ""
-    token: str = ""
-    ca_file: str = ""
-    timeout_s: float = 10.0
+    servers: Annotated[
+        tuple[str, ...], ListOf(Text(2048), 20, 1), "`tls://HOST:PORT` or `nats://`."
+    ]
+    subject: Annotated[str, Text(200), "Prefix of the subjects (default: `forewarn`)."] = "forewarn"
+    credentials_file: Annotated[str, Text(4096), "Credentials file, written by `nsc`."] = ""
+    token_file: Annotated[
+        str,
+        Text(4096),
+        "File with a token; requires TLS unless the server is on this machine.",
+    ] = ""
+    ca_file: Annotated[str, Text(4096), "Trusted CA certificates for TLS."] = ""
 
     @property
     def wants_tls(self) -> bool:
@@ -45,9 +50,11 @@ class NatsSink:
 
     batch_max = 100
 
-    def __init__(self, target: NatsTarget) -> None:
+    def __init__(self, name: str, target: NatsOptions, token: str) -> None:
         """Store the arguments; open no connection yet."""
+        self._name = name
         self._target = target
+        self._token = token
         self._client: Any = None
         self._stream: Any = None
 
@@ -59,8 +66,8 @@ class NatsSink:
         options: dict[str, Any] = {}
         if target.credentials_file:
             options["user_credentials"] = target.credentials_file
-        if target.token:
-            options["token"] = target.token
+        if self._token:
+            options["token"] = self._token
         if target.ca_file:
             options["tls"] = ssl.create_default_context(cafile=target.ca_file)
         client = self._client = new_client(tls_only=target.wants_tls)
@@ -97,7 +104,7 @@ class NatsSink:
                 await client.close()
 
     def _failed(self, problem: str) -> DeliveryFailed:
-        return DeliveryFailed(name=self._target.name, problem=problem)
+        return DeliveryFailed(name=self._name, problem=problem)
 
 
 async def _ignore(_: Exception) -> None:

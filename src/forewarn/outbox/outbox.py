@@ -156,7 +156,7 @@ class Outbox:
         at_ms = self._store.cursors.next_ms(cursor) if behind else 0
         return DestinationStatus(
             delivery.destination.name,
-            delivery.destination.kind,
+            delivery.destination.options.kind,
             delivery.state(now_ms),
             sequence=cursor,
             behind=behind,

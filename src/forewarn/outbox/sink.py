@@ -1,19 +1,55 @@
-"""The interface for kinds of destinations, and the error for a failed delivery."""
+"""The interface for kinds of destinations, their common options, and the error of a delivery."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias, TypeVar
 
 from forewarn.errors import PeerError
+from forewarn.validation.fields import Number, Text
+from forewarn.validation.forms import ListOf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from forewarn.outbox.cloudevents import CloudEvent
 T = TypeVar("T")
+
+
+_PATTERNS = ListOf(Text(100), 100, 1)
+#: Options that a kind of destination may give another default.
+IncludeOption: TypeAlias = Annotated[
+    tuple[str, ...],
+    _PATTERNS,
+    "Actions to send, as shell patterns (default: all); `audit.head` adds the audit's head.",
+]
+TimeoutOption: TypeAlias = Annotated[
+    float, Number(0.1, 3600), "Longest time of one delivery (default: 10)."
+]
+CaFileOption: TypeAlias = Annotated[
+    str, Text(4096), "Trusted CA certificates (default: the system's certificates)."
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationOptions:
+    """Options of all kinds of destinations; the texts are for the reference."""
+
+    kind: Annotated[str, Text(20), "`webhook`, `event-grid`, `nats`, `kafka` or `apprise`."]
+    include: IncludeOption = ("*",)
+    exclude: Annotated[
+        tuple[str, ...], _PATTERNS, "Actions to omit from `include` (default: none)."
+    ] = ()
+    owner: Annotated[
+        str, Text(), "Sends only data that this owner may read (default: all data)."
+    ] = ""
+    source: Annotated[
+        str, Text(2048), "CloudEvents' `source` (default: `/forewarn/` and the epoch)."
+    ] = ""
+    timeout_s: TimeoutOption = 10.0
 
 
 class DeliveryFailed(PeerError):

@@ -10,7 +10,7 @@ import http.client
 import json
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from forewarn.clock import SystemClock
 from forewarn.drivers.webhook.signing import signed
@@ -18,9 +18,10 @@ from forewarn.errors import clean_text
 from forewarn.http_client import ClientRequest, ClientResponse, exchange
 from forewarn.ids import Ids
 from forewarn.outbox.cloudevents import BATCH_MEDIA, MEDIA, body_of
-from forewarn.outbox.sink import DeliveryFailed, blocking
+from forewarn.outbox.sink import CaFileOption, DeliveryFailed, DestinationOptions, blocking
 from forewarn.protocol import timestamps
 from forewarn.protocol.versions import RESOURCE_TYPE, known_in
+from forewarn.validation.fields import Boolean, Integer, Text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,6 +42,43 @@ GRID_STATUS = {
 }
 GRID_TYPE = "Microsoft.ResourceNotifications.MaintenanceResources.ScheduledEventEmitted"
 GRID_VALIDATION = "Microsoft.EventGrid.SubscriptionValidationEvent"
+
+
+_Batch: TypeAlias = Annotated[int, Integer(1, 1000), "Most transitions in one request."]
+_Validate: TypeAlias = Annotated[
+    bool, Boolean(), "Whether to request the receiver's permission before sending events."
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpOptions(DestinationOptions):
+    """CloudEvents over HTTP."""
+
+    url: Annotated[
+        str,
+        Text(2048),
+        "URL for the events; https is required unless the receiver is on this machine.",
+    ]
+    ca_file: CaFileOption = ""
+    secret_file: Annotated[str, Text(4096), "File with the secret that signs requests."] = ""
+    token_file: Annotated[str, Text(4096), "File with a bearer token for the requests."] = ""
+    batch: _Batch = 1
+    validate: _Validate = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventGridOptions(HttpOptions):
+    """Scheduled Events in Event Grid's schema."""
+
+    batch: _Batch = 50
+    validate: _Validate = True
+    topic: Annotated[str, Text(2048), "Event Grid's `topic` (default: `/forewarn/NAME`)."] = ""
+    callback: Annotated[
+        str,
+        Text(2048),
+        "URL at which the receiver reaches the operator API; adds a `validationUrl`.",
+    ] = ""
+    key_file: Annotated[str, Text(4096), "File with the key of an Event Grid topic."] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,24 +155,16 @@ class EventGridSink:
     The sink sends only transitions of events, because the schema describes only these.
     """
 
-    def __init__(
-        self, target: HttpTarget, *, topic: str, batch: int, validate: bool, callback: str = ""
-    ) -> None:
-        """Store the arguments; send nothing yet.
-
-        Args:
-            target: URL and settings of the requests.
-            topic: subscription and resource group in the resources' paths.
-            batch: most transitions in one request.
-            validate: whether the receiver must first consent to receive events.
-            callback: URL at which the receiver may consent later; empty: the receiver must consent
-                at once.
-        """
-        self.batch_max = batch
+    def __init__(self, target: HttpTarget, options: EventGridOptions) -> None:
+        """Store the arguments; send nothing yet."""
+        self.batch_max = options.batch
         self._target = target
-        self._topic = topic
-        self._callback = callback
-        self._wanted = not validate
+        #: Subscription and resource group in the resources' paths.
+        self._topic = options.topic or f"/forewarn/{target.name}"
+        base = options.callback.rstrip("/")
+        #: URL at which the receiver may consent later; empty: the receiver must consent at once.
+        self._callback = f"{base}/v1/outbox/{target.name}/validate" if base else ""
+        self._wanted = not options.validate
         #: Code that proves a receiver's consent; valid until the process ends.
         self._code = Ids().token("validation")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import field
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, field, fields
+from typing import Any, TypeVar, get_type_hints
 
 from forewarn.validation.fields import NAME, Schema, Text, ValidationFailed, ValueType, wrong
 from forewarn.values import value
+
+_T = TypeVar("_T")
 
 
 @value
@@ -187,3 +189,27 @@ def unknown_member(where: str, name: str, known: Iterable[str]) -> ValidationFai
     return ValidationFailed(
         where=where, problem=f"has the unknown member {name!r}; known: {allowed}"
     )
+
+
+def form_of(kind: type[object]) -> Form:
+    """Return the form of a settings table whose options are the fields of a dataclass.
+
+    Each option is annotated `Annotated[TYPE, VALUE_TYPE]`, where a text for the reference may
+    follow. Options without a default are required.
+    """
+    hints = get_type_hints(kind, include_extras=True)
+    options = []
+    for each in fields(kind):  # type: ignore[arg-type]
+        value_type, *meaning = hints[each.name].__metadata__
+        required = each.default is each.default_factory is MISSING
+        options.append(Field(each.name, value_type, "".join(meaning), required))
+    return Form(kind.__name__, (kind.__doc__ or "").strip(), tuple(options))
+
+
+def read_table(kind: type[_T], table: Mapping[str, object], where: str) -> _T:
+    """Parse a settings table into an object of a class for `form_of`.
+
+    Raises:
+        ValidationFailed: an option is unknown, missing or invalid.
+    """
+    return kind(**form_of(kind).read(dict(table), where))

@@ -6,7 +6,7 @@ starts the work, and `progress` reports on the work.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from forewarn.drivers import Progress
 from forewarn.drivers.command.runner import ProgramRuns
@@ -15,7 +15,7 @@ from forewarn.drivers.messages import encoded, read_answer, task_message
 from forewarn.drivers.task_records import TaskForgotten, TaskRecords
 from forewarn.programs import ANSWER_BEGINS, ProgramFailed, ProgramLimits, program_output
 from forewarn.validation.fields import Number
-from forewarn.validation.forms import Field, Form
+from forewarn.validation.forms import read_table
 from forewarn.validation.json_reader import read_json
 from forewarn.values import replace, value
 
@@ -24,52 +24,25 @@ if TYPE_CHECKING:
 
     from forewarn.drivers import Task
 
-#: Time limit of a program that only starts work or reports progress, in seconds.
-CALL_TIMEOUT_S = 30.0
-#: Time limit of a program that does the work, in seconds.
-TIMEOUT_S = 3600.0
-#: Interval between checks of a task, in seconds.
-POLL_S = 2.0
-
-_OPTIONS = Form(
-    "CommandDriver",
-    "A driver that runs programs.",
-    (
-        Field(
-            "begin",
-            COMMAND_TYPE,
-            "Program that starts a task's work, or does all the work.",
-            required=True,
-        ),
-        Field(
-            "progress",
-            COMMAND_TYPE,
-            "Program that reports a task's progress; by default, `begin` does all the work.",
-        ),
-        Field(
-            "abort",
-            COMMAND_TYPE,
-            "Program that cleans up after an aborted task, once `begin` has been stopped.",
-        ),
-        Field("discover", COMMAND_TYPE, "Program that lists the machines."),
-        Field("timeout_s", Number(1, 7 * 86_400), "Time limit of `begin`."),
-        Field("call_timeout_s", Number(0.1, 3600), "Time limit of each program except `begin`."),
-        Field("poll_s", Number(0.1, 86_400), "Interval between checks of a task."),
-    ),
-)
-
 
 @value
 class Programs:
     """The settings of one driver."""
 
-    begin: tuple[str, ...]
-    progress: tuple[str, ...] = ()
-    abort: tuple[str, ...] = ()
-    discover: tuple[str, ...] = ()
-    timeout_s: float = TIMEOUT_S
-    call_timeout_s: float = CALL_TIMEOUT_S
-    poll_s: float = POLL_S
+    #: Program that starts a task's work, or does all the work.
+    begin: Annotated[tuple[str, ...], COMMAND_TYPE]
+    #: Program that reports a task's progress; by default, `begin` does all the work.
+    progress: Annotated[tuple[str, ...], COMMAND_TYPE] = ()
+    #: Program that cleans up after an aborted task, once `begin` has been stopped.
+    abort: Annotated[tuple[str, ...], COMMAND_TYPE] = ()
+    #: Program that lists the machines.
+    discover: Annotated[tuple[str, ...], COMMAND_TYPE] = ()
+    #: Time limit of `begin`, which may do the work, in seconds.
+    timeout_s: Annotated[float, Number(1, 7 * 86_400)] = 3600.0
+    #: Time limit of each program except `begin`, in seconds.
+    call_timeout_s: Annotated[float, Number(0.1, 3600)] = 30.0
+    #: Interval between checks of a task, in seconds.
+    poll_s: Annotated[float, Number(0.1, 86_400)] = 2.0
 
 
 def create(name: str, options: Mapping[str, object], store: str) -> CommandDriver:
@@ -78,7 +51,7 @@ def create(name: str, options: Mapping[str, object], store: str) -> CommandDrive
     Raises:
         ValidationFailed: an option is unknown, missing or invalid.
     """
-    programs = Programs(**_OPTIONS.read(dict(options), f"[drivers.{name}]"))
+    programs = read_table(Programs, options, f"[drivers.{name}]")
     return CommandDriver(name, programs, TaskRecords(store, name))
 
 

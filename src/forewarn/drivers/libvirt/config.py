@@ -5,26 +5,24 @@ This module opens no connections.
 
 from __future__ import annotations
 
-from dataclasses import field, fields
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated
 
 from forewarn.drivers.host_command import COMMAND_TYPE
 from forewarn.errors import CallerError
 from forewarn.validation.complexity import FileTooComplex
-from forewarn.validation.fields import Boolean, Integer, Text
-from forewarn.validation.forms import Field, Form, Named
+from forewarn.validation.fields import Boolean, Choice, Integer, Text
+from forewarn.validation.forms import Named, form_of, read_table
 from forewarn.validation.toml_reader import read_toml
-from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from forewarn.values import replace, value
 
 #: Maximum number of hosts in one file.
 HOSTS_MAX = 100_000
 #: A day, in seconds.
 DAY_S = 86_400
+_SECONDS, _DOMAIN = Integer(1, DAY_S), Integer(0, 1_000_000)
 
 
 class LibvirtConfigUnreadable(CallerError):
@@ -43,50 +41,56 @@ class Fallback(Enum):
     POSTCOPY = "postcopy"
 
 
+_FALLBACK = Choice({each.value: each for each in Fallback})
+
+
 @value
 class HostConfig:
     """The URIs of one host, and its location in the fleet."""
 
-    uri: str
+    uri: Annotated[str, Text(1024)]
     #: URI of this host for migrations from other hosts; empty: `uri`.
-    migration_uri: str = ""
-    fault_domain: int = 0
-    update_domain: int = 0
-    zone: str = ""
+    migration_uri: Annotated[str, Text(1024)] = ""
+    fault_domain: Annotated[int, _DOMAIN] = 0
+    update_domain: Annotated[int, _DOMAIN] = 0
+    zone: Annotated[str, Text(128)] = ""
+
+
+_HOST = form_of(HostConfig)
 
 
 @value
 class LibvirtConfig:
     """All settings of the driver."""
 
-    hosts: Mapping[str, HostConfig]
+    hosts: Annotated[Mapping[str, HostConfig], Named(_HOST, HOSTS_MAX)]
     #: Directory for the list of begun commands, and for the definitions of domains, from which the
     #: driver starts a lost host's domains elsewhere.
-    directory: str = "/var/lib/forewarn/libvirt"
-    migration_timeout_s: int = 300
-    migration_fallback: Fallback = Fallback.GIVE_UP
+    directory: Annotated[str, Text(4096)] = "/var/lib/forewarn/libvirt"
+    migration_timeout_s: Annotated[int, _SECONDS] = 300
+    migration_fallback: Annotated[Fallback, _FALLBACK] = Fallback.GIVE_UP
     #: Whether to treat disks as shared if libvirt cannot detect shared disks.
-    storage_is_shared: bool = False
+    storage_is_shared: Annotated[bool, Boolean()] = False
     #: Maximum speed of a migration in MiB per second; 0: libvirt's default.
-    migration_mib_s: int = 0
+    migration_mib_s: Annotated[int, Integer(0, 1_000_000)] = 0
     #: Whether migrations encrypt guest memory with QEMU's TLS.
-    migration_tls: bool = False
+    migration_tls: Annotated[bool, Boolean()] = False
     #: Time for the shutdown of a guest, before the driver destroys the guest.
-    shutdown_timeout_s: int = 60
+    shutdown_timeout_s: Annotated[int, Integer(0, DAY_S)] = 60
     #: Time limit of a host's reboot.
-    reboot_timeout_s: int = 900
+    reboot_timeout_s: Annotated[int, _SECONDS] = 900
     #: Command that reboots a host; `{host}` and `{uri}` are replaced. Empty: the driver reboots
     #: only the guests.
-    reboot_command: tuple[str, ...] = ()
+    reboot_command: Annotated[tuple[str, ...], COMMAND_TYPE] = ()
     #: Command for an update of a host with suspended guests.
-    update_command: tuple[str, ...] = ()
+    update_command: Annotated[tuple[str, ...], COMMAND_TYPE] = ()
     #: Command that ensures that a lost host is off, before its guests are started elsewhere.
-    fence_command: tuple[str, ...] = ()
+    fence_command: Annotated[tuple[str, ...], COMMAND_TYPE] = ()
     #: Time limit of a command.
-    command_timeout_s: int = 600
+    command_timeout_s: Annotated[int, _SECONDS] = 600
     #: Seconds without contact after which `topology import --follow` reports a host as lost; 0:
     #: never.
-    lost_after_s: int = 0
+    lost_after_s: Annotated[int, Integer(0, DAY_S)] = 0
 
     def migration_uri(self, host: str) -> str:
         """Return the URI of a host for migrations from other hosts."""
@@ -94,74 +98,12 @@ class LibvirtConfig:
         return (uris.migration_uri or uris.uri) if uris else host
 
 
-_SECONDS = Integer(1, DAY_S)
-_DOMAIN = Integer(0, 1_000_000)
-_HOST = Form(
-    "LibvirtHost",
-    "The addresses of one host.",
-    (
-        Field("uri", Text(1024), "libvirt's URI, as the service connects to it.", required=True),
-        Field("migration_uri", Text(1024), "libvirt's URI, as other hosts connect to it."),
-        Field("fault_domain", _DOMAIN, "Fault domain."),
-        Field("update_domain", _DOMAIN, "Update domain."),
-        Field("zone", Text(128), "Zone."),
-    ),
-)
-
-
 @value
-class _OneOf:
-    """A setting with a fixed set of words."""
+class _LibvirtOptions:
+    """The table of a libvirt driver."""
 
-    words: tuple[str, ...] = field(default=tuple(each.value for each in Fallback))
-
-    def read(self, value: object, where: str) -> Fallback:
-        """Return the word."""
-        return Fallback(Text(pattern="|".join(self.words), wanted=self._wanted).read(value, where))
-
-    def read_text(self, text: str, where: str) -> Fallback:
-        """Return the word from its text in a request or in the environment."""
-        return self.read(text, where)
-
-    @property
-    def _wanted(self) -> str:
-        return f"one of {', '.join(self.words)}"
-
-    def schema(self) -> dict[str, object]:
-        """Return the JSON schema of the setting."""
-        return {"type": "string", "enum": list(self.words)}
-
-
-FORM = Form(
-    "LibvirtConfig",
-    "Configuration of the libvirt driver.",
-    (
-        Field("hosts", Named(_HOST, HOSTS_MAX), "Hosts by name.", required=True),
-        Field("directory", Text(4096), "Directory for the definitions of domains."),
-        Field("migration_timeout_s", _SECONDS, "Time limit of a live migration."),
-        Field("migration_fallback", _OneOf(), "Action when a migration exceeds its time limit."),
-        Field("storage_is_shared", Boolean(), "Whether to treat disks as shared."),
-        Field("migration_mib_s", Integer(0, 1_000_000), "Maximum speed of a migration in MiB/s."),
-        Field("migration_tls", Boolean(), "Whether guest memory is sent over TLS."),
-        Field("shutdown_timeout_s", Integer(0, DAY_S), "Time limit of the shutdown of a guest."),
-        Field("reboot_timeout_s", _SECONDS, "Time limit of a host's reboot."),
-        Field("reboot_command", COMMAND_TYPE, "Command that reboots a host."),
-        Field("update_command", COMMAND_TYPE, "Command that updates a host with suspended guests."),
-        Field("fence_command", COMMAND_TYPE, "Command that ensures that a lost host is off."),
-        Field("command_timeout_s", _SECONDS, "Time limit of a command."),
-        Field(
-            "lost_after_s",
-            Integer(0, DAY_S),
-            "Seconds without an answer after which a host is reported as lost.",
-        ),
-    ),
-)
-_OPTIONS = Form(
-    "LibvirtOptions",
-    "The table of a libvirt driver.",
-    (Field("config", Text(4096), "File with the hosts.", required=True),),
-)
-assert {each.name for each in FORM.fields} == {each.name for each in fields(LibvirtConfig)}
+    #: File with the hosts.
+    config: Annotated[str, Text(4096)]
 
 
 def read_config(path: Path) -> LibvirtConfig:
@@ -177,9 +119,9 @@ def read_config(path: Path) -> LibvirtConfig:
         raise LibvirtConfigUnreadable(path=path, reason=error.strerror) from error
     except (ValueError, FileTooComplex) as error:
         raise LibvirtConfigUnreadable(path=path, reason=error) from error
-    form: dict[str, Any] = FORM.read(written, str(path))
-    hosts = {name: HostConfig(**each) for name, each in form.pop("hosts").items()}
-    return LibvirtConfig(hosts, **form)
+    config = read_table(LibvirtConfig, written, str(path))
+    hosts = {name: HostConfig(**each) for name, each in config.hosts.items()}  # type: ignore[arg-type]
+    return replace(config, hosts=hosts)
 
 
 def read_options(options: Mapping[str, object]) -> LibvirtConfig:
@@ -189,7 +131,7 @@ def read_options(options: Mapping[str, object]) -> LibvirtConfig:
         LibvirtConfigUnreadable: the file named in the options cannot be read.
         ValidationFailed: a setting is unknown or invalid.
     """
-    return read_config(Path(_OPTIONS.read(dict(options), "the table")["config"]))
+    return read_config(Path(read_table(_LibvirtOptions, options, "the table").config))
 
 
 def config_of_uris(uris: Mapping[str, str]) -> LibvirtConfig:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import http.client
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from forewarn.clock import SystemClock
 from forewarn.drivers import Progress, Task
@@ -33,7 +33,7 @@ from forewarn.errors import PeerError
 from forewarn.http_client import ANSWER_BYTES_MAX, ClientRequest, exchange
 from forewarn.urls import is_protected, shown_url
 from forewarn.validation.fields import Boolean, Number, Text
-from forewarn.validation.forms import Field, Form
+from forewarn.validation.forms import read_table
 from forewarn.validation.json_reader import read_json
 from forewarn.values import replace, value
 
@@ -41,45 +41,35 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-TIMEOUT_S, BACKOFF_S, POLL_S = 10.0, 0.5, 2.0
+POLL_S = 2.0
 #: Names of records: acceptance by the remote service, signing time of the last report, and the last
 #: report.
 SENT, REPORT = "sent", "report"
 
-_OPTIONS = Form(
-    "WebhookDriver",
-    "A driver that calls another service.",
-    (
-        Field(
-            "url",
-            Text(2048),
-            "URL for requests; https is required unless the service is on this machine.",
-            required=True,
-        ),
-        Field("secret_file", Text(4096), "File with the shared secret.", required=True),
-        Field("polls", Boolean(), "Request a task's progress instead of waiting for reports."),
-        Field(
-            "ca_file", Text(4096), "Trusted CA certificates (default: the system's certificates)."
-        ),
-        Field(
-            "timeout_s",
-            Number(0.1, 3600),
-            "Time limit for each step of sending a request, and for the whole answer.",
-        ),
-        Field(
-            "backoff_s", Number(0, 60), "Delay before the retry of a request, doubled each time."
-        ),
-        Field(
-            "poll_s",
-            Number(0.1, 86_400),
-            "Interval between checks for reports, or requests for progress.",
-        ),
-    ),
-)
 #: Attempts at a request before the call fails.
 TRIES = 3
 #: Statuses after which a retry may succeed.
 LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+@value
+class WebhookOptions:
+    """The table of a webhook driver."""
+
+    #: URL for requests; https is required unless the service is on this machine.
+    url: Annotated[str, Text(2048)]
+    #: File with the shared secret.
+    secret_file: Annotated[str, Text(4096)]
+    #: Whether to request a task's progress instead of waiting for reports.
+    polls: Annotated[bool, Boolean()] = False
+    #: Trusted CA certificates; empty: the system's certificates.
+    ca_file: Annotated[str, Text(4096)] = ""
+    #: Time limit for each step of sending a request, and for the whole answer, in seconds.
+    timeout_s: Annotated[float, Number(0.1, 3600)] = 10.0
+    #: Delay before the retry of a request, in seconds; doubled each time.
+    backoff_s: Annotated[float, Number(0, 60)] = 0.5
+    #: Interval between checks for reports, or requests for progress, in seconds.
+    poll_s: Annotated[float, Number(0.1, 86_400)] = POLL_S
 
 
 def create(name: str, options: Mapping[str, object], store: str) -> WebhookDriver:
@@ -90,22 +80,16 @@ def create(name: str, options: Mapping[str, object], store: str) -> WebhookDrive
         ValueError: the URL is not https, or the secret is too short.
         OSError: the secret cannot be read.
     """
-    read = _OPTIONS.read(dict(options), f"[drivers.{name}]")
-    if not is_protected(read["url"]):
+    read = read_table(WebhookOptions, options, f"[drivers.{name}]")
+    if not is_protected(read.url):
         raise ValueError("the url is neither https nor on this machine")
-    secret = Path(read["secret_file"]).read_bytes().strip()
+    secret = Path(read.secret_file).read_bytes().strip()
     if len(secret) < SECRET_BYTES_MIN:
-        raise ValueError(f"the secret in {read['secret_file']} is shorter than 16 bytes")
+        raise ValueError(f"the secret in {read.secret_file} is shorter than 16 bytes")
     endpoint = WebhookEndpoint(
-        name,
-        read["url"],
-        secret,
-        timeout_s=read.get("timeout_s", TIMEOUT_S),
-        backoff_s=read.get("backoff_s", BACKOFF_S),
-        ca_file=read.get("ca_file", ""),
+        name, read.url, secret, read.timeout_s, backoff_s=read.backoff_s, ca_file=read.ca_file
     )
-    records, poll_s = TaskRecords(store, name), read.get("poll_s", POLL_S)
-    return WebhookDriver(endpoint, records, polls=read.get("polls", False), poll_s=poll_s)
+    return WebhookDriver(endpoint, TaskRecords(store, name), polls=read.polls, poll_s=read.poll_s)
 
 
 class WebhookDriver:
