@@ -148,8 +148,8 @@ def test_rules_mean_what_is_written(path: Path) -> None:
     assert (rule.steps[1][0].does, rule.steps[1][0].undoes) == (False, True)
     assert json.loads(node.spec)["settings"] == {"node": "n"}
     assert (rule.then, rule.coordination, rule.stand_in_s) == ("hold", "all", 30.0)
-    assert rule.match.types == ("reboot", "redeploy")
-    assert (rule.match.sources, rule.match.notice_s) == (("platform",), (60, 900))
+    assert rule.match.types == ("Reboot", "Redeploy")
+    assert (rule.match.sources, rule.match.notice_s) == (("Platform",), (60, 900))
 
 
 def test_drop_in_overrides_and_its_rules_come_first(path: Path) -> None:

@@ -8,7 +8,6 @@ from forewarn.agent.core.identity import Identity, resource_name
 from forewarn.agent.core.rules import (
     IGNORE_OTHERS,
     Match,
-    PreparationStep,
     Rule,
     default_rules,
     matching_rule,
@@ -145,13 +144,7 @@ def test_values_compare_by_field() -> None:
     assert end == HookEnded("a", 0) != HookEnded("a", 1)
     assert len({end, HookEnded("a", 0), TimePassed(), TimePassed(), StopIntent("a", "")}) == 3
     assert end != TimePassed()
-    assert repr(end) == "HookEnded(exit_status=0, key='a', reason='')"
+    assert repr(end) == "HookEnded(key='a', exit_status=0, reason='')"
     known = {"event": event(), "deadline_ms": 1, "attempt": 1}
     assert PrepareIntent("a", DRAIN, run=1, **known) != PrepareIntent("a", DRAIN, run=2, **known)  # type: ignore[arg-type]
     assert len({Resumed({"a": "0"}), Resumed({"a": "0"}), Resumed({}, rebooted=True)}) == 2
-
-
-def test_step_refuses_an_unknown_failure() -> None:
-    """What no setting can say cannot be constructed."""
-    with pytest.raises(AssertionError):
-        PreparationStep("a", on_failure="explode")

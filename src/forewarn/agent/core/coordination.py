@@ -11,8 +11,6 @@ from forewarn.agent.value import Value
 
 TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
-    from typing import Final
-
     from forewarn.agent.core.identity import Identity
     from forewarn.agent.core.records import EventRecord
     from forewarn.agent.core.values import PeersSeen
@@ -24,37 +22,17 @@ LEADER_ASK_S = 30  # interval between questions to an undecided leader
 class Turn(Value):
     """The decision whether this VM may approve now, with a reason and a time."""
 
-    __slots__ = ("ahead", "go", "missing", "reason", "until_ms")
-    ahead: Final[tuple[str, ...]]
-    go: Final[bool]
-    reason: Final[str]
-    until_ms: Final[int | None]
-    missing: Final[tuple[str, ...]]
-
-    def __init__(
-        self,
-        reason: str,
-        *,
-        go: bool = False,
-        until_ms: int | None = None,
-        missing: tuple[str, ...] = (),
-        ahead: tuple[str, ...] = (),
-    ) -> None:
-        """Set all fields.
-
-        Args:
-            reason: The reason, as a sentence for people.
-            go: Whether to approve now.
-            until_ms: Time from which this VM may approve without further stimuli, ms since the
-                epoch; None: never.
-            missing: The VMs without a report that they are prepared.
-            ahead: The VMs before this VM; this VM may approve instead if all of these are silent.
-        """
-        self.ahead = ahead
-        self.go = go
-        self.reason = reason
-        self.until_ms = until_ms
-        self.missing = missing
+    reason: str
+    """The reason, as a sentence for people."""
+    go: bool = False
+    """Whether to approve now."""
+    until_ms: int | None = None
+    """Time from which this VM may approve without further stimuli, ms since the epoch; None:
+    never."""
+    missing: tuple[str, ...] = ()
+    """The VMs without a report that they are prepared."""
+    ahead: tuple[str, ...] = ()
+    """The VMs before this VM; this VM may approve instead if all of these are silent."""
 
 
 def turn(record: EventRecord, identity: Identity, *, now_ms: int) -> Turn:

@@ -364,7 +364,7 @@ class AgentEngine:
     def _resume(self, resumed: Resumed, now_ms: int) -> None:
         assert not self._resumed
         self._resumed = True
-        self._table.resume(resumed.found, now_ms)
+        self._table.resume(resumed.states, now_ms)
         if resumed.rebooted:
             self._table.rebooted(now_ms)
         for record in self._following.records:

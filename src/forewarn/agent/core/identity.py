@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from forewarn.agent.value import Value
 
-TYPE_CHECKING = False  # `typing` needs too much memory
-if TYPE_CHECKING:
-    from typing import Final
-
 NAME_CHARACTERS_MAX = 255
 NOT_NAMES = frozenset(" \"'<>{}/\\")
 COMPUTER_NAME_DIGITS = 6  # computer names of scale sets end in six base-36 digits
@@ -16,17 +12,15 @@ COMPUTER_NAME_DIGITS = 6  # computer names of scale sets end in six base-36 digi
 class Identity(Value):
     """The names of this VM in Resources; case is ignored."""
 
-    __slots__ = ("name", "names")
-    name: Final[str]
-    names: Final[frozenset[str]]
+    name: str
+    names: frozenset[str]
     """All names in lower case, each also with the leading underscore of the oldest api-version."""
 
     def __init__(self, name: str, aliases: tuple[str, ...] = ()) -> None:
         """Store the name from the instance metadata, and further names of the same VM."""
         assert name
         names = frozenset(text.lower() for text in (name, *aliases))
-        self.name = name
-        self.names = names | {f"_{text}" for text in names}
+        super().__init__(name, names | {f"_{text}" for text in names})
 
     def is_me(self, resource: str) -> bool:
         """Return whether a resource is this VM."""

@@ -215,7 +215,7 @@ class StepRecord:
 _kept_event_values = attrgetter(*EventRecord.KEPT)
 _kept_step_values = attrgetter(*StepRecord.KEPT)
 _event_fields = attrgetter(*EVENT_FIELDS)
-_step_fields = attrgetter(*PreparationStep.__slots__)
+_step_fields = attrgetter(*PreparationStep.fields)
 
 
 def event_form(event: ScheduledEvent) -> dict[str, object]:
@@ -244,7 +244,7 @@ def read_event(form: Form) -> ScheduledEvent:
 
 def step_form(step: PreparationStep) -> dict[str, object]:
     """Return a step in JSON types."""
-    return dict(zip(PreparationStep.__slots__, _step_fields(step), strict=True))
+    return dict(zip(PreparationStep.fields, _step_fields(step), strict=True))
 
 
 def read_step(form: Form) -> PreparationStep:

@@ -9,8 +9,6 @@ from forewarn.agent.value import Value
 
 TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
-    from typing import Final
-
     from forewarn.agent.core.identity import Identity
     from forewarn.protocol.documents import ScheduledEvent
 
@@ -34,87 +32,40 @@ STAND_IN_S = 120.0  # time after which a silent leader counts as absent
 class PreparationStep(Value):
     """One step of a preparation, with the hook that undoes it."""
 
-    __slots__ = ("does", "name", "on_failure", "repeatable", "spec", "timeout_s", "undoes")
-    name: Final[str]
-    timeout_s: Final[float]
-    on_failure: Final[str]
-    repeatable: Final[bool]
-    does: Final[bool]
-    undoes: Final[bool]
-    spec: Final[str]
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        timeout_s: float = TIMEOUT_S,
-        on_failure: str = "hold",
-        repeatable: bool = False,
-        does: bool = True,
-        undoes: bool = True,
-        spec: str = "",
-    ) -> None:
-        """Describe a step.
-
-        Args:
-            name: Unique name of the step.
-            timeout_s: Longest time of each of its hooks, in seconds.
-            on_failure: One of `FAILURES`.
-            repeatable: Whether an interrupted preparation can be repeated.
-            does: Whether the step has a prepare hook; a step without a hook is prepared at once.
-            undoes: Whether the step has a hook that undoes it.
-            spec: The commands, unused by the core. The journal stores the spec, so that a recovery
-                after a reboot uses the configuration of the preparation.
-        """
-        assert on_failure in FAILURES
-        self.name = name
-        self.timeout_s = timeout_s
-        self.on_failure = on_failure
-        self.repeatable = repeatable
-        self.does = does
-        self.undoes = undoes
-        self.spec = spec
+    name: str
+    """Unique name of the step."""
+    timeout_s: float = TIMEOUT_S
+    """Longest time of each of its hooks, in seconds."""
+    on_failure: str = "hold"
+    """One of `FAILURES`."""
+    repeatable: bool = False
+    """Whether an interrupted preparation can be repeated."""
+    does: bool = True
+    """Whether the step has a prepare hook; a step without a hook is prepared at once."""
+    undoes: bool = True
+    """Whether the step has a hook that undoes it."""
+    spec: str = ""
+    """The commands, unused by the core. The journal stores the spec, so that a recovery after a
+    reboot uses the configuration of the preparation."""
 
 
 class Match(Value):
     """The conditions of a rule on an event; an omitted condition matches everything."""
 
-    __slots__ = ("about", "description", "duration_s", "notice_s", "sources", "types")
-    types: Final[tuple[str, ...]]
-    sources: Final[tuple[str, ...]]
-    duration_s: Final[tuple[float, float] | None]
-    notice_s: Final[tuple[float, float] | None]
-    description: Final[str]
-    about: Final[str]
-
-    def __init__(
-        self,
-        *,
-        types: tuple[str, ...] = (),
-        sources: tuple[str, ...] = (),
-        duration_s: tuple[float, float] | None = None,
-        notice_s: tuple[float, float] | None = None,
-        description: str = "",
-        about: str = "this",
-    ) -> None:
-        """Store the conditions.
-
-        Args:
-            types: Event types, case ignored; empty for all.
-            sources: `Platform`, `User`, case ignored; empty for both.
-            duration_s: Least and greatest expected interruption in seconds, inclusive; an unknown
-                duration (-1) is outside every range.
-            notice_s: Least and greatest seconds from now to NotBefore, inclusive; an event without
-                a NotBefore is outside every range.
-            description: Text that the description contains, case ignored.
-            about: `this` (the event names this VM), `others` (it names only other VMs) or `any`.
-        """
-        self.types = tuple(name.lower() for name in types)
-        self.sources = tuple(name.lower() for name in sources)
-        self.duration_s = duration_s
-        self.notice_s = notice_s
-        self.description = description.lower()
-        self.about = about
+    types: tuple[str, ...] = ()
+    """Event types, case ignored; empty for all."""
+    sources: tuple[str, ...] = ()
+    """`Platform`, `User`, case ignored; empty for both."""
+    duration_s: tuple[float, float] | None = None
+    """Least and greatest expected interruption in seconds, inclusive; an unknown duration (-1) is
+    outside every range."""
+    notice_s: tuple[float, float] | None = None
+    """Least and greatest seconds from now to NotBefore, inclusive; an event without a NotBefore is
+    outside every range."""
+    description: str = ""
+    """Text that the description contains, case ignored."""
+    about: str = "this"
+    """`this` (the event names this VM), `others` (it names only other VMs) or `any`."""
 
     def matches(self, event: ScheduledEvent, identity: Identity, now_ms: int) -> bool:
         """Return whether an event matches all conditions for this VM at a time."""
@@ -125,9 +76,9 @@ class Match(Value):
         about = "this" if identity.named_in(event.resources) else "others"
         if self.about not in (about, "any"):
             return "resources"
-        if self.types and event.event_type.lower() not in self.types:
+        if not _is_among(event.event_type, self.types):
             return "type"
-        if self.sources and event.source.lower() not in self.sources:
+        if not _is_among(event.source, self.sources):
             return "source"
         known_s = None if event.duration_s < 0 else event.duration_s
         if not _in_range(known_s, self.duration_s):
@@ -135,59 +86,27 @@ class Match(Value):
         left_s = None if event.not_before_ms is None else (event.not_before_ms - now_ms) / 1000
         if not _in_range(left_s, self.notice_s):
             return "notice"
-        return "" if self.description in event.description.lower() else "description"
+        return "" if self.description.lower() in event.description.lower() else "description"
 
 
 class Rule(Value):
     """The action for matching events; the first rule that matches decides."""
 
-    __slots__ = ("action", "checks", "coordination", "match", "name", "stand_in_s", "steps", "then")
-    name: Final[str]
-    match: Final[Match]
-    action: Final[str]
-    then: Final[str]
-    steps: Final[tuple[tuple[PreparationStep, ...], ...]]
-    checks: Final[tuple[PreparationStep, ...]]
-    coordination: Final[str]
-    stand_in_s: Final[float]
-
-    def __init__(
-        self,
-        name: str,
-        match: Match,
-        *,
-        action: str,
-        then: str = "approve",
-        steps: tuple[tuple[PreparationStep, ...], ...] = (),
-        checks: tuple[PreparationStep, ...] = (),
-        coordination: str = "first",
-        stand_in_s: float = STAND_IN_S,
-    ) -> None:
-        """Describe a rule.
-
-        Args:
-            name: Name of the rule in logs, `why` and `forewarn agent check`.
-            match: Conditions of the rule.
-            action: One of `ACTIONS`.
-            then: After `prepare`: `approve`, or `hold` to wait for the NotBefore.
-            steps: Groups of steps; the groups run one after another, the steps of a group in
-                parallel.
-            checks: Approve hooks, which run just before the approval and can refuse it.
-            coordination: One of `COORDINATIONS`.
-            stand_in_s: Seconds after which the next VM in Resources approves instead of the leader;
-                0: never.
-        """
-        assert action in ACTIONS
-        assert then in ("approve", "hold")
-        assert coordination in COORDINATIONS
-        self.name = name
-        self.match = match
-        self.action = action
-        self.then = then
-        self.steps = steps
-        self.checks = checks
-        self.coordination = coordination
-        self.stand_in_s = stand_in_s
+    name: str
+    """Name of the rule in logs, `why` and `forewarn agent check`."""
+    match: Match
+    action: str
+    """One of `ACTIONS`."""
+    then: str = "approve"
+    """After `prepare`: `approve`, or `hold` to wait for the NotBefore."""
+    steps: tuple[tuple[PreparationStep, ...], ...] = ()
+    """Groups of steps; the groups run one after another, the steps of a group in parallel."""
+    checks: tuple[PreparationStep, ...] = ()
+    """Approve hooks, which run just before the approval and can refuse it."""
+    coordination: str = "first"
+    """One of `COORDINATIONS`."""
+    stand_in_s: float = STAND_IN_S
+    """Seconds after which the next VM in Resources approves instead of the leader; 0: never."""
 
 
 KNOWN_TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
@@ -239,6 +158,10 @@ def matching_rule(
         if rule.match.matches(event, identity, now_ms):
             return rule
     return IGNORE_OTHERS
+
+
+def _is_among(word: str, words: tuple[str, ...]) -> bool:
+    return not words or word.lower() in map(str.lower, words)
 
 
 def _in_range(number: float | None, bounds: tuple[float, float] | None) -> bool:

@@ -12,10 +12,6 @@ from forewarn.errors import CallerError, PeerError
 from forewarn.host_port import host_and_port, joined_address
 from forewarn.protocol.versions import EVENTS_PATH
 
-TYPE_CHECKING = False  # `typing` needs too much memory
-if TYPE_CHECKING:
-    from typing import Final
-
 HEAD_BYTES_MAX = 64 * 1024  # limit of status line and headers, the same as in other clients
 BODY_BYTES_MAX = 4 * 1024 * 1024 + 64  # length of the longest document, and a newline
 PORT = 80
@@ -47,25 +43,12 @@ class ResponseInvalid(PeerError):
 class Endpoint(Value):
     """The address of a service."""
 
-    __slots__ = ("host", "path", "port", "query")
-    host: Final[str]
-    port: Final[int]
-    path: Final[str]
-    query: Final[str]
-
-    def __init__(self, host: str, port: int = PORT, *, path: str = "", query: str = "") -> None:
-        """Set the address and port, or with `path` a Unix socket.
-
-        Args:
-            host: The address.
-            port: The port.
-            path: The path of the Unix socket; empty for TCP.
-            query: Additional parameters of every request, such as `vm=NAME`.
-        """
-        self.host = host
-        self.port = port
-        self.path = path
-        self.query = query
+    host: str
+    port: int = PORT
+    path: str = ""
+    """The path of the Unix socket; empty for TCP."""
+    query: str = ""
+    """Additional parameters of every request, such as `vm=NAME`."""
 
     def __str__(self) -> str:
         """Return the endpoint as written in a configuration."""
@@ -83,16 +66,9 @@ class Endpoint(Value):
 class HttpResponse(Value):
     """A complete answer; header names in lower case."""
 
-    __slots__ = ("body", "headers", "status")
-    status: Final[int]
-    headers: Final[dict[str, str]]
-    body: Final[bytes]
-
-    def __init__(self, status: int, headers: dict[str, str], *, body: bytes) -> None:
-        """Set the three parts."""
-        self.status = status
-        self.headers = headers
-        self.body = body
+    status: int
+    headers: dict[str, str]
+    body: bytes
 
 
 def target_of(endpoint: str) -> Endpoint:
