@@ -17,10 +17,10 @@ import pytest
 
 import forewarn
 from forewarn.agent.http_exchange import Line
-from forewarn.agent.sdk.client import KEEPALIVE
 from forewarn.agent.sdk.dialogue import FIXED_ENDPOINT, ApiVersionInvalid
 from forewarn.agent.sdk.discovery import endpoints, option_245
 from forewarn.agent.sdk.http import target_of
+from forewarn.agent.sdk.sockets import KEEPALIVE
 from forewarn.errors import PeerError
 from forewarn.protocol.documents import Document
 from forewarn.protocol.versions import VERSIONS

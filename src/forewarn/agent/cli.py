@@ -259,7 +259,7 @@ def ask_status(address: str) -> dict[str, Any]:
         EndpointInvalid: the address is malformed.
         AgentUnreachable: no agent answers at the address.
     """
-    from forewarn.agent.sdk.client import connect  # noqa: PLC0415  not needed to run
+    from forewarn.agent.sdk.sockets import connect  # noqa: PLC0415  not needed to run
 
     target: Endpoint = target_of(f"http://{address}")
     reader = ResponseReader()

@@ -6,8 +6,8 @@ import errno
 import os
 import socket
 
-from forewarn.agent.sdk.client import CHUNK_BYTES, keep_alive
 from forewarn.agent.sdk.http import HttpResponse, ResponseInvalid, ResponseReader
+from forewarn.agent.sdk.sockets import CHUNK_BYTES, keep_alive
 
 TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:

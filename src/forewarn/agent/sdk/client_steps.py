@@ -1,0 +1,202 @@
+"""The steps of the SDK's clients, as generators for the synchronous and the asynchronous client.
+
+A generator yields actions: a `Request`, whose answer the client sends back into the generator, or
+a pause in seconds. The client throws the errors of an action into the generator.
+Source: C-1 to C-9.
+"""
+
+from __future__ import annotations
+
+from forewarn.agent.sdk.dialogue import (
+    NAME_PATH,
+    ClientClosed,
+    Dialogue,
+    RequestRejected,
+    TemporarilyUnavailable,
+    pause_s,
+    seconds,
+    still_shown,
+    unreachable,
+)
+from forewarn.agent.sdk.discovery import endpoints
+from forewarn.agent.sdk.http import HttpResponse, ResponseInvalid
+from forewarn.agent.value import Value
+from forewarn.clock import SystemClock
+from forewarn.ids import Ids
+from forewarn.protocol.documents import DocumentUnreadable
+
+TYPE_CHECKING = False  # `typing` needs too much memory
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from typing import Any, TypeVar
+
+    from forewarn.protocol.documents import Document
+
+    T = TypeVar("T")
+    Steps = Generator["Request | float", Any, T]
+
+TRANSIENT = (TemporarilyUnavailable, ResponseInvalid, DocumentUnreadable)
+TIMEOUT_S = 10.0  # timeout of an answer without a permitted delay
+PATIENCE_S = 130.0  # time for retries; the first answer may take two minutes. Source: B-1, C-1
+INTERVAL_S = 1.0  # Source: C-1
+WAIT_S = 60.0  # longest time for which a service may delay an answer
+
+
+class Request(Value):
+    """Action: send a request and return its answer."""
+
+    method: str
+    octets: bytes
+    timeout_s: float
+
+
+class ClientSteps:
+    """The common part of both clients; a client adds the connection, and executes the steps."""
+
+    def __init__(
+        self,
+        endpoint: str = "",
+        *,
+        api_version: str = "",
+        timeout_s: float = TIMEOUT_S,
+        patience_s: float = PATIENCE_S,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        """Create a client that has no connection yet.
+
+        Args:
+            endpoint: `http://ADDRESS[:PORT]`, optionally with the path and query of the document,
+                or `unix:/PATH`. Empty: `FOREWARN_ENDPOINT`, then the fixed address, then DHCP
+                option 245. Source: C-8.
+            api_version: The only version to use; empty: the newest version that the service
+                supports.
+            timeout_s: Seconds to wait for an answer after the first answer.
+            patience_s: Seconds of retries before an error is raised. Source: C-1.
+            wait_s: Seconds for which the service may delay an answer to `changes`; 0: polls only.
+
+        Raises:
+            ValueError: an argument is invalid; the error names it.
+        """
+        self._dialogue = Dialogue(endpoints(endpoint), api_version=api_version, wait_s=wait_s)
+        self._timeout_s = seconds("timeout_s", timeout_s)
+        self._patience_s = seconds("patience_s", patience_s)
+        self._ids = Ids()
+        self._clock = SystemClock()
+        self._prepare()
+
+    @property
+    def version(self) -> str:
+        """The api-version in use."""
+        return self._dialogue.version
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint in use."""
+        return str(self._dialogue.target)
+
+    def _prepare(self) -> None:
+        """Create the client's own state, without a connection."""
+        raise NotImplementedError
+
+    @property
+    def _is_closed(self) -> bool:
+        raise NotImplementedError
+
+    @property
+    def _is_connected(self) -> bool:
+        raise NotImplementedError
+
+    def _disconnect(self) -> None:
+        raise NotImplementedError
+
+    def _next_change(self, last: Document | None, interval_s: float) -> Steps[Document | None]:
+        """Return the next document that differs from the last; None once the client is closed."""
+        tries = 0
+        while True:  # ends when the caller stops the iteration
+            if last is not None and not tries and not self._dialogue.waits:
+                yield interval_s
+            try:
+                # Return a document that another call has read meanwhile.
+                hold = last is not None and last == self._dialogue.document
+                document = yield from self._poll(hold=hold)
+            except ClientClosed:
+                return None
+            except (*TRANSIENT, RequestRejected) as error:
+                if last is None and isinstance(error, RequestRejected):
+                    raise
+                tries += 1
+                yield self._pause_s(tries, error)
+                continue
+            tries = 0
+            if document != last:
+                return document
+
+    def _poll(self, *, hold: bool = False) -> Steps[Document]:
+        dialogue = self._dialogue
+        while True:  # bounded: each round lowers the version or ends
+            held_s = dialogue.wait_s if hold else 0.0
+            request = dialogue.poll_request(self._clock.now_ms(), hold=hold)
+            answer = yield from self._exchange("GET", request, held_s=held_s)
+            document = dialogue.take_poll(answer, self._clock.now_ms())
+            if document is not None:
+                return document
+
+    def _approve(self, event_ids: tuple[str, ...]) -> Steps[tuple[str, ...]]:
+        while event_ids:  # bounded: each round has fewer events
+            try:
+                request = self._dialogue.approval_request(event_ids)
+                self._dialogue.take_approval((yield from self._exchange("POST", request)))
+                break
+            except (RequestRejected, TemporarilyUnavailable):
+                shown = still_shown(event_ids, (yield from self._poll()))
+                if shown == event_ids:
+                    raise
+                event_ids = shown
+        return event_ids
+
+    def _name(self) -> Steps[str]:
+        request = self._dialogue.get_request(NAME_PATH)
+        return self._dialogue.take_text((yield from self._exchange("GET", request)))
+
+    def _outcome(self, request: bytes) -> Steps[dict[str, Any]]:
+        return self._dialogue.take_outcome((yield from self._exchange("GET", request)))
+
+    def _persist(self, ask: Callable[[], Steps[T]]) -> Steps[T]:
+        until_ms = self._clock.now_ms() + int(self._patience_s * 1000)
+        tries = 0
+        while True:  # ends after `patience_s`
+            try:
+                return (yield from ask())
+            except TRANSIENT as error:
+                tries += 1
+                if self._clock.now_ms() >= until_ms:
+                    raise
+                yield self._pause_s(tries, error)
+
+    def _pause_s(self, tries: int, error: Exception) -> float:
+        asked_s = error.retry_after_s if isinstance(error, TemporarilyUnavailable) else 0.0
+        return pause_s(tries, asked_s=asked_s, jitter=self._ids.fraction("jitter"))
+
+    def _exchange(self, method: str, request: bytes, *, held_s: float = 0.0) -> Steps[HttpResponse]:
+        first = self._dialogue.document is None
+        timeout_s = max(self._timeout_s, self._patience_s if first else 0.0) + held_s
+        for fresh in (not self._is_connected, True):
+            if self._is_closed:
+                raise ClientClosed
+            try:
+                answer: HttpResponse = yield Request(method, request, timeout_s)
+                return answer
+            except (OSError, ResponseInvalid) as error:  # TimeoutError is an OSError
+                self._disconnect()
+                if self._is_closed:
+                    raise ClientClosed from error
+                if not fresh and not isinstance(error, TimeoutError):
+                    continue  # retry: the idle connection was closed
+                self._dialogue.switch_endpoint()
+                if isinstance(error, ResponseInvalid):
+                    raise
+                raise unreachable(self.endpoint, error) from error
+            except BaseException:  # close, because the next request must not read a late answer
+                self._disconnect()
+                raise
+        raise AssertionError("the second attempt returns or raises")  # pragma: no cover
