@@ -22,7 +22,7 @@ from forewarn.ids import Ids
 from forewarn.service.daemon import Daemon
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from forewarn.control.plane import Committed, ControlPlane
     from forewarn.core.topology import Topology, Vm
@@ -114,6 +114,7 @@ class Emulator(Daemon):
         self._layout: Topology | None = None
         self.prepare = self._lay_out
         self.on_serving = self._follow
+        self.more_routes = self._routes
         if options.seed is not None:
             self.new_guid = self._unused_guid
 
@@ -127,6 +128,11 @@ class Emulator(Daemon):
             self._comebacks.stop()
             self._comebacks = None
         await super().stop()
+
+    def _routes(self) -> Sequence[object]:
+        from forewarn.emulator.routes import routes_of  # noqa: PLC0415 - after VMs are served
+
+        return routes_of(self)
 
     def _follow(self) -> None:
         """Follow commits and the clock."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from enum import Enum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.stimulus import Approve, Cancel, Complete, Repair, RequestMaintenance, Stimulus
 from forewarn.emulator import scenario_machines
+from forewarn.emulator.acting_control import ActingControl, copied_topology
 from forewarn.emulator.default_fleet import SCENARIO, is_empty
 from forewarn.emulator.scenario import (
     Act,
@@ -30,9 +31,12 @@ from forewarn.emulator.scenario import (
     Wait,
 )
 from forewarn.emulator.scenario_machines import ScenarioFleet, Touched
-from forewarn.emulator.scenario_maintenances import OVER, ScenarioMaintenances
-from forewarn.emulator.scenario_operations import ScenarioOperations
-from forewarn.emulator.scenario_tidy import TidyUp
+from forewarn.emulator.scenario_work import (
+    OVER,
+    ScenarioMaintenances,
+    ScenarioOperations,
+    TidyUp,
+)
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.values import value
 
@@ -41,12 +45,9 @@ if TYPE_CHECKING:
 
     from forewarn.clock import Clock
     from forewarn.control.engine import ControlEngine
-    from forewarn.control.plane import Committed, ControlPlane
     from forewarn.ids import Ids
 
 log = logging.getLogger("forewarn.emulator")
-
-T = TypeVar("T")
 
 
 class ScenarioFailed(CallerError):
@@ -93,8 +94,8 @@ class Run:
         #: Time of the next action, ms since the epoch UTC; None: no action is scheduled.
         self.waits_until_ms: int | None = None
         self._service = service
-        self._actor = f"{SCENARIO}{scenario.name}"
-        self.maintenances = ScenarioMaintenances(service.control, self._actor)
+        self._control = ActingControl(service.control, f"{SCENARIO}{scenario.name}")
+        self.maintenances = ScenarioMaintenances(self._control)
         self.operations = ScenarioOperations(self.maintenances.numbers)
         self._moved = asyncio.Event()
         self._resting = False
@@ -175,12 +176,12 @@ class Run:
 
     async def _bring(self) -> None:
         """Add and change the scenario's machines."""
-        topology = await self._read(lambda plane: plane.state.topology.copy())
-        self._tidy = TidyUp(self._service.control, self._actor, topology)
+        topology = await self._control.read(copied_topology)
+        self._tidy = TidyUp(self._control, topology)
         change = scenario_machines.brought(topology, self.scenario.machines, self.stage)
         self._tidy.touched = scenario_machines.touched_by(change)
         if not is_empty(change):
-            await self._submit(change)
+            await self._control.submit(change)
         await self.maintenances.bring_policy(self.scenario, self.started_ms)
 
     async def _take(self, step: ScenarioStep, before_ms: int) -> int:
@@ -208,7 +209,7 @@ class Run:
                 await self._each(label, lambda number: Complete(number, failed, reason))
             case Repairing(hosts):
                 for host in self.stage.names(hosts):
-                    await self._submit(Repair(host))
+                    await self._control.submit(Repair(host))
             case Remark(text):
                 self._service.say(text)
             case Pause():
@@ -254,7 +255,7 @@ class Run:
             not_before_ms=self._service.clock.now_ms() + work.notice_ms if work.notice_ms else None,
             destination=self.stage.name(work.destination) if work.destination else "",
         )
-        committed = await self._submit(ask)
+        committed = await self._control.submit(ask)
         for operation in committed.operations:
             self.operations.add(work.label, operation.number)
             self._touch(Touched(frozenset({operation.host}), vms=frozenset(operation.vms)))
@@ -269,7 +270,7 @@ class Run:
         async def ready() -> bool:
             if wait.of in self.maintenances.numbers:
                 return await self.maintenances.reached(wait.of, wait.until)
-            return await self._read(
+            return await self._control.read(
                 lambda plane: self.operations.reached(plane, wait.of, wait.until)
             )
 
@@ -282,21 +283,17 @@ class Run:
 
     async def _approve(self, approval: Approval) -> None:
         names, only = self.stage.names(approval.by), self.stage.names(approval.only)
-        for vm, event_id in await self._read(
+        for vm, event_id in await self._control.read(
             lambda plane: self.operations.shown(plane, approval.of, to=names, only=only)
         ):
-            try:
-                await self._submit(Approve(vm, (event_id,)), actor=f"vm {vm} in {self._actor}")
-            except CallerError as late:
-                log.info("scenario %s: %s", self.scenario.name, late)
+            await self._control.attempt(
+                Approve(vm, (event_id,)), actor=f"vm {vm} in {self._control.actor}"
+            )
 
     async def _each(self, label: str, act: Callable[[int], Stimulus]) -> None:
         """Apply an action to all work of a label; ignore work that has started or ended."""
-        for number in await self._read(lambda plane: self.operations.numbers(plane, label)):
-            try:
-                await self._submit(act(number))
-            except CallerError as late:
-                log.info("scenario %s: %s", self.scenario.name, late)
+        for number in await self._control.read(lambda plane: self.operations.numbers(plane, label)):
+            await self._control.attempt(act(number))
 
     # --- cleanup -----------------------------------------------------------------------
 
@@ -306,7 +303,7 @@ class Run:
             return
         try:
             await self.maintenances.take_back()
-            for operation in await self._read(self.operations.live):
+            for operation in await self._control.read(self.operations.live):
                 await self._end(operation)
             await self._tidy.attempt()
         except ForewarnError as error:
@@ -329,13 +326,10 @@ class Run:
 
     async def _end(self, operation: Operation) -> None:
         running = operation.state is OperationState.RUNNING
-        reason, number = OVER, operation.number
-        try:
-            await self._submit(
-                Complete(number, reason=reason) if running else Cancel(number, reason)
-            )
-        except CallerError as ended:
-            log.info("scenario %s: %s", self.scenario.name, ended)
+        number = operation.number
+        await self._control.attempt(
+            Complete(number, reason=OVER) if running else Cancel(number, OVER)
+        )
 
     # --- waits and queries ---------------------------------------------------------------
 
@@ -356,14 +350,6 @@ class Run:
                 pass
             finally:
                 self._resting = False
-
-    async def _submit(self, stimulus: Stimulus, actor: str = "") -> Committed:
-        return await asyncio.wrap_future(
-            self._service.control.submit(stimulus, actor or self._actor)
-        )
-
-    async def _read(self, query: Callable[[ControlPlane], T]) -> T:
-        return await asyncio.wrap_future(self._service.control.read(query))
 
 
 async def _never() -> bool:

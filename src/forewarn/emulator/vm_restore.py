@@ -10,14 +10,14 @@ import logging
 from typing import TYPE_CHECKING
 
 from forewarn.core.stimulus import ChangeTopology
+from forewarn.emulator.acting_control import ActingControl, copied_topology
 from forewarn.emulator.default_fleet import ACTOR
 from forewarn.errors import ForewarnError
 
 if TYPE_CHECKING:
     from forewarn.clock import Clock
     from forewarn.control.engine import ControlEngine
-    from forewarn.control.plane import ControlPlane
-    from forewarn.core.topology import Topology, Vm
+    from forewarn.core.topology import Vm
 
 log = logging.getLogger("forewarn.emulator")
 
@@ -30,7 +30,7 @@ class VmRestore:
 
     def __init__(self, control: ControlEngine, clock: Clock) -> None:
         """Start without removed VMs."""
-        self._control = control
+        self._control = ActingControl(control, ACTOR)
         self._clock = clock
         self._away: dict[str, tuple[int, Vm]] = {}
         self._moved = asyncio.Event()
@@ -90,15 +90,11 @@ class VmRestore:
                 continue
             del self._away[name]
             try:
-                topology = await asyncio.wrap_future(self._control.read(_topology))
+                topology = await self._control.read(copied_topology)
                 if name in topology.vms:
                     continue
-                await asyncio.wrap_future(self._control.submit(ChangeTopology(vms=(vm,)), ACTOR))
+                await self._control.submit(ChangeTopology(vms=(vm,)))
             except (
                 ForewarnError
             ) as error:  # the VM's host or group was removed, or the VM's address is in use
                 log.info("%s cannot be restored: %s", name, error)
-
-
-def _topology(plane: ControlPlane) -> Topology:
-    return plane.state.topology
