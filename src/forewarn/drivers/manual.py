@@ -10,7 +10,20 @@ from typing import TYPE_CHECKING
 from forewarn.drivers import Progress
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from forewarn.drivers import Task
+
+
+def create(name: str, options: Mapping[str, object], _: str = "") -> ManualDriver:
+    """Create a driver, which has no options.
+
+    Raises:
+        ValueError: there is an option.
+    """
+    if options:
+        raise ValueError(f"unknown option {', '.join(options)}")
+    return ManualDriver(name)
 
 
 class ManualDriver:

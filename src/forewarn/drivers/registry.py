@@ -6,10 +6,9 @@ Some kinds are built in. Installed packages provide other kinds in the entry poi
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
-from forewarn.drivers.manual import ManualDriver
-from forewarn.drivers.simulated import SimulatedDriver
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.validation.fields import ValidationFailed
 
@@ -95,7 +94,10 @@ def _factory(kind: str) -> Factory | None:
     Built-in kinds have priority and need no scan of installed packages, which would take longer
     than the rest of a start.
     """
-    return _BUILT_IN.get(kind) or _installed().get(kind)
+    if module := _BUILT_IN.get(kind):
+        factory: Factory = import_module(module).create
+        return factory
+    return _installed().get(kind)
 
 
 def _installed() -> dict[str, Factory]:
@@ -113,58 +115,13 @@ def _loading(load: Callable[[], Callable[[str, Options], Driver]]) -> Factory:
     return make
 
 
-def _manual(name: str, options: Options, _: str) -> Driver:
-    _take_none(options)
-    return ManualDriver(name)
-
-
-def _simulated(name: str, options: Options, _: str) -> Driver:
-    _take_none(options)
-    return SimulatedDriver(name)
-
-
-def _command(name: str, options: Options, store: str) -> Driver:
-    from forewarn.drivers.command.driver import create  # noqa: PLC0415 - few services have one
-
-    return create(name, options, store)
-
-
-def _webhook(name: str, options: Options, store: str) -> Driver:
-    from forewarn.drivers.webhook.driver import create  # noqa: PLC0415 - few services have one
-
-    return create(name, options, store)
-
-
-def _libvirt(name: str, options: Options, _: str) -> Driver:
-    from forewarn.drivers.libvirt.config import read_options  # noqa: PLC0415 - few have it
-    from forewarn.drivers.libvirt.driver import LibvirtDriver  # noqa: PLC0415
-
-    return LibvirtDriver(read_options(options), name)
-
-
-def _nova(name: str, options: Options, store: str) -> Driver:
-    from forewarn.drivers.nova.driver import create  # noqa: PLC0415 - few services have one
-
-    return create(name, options, store)
-
-
-def _kubernetes(name: str, options: Options, _: str) -> Driver:
-    from forewarn.drivers.kubernetes.driver import create  # noqa: PLC0415 - few services have one
-
-    return create(name, options)
-
-
-def _take_none(options: Options) -> None:
-    if options:
-        raise ValueError(f"unknown option {', '.join(options)}")
-
-
-_BUILT_IN: dict[str, Factory] = {
-    "manual": _manual,
-    "simulated": _simulated,
-    "command": _command,
-    "webhook": _webhook,
-    "libvirt": _libvirt,
-    "nova": _nova,
-    "kubernetes": _kubernetes,
+#: Module of each built-in kind, imported only for a driver of the kind.
+_BUILT_IN = {
+    "manual": "forewarn.drivers.manual",
+    "simulated": "forewarn.drivers.simulated",
+    "command": "forewarn.drivers.command.driver",
+    "webhook": "forewarn.drivers.webhook.driver",
+    "libvirt": "forewarn.drivers.libvirt.driver",
+    "nova": "forewarn.drivers.nova.driver",
+    "kubernetes": "forewarn.drivers.kubernetes.driver",
 }

@@ -8,6 +8,8 @@ from forewarn.core.impact import SECOND_MS, TRAITS, Impact
 from forewarn.drivers import Progress
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from forewarn.core.lifecycle import Operation
     from forewarn.drivers import Task
 
@@ -23,6 +25,17 @@ USUAL_S: dict[Impact, int] = {
 
 #: Duration of a failed host's return, in seconds.
 FAILURE_S = 300
+
+
+def create(name: str, options: Mapping[str, object], _: str = "") -> SimulatedDriver:
+    """Create a driver, which has no options.
+
+    Raises:
+        ValueError: there is an option.
+    """
+    if options:
+        raise ValueError(f"unknown option {', '.join(options)}")
+    return SimulatedDriver(name)
 
 
 class SimulatedDriver:

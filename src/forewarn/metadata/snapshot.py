@@ -6,12 +6,13 @@ Everything runs on the event loop's thread.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from forewarn.metadata.http.response import Response, head_of
 from forewarn.protocol.documents import Document, render_document
 
 if TYPE_CHECKING:
+    from forewarn.metadata.http.connection import Connection
     from forewarn.replication.messages import Publication
 
 READY_MAX = 32
@@ -28,13 +29,6 @@ class Pieces(NamedTuple):
     """Whether the connection closes after the answer."""
     old: bool
     """Whether the answer uses HTTP/1.0."""
-
-
-class Waiter(Protocol):
-    """A held request that is notified when its view changes."""
-
-    def view_changed(self) -> None:
-        """Handle a change of the view; called on the event loop, once for each change."""
 
 
 class Rendered:
@@ -97,7 +91,7 @@ class PublishedView:
         """Request bytes -> cached answer on connections that stay open."""
         self.ready_last: dict[bytes, Remembered] = {}
         """Request bytes -> cached answer on connections that close after the answer."""
-        self.waiters: dict[Waiter, None] = {}
+        self.waiters: dict[Connection, None] = {}
         self._server = server
         self._rendered: dict[str, Rendered] = {}
 

@@ -39,7 +39,7 @@ PRUNE_EVERY_MS = 24 * 3600 * 1000
 TEXT_MAX = 500
 
 
-def create(name: str, options: Mapping[str, object]) -> KubernetesDriver:
+def create(name: str, options: Mapping[str, object], _: str = "") -> KubernetesDriver:
     """Create a driver from its options.
 
     Raises:

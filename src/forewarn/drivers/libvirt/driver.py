@@ -13,6 +13,7 @@ from forewarn.clock import SystemClock
 from forewarn.core.lifecycle import with_execution
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.found import difference
+from forewarn.drivers.libvirt.config import read_options
 from forewarn.drivers.libvirt.connection import Connections
 from forewarn.drivers.libvirt.discovery import discover
 from forewarn.drivers.libvirt.guests import Guests, GuestTaskSuperseded
@@ -59,6 +60,16 @@ class TaskCalledOff(PeerError):
     code = "task-called-off"
     message = "{task} was aborted before it began."
     advice = "Request the work again."
+
+
+def create(name: str, options: Mapping[str, object], _: str = "") -> LibvirtDriver:
+    """Create a driver from its options, whose file lists the hosts.
+
+    Raises:
+        LibvirtConfigUnreadable: the file cannot be read.
+        ValidationFailed: an option or a setting of the file is unknown or invalid.
+    """
+    return LibvirtDriver(read_options(options), name)
 
 
 class _Attempt:

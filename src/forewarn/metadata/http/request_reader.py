@@ -5,13 +5,14 @@ The module decides neither answers nor callers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from forewarn.metadata.http import request as requests
 
 if TYPE_CHECKING:
     from forewarn.metadata.fault import InjectedFault
     from forewarn.metadata.http.request import ChunkedBody, HttpRequest
+    from forewarn.metadata.responder import Responder
     from forewarn.metadata.routing import RoutedRequest
     from forewarn.metadata.snapshot import PublishedView
     from forewarn.replication.messages import Caller
@@ -52,16 +53,6 @@ class PendingRequest:
         """End of the request's wait for a change, on the event loop's clock; 0: no wait."""
         self.enable_by_s = 0.0
         """End of the wait until the group is enabled, on the event loop's clock; 0: no wait."""
-
-
-class RequestParser(Protocol):
-    """Parser of requests, with a cache of parsed requests."""
-
-    known: dict[bytes, tuple[HttpRequest, RoutedRequest]]
-    """Bytes of a complete request without a body -> parsed request."""
-
-    def read(self, raw: bytes) -> tuple[HttpRequest, RoutedRequest]:
-        """Parse a head with its empty line; cache the request in `known` if possible."""
 
 
 class RequestReader:
@@ -105,7 +96,7 @@ class RequestReader:
         self._at = 0
         self.pending = self._chunked = None
 
-    def head(self, book: RequestParser) -> PendingRequest | None:
+    def head(self, book: Responder) -> PendingRequest | None:
         """Return the next request without its body; None until the whole head has arrived.
 
         Raises:
