@@ -87,6 +87,23 @@ class Progress:
     interruption_ms: int = -1
 
 
+@value
+class WorkStep:
+    """The progress of a step, for drivers that do their work in steps."""
+
+    done: bool = False
+    #: The current activity, as a phrase for people.
+    text: str = ""
+    #: Completed share, 0 to 1.
+    share: float = 0.0
+    #: The person or thing that delays the step, as a phrase for people.
+    waits: str = ""
+
+
+#: The progress of a finished step.
+FINISHED = WorkStep(done=True, share=1.0)
+
+
 class Driver(Protocol):
     """The calls that a driver must implement.
 

@@ -302,8 +302,7 @@ class Store(StoreReader):
             StoreFull: the store is read-only, and this process could not become its writer yet.
         """
         self._claim()
-        with self._engine.reading() as transaction:
-            [(writer,)] = transaction.rows("writer")
+        [(writer,)] = self._engine.rows("writer")
         if writer != self._writer:
             raise StoreLost(place=self.place)
 

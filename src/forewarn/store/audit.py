@@ -98,14 +98,12 @@ class AuditTrail:
         Raises:
             ExportFailed: the records could not be exported.
         """
-        with self._engine.reading() as transaction:
-            rows = transaction.rows("audit_trimmed")
+        rows = self._engine.rows("audit_trimmed")
         removed = int(str(rows[0][0]).partition(":")[0]) if rows else 0
         while (first := self.page(0, 1)) and first[0].seq <= removed:
             with self._engine.writing() as transaction:
                 transaction.run("audit_trim", last=removed, count=PAGE)
-        with self._engine.reading() as transaction:
-            [(last,)] = transaction.rows("audit_old", oldest_ms=oldest_ms)
+        [(last,)] = self._engine.rows("audit_old", oldest_ms=oldest_ms)
         if int(last) <= removed:
             return None
         name = f"audit-{removed + 1:012}-{last:012}"
@@ -128,14 +126,12 @@ class AuditTrail:
 
     def newest(self, count: int) -> list[AuditEntry]:
         """Return the last records, oldest first."""
-        with self._engine.reading() as transaction:
-            rows = transaction.rows("audit_last")
+        rows = self._engine.rows("audit_last")
         return self.page(max(int(rows[0][0]) - count, 0), count) if rows else []
 
     def page(self, after: int, limit: int) -> list[AuditEntry]:
         """Return records after a sequence number, oldest first."""
-        with self._engine.reading() as transaction:
-            rows = transaction.rows("audit", after=after, limit=limit)
+        rows = self._engine.rows("audit", after=after, limit=limit)
         return [
             AuditEntry(
                 int(row[0]), CallRecord(int(row[1]), *map(str, row[2:7])), str(row[7]), str(row[8])

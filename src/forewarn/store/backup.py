@@ -174,8 +174,7 @@ def verify(backup: Path) -> BackupFacts:
     """
     with _opened(backup) as engine:
         engine.check()
-        with engine.reading() as transaction:
-            done = transaction.rows("schema_steps")
+        done = engine.rows("schema_steps")
         check_steps(engine.place, done, every_step())
         if len(done) < len(every_step()):
             return _verify_upgraded(backup)

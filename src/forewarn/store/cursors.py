@@ -40,12 +40,10 @@ class OutboxCursors:
 
     def held(self) -> int | None:
         """Return the number of the entry after which history is needed; None without need."""
-        with self._engine.reading() as transaction:
-            [(count, seq)] = transaction.rows("cursors_held")
+        [(count, seq)] = self._engine.rows("cursors_held")
         return int(seq) if count else None
 
     def next_ms(self, seq: int) -> int:
         """Return the time of the next entry, ms since the epoch UTC; 0: no next entry."""
-        with self._engine.reading() as transaction:
-            rows = transaction.rows("history_next", seq=seq)
+        rows = self._engine.rows("history_next", seq=seq)
         return int(rows[0][0]) if rows else 0

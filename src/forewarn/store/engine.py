@@ -162,6 +162,11 @@ class Engine(abc.ABC):
     def reading(self) -> AbstractContextManager[Transaction]:
         """Begin a read-only transaction, which reads one consistent state."""
 
+    def rows(self, name: str, /, **values: Value) -> list[Row]:
+        """Return the rows of a named statement, in its own reading transaction."""
+        with self.reading() as transaction:
+            return transaction.rows(name, **values)
+
     def lease_reading(self) -> AbstractContextManager[Transaction]:
         """Begin a read-only transaction that does not wait for other work of this process."""
         return self.reading()

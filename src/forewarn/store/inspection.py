@@ -58,8 +58,7 @@ def inspect_store(address: str, *, must_exist: bool) -> StoreFacts:
 
 def _inspect(engine: Engine, *, must_exist: bool) -> StoreFacts:
     try:
-        with engine.reading() as transaction:
-            done = transaction.rows("schema_steps")
+        done = engine.rows("schema_steps")
     except StoreContradiction:  # the table does not exist yet
         done = []
     if not done:

@@ -132,8 +132,7 @@ def missing_steps(engine: Engine) -> tuple[str, ...]:
         StoreTooNew, StoreDamaged: see `check_steps`.
     """
     try:
-        with engine.reading() as transaction:
-            done = transaction.rows("schema_steps")
+        done = engine.rows("schema_steps")
     except StoreContradiction as error:
         raise StoreMissing(place=engine.place) from error
     check_steps(engine.place, done, every_step(), beside_newer=True)
@@ -171,8 +170,7 @@ def check_steps(
 def _is_current(engine: Engine, known: tuple[SchemaMigration, ...]) -> bool:
     """Return whether all these steps were run, also for a read-only store."""
     try:
-        with engine.reading() as transaction:
-            done = transaction.rows("schema_steps")
+        done = engine.rows("schema_steps")
     except StoreContradiction:  # the table does not exist yet
         return False
     if len(done) < len(known):

@@ -218,8 +218,7 @@ class StoreReader:
 
     def backup_ms(self) -> int:
         """Return the start of the last backup, ms since the epoch UTC; 0 without a backup."""
-        with self._engine.reading() as transaction:
-            rows = transaction.rows("backup_last")
+        rows = self._engine.rows("backup_last")
         return int(rows[0][0]) if rows else 0
 
     def history(self, page: HistoryPage) -> list[Recorded]:
@@ -337,8 +336,7 @@ class StoreReader:
 
     def rows(self, name: str, /, **values: Value) -> list[Row]:
         """Return the rows of a named statement, in its own transaction."""
-        with self._engine.reading() as transaction:
-            return transaction.rows(name, **values)
+        return self._engine.rows(name, **values)
 
     def live(self, transaction: Transaction, kind: type[R]) -> Iterator[R]:
         """Yield all records of a kind in the live state."""

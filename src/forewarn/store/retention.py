@@ -84,8 +84,7 @@ def trim(store: Store, engine: Engine, retention: Retention, *, now_ms: int) -> 
     last = _last_to_remove(engine, retention, now_ms)
     if not last:
         return 0
-    with engine.reading() as transaction:
-        [(first,)] = transaction.rows("history_first")
+    [(first,)] = engine.rows("history_first")
     rows = Rows()
     at_ms = _export(store, retention, rows, range(int(first), last + 1))
     _write_checkpoint(store, engine, rows, seq=last, at_ms=at_ms)
@@ -107,8 +106,7 @@ def _last_to_remove(engine: Engine, retention: Retention, now_ms: int) -> int:
     held = OutboxCursors(engine).held()
     last = 0
     while True:
-        with engine.reading() as transaction:
-            page = transaction.rows("history_sizes", after=last, limit=PAGE)
+        page = engine.rows("history_sizes", after=last, limit=PAGE)
         for seq, at_ms, size in page:
             if surplus <= 0 and int(at_ms) >= oldest_ms:
                 return last
@@ -210,6 +208,5 @@ def _remove(store: Store, engine: Engine, last: int) -> None:
 
 
 def _checkpoint_seq(engine: Engine) -> int:
-    with engine.reading() as transaction:
-        [(seq,)] = transaction.rows("checkpoint_seq")
+    [(seq,)] = engine.rows("checkpoint_seq")
     return int(seq)

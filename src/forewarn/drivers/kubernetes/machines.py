@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from forewarn.drivers import FINISHED, WorkStep
 from forewarn.drivers.kubernetes.client import CONFLICT, KubernetesRefused
 from forewarn.errors import PeerError
-from forewarn.values import value
 
 if TYPE_CHECKING:
     from forewarn.drivers import Task
@@ -35,19 +35,6 @@ class MigrationFailed(PeerError):
     advice = "Check the VirtualMachineInstanceMigration and virt-handler; then retry the operation."
 
 
-@value
-class MachineStep:
-    """The progress of a step."""
-
-    done: bool = False
-    text: str = ""
-    share: float = 0.0
-    waits: str = ""
-
-
-FINISHED = MachineStep(done=True)
-
-
 class TaskMachines:
     """The VMs of one task."""
 
@@ -70,7 +57,7 @@ class TaskMachines:
         #: Destination, or else current node, of each VM.
         self.placements: dict[str, str] = {}
 
-    def migrate(self, vm: str) -> MachineStep:
+    def migrate(self, vm: str) -> WorkStep:
         """Migrate a running VM from the operation's host.
 
         Raises:
@@ -106,7 +93,7 @@ class TaskMachines:
         if self.now_ms - begun.timestamp() * 1000 > self._config.migration_timeout_s * 1000:
             return self._time_out(vm, machine)
         done = PHASES.index(phase) / len(PHASES) if phase in PHASES else 0.0
-        return MachineStep(text=f"migrating {vm}: {phase}", share=done)
+        return WorkStep(text=f"migrating {vm}: {phase}", share=done)
 
     def _check_selector(self, vm: str, migration: dict[str, Any]) -> None:
         """Cancel a return whose destination this KubeVirt has ignored."""
@@ -144,7 +131,7 @@ class TaskMachines:
         }
         return self._kubernetes.ask("POST", folder, form)
 
-    def _time_out(self, vm: str, machine: dict[str, Any]) -> MachineStep:
+    def _time_out(self, vm: str, machine: dict[str, Any]) -> WorkStep:
         reason = f"the driver cancelled the migration after {self._config.migration_timeout_s} s"
         if not self._config.restart_when_late or self._task.operation.is_return:
             self._give_up(vm, reason)
@@ -164,7 +151,7 @@ class TaskMachines:
         if migration and not _is_over(migration):
             self._kubernetes.ask("DELETE", place)
 
-    def restart(self, vm: str, *, elsewhere: bool = False) -> MachineStep:
+    def restart(self, vm: str, *, elsewhere: bool = False) -> WorkStep:
         """Restart a VM, once per attempt."""
         machine = self._machine(vm)
         facts = self._records.facts(self._task)
@@ -179,9 +166,9 @@ class TaskMachines:
                 return FINISHED
         elif machine is not None and "deletionTimestamp" not in machine["metadata"]:
             self._act(vm, "restart", {})
-        return MachineStep(text=f"restarting {vm}", share=0.5)
+        return WorkStep(text=f"restarting {vm}", share=0.5)
 
-    def stop(self, vm: str) -> MachineStep:
+    def stop(self, vm: str) -> WorkStep:
         """Shut a VM down permanently."""
         machine = self._machine(vm)
         if machine is None:
@@ -189,7 +176,7 @@ class TaskMachines:
         if "deletionTimestamp" not in machine["metadata"]:
             left_s = ((self._task.operation.notice.not_before_ms or 0) - self.now_ms) // 1000
             self._act(vm, "stop", {"gracePeriod": max(left_s, FAREWELL_S)})
-        return MachineStep(text=f"stopping {vm}", share=0.5)
+        return WorkStep(text=f"stopping {vm}", share=0.5)
 
     def _act(self, vm: str, verb: str, form: object) -> None:
         """Call a subresource of a VM; a conflict means that the action is in progress."""

@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from forewarn.core.impact import TRAITS, Cause, Impact
 from forewarn.core.lifecycle import FollowedBy
+from forewarn.drivers import FINISHED, WorkStep
 from forewarn.drivers.host_command import HostCommand
 from forewarn.drivers.kubernetes.client import KubernetesRefused
-from forewarn.drivers.kubernetes.machines import (
-    FINISHED,
-    MachineStep,
-    MigrationFailed,
-    TaskMachines,
-)
+from forewarn.drivers.kubernetes.machines import MigrationFailed, TaskMachines
 from forewarn.drivers.kubernetes.nodes import Nodes, address, boot_id, is_ready
 from forewarn.errors import PeerError
 
@@ -77,7 +73,7 @@ class NodeWork:
         """Known destination nodes of VMs, by VM."""
         return dict(self._machines.placements)
 
-    def advance(self, now_ms: int) -> MachineStep:
+    def advance(self, now_ms: int) -> WorkStep:
         """Do the work that is currently possible.
 
         Raises:
@@ -93,7 +89,7 @@ class NodeWork:
             return self._each(machines.stop)
         if traits.fault and operation.impact is not Impact.REDEPLOY:
             ready = is_ready(self._nodes.get(operation.host))
-            return FINISHED if ready else MachineStep(waits=f"node {operation.host} to be ready")
+            return FINISHED if ready else WorkStep(waits=f"node {operation.host} to be ready")
         if operation.impact is Impact.REDEPLOY and not traits.fault:
             return self._away(lambda vm: machines.restart(vm, elsewhere=True), AT_ONCE_MAX)
         if operation.impact is Impact.FREEZE and traits.moves:
@@ -120,29 +116,27 @@ class NodeWork:
         """Undo this operation's changes to its node."""
         self._nodes.free(self._operation.host, self._task.id, self._config.reboot_annotation)
 
-    def _away(self, act: Callable[[str], MachineStep], at_once: int) -> MachineStep:
+    def _away(self, act: Callable[[str], WorkStep], at_once: int) -> WorkStep:
         """Move VMs away; the host remains cordoned until the following work has ended."""
         other = self._nodes.cordon(self._operation.host)
         if other:
-            return MachineStep(waits=f"{other}, which has cordoned {self._operation.host}")
+            return WorkStep(waits=f"{other}, which has cordoned {self._operation.host}")
         step = self._each(act, at_once)
         degraded = self._operation.cause is Cause.HARDWARE_DEGRADED
         if step.done and not degraded and self._operation.followed_by is FollowedBy.NOTHING:
             self.give_back()
         return step
 
-    def _reboot(self, now_ms: int) -> MachineStep:
+    def _reboot(self, now_ms: int) -> WorkStep:
         """Drain a node, request its reboot, and uncordon the ready node."""
         host, facts = self._operation.host, self._records.facts(self._task)
         if "boot" not in facts:
             other = self._nodes.cordon(host)
             if other:
-                return MachineStep(waits=f"{other}, which has cordoned {host}")
+                return WorkStep(waits=f"{other}, which has cordoned {host}")
             left, waiting = self._nodes.drain(host, unmanaged=self._config.evict_unmanaged)
             if left:
-                return MachineStep(
-                    text=f"draining {host}: {left} pods left", waits="; ".join(waiting)
-                )
+                return WorkStep(text=f"draining {host}: {left} pods left", waits="; ".join(waiting))
             self._records.note(self._task, "since_ms", now_ms)
             facts["since_ms"] = now_ms
             facts["boot"] = boot_id(self._nodes.get(host))
@@ -162,17 +156,15 @@ class NodeWork:
                 return waits
         return self._waits_for_boot(now_ms, facts)
 
-    def _waits_for_boot(self, now_ms: int, facts: dict[str, Any]) -> MachineStep:
+    def _waits_for_boot(self, now_ms: int, facts: dict[str, Any]) -> WorkStep:
         host, config = self._operation.host, self._config
         asked = config.reboot_annotation or config.reboot_command
         if asked and now_ms - facts["since_ms"] > config.reboot_timeout_s * 1000:
             raise NodeAway(host=host, seconds=config.reboot_timeout_s)
         waits = "" if asked else f"an operator to reboot {host}"
-        return MachineStep(
-            text=f"waiting for {host} to be rebooted and ready", waits=waits, share=0.5
-        )
+        return WorkStep(text=f"waiting for {host} to be rebooted and ready", waits=waits, share=0.5)
 
-    def _command(self, node: dict[str, Any], facts: dict[str, Any]) -> MachineStep | None:
+    def _command(self, node: dict[str, Any], facts: dict[str, Any]) -> WorkStep | None:
         """Run the reboot command once per attempt, even after a restart of the service.
 
         The node's boot id shows whether the command of an earlier process has rebooted the node.
@@ -180,7 +172,7 @@ class NodeWork:
         host, operation = self._operation.host, self._records.operation(self._task)
         if COMMAND not in facts:
             if self._commands.runs(operation):
-                return MachineStep(waits=f"the previous attempt's command to end on {host}")
+                return WorkStep(waits=f"the previous attempt's command to end on {host}")
             self._records.note(self._task, COMMAND, fact=True)
             command = HostCommand(
                 "reboot_command", self._config.reboot_command, self._config.command_timeout_s
@@ -192,10 +184,10 @@ class NodeWork:
             raise failed
         return None
 
-    def _each(self, act: Callable[[str], MachineStep], at_once: int = AT_ONCE_MAX) -> MachineStep:
+    def _each(self, act: Callable[[str], WorkStep], at_once: int = AT_ONCE_MAX) -> WorkStep:
         """Advance all VMs by a step; raise the first failure at the end."""
         vms, over = self._operation.vms, 0
-        going: list[MachineStep] = []
+        going: list[WorkStep] = []
         failed: PeerError | None = None
         for vm in vms:
             if len(going) == at_once:
@@ -209,7 +201,7 @@ class NodeWork:
             going += [] if step.done else [step]
         if going:
             share = (over + sum(each.share for each in going)) / len(vms)
-            return MachineStep(text="; ".join(each.text for each in going), share=share)
+            return WorkStep(text="; ".join(each.text for each in going), share=share)
         if failed is not None:
             raise failed
         return FINISHED

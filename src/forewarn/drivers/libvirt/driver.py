@@ -18,7 +18,7 @@ from forewarn.drivers.libvirt.connection import Connections
 from forewarn.drivers.libvirt.discovery import discover
 from forewarn.drivers.libvirt.guests import Guests, GuestTaskSuperseded
 from forewarn.drivers.libvirt.migration import Stopped
-from forewarn.drivers.libvirt.records import DomainRecords
+from forewarn.drivers.libvirt.records import BEGUN, CALLED_OFF, ENDED, DomainRecords
 from forewarn.drivers.libvirt.work import GuestWork
 from forewarn.errors import PeerError
 from forewarn.values import replace
@@ -40,10 +40,6 @@ KNOWN_MS, LOOK_S = 10_000, 0.05
 HELD_MS = 60_000
 #: Maximum number of results of ended attempts in memory; the oldest is dropped first.
 REMEMBERED_MAX = 10_000
-
-
-#: Texts of a task's notes.
-BEGUN, ENDED, CALLED_OFF = "begun", "ended", "called off"
 
 
 class TaskUnknown(PeerError):

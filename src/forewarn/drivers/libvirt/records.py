@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from forewarn.drivers.libvirt.config import LibvirtConfig
 
+#: States of an attempt or a command, and of an operation.
+BEGUN, ENDED, CALLED_OFF = "begun", "ended", "called off"
 #: Age above which the record of a task is removed, in milliseconds.
 KEPT_MS = 90 * 24 * 3600 * 1000
 
@@ -33,7 +35,7 @@ class DomainRecords:
 
     def prune(self, now_ms: int) -> None:
         """Remove records of tasks that ended long ago."""
-        for kind in ("tasks", "commands", "locks"):
+        for kind in ("tasks", "locks"):
             for path in (self._directory / kind).glob("*"):
                 with contextlib.suppress(FileNotFoundError):
                     if path.stat().st_mtime_ns // 1_000_000 < now_ms - KEPT_MS:
@@ -64,40 +66,20 @@ class DomainRecords:
         return path.read_text("utf-8") if path.exists() else None
 
     def note_task(self, key: str, state: str) -> None:
-        """Record that an attempt has begun, or that its operation was aborted."""
+        """Record the state of an attempt or a command, or that an operation was aborted."""
         if self.task(key) != state:
             _write(self._task(key), state)
 
     def task(self, key: str) -> str:
-        """Return the note of an attempt or operation; empty without a note."""
+        """Return the state of an attempt, a command or an operation; empty without a record."""
         path = self._task(key)
         return path.read_text("utf-8") if path.exists() else ""
-
-    def begin_command(self, key: str) -> bool:
-        """Record that a command has begun; return False for a command that had begun before."""
-        path = self._command(key)
-        if path.exists():
-            return False
-        _write(path, "begun")
-        return True
-
-    def end_command(self, key: str) -> None:
-        """Record that a command has succeeded."""
-        _write(self._command(key), "ended")
-
-    def command_ended(self, key: str) -> bool:
-        """Return whether a command's success is recorded."""
-        path = self._command(key)
-        return path.exists() and path.read_text("utf-8") == "ended"
 
     def _definition(self, vm: str) -> Path:
         return self._directory / "definitions" / f"{_safe(vm)}.xml"
 
     def _task(self, key: str) -> Path:
         return self._directory / "tasks" / _safe(key)
-
-    def _command(self, key: str) -> Path:
-        return self._directory / "commands" / _safe(key)
 
 
 def _safe(name: str) -> str:

@@ -15,6 +15,7 @@ from forewarn.drivers.host_command import HostCommand
 from forewarn.drivers.libvirt.connection import HypervisorFailed
 from forewarn.drivers.libvirt.guests import GuestMissing
 from forewarn.drivers.libvirt.migration import Stopped
+from forewarn.drivers.libvirt.records import BEGUN, ENDED
 from forewarn.errors import PeerError
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class GuestWork:
     def _reboot_host(self) -> None:
         operation = self._task.operation
         key = self._command_key("reboot_command")
-        if not self._records.command_ended(key):
+        if self._records.task(key) != ENDED:
             self._each(
                 operation.vms, self._guests.ask_to_stop
             )  # request all shutdowns first, so that the grace periods overlap
@@ -215,13 +216,15 @@ class GuestWork:
     def _command_once(self, setting: str, command: tuple[str, ...]) -> None:
         """Run a command at most once per attempt."""
         key = self._command_key(setting)
-        if self._records.command_ended(key):
+        state = self._records.task(key)
+        if state == ENDED:
             return
-        if not self._records.begin_command(key):
+        if state == BEGUN:
             problem = "began before the service ended; the result is unknown"
             raise self._host_command(setting, command).failed(self._task.operation.host, problem)
+        self._records.note_task(key, BEGUN)
         self._command(setting, command)
-        self._records.end_command(key)
+        self._records.note_task(key, ENDED)
 
     def _command_key(self, setting: str) -> str:
         """Return a name of a command's run that is unique among stores."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from forewarn.drivers import FINISHED, WorkStep
 from forewarn.drivers.nova.client import NovaMissing, NovaRefused
 from forewarn.drivers.nova.config import GIVE_UP
 from forewarn.drivers.nova.server import ACTIVE, ERROR, FAILED, PAUSED, SHUTOFF, VERIFY_RESIZE
-from forewarn.drivers.nova.servers import DONE, ServerFailed, ServerStep, ServerUnfit
+from forewarn.drivers.nova.servers import ServerFailed, ServerUnfit
 from forewarn.errors import PeerError
 from forewarn.values import value
 
@@ -69,33 +70,33 @@ class ServerMoves:
         self._servers = servers
         self._nova = servers.nova
 
-    def alive(self, vm: str) -> ServerStep:
+    def alive(self, vm: str) -> WorkStep:
         """Migrate a server live; move a stopped server without starting the server."""
         server = self._servers.needed(vm)
         if server.status in {SHUTOFF, VERIFY_RESIZE, "RESIZE"}:
             return self.cold(vm)
         if self._has_left(server, vm):
-            return DONE
+            return FINISHED
         if server.status not in {ACTIVE, PAUSED, "MIGRATING"}:
             raise ServerUnfit(vm=vm, status=server.status, what="migrated live")
         return self._move(vm, server, LIVE)
 
-    def cold(self, vm: str) -> ServerStep:
+    def cold(self, vm: str) -> WorkStep:
         """Shut a server down, start it elsewhere, and confirm the move to Nova."""
         server = self._servers.needed(vm)
         if server.status == VERIFY_RESIZE:
             return self._confirm(vm, server)
         if self._has_left(server, vm):
-            return DONE
+            return FINISHED
         if server.status not in {ACTIVE, SHUTOFF, "RESIZE"}:
             raise ServerUnfit(vm=vm, status=server.status, what="moved")
         return self._move(vm, server, COLD)
 
-    def evacuate(self, vm: str) -> ServerStep:
+    def evacuate(self, vm: str) -> WorkStep:
         """Start a server of a lost host elsewhere."""
         server = self._servers.needed(vm)
         if self._has_left(server, vm):
-            return DONE
+            return FINISHED
         return self._move(vm, server, EVACUATION)
 
     def call_off(self, vm: str) -> bool:
@@ -117,7 +118,7 @@ class ServerMoves:
             self._servers.memory.placements[vm] = server.host
         return left
 
-    def _move(self, vm: str, server: Server, move: ServerMove) -> ServerStep:
+    def _move(self, vm: str, server: Server, move: ServerMove) -> WorkStep:
         """Request a move of a server from Nova, once per attempt."""
         mark = self._servers.mark_of(server)
         migration = self._newest(server, mark, move) if mark else None
@@ -152,7 +153,7 @@ class ServerMoves:
 
     def _watch(
         self, vm: str, server: Server, migration: dict[str, Any], move: ServerMove
-    ) -> ServerStep:
+    ) -> WorkStep:
         """Return the progress of a move, and apply the policy to slow migrations."""
         config, to = self._servers.config, migration["dest_compute"] or "another host"
         text = f"{move.doing} {vm} to {to}"
@@ -211,12 +212,12 @@ class ServerMoves:
             return ServerFailed(what=move.doing, vm=vm, reason="the migration was cancelled")
         return self._servers.failure(server, asked, vm, doing=move.doing)
 
-    def _confirm(self, vm: str, server: Server) -> ServerStep:
+    def _confirm(self, vm: str, server: Server) -> WorkStep:
         """Confirm a move of this task, and leave other moves unchanged."""
         mark = self._servers.mark_of(server)
         if mark is None or self._newest(server, mark, COLD) is None:
             if self._has_left(server, vm):
-                return DONE
+                return FINISHED
             raise ServerUnfit(vm=vm, status="waiting for confirmation of its resize", what="moved")
         if not server.task:
             self._servers.act(server, {"confirmResize": None})

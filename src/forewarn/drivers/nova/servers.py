@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from forewarn.drivers import FINISHED, WorkStep
 from forewarn.drivers.nova.client import NovaMissing
 from forewarn.drivers.nova.config import BY_ID
 from forewarn.drivers.nova.mark import NONE, ServerMark
@@ -79,20 +80,6 @@ class ServerSlow(PeerError):
     code = "server-slow"
     message = "Server {vm} is still {text} after {seconds} s."
     advice = "Check nova-compute on the server's host; then retry, complete or fail the operation."
-
-
-@value
-class ServerStep:
-    """The progress of a step."""
-
-    done: bool = False
-    #: The current activity, as a phrase for people.
-    text: str = ""
-    #: Completed share, 0 to 1.
-    share: float = 0.0
-
-
-DONE = ServerStep(done=True, share=1.0)
 
 
 @value
@@ -189,7 +176,7 @@ class Servers:
 
     # --- actions ------------------------------------------------------------------------
 
-    def reboot(self, vm: str) -> ServerStep:
+    def reboot(self, vm: str) -> WorkStep:
         """Reboot a running server."""
         server = self.needed(vm)
         if server.status in {ERROR, "UNKNOWN"} and self.task.operation.of_vm:
@@ -197,38 +184,38 @@ class Servers:
         body = {"reboot": {"type": self.config.reboot_type.upper()}}
         return self.once(vm, server, ServerVerb("reboot", body, "rebooting"), where=ACTIVE)
 
-    def stop(self, vm: str) -> ServerStep:
+    def stop(self, vm: str) -> WorkStep:
         """Shut a running server down."""
         return self.once(vm, self.needed(vm), STOP, where=ACTIVE)
 
-    def pause(self, vm: str) -> ServerStep:
+    def pause(self, vm: str) -> WorkStep:
         """Stop the processors of a running server."""
         return self.once(vm, self.needed(vm), PAUSE, where=ACTIVE)
 
-    def start(self, vm: str) -> ServerStep:
+    def start(self, vm: str) -> WorkStep:
         """Start a server that ran when the task began."""
         server = self.needed(vm)
         mark = self.mark_of(server)
-        return self.once(vm, server, START, where=SHUTOFF) if mark and mark.ran else DONE
+        return self.once(vm, server, START, where=SHUTOFF) if mark and mark.ran else FINISHED
 
-    def unpause(self, vm: str) -> ServerStep:
+    def unpause(self, vm: str) -> WorkStep:
         """Resume the processors of a server that ran when the task began."""
         server = self.find(vm)
         mark = self.mark_of(server) if server else None
         if server is None or mark is None or not mark.ran:
-            return DONE
+            return FINISHED
         return self.once(vm, server, UNPAUSE, where=PAUSED)
 
-    def start_fallen(self, vm: str) -> ServerStep:
+    def start_fallen(self, vm: str) -> WorkStep:
         """Start a server stopped by its host's failure, but not a server stopped by people."""
         server = self.needed(vm)
         if server.status == SHUTOFF and self.mark_of(server) is None:
             newest = next(iter(self.actions(server)), None)
             if newest is not None and newest.name == STOP.action and newest.user:
-                return DONE
+                return FINISHED
         return self.once(vm, server, START, where=SHUTOFF)
 
-    def rebuild(self, vm: str) -> ServerStep:
+    def rebuild(self, vm: str) -> WorkStep:
         """Rewrite a server's disk from its image."""
         server = self.needed(vm)
         if not server.image:
@@ -236,14 +223,14 @@ class Servers:
         body = {"rebuild": {"imageRef": server.image}}
         return self.once(vm, server, ServerVerb("rebuild", body, "rebuilding"), where="")
 
-    def remove(self, vm: str) -> ServerStep:
+    def remove(self, vm: str) -> WorkStep:
         """Shut a server down; delete the server once stopped, or after its notice."""
         operation = self.task.operation
         server = self.find(vm)
         if server is None:
             if vm in self.memory.ids:
                 self._marks.forget(self.memory.ids[vm])
-            return DONE
+            return FINISHED
         if "delet" in server.task:
             return self.going(vm, f"deleting {vm}", 0.8)
         left_ms = (
@@ -256,11 +243,11 @@ class Servers:
         if server.status == ACTIVE and left_ms > 0:
             if not server.task:
                 self.act(server, STOP.body)
-            return ServerStep(text=f"shutting {vm} down")
+            return WorkStep(text=f"shutting {vm} down")
         self.nova.delete(f"/servers/{server.id}")
         return self.going(vm, f"deleting {vm}", 0.5)
 
-    def once(self, vm: str, server: Server, verb: ServerVerb, *, where: str) -> ServerStep:
+    def once(self, vm: str, server: Server, verb: ServerVerb, *, where: str) -> WorkStep:
         """Request an action on a server from Nova, once per task.
 
         Args:
@@ -281,7 +268,7 @@ class Servers:
         if server.task:
             return self.going(vm, f"waiting for {vm}, which is {server.task}", 0)
         if where and server.status != where:
-            return DONE
+            return FINISHED
         if mark is None:
             self.put_mark(server)
         self.act(server, verb.body)
@@ -303,7 +290,7 @@ class Servers:
                 return each
         return None
 
-    def outcome(self, vm: str, server: Server, action: Action, *, doing: str) -> ServerStep | None:
+    def outcome(self, vm: str, server: Server, action: Action, *, doing: str) -> WorkStep | None:
         """Return the progress of Nova's action; None after a failure."""
         if server.task:
             return self.going(vm, f"{doing} {vm}", 0.5)
@@ -312,7 +299,7 @@ class Servers:
             return None
         if not events or any(each["finish_time"] is None for each in events):
             return self.going(vm, f"{doing} {vm}", 0.5)
-        return DONE
+        return FINISHED
 
     def failure(
         self, server: Server, action: Action | None, vm: str, *, doing: str
@@ -372,7 +359,7 @@ class Servers:
         """Send an action request for a server to Nova."""
         self.nova.post(f"/servers/{server.id}/action", body)
 
-    def going(self, vm: str, text: str, share: float, *, limit_s: int = 0) -> ServerStep:
+    def going(self, vm: str, text: str, share: float, *, limit_s: int = 0) -> WorkStep:
         """Return the step of an action in progress.
 
         Raises:
@@ -381,7 +368,7 @@ class Servers:
         limit_s = limit_s or self.config.server_timeout_s
         if self.now_ms - self.since_ms(f"{vm}: {text}") > limit_s * 1000:
             raise ServerSlow(vm=vm, text=text, seconds=limit_s)
-        return ServerStep(text=text, share=share)
+        return WorkStep(text=text, share=share)
 
     def since_ms(self, what: str) -> int:
         """Return the start of a wait, ms since the epoch UTC."""

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.impact import TRAITS, Cause, Impact
 from forewarn.core.lifecycle import FollowedBy
+from forewarn.drivers import FINISHED, WorkStep
 from forewarn.drivers.messages import encoded, task_message
 from forewarn.drivers.nova.client import NovaBusy, NovaRefused, NovaUnreachable
 from forewarn.drivers.nova.hosts import ComputeHosts, HostUnknown
 from forewarn.drivers.nova.moves import ServerMoves
-from forewarn.drivers.nova.servers import DONE, ServerFailed, Servers, ServerStep
+from forewarn.drivers.nova.servers import ServerFailed, Servers
 from forewarn.drivers.task_records import TaskSuperseded
 from forewarn.errors import PeerError
 
@@ -84,7 +85,7 @@ class ServerWork:
         self._attempts = attempts
         self._runs = runs
 
-    def advance(self) -> ServerStep:
+    def advance(self) -> WorkStep:
         """Do the currently possible work; send some requests for each server in progress.
 
         Raises:
@@ -131,12 +132,12 @@ class ServerWork:
                 raise NovaStillWorking(vm=vm)
 
     def _each(
-        self, phase: str, act: Callable[[str], ServerStep], at_once: int = AT_ONCE_MAX
-    ) -> ServerStep:
+        self, phase: str, act: Callable[[str], WorkStep], at_once: int = AT_ONCE_MAX
+    ) -> WorkStep:
         """Advance all servers by a step; raise the first failure at the end."""
         memory, vms = self._servers.memory, self._operation.vms
         left = [vm for vm in vms if (phase, vm) not in {*memory.finished, *memory.failed}]
-        going: list[ServerStep] = []
+        going: list[WorkStep] = []
         for vm in left[:LOOKS_MAX]:
             if len(going) < at_once:
                 step = self._step((phase, vm), act)
@@ -144,13 +145,13 @@ class ServerWork:
         over = [vm for vm in vms if (phase, vm) in {*memory.finished, *memory.failed}]
         if len(over) < len(vms):
             share = (len(over) + sum(each.share for each in going)) / len(vms)
-            return ServerStep(text="; ".join(each.text for each in going), share=share)
+            return WorkStep(text="; ".join(each.text for each in going), share=share)
         for vm in vms:
             if (phase, vm) in memory.failed:
                 raise memory.failed[phase, vm]
-        return DONE
+        return FINISHED
 
-    def _step(self, part: tuple[str, str], act: Callable[[str], ServerStep]) -> ServerStep:
+    def _step(self, part: tuple[str, str], act: Callable[[str], WorkStep]) -> WorkStep:
         """Advance one server by a step, and store the result."""
         memory, vm = self._servers.memory, part[1]
         try:
@@ -169,9 +170,9 @@ class ServerWork:
             memory.failed[part] = ServerFailed(what=part[0], vm=vm, reason=_clause(refused))
         except PeerError as error:
             memory.failed[part] = error
-        return DONE
+        return FINISHED
 
-    def _drain(self, act: Callable[[str], ServerStep]) -> ServerStep:
+    def _drain(self, act: Callable[[str], WorkStep]) -> WorkStep:
         """Move servers away; the host remains disabled until the following work has ended."""
         operation, at_once = self._operation, self._config.parallel_moves
         if operation.of_vm:
@@ -184,7 +185,7 @@ class ServerWork:
             self._hosts.enable(operation.host)
         return step
 
-    def _update(self) -> ServerStep:
+    def _update(self) -> WorkStep:
         """Run the update command; pause the servers unless the announced interruption is 0 s."""
         operation, quiet = self._operation, self._operation.duration_s != 0
         if not self._config.update_command:
@@ -206,13 +207,13 @@ class ServerWork:
             self._hosts.enable(operation.host)
         return step
 
-    def _reboot_servers(self) -> ServerStep:
+    def _reboot_servers(self) -> WorkStep:
         step = self._each("reboot", self._servers.reboot)
         if step.done and self._operation.maintenance and not self._operation.of_vm:
             self._hosts.enable(self._operation.host)  # a move may have disabled the host
         return step
 
-    def _reboot_host(self) -> ServerStep:
+    def _reboot_host(self) -> WorkStep:
         operation = self._operation
         self._hosts.disable(operation.host, operation.cause.value)
         if not self._begun("reboot_command"):
@@ -228,12 +229,12 @@ class ServerWork:
             self._hosts.enable(operation.host)
         return step
 
-    def _start_again(self) -> ServerStep:
+    def _start_again(self) -> WorkStep:
         """Start the servers of a failed host once the host has returned."""
         step = self._wait_for_host()
         return self._each("start", self._servers.start_fallen) if step.done else step
 
-    def _bring_up_elsewhere(self) -> ServerStep:
+    def _bring_up_elsewhere(self) -> WorkStep:
         """Evacuate the servers of a lost host, after a command has ensured that the host is off."""
         if not self._config.fence_command:
             raise self._unsupported("fence_command is not set, so the host may still be running")
@@ -243,13 +244,13 @@ class ServerWork:
         self._hosts.force_down(self._operation.host)
         return self._each("evacuate", self._moves.evacuate, self._config.parallel_moves)
 
-    def _wait_for_host(self) -> ServerStep:
+    def _wait_for_host(self) -> WorkStep:
         host, limit_s = self._operation.host, self._config.host_timeout_s
         if self._hosts.is_up(host):
-            return DONE
+            return FINISHED
         if self._servers.now_ms - self._servers.since_ms("host") > limit_s * 1000:
             raise NovaHostAway(host=host, seconds=limit_s)
-        return ServerStep(text=f"waiting for the compute service of {host}")
+        return WorkStep(text=f"waiting for the compute service of {host}")
 
     # --- commands -----------------------------------------------------------------------
 
@@ -259,15 +260,15 @@ class ServerWork:
     def _run(self, setting: str, attempt: int) -> ProgramRun:
         return self._runs.look(self._operation.number, attempt, f"{setting}/")
 
-    def _command(self, setting: str, words: tuple[str, ...]) -> ServerStep:
+    def _command(self, setting: str, words: tuple[str, ...]) -> WorkStep:
         """Run a command at most once per attempt, and once in total after a success."""
         runs = [self._run(setting, each) for each in self._attempts]
         if any(each.end == "" for each in runs):
-            return DONE
+            return FINISHED
         if not runs[0].begun:
             self._begin_command(setting, words)
         if runs[0].running or not runs[0].begun:
-            return ServerStep(text=f"{setting} runs")
+            return WorkStep(text=f"{setting} runs")
         reason = runs[0].end or "the command was killed, with an unknown result"
         raise NovaCommandFailed(
             setting=setting, host=self._operation.host, reason=reason.removesuffix(".")
