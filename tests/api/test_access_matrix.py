@@ -1,7 +1,7 @@
 """Every route, for every kind of principal, about own and foreign objects. Source: P-2, P-3.
 
 The routes are those of the operator API, the emulator, Azure Resource Manager, the page and the
-feed; the expectation is the table of permissions.
+feed; the expectation is the permission that each route names.
 """
 
 from __future__ import annotations
@@ -11,32 +11,29 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-from typing import cast
 
 import pytest
 
 from forewarn.api import driver_routes, outbox_routes
 from forewarn.api.app import build_app, every_route
-from forewarn.api.permissions import TABLE, RouteUnlisted
+from forewarn.api.routes import Route, routes_of
 from forewarn.api.server import start_operator
-from forewarn.api.service_routes import leader_routes, reload_route
+from forewarn.api.service_routes import process_routes
 from forewarn.azure.app import build_arm
 from forewarn.azure.app import every_route as every_arm_route
 from forewarn.azure.set_values import SCALE_SETS
 from forewarn.core.access import IN_FLEET, WITHIN_OWNER, Permission, Role
-from forewarn.emulator.emulator import Emulator
-from forewarn.emulator.routes import routes_of
+from forewarn.emulator import routes as emulator_routes
 from forewarn.settings import OperatorSettings
 from forewarn.web import web_files
 from tests.api.live import SETTINGS, TOKEN, Json, Live, Reply
 
 #: Routes that not every service has; only those of the outbox are carried out here.
 EXTRA = (
-    *routes_of(cast("Emulator", None)),
-    *driver_routes.routes({}),
-    *outbox_routes.routes(lambda: None),
-    reload_route(lambda: (_ for _ in ()).throw(AssertionError)),
-    *leader_routes(lambda: (_ for _ in ()).throw(AssertionError)),
+    *routes_of(emulator_routes, None),
+    *routes_of(driver_routes, {}),
+    *routes_of(outbox_routes, lambda: None),
+    *process_routes(*2 * (lambda: (_ for _ in ()).throw(AssertionError),)),
 )
 #: Role and owner; nobody has no token.
 PRINCIPALS: dict[str, tuple[Role, str] | None] = {
@@ -155,9 +152,10 @@ def alone() -> Iterator[World]:
 
 
 OPERATORS = every_route(EXTRA)
-ROUTES = [f"{each.method} {each.path}" for each in OPERATORS]
-ROUTES += [f"{each.method} {each.path}" for each in every_arm_route()]
-EMULATORS = {f"{each.method} {each.path}" for each in routes_of(cast("Emulator", None))}
+NEEDED = {f"{each.method} {each.path}": each.permission for each in OPERATORS}
+NEEDED |= {f"{each.method} {each.path}": each.permission for each in every_arm_route()}
+ROUTES = list(NEEDED)
+EMULATORS = {each.request for each in routes_of(emulator_routes, None)}
 QUERIES = {each.path: [field.name for field in each.query] for each in OPERATORS}
 #: The names in paths of the operator API by the kind of object; `op-2` is the bank's.
 OWN = {"hosts": "h2", "groups": "web", "vms": "web_0", "operations": "op-1", "events": "op-1"}
@@ -221,13 +219,12 @@ def may(who: str, permission: Permission) -> bool:
     return permission is Permission.SIGNED_IN or permission in permitted
 
 
-def test_table_has_exactly_the_routes_there_are() -> None:
-    """A route without a row fails to build; a row without a route is a mistake. Source: P-2."""
-    assert sorted({*ROUTES, "FEED /"}) == sorted(TABLE)
-    with pytest.raises(RouteUnlisted):
-        _ = replace(OPERATORS[0], path="/v1/new").permission
-    with pytest.raises(RouteUnlisted):
-        _ = replace(every_arm_route()[0], path="/new").permission
+def test_route_needs_a_permission() -> None:
+    """A route that names no permission cannot be served. Source: P-2."""
+    with pytest.raises(TypeError, match="permission"):
+        Route("GET /v1/new", answer=None)  # type: ignore[call-arg]
+    with pytest.raises(AssertionError):
+        _ = replace(every_arm_route()[0], method="POST", needs=None).permission
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -235,7 +232,7 @@ def test_route_is_refused_to_whom_no_role_permits_it(both: World, route: str) ->
     """401 without a token, 403 without the permission, whatever the object; else neither. P-2."""
     method = route.partition(" ")[0]
     for who, (names, arm) in product(PRINCIPALS, ((OWN, OWN_ARM), (FOREIGN, FOREIGN_ARM[-1]))):
-        permitted = may(who, TABLE[route])
+        permitted = may(who, NEEDED[route])
         if permitted and (method != "GET" or route in EMULATORS):
             continue  # what it does is tested where it belongs
         reply = both.ask(who, method, paths(route, names, arm, both.events[1]), {"odd": 1})
@@ -247,7 +244,7 @@ def test_route_is_refused_to_whom_no_role_permits_it(both: World, route: str) ->
             assert reply.status == 403
 
 
-OWNERS = [each for each in ROUTES if TABLE[each] in WITHIN_OWNER[Role.OWNER]]
+OWNERS = [each for each in ROUTES if NEEDED[each] in WITHIN_OWNER[Role.OWNER]]
 
 
 @pytest.mark.parametrize("route", OWNERS)
@@ -264,7 +261,7 @@ def test_foreign_object_is_answered_like_a_missing_one(
     forms = FORMS if operators else json.loads(json.dumps(ARM_FORMS).replace("{event}", event))
     forms = [None] if method == "GET" else forms
     for who, url in product(("viewer-of-shop", "owner-of-shop"), sorted(asked)):
-        for form in forms if may(who, TABLE[route]) else forms[:1]:  # refused before it is read
+        for form in forms if may(who, NEEDED[route]) else forms[:1]:  # refused before it is read
             one, other = (world.ask(who, method, url, form) for world in (both, alone))
             assert one.status == other.status, (who, url, form)
             assert comparable(one, both) == comparable(other, alone), (who, url, form)

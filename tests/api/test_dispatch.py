@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import pytest
 
 from forewarn.api.app import ApiCall, ApiResponse, Route, build_app, every_route
-from forewarn.api.permissions import TABLE, RouteUnlisted
 from forewarn.api.routes import BODY_BYTES_MAX
 from forewarn.api.server import start_operator
 from forewarn.core.access import Permission
@@ -164,10 +163,8 @@ def extended() -> Iterator[Live]:
     async def bug(_call: ApiCall) -> ApiResponse:
         raise ZeroDivisionError
 
-    monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.setitem(TABLE, "GET /v1/bug", Permission.READ)
     service = Live()
-    extra = (Route(method="GET", path="/v1/bug", name="bug", summary="Fail.", act=bug, answer={}),)
+    extra = (Route("GET /v1/bug", Permission.READ, summary="Fail.", answer={})(bug),)
     app = build_app(
         service.daemon.control,
         service.daemon.store,
@@ -177,7 +174,6 @@ def extended() -> Iterator[Live]:
     service.also(start_operator(app, "127.0.0.1:0"))
     yield service
     service.stop()
-    monkeypatch.undo()
 
 
 def test_bug_is_500_and_logged(extended: Live, caplog: pytest.LogCaptureFixture) -> None:
@@ -192,19 +188,3 @@ def test_bug_is_500_and_logged(extended: Live, caplog: pytest.LogCaptureFixture)
 def test_further_routes_are_documented(extended: Live) -> None:
     """Routes that are added stand in the document."""
     assert "/v1/bug" in extended.get("/v1/openapi.json")["paths"]
-
-
-def test_route_without_a_permission_does_not_start(shared: Live) -> None:
-    """A route that no row of the table names cannot be served. Source: P-2."""
-
-    async def act(_call: ApiCall) -> ApiResponse:
-        return ApiResponse({})
-
-    route = Route(method="GET", path="/v1/new", name="new", summary="New.", act=act, answer={})
-    with pytest.raises(RouteUnlisted, match="GET /v1/new"):
-        build_app(
-            shared.daemon.control,
-            shared.daemon.store,
-            settings=shared.daemon.settings,
-            extra_routes=(route,),
-        )

@@ -16,7 +16,8 @@ from schemathesis.config import SchemathesisConfig
 from forewarn.api import driver_routes, outbox_routes
 from forewarn.api.app import every_route
 from forewarn.api.openapi import document
-from forewarn.api.service_routes import leader_routes, reload_route
+from forewarn.api.routes import routes_of
+from forewarn.api.service_routes import process_routes
 from forewarn.core.actions import ACTIONS
 from forewarn.settings import OperatorSettings
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
@@ -29,10 +30,9 @@ async def nothing() -> tuple[str, ...]:
 
 ROUTES = every_route(
     (
-        *driver_routes.routes({}),
-        *outbox_routes.routes(lambda: None),
-        *leader_routes(nothing),
-        reload_route(nothing),
+        *routes_of(driver_routes, {}),
+        *routes_of(outbox_routes, lambda: None),
+        *process_routes(nothing, nothing),
     )
 )
 DOCUMENT: Json = document(ROUTES, "v1")

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, cast
 
 from forewarn.api import outbox_routes
 from forewarn.api.app import every_route
-from forewarn.api.service_routes import leader_routes, reload_route
+from forewarn.api.routes import routes_of
+from forewarn.api.service_routes import process_routes
 from forewarn.core.actions import ACTIONS
-from forewarn.emulator.routes import routes_of
+from forewarn.emulator import routes as emulator_routes
 from tools.docs.reference import page
 
 if TYPE_CHECKING:
@@ -70,10 +71,9 @@ def api_page() -> str:
     )  # the emulator's routes use the argument only when they are called
     routes = every_route(
         (
-            *routes_of(nobody),
-            *outbox_routes.routes(lambda: None),
-            *leader_routes(_nothing),
-            reload_route(_nothing),
+            *routes_of(emulator_routes, nobody),
+            *routes_of(outbox_routes, lambda: None),
+            *process_routes(_nothing, _nothing),
         )
     )
     by_permission: dict[str, dict[str, list[str]]] = {}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.api import schemas
 from forewarn.api.path_table import match_path
-from forewarn.api.permissions import TABLE
-from forewarn.api.routes import ApiCall, ApiResponse, Route, list_page_schema
+from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.core.access import (
     PRINCIPAL_LENGTH_MAX,
     AccessToken,
@@ -29,7 +27,7 @@ from forewarn.validation.forms import Field, Form
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Collection
 
     from forewarn.control.plane import StateView
     from forewarn.core.topology import Topology
@@ -93,6 +91,7 @@ _BINDING: schemas.ObjectSchema[_Binding] = schemas.ObjectSchema(
         schemas.Member("owner", schemas.TEXT, lambda b: b.owner, "Empty: the whole fleet."),
     ),
 )
+_BINDINGS = schemas.page_schema("bindings", _BINDING.schema())
 _TOKEN_SHAPE: schemas.ObjectSchema[_Token] = schemas.ObjectSchema(
     "Token",
     "A bearer token.",
@@ -119,31 +118,23 @@ _TOKEN_SHAPE: schemas.ObjectSchema[_Token] = schemas.ObjectSchema(
         ),
     ),
 )
-_WHOAMI: Schema = {
-    "type": "object",
-    "properties": {
-        "principal": schemas.TEXT,
-        "bindings": {"type": "array", "items": _BINDING.schema()},
-        "can": {
-            **schemas.TEXTS,
-            "description": "The operationIds of the routes that the caller may call, at least "
-            "for some owner.",
-        },
-    },
-    "required": ["principal", "bindings", "can"],
-    "additionalProperties": False,
-}
-_ALLOWED: Schema = {
-    "type": "object",
-    "properties": {"allowed": schemas.FLAG, "permission": schemas.TEXT},
-    "required": ["allowed", "permission"],
-    "additionalProperties": False,
-}
+_WHOAMI: Schema = schemas.object_schema(
+    principal=schemas.TEXT,
+    bindings=schemas.list_of(_BINDING.schema()),
+    can=schemas.described(
+        schemas.TEXTS,
+        "The operationIds of the routes that the caller may call, at least for some owner.",
+    ),
+)
+_ALLOWED: Schema = schemas.object_schema(allowed=schemas.FLAG, permission=schemas.TEXT)
 
 
-async def _whoami(every: Callable[[], Iterable[Route]], call: ApiCall) -> ApiResponse:
+@Route("GET /v1/whoami", Permission.SIGNED_IN, answer=_WHOAMI)
+async def whoami(call: ApiCall) -> ApiResponse:
+    """Show the caller's principal, roles and permitted calls."""
     principal = call.principal
-    can = [each.name for each in every() if principal.owners_for(each.permission) != frozenset()]
+    routes = call.control.routes
+    can = [each.name for each in routes if principal.owners_for(each.permission) != frozenset()]
     bindings = _BINDING.each(_bindings_of(principal))
     return ApiResponse({"principal": principal.name, "bindings": bindings, "can": can})
 
@@ -152,29 +143,40 @@ def _bindings_of(principal: Principal) -> list[_Binding]:
     return [_Binding(principal.name, role, owner) for role, owner in principal.bindings]
 
 
-async def _can_i(call: ApiCall) -> ApiResponse:
-    """Return whether the caller may make a call for the object that its path or body names."""
+@Route(
+    "GET /v1/access/can-i",
+    Permission.SIGNED_IN,
+    query=(
+        Field("method", Text(8), "Its method.", required=True),
+        Field("target", Text(512), "Path of the call, without a query.", required=True),
+        Field("host", NAME, "A host that the call's body names."),
+        Field("vm", NAME, "A VM that the call's body names."),
+    ),
+    answer=_ALLOWED,
+)
+async def can_i(call: ApiCall) -> ApiResponse:
+    """Check whether the caller may make a call."""
     method, path = call.query["method"].upper(), call.query["target"]
-    route, name = _route_of(method, path)
-    permission = TABLE.get(route, Permission.ADMINISTER)
+    permission, name = _needed(call, method, path)
+    if permission is None:
+        return ApiResponse({"allowed": False, "permission": ""})
     if "host" in call.query and permission is Permission.REQUEST:
         permission = Permission.OPERATE  # owners request work on their VMs only
-    owners = call.principal.owners_for(permission) if route else frozenset()
+    owners = call.principal.owners_for(permission)
     allowed = owners is None or bool(owners)
     vm = call.query.get("vm", "")
     if owners and (name or vm):
         fleet = await call.control.within(owners).fleet()
         allowed = name in _named(fleet, path.split("/")[2]) if name else vm in fleet.vms
-    return ApiResponse({"allowed": allowed, "permission": permission.value if route else ""})
+    return ApiResponse({"allowed": allowed, "permission": permission.value})
 
 
-def _route_of(method: str, path: str) -> tuple[str, str]:
-    """Return the route template that matches a path, and the name in the path or ""."""
-    for row in TABLE:
-        of, _, pattern = row.partition(" ")
-        if of == method and (names := match_path(pattern, path)) is not None:
-            return row, next(iter(names.values()), "")
-    return "", ""
+def _needed(call: ApiCall, method: str, path: str) -> tuple[Permission | None, str]:
+    """Return the permission of a call, and the name in its path or ""; None: no such call."""
+    for route in (*call.control.routes, *call.control.azure_routes):
+        if route.method == method and (names := match_path(route.path, path)) is not None:
+            return route.permission, next(iter(names.values()), "")
+    return None, ""
 
 
 def _named(fleet: Topology, kind: str) -> Collection[str]:
@@ -182,7 +184,13 @@ def _named(fleet: Topology, kind: str) -> Collection[str]:
     return names
 
 
-async def _list(call: ApiCall) -> ApiResponse:
+@Route("GET /v1/access", Permission.ADMINISTER, answer=_BINDINGS)
+async def list_bindings(call: ApiCall) -> ApiResponse:
+    """List role bindings."""
+    return await _all_bindings(call)
+
+
+async def _all_bindings(call: ApiCall) -> ApiResponse:
     bindings = await call.control.read(_every_binding)
     return ApiResponse({"bindings": _BINDING.each(bindings)})
 
@@ -192,28 +200,46 @@ def _every_binding(view: StateView) -> list[_Binding]:
     return [binding for each in principals for binding in _bindings_of(each)]
 
 
-async def _grant(call: ApiCall) -> ApiResponse:
+@Route("POST /v1/access/grant", Permission.ADMINISTER, form=_BINDING_FORM, answer=_BINDINGS)
+async def grant_role(call: ApiCall) -> ApiResponse:
+    """Grant a role to a principal."""
     form = call.form
     word = Grant(form["principal"], form["role"], form.get("owner", ""))
     await call.control.submit(word, call.actor)
-    return await _list(call)
+    return await _all_bindings(call)
 
 
-async def _revoke(call: ApiCall) -> ApiResponse:
+@Route("POST /v1/access/revoke", Permission.ADMINISTER, form=_BINDING_FORM, answer=_BINDINGS)
+async def revoke_role(call: ApiCall) -> ApiResponse:
+    """Revoke a role from a principal."""
     form = call.form
     word = Revoke(form["principal"], form["role"], form.get("owner", ""))
     await call.control.submit(word, call.actor)
-    return await _list(call)
+    return await _all_bindings(call)
 
 
-async def _list_tokens(call: ApiCall) -> ApiResponse:
+@Route(
+    "GET /v1/access/tokens",
+    Permission.ADMINISTER,
+    answer=schemas.page_schema("tokens", _TOKEN_SHAPE.schema()),
+)
+async def list_tokens(call: ApiCall) -> ApiResponse:
+    """List tokens, without their secrets."""
     tokens = await call.control.read(lambda view: list(view.state.tokens.values()))
     used = await call.control.look_up(lambda store: store.token_uses())
     shown = [_Token(each, used.get(each.id, 0)) for each in tokens]
     return ApiResponse({"tokens": _TOKEN_SHAPE.each(shown)})
 
 
-async def _create_token(call: ApiCall) -> ApiResponse:
+@Route(
+    "POST /v1/access/tokens",
+    Permission.ADMINISTER,
+    form=_TOKEN_FORM,
+    answer=_TOKEN_SHAPE.schema(),
+    status=201,
+)
+async def create_token(call: ApiCall) -> ApiResponse:
+    """Create a token; only this response contains its secret."""
     form, now_ms = call.form, call.control.clock.now_ms()
     ids = Ids()
     token_id, secret = ids.token("id")[:12], ids.token("secret") + ids.token("secret")
@@ -232,91 +258,8 @@ async def _create_token(call: ApiCall) -> ApiResponse:
     return ApiResponse(shown, 201, kept=False)
 
 
-async def _revoke_token(call: ApiCall) -> ApiResponse:
+@Route("DELETE /v1/access/tokens/{id}", Permission.ADMINISTER, answer=None, status=204)
+async def revoke_token(call: ApiCall) -> ApiResponse:
+    """Revoke a token. Every process refuses the token within seconds."""
     await call.control.submit(RevokeToken(call.path["id"]), call.actor)
     return ApiResponse(b"", 204)
-
-
-def routes(every: Callable[[], Iterable[Route]]) -> tuple[Route, ...]:
-    """Return the access routes. The function `every` returns all routes of the API."""
-    whoami = Route(
-        method="GET",
-        path="/v1/whoami",
-        name="whoami",
-        summary="Show the caller's principal, roles and permitted calls.",
-        act=partial(_whoami, every),
-        answer=_WHOAMI,
-    )
-    return (whoami, *_ROUTES)
-
-
-_BINDINGS = list_page_schema("bindings", _BINDING.schema())
-_ROUTES = (
-    Route(
-        method="GET",
-        path="/v1/access/can-i",
-        name="can_i",
-        summary="Check whether the caller may make a call.",
-        act=_can_i,
-        query=(
-            Field("method", Text(8), "Its method.", required=True),
-            Field("target", Text(512), "Path of the call, without a query.", required=True),
-            Field("host", NAME, "A host that the call's body names."),
-            Field("vm", NAME, "A VM that the call's body names."),
-        ),
-        answer=_ALLOWED,
-    ),
-    Route(
-        method="GET",
-        path="/v1/access",
-        name="list_bindings",
-        summary="List role bindings.",
-        act=_list,
-        answer=_BINDINGS,
-    ),
-    Route(
-        method="POST",
-        path="/v1/access/grant",
-        name="grant_role",
-        summary="Grant a role to a principal.",
-        act=_grant,
-        form=_BINDING_FORM,
-        answer=_BINDINGS,
-    ),
-    Route(
-        method="POST",
-        path="/v1/access/revoke",
-        name="revoke_role",
-        summary="Revoke a role from a principal.",
-        act=_revoke,
-        form=_BINDING_FORM,
-        answer=_BINDINGS,
-    ),
-    Route(
-        method="GET",
-        path="/v1/access/tokens",
-        name="list_tokens",
-        summary="List tokens, without their secrets.",
-        act=_list_tokens,
-        answer=list_page_schema("tokens", _TOKEN_SHAPE.schema()),
-    ),
-    Route(
-        method="POST",
-        path="/v1/access/tokens",
-        name="create_token",
-        summary="Create a token; only this response contains its secret.",
-        act=_create_token,
-        form=_TOKEN_FORM,
-        answer=_TOKEN_SHAPE.schema(),
-        status=201,
-    ),
-    Route(
-        method="DELETE",
-        path="/v1/access/tokens/{id}",
-        name="revoke_token",
-        summary="Revoke a token. Every process refuses the token within seconds.",
-        act=_revoke_token,
-        answer=None,
-        status=204,
-    ),
-)

@@ -43,18 +43,38 @@ from forewarn.api.fleet_watch import FleetWatch
 from forewarn.api.oidc import Oidc
 from forewarn.api.path_table import Table
 from forewarn.api.responses import encoded
-from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.api.routes import ApiCall, ApiResponse, Route, routes_of
+from forewarn.api.schemas import TABLE
 from forewarn.api.watch import HistoryWatch
-from forewarn.values import replace
+from forewarn.core.access import Permission
 from forewarn.web import HEADERS, WebPage, web_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from forewarn.api.routes import AnyRoute
     from forewarn.api.standby import Forwarder
     from forewarn.control.readable import ReadableControl
     from forewarn.settings import Settings
     from forewarn.store import Store
+
+#: Modules whose routes every service has.
+_MODULES = (
+    fleet_routes,
+    work_routes,
+    maintenance_routes,
+    maintenance_reading,
+    postponing_routes,
+    why_routes,
+    policy_routes,
+    read_routes,
+    outcome_routes,
+    service_routes,
+    overview_routes,
+    access_routes,
+    audit_routes,
+    confirmation_routes,
+)
 
 __all__ = ["ApiCall", "ApiResponse", "Route", "build_app", "every_route"]
 
@@ -65,6 +85,7 @@ def build_app(
     *,
     settings: Settings,
     extra_routes: Sequence[Route] = (),
+    azure_routes: Sequence[AnyRoute] = (),
     forwarder: Forwarder | None = None,
 ) -> Starlette:
     """Return the operator API.
@@ -75,10 +96,8 @@ def build_app(
         store: the store with history and ended work.
         settings: the permitted callers, and the time limit of an answer.
         extra_routes: further routes, documented like the others.
+        azure_routes: the routes of Azure Resource Manager, for questions about permissions.
         forwarder: forwards a follower's calls to the active process; None in the active process.
-
-    Raises:
-        RouteUnlisted: a route has no row in the table of permissions.
     """
     clock, operator = loop.clock, settings.operator
     oidc = Oidc(settings.oidc, clock)
@@ -86,10 +105,20 @@ def build_app(
     watch = HistoryWatch(store, operator.max_streams_per_operator)
     timeout_s, topology_bytes = operator.answer_timeout_s, operator.max_topology_bytes
     overview = FleetWatch(loop, clock, watch.streams)
-    control = ControlClient(loop, store, clock, watch, overview, timeout_s, topology_bytes)
+    control = ControlClient(
+        loop,
+        store,
+        clock,
+        watch,
+        overview,
+        timeout_s,
+        topology_bytes,
+        forwarder=forwarder,
+        routes=ours,
+        azure_routes=tuple(azure_routes),
+    )
     if forwarder is not None:
         forwarder.active_paths = _pattern([route.path for route in ours if route.active])
-        control = replace(control, forwarder=forwarder)
     by_path = groupby(sorted(ours, key=_route_path), key=_route_path)
     table = Table({path: Dispatch(control, list(rows)) for path, rows in by_path})
     public = _pattern([route.path for route in ours if route.public])
@@ -116,21 +145,9 @@ def every_route(extra: Sequence[Route] = (), oidc: Oidc | None = None) -> tuple[
     """Return all routes, including those that describe the API itself."""
     described = _Description()
     all_routes = (
-        *fleet_routes.routes(),
-        *work_routes.routes(),
-        *maintenance_routes.routes(),
-        *maintenance_reading.routes(),
-        *postponing_routes.routes(),
-        *why_routes.routes(),
-        *policy_routes.routes(),
-        *read_routes.routes(),
-        *outcome_routes.routes(),
-        *service_routes.routes(),
-        *overview_routes.routes(),
-        *access_routes.routes(lambda: described.routes),
-        *audit_routes.routes(),
-        *confirmation_routes.routes(lambda: described.routes),
-        *sign_in_routes.routes(oidc),
+        *(route for module in _MODULES for route in routes_of(module)),
+        *service_routes.health_routes(),
+        *routes_of(sign_in_routes, oidc),
         *extra,
     )
     described.routes = (*all_routes, *described.own_routes())
@@ -146,31 +163,19 @@ class _Description:
     html: str = ""
 
     def own_routes(self) -> tuple[Route, Route]:
+        html = ("text/html",)
         return (
-            Route(
-                method="GET",
-                path="/v1/openapi.json",
-                name="get_openapi",
-                summary="Read the OpenAPI document of this API.",
-                act=self.answer_json,
-                answer={"type": "object"},
-            ),
-            Route(
-                method="GET",
-                path="/v1/docs",
-                name="get_docs",
-                summary="Read the OpenAPI document as an HTML page.",
-                act=self.answer_html,
-                answer=None,
-                gives=("text/html",),
-            ),
+            Route("GET /v1/openapi.json", Permission.PUBLIC, answer=TABLE)(self.get_openapi),
+            Route("GET /v1/docs", Permission.PUBLIC, answer=None, gives=html)(self.get_docs),
         )
 
-    async def answer_json(self, _call: ApiCall) -> ApiResponse:
+    async def get_openapi(self, _call: ApiCall) -> ApiResponse:
+        """Read the OpenAPI document of this API."""
         self.json = self.json or encoded(openapi.document(self.routes, "v1"))
         return ApiResponse(self.json)
 
-    async def answer_html(self, _call: ApiCall) -> ApiResponse:
+    async def get_docs(self, _call: ApiCall) -> ApiResponse:
+        """Read the OpenAPI document as an HTML page."""
         self.html = self.html or openapi_page.html_page(openapi.document(self.routes, "v1"))
         return ApiResponse(None, stream=Response(self.html, 200, HEADERS, "text/html"))
 

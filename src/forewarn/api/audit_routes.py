@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from forewarn.api import schemas
 from forewarn.api.responses import encoded
-from forewarn.api.routes import ApiCall, ApiResponse, Route, list_page_schema
+from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.core.access import Permission
 from forewarn.store.audit import AuditEntry
 from forewarn.validation.durations import written
 from forewarn.validation.fields import Integer
@@ -50,7 +51,21 @@ AUDIT: schemas.ObjectSchema[AuditEntry] = schemas.ObjectSchema(
 )
 
 
-async def _list(call: ApiCall) -> ApiResponse:
+@Route(
+    "GET /v1/audit",
+    Permission.ADMINISTER,
+    query=(
+        Field(
+            "after",
+            Integer(),
+            "Only records with a higher number (default: the newest records).",
+        ),
+        Field("limit", Integer(1, PAGE_MAX), "Maximum number of records (default: 100)."),
+    ),
+    answer=schemas.page_schema("records", AUDIT.schema(), paged="integer"),
+)
+async def list_audit(call: ApiCall) -> ApiResponse:
+    """List audit records: changes and refused calls."""
     limit = call.query.get("limit", 100)
 
     def page(store: Store) -> list[AuditEntry]:
@@ -64,25 +79,3 @@ async def _list(call: ApiCall) -> ApiResponse:
         lambda: encoded({"records": AUDIT.each(records), "next": following})
     )
     return ApiResponse(shown)
-
-
-def routes() -> tuple[Route, ...]:
-    """Return the routes of the audit."""
-    return (
-        Route(
-            method="GET",
-            path="/v1/audit",
-            name="list_audit",
-            summary="List audit records: changes and refused calls.",
-            act=_list,
-            query=(
-                Field(
-                    "after",
-                    Integer(),
-                    "Only records with a higher number (default: the newest records).",
-                ),
-                Field("limit", Integer(1, PAGE_MAX), "Maximum number of records (default: 100)."),
-            ),
-            answer=list_page_schema("records", AUDIT.schema(), paged="integer"),
-        ),
-    )

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.api import schemas
 from forewarn.api.control_client import Confirming
 from forewarn.api.path_table import match_path
+from forewarn.api.request_forms import EMPTY
 from forewarn.api.responses import error_body
-from forewarn.api.routes import ApiCall, ApiResponse, Route, list_page_schema
-from forewarn.core.access import Confirmation
+from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.core.access import Confirmation, Permission
 from forewarn.core.confirmations import UnknownConfirmation
 from forewarn.core.stimulus import AskConfirmation, DropConfirmation
 from forewarn.errors import CallerError
 from forewarn.validation.durations import written
-from forewarn.validation.forms import Form
 from forewarn.validation.json_reader import read_json
 from forewarn.values import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from forewarn.control.plane import StateView
 
@@ -79,7 +78,13 @@ def _waiting(view: StateView) -> list[Confirmation]:
     return list(view.state.confirmations.values())
 
 
-async def _list(call: ApiCall) -> ApiResponse:
+@Route(
+    "GET /v1/confirmations",
+    Permission.READ_FLEET,
+    answer=schemas.page_schema("confirmations", _CONFIRMATION.schema()),
+)
+async def list_confirmations(call: ApiCall) -> ApiResponse:
+    """List the calls that wait for confirmation by a second operator."""
     waiting = await call.control.read(_waiting)
     return ApiResponse({"confirmations": _CONFIRMATION.each(waiting)})
 
@@ -97,20 +102,28 @@ async def _kept(call: ApiCall) -> Confirmation:
     raise UnknownConfirmation(id=name)
 
 
-async def _show(call: ApiCall) -> ApiResponse:
+@Route("GET /v1/confirmations/{id}", Permission.READ_FLEET, answer=_CONFIRMATION.schema())
+async def show_confirmation(call: ApiCall) -> ApiResponse:
+    """Show a call that waits for confirmation by a second operator."""
     return ApiResponse(_CONFIRMATION.of(await _kept(call)))
 
 
-async def _drop(call: ApiCall) -> ApiResponse:
+@Route("DELETE /v1/confirmations/{id}", Permission.OPERATE, answer=None, status=204)
+async def drop_confirmation(call: ApiCall) -> ApiResponse:
+    """Withdraw your own waiting call, or refuse another operator's waiting call."""
     kept = await _kept(call)
     await call.control.submit(DropConfirmation(kept.number, call.principal.name), call.actor)
     return ApiResponse(b"", 204)
 
 
-async def _confirm(every: Callable[[], Iterable[Route]], call: ApiCall) -> ApiResponse:
-    """Execute a stored call and remove it from the store in the same transaction."""
+@Route("POST /v1/confirmations/{id}/confirm", Permission.OPERATE, form=EMPTY, answer=schemas.TABLE)
+async def confirm(call: ApiCall) -> ApiResponse:
+    """Confirm another operator's call and execute it.
+
+    The same transaction removes the call from the store.
+    """
     kept = await _kept(call)
-    route, names = _target(every(), kept.request)
+    route, names = _target(call.control.routes, kept.request)
     body = kept.body.encode()
     confirmed = replace(
         call,
@@ -132,43 +145,3 @@ def _target(routes: Iterable[Route], request: str) -> tuple[Route, dict[str, str
         if names is not None and route.method == method:
             return route, names
     raise UnknownConfirmation(id=request)  # stored by another release
-
-
-def routes(every: Callable[[], Iterable[Route]]) -> tuple[Route, ...]:
-    """Return the routes; `every` returns all routes of the API."""
-    return (
-        Route(
-            method="GET",
-            path="/v1/confirmations",
-            name="list_confirmations",
-            summary="List the calls that wait for confirmation by a second operator.",
-            act=_list,
-            answer=list_page_schema("confirmations", _CONFIRMATION.schema()),
-        ),
-        Route(
-            method="GET",
-            path="/v1/confirmations/{id}",
-            name="show_confirmation",
-            summary="Show a call that waits for confirmation by a second operator.",
-            act=_show,
-            answer=_CONFIRMATION.schema(),
-        ),
-        Route(
-            method="DELETE",
-            path="/v1/confirmations/{id}",
-            name="drop_confirmation",
-            summary="Withdraw your own waiting call, or refuse another operator's waiting call.",
-            act=_drop,
-            answer=None,
-            status=204,
-        ),
-        Route(
-            method="POST",
-            path="/v1/confirmations/{id}/confirm",
-            name="confirm",
-            summary="Confirm another operator's call and execute it.",
-            act=partial(_confirm, every),
-            form=Form("ConfirmForm", "An empty form."),
-            answer={"type": "object"},
-        ),
-    )

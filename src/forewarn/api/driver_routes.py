@@ -6,10 +6,11 @@ The driver interprets the report, and the core acts on it.
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.api.schemas import TABLE
+from forewarn.core.access import Permission
 from forewarn.drivers import Reported
 from forewarn.errors import CallerError
 from forewarn.validation.json_reader import JSON
@@ -32,22 +33,9 @@ class ReportUnwanted(CallerError):
     advice = "Name a driver of kind webhook in the header Forewarn-Driver."
 
 
-def routes(drivers: Mapping[str, Driver]) -> tuple[Route, ...]:
-    """Return the route of reports; each call looks up its driver."""
-    return (
-        Route(
-            method="POST",
-            path="/v1/driver-reports",
-            name="report_progress",
-            summary="Report the progress of a task, signed by the driver's service.",
-            act=partial(_take, drivers),
-            takes=(JSON,),
-            answer={"type": "object"},
-        ),
-    )
-
-
-async def _take(drivers: Mapping[str, Driver], call: ApiCall) -> ApiResponse:
+@Route("POST /v1/driver-reports", Permission.PUBLIC, takes=(JSON,), answer=TABLE)
+async def report_progress(drivers: Mapping[str, Driver], call: ApiCall) -> ApiResponse:
+    """Report the progress of a task, signed by the driver's service."""
     driver: object = drivers.get(call.headers.get(HEADER, ""))
     if not isinstance(driver, Reported):
         raise ReportUnwanted

@@ -15,7 +15,7 @@ from forewarn.api import schemas
 from forewarn.api.auth import NotPermitted
 from forewarn.api.part_stream import PartStream
 from forewarn.api.responses import encoded
-from forewarn.api.routes import ApiCall, ApiResponse, Route, list_page_schema
+from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.topology_file import (
     READERS,
     exported,
@@ -69,85 +69,13 @@ _OF_GROUPS = (
     Field("host", ListOf(NAME, NAMES_MAX, 1), "Only groups with VMs on one of these hosts."),
 )
 _NAMES = Field("name", ListOf(NAME, NAMES_MAX, 1), "Names of the records.", required=True)
+#: Filters by the name of one record.
+_WHERE = ("host", "group")
+_NAMED = schemas.list_of(
+    schemas.object_schema(kind={"enum": ["host", "group", "vm"]}, name=schemas.TEXT)
+)
+_KINDS = {"host": "host", "vm": "vm", "group": "group"}
 _NEW = Field("new", Boolean(), "Refuse to replace an existing record.")
-
-
-def routes() -> tuple[Route, ...]:
-    """Return the routes of the fleet."""
-    zone = Field("zone", Text(), "Only hosts in this zone.")
-    where = (
-        Field("host", NAME, "Only VMs on this host."),
-        Field("group", NAME, "Only VMs of this group."),
-    )
-    return (
-        *_routes_of("host", forms.HOST, schemas.HOST.schema(), filters=(zone, forms.SELECTOR)),
-        *_routes_of("group", forms.GROUP, schemas.GROUP.schema(), filters=_OF_GROUPS),
-        *_routes_of("vm", forms.VM, schemas.VM.schema(), filters=where),
-        *_TOPOLOGY_ROUTES,
-    )
-
-
-#: Kind of record -> the word in summaries.
-_WORDS = {"host": "host", "group": "group", "vm": "VM"}
-
-
-def _routes_of(
-    kind: str, form: Form, shape: Schema, *, filters: tuple[Field, ...] = ()
-) -> tuple[Route, ...]:
-    acts = _Records(kind)
-    path = f"/v1/{kind}s"
-    word = _WORDS[kind]
-    return (
-        Route(
-            method="GET",
-            path=path,
-            name=f"list_{kind}s",
-            summary=f"List {word}s by name.",
-            act=acts.list,
-            query=(*filters, *_PAGE),
-            answer=list_page_schema(f"{kind}s", shape, paged="string"),
-        ),
-        Route(
-            method="GET",
-            path=f"{path}/{{name}}",
-            name=f"get_{kind}",
-            summary=f"Read one {word}.",
-            act=acts.get,
-            answer=shape,
-        ),
-        Route(
-            method="PUT",
-            path=f"{path}/{{name}}",
-            name=f"put_{kind}",
-            summary=f"Add or replace a {word}.",
-            act=acts.put,
-            query=(_NEW,),
-            form=form,
-            answer=shape,
-            also={201: "The record is new."},
-        ),
-        *_removals_of(kind, acts),
-    )
-
-
-def _removals_of(kind: str, acts: _Records) -> tuple[Route, ...]:
-    one = Route(
-        method="DELETE",
-        path=f"/v1/{kind}s/{{name}}",
-        name=f"remove_{kind}",
-        summary=f"Remove a {_WORDS[kind]} from the fleet.",
-        act=acts.remove,
-        answer=None,
-        status=204,
-    )
-    several = replace(
-        one,
-        path=f"/v1/{kind}s",
-        name=f"remove_{kind}s",
-        summary=f"Remove several {_WORDS[kind]}s from the fleet, all or none.",
-        query=(_NAMES,),
-    )
-    return one, several
 
 
 class _Records:
@@ -257,8 +185,20 @@ class _Records:
         return ChangeTopology(groups=(lone_group(name),), vms=(vm,), absent=(("group", name),))
 
 
-async def _search(call: ApiCall) -> ApiResponse:
-    """Return the names with a prefix; O(matches)."""
+@Route(
+    "GET /v1/search",
+    Permission.READ,
+    query=(
+        Field("text", Text(), "Prefix of the name.", required=True),
+        Field("kind", ListOf(Choice(_KINDS), len(_KINDS), 1), "Only records of these kinds."),
+    ),
+    answer=schemas.object_schema(found=_NAMED),
+)
+async def search_names(call: ApiCall) -> ApiResponse:
+    """Find hosts, VMs and groups whose names begin with a text.
+
+    It costs O(matches).
+    """
     fleet = await call.control.fleet()
     kinds = call.query.get("kind", ()) or tuple(_KINDS.values())
 
@@ -279,7 +219,22 @@ async def _search(call: ApiCall) -> ApiResponse:
     return ApiResponse({"found": await call.control.compute(matches)})
 
 
-async def _apply(call: ApiCall) -> ApiResponse:
+@Route(
+    "PUT /v1/topology",
+    Permission.OPERATE,
+    query=(
+        Field("prune", Boolean(), "Also remove records that are missing from the topology."),
+        Field("dry_run", Boolean(), "Return the changes without applying them."),
+    ),
+    takes=tuple(READERS),
+    taken=forms.TOPOLOGY.schema(),
+    answer=schemas.object_schema(
+        added=_NAMED, changed=_NAMED, removed=_NAMED, applied=schemas.FLAG
+    ),
+    abandonable=True,
+)
+async def apply_topology(call: ApiCall) -> ApiResponse:
+    """Apply a whole topology or nothing. Records missing from the topology are kept."""
     try:
         return await _applied(call)
     except CallerError as refusal:
@@ -314,7 +269,21 @@ def _result(entries: Iterable[Entry], *, applied: bool) -> bytes:
     return encoded({**changes, "applied": applied})
 
 
-async def _export(call: ApiCall) -> ApiResponse:
+@Route(
+    "GET /v1/topology",
+    Permission.READ,
+    query=(
+        Field(
+            "format",
+            Choice({name: media for media, name in READERS.items()}),
+            "Format of the file (default: json).",
+        ),
+    ),
+    answer=forms.TOPOLOGY.schema(),
+    gives=(JSON, *(media for media in READERS if media != JSON)),
+)
+async def export_topology(call: ApiCall) -> ApiResponse:
+    """Export the whole fleet in the format that `PUT` accepts."""
     media = call.query.get("format", JSON)
     parts = exported(await call.control.fleet(), media)
     return ApiResponse(None, stream=PartStream(call.control, parts, media))
@@ -357,75 +326,72 @@ def _shown(
     return schemas.VM.of(schemas.Placed(vm, topology, enrolled.get(vm.group), poll_of, now_ms))
 
 
-#: Filters by the name of one record.
-_WHERE = ("host", "group")
-_NAMED = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        "properties": {"kind": {"enum": ["host", "group", "vm"]}, "name": {"type": "string"}},
-        "required": ["kind", "name"],
-        "additionalProperties": False,
-    },
-}
-_KINDS = {"host": "host", "vm": "vm", "group": "group"}
-_TOPOLOGY_ROUTES = (
-    Route(
-        method="GET",
-        path="/v1/search",
-        name="search_names",
-        summary="Find hosts, VMs and groups whose names begin with a text.",
-        act=_search,
-        query=(
-            Field("text", Text(), "Prefix of the name.", required=True),
-            Field("kind", ListOf(Choice(_KINDS), len(_KINDS), 1), "Only records of these kinds."),
-        ),
-        answer={
-            "type": "object",
-            "properties": {"found": _NAMED},
-            "required": ["found"],
-            "additionalProperties": False,
-        },
+def _routes_of(
+    kind: str, form: Form, shape: Schema, *, filters: tuple[Field, ...]
+) -> tuple[Route, ...]:
+    acts, path, word = _Records(kind), f"/v1/{kind}s", "VM" if kind == "vm" else kind
+    change = Permission.SET_APPROVAL if kind == "group" else Permission.OPERATE
+    return (
+        Route(
+            f"GET {path}",
+            Permission.READ,
+            query=(*filters, *_PAGE),
+            answer=schemas.page_schema(f"{kind}s", shape, paged="string"),
+            name=f"list_{kind}s",
+            summary=f"List {word}s by name.",
+        )(acts.list),
+        Route(
+            f"GET {path}/{{name}}",
+            Permission.READ,
+            answer=shape,
+            name=f"get_{kind}",
+            summary=f"Read one {word}.",
+        )(acts.get),
+        Route(
+            f"PUT {path}/{{name}}",
+            change,
+            query=(_NEW,),
+            form=form,
+            answer=shape,
+            also={201: "The record is new."},
+            name=f"put_{kind}",
+            summary=f"Add or replace a {word}.",
+        )(acts.put),
+        Route(
+            f"DELETE {path}/{{name}}",
+            Permission.OPERATE,
+            answer=None,
+            status=204,
+            name=f"remove_{kind}",
+            summary=f"Remove a {word} from the fleet.",
+        )(acts.remove),
+        Route(
+            f"DELETE {path}",
+            Permission.OPERATE,
+            query=(_NAMES,),
+            answer=None,
+            status=204,
+            name=f"remove_{kind}s",
+            summary=f"Remove several {word}s from the fleet, all or none.",
+        )(acts.remove),
+    )
+
+
+_RECORDS = (
+    *_routes_of(
+        "host",
+        forms.HOST,
+        schemas.HOST.schema(),
+        filters=(Field("zone", Text(), "Only hosts in this zone."), forms.SELECTOR),
     ),
-    Route(
-        method="GET",
-        path="/v1/topology",
-        name="export_topology",
-        summary="Export the whole fleet in the format that `PUT` accepts.",
-        act=_export,
-        query=(
-            Field(
-                "format",
-                Choice({name: media for media, name in READERS.items()}),
-                "Format of the file (default: json).",
-            ),
+    *_routes_of("group", forms.GROUP, schemas.GROUP.schema(), filters=_OF_GROUPS),
+    *_routes_of(
+        "vm",
+        forms.VM,
+        schemas.VM.schema(),
+        filters=(
+            Field("host", NAME, "Only VMs on this host."),
+            Field("group", NAME, "Only VMs of this group."),
         ),
-        answer=forms.TOPOLOGY.schema(),
-        gives=(JSON, *(media for media in READERS if media != JSON)),
-    ),
-    Route(
-        method="PUT",
-        path="/v1/topology",
-        name="apply_topology",
-        summary="Apply a whole topology or nothing. Records missing from the topology are kept.",
-        act=_apply,
-        query=(
-            Field("prune", Boolean(), "Also remove records that are missing from the topology."),
-            Field("dry_run", Boolean(), "Return the changes without applying them."),
-        ),
-        takes=tuple(READERS),
-        taken=forms.TOPOLOGY.schema(),
-        abandonable=True,
-        answer={
-            "type": "object",
-            "properties": {
-                "added": _NAMED,
-                "changed": _NAMED,
-                "removed": _NAMED,
-                "applied": {"type": "boolean"},
-            },
-            "required": ["added", "changed", "removed", "applied"],
-            "additionalProperties": False,
-        },
     ),
 )

@@ -16,8 +16,9 @@ from forewarn.api.maintenance_schemas import (
     WaveView,
 )
 from forewarn.api.responses import encoded
-from forewarn.api.routes import ApiCall, ApiResponse, Route, list_page_schema
-from forewarn.api.schemas import TEXTS
+from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.api.schemas import TEXTS, described, list_of, object_schema, page_schema
+from forewarn.core.access import Permission
 from forewarn.core.refusals import UnknownMaintenance
 from forewarn.core.why import why_maintenance
 from forewarn.store.maintenances import HostState
@@ -34,31 +35,19 @@ if TYPE_CHECKING:
 #: Maximum number of maintenances, or of a maintenance's hosts, on one page.
 PAGE_MAX, HOSTS_PAGE_MAX = 500, 1000
 _NUMBER = re.compile(r"(?i:m-)?([0-9]{1,15})")
-ONE: Schema = {
-    "type": "object",
-    "properties": {"maintenance": MAINTENANCE.schema()},
-    "required": ["maintenance"],
-    "additionalProperties": False,
-}
-_FULL: Schema = {
-    "type": "object",
-    "properties": {
-        "maintenance": MAINTENANCE.schema(),
-        "waves": {"type": "array", "items": WAVE.schema()},
-        "blocked": {"type": "array", "items": BLOCKER.schema()},
-        "waits_for": {
-            "anyOf": [BLOCKER.schema(), {"type": "null"}],
-            "description": "The same blocker as in `maintenance`.",
-        },
-        "approvals": {"type": "array", "items": APPROVAL.schema()},
-        "not_asked": {
-            **TEXTS,
-            "description": "Groups with VMs on the remaining hosts that do not listen for events.",
-        },
-    },
-    "required": ["maintenance", "waves", "blocked", "waits_for", "approvals", "not_asked"],
-    "additionalProperties": False,
-}
+ONE: Schema = object_schema(maintenance=MAINTENANCE.schema())
+_FULL: Schema = object_schema(
+    maintenance=MAINTENANCE.schema(),
+    waves=list_of(WAVE.schema()),
+    blocked=list_of(BLOCKER.schema()),
+    waits_for=described(
+        {"anyOf": [BLOCKER.schema(), {"type": "null"}]}, "The same blocker as in `maintenance`."
+    ),
+    approvals=list_of(APPROVAL.schema()),
+    not_asked=described(
+        TEXTS, "Groups with VMs on the remaining hosts that do not listen for events."
+    ),
+)
 
 
 def one_view(view: MaintenanceView, status: int = 200) -> ApiResponse:
@@ -97,7 +86,18 @@ async def find_view(call: ApiCall, number: int) -> MaintenanceView:
     return replace(view, counts=counts)
 
 
-async def _list(call: ApiCall) -> ApiResponse:
+@Route(
+    "GET /v1/maintenances",
+    Permission.READ_FLEET,
+    query=(
+        Field("live", Boolean(), "Only maintenances that have not ended."),
+        Field("before", Integer(1), "Only maintenances with lower numbers."),
+        Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries."),
+    ),
+    answer=page_schema("maintenances", MAINTENANCE.schema(), paged="integer"),
+)
+async def list_maintenances(call: ApiCall) -> ApiResponse:
+    """List maintenances, newest first."""
     limit = call.query.get("limit", PAGE_MAX)
     before = call.query.get("before", 0)
     maintenances = await call.control.look_up(lambda store: store.maintenances.page(before, limit))
@@ -107,7 +107,9 @@ async def _list(call: ApiCall) -> ApiResponse:
     return ApiResponse({"maintenances": MAINTENANCE.each(views), "next": following})
 
 
-async def _get(call: ApiCall) -> ApiResponse:
+@Route("GET /v1/maintenances/{id}", Permission.READ_FLEET, answer=_FULL)
+async def get_maintenance(call: ApiCall) -> ApiResponse:
+    """Read one maintenance with its waves and blockers."""
     view = await find_view(call, number_of(call))
     number = view.maintenance.number
     work = await call.control.look_up(lambda store: store.maintenances.work(number))
@@ -163,8 +165,20 @@ def _waves(view: MaintenanceView, work: list[HostWork]) -> list[WaveView]:
     return waves
 
 
-async def _hosts(call: ApiCall) -> ApiResponse:
-    """Return the state of each host; O(hosts of the maintenance)."""
+@Route(
+    "GET /v1/maintenances/{id}/hosts",
+    Permission.READ_FLEET,
+    query=(
+        Field("after", NAME, "Only hosts whose names sort after this name."),
+        Field("limit", Integer(1, HOSTS_PAGE_MAX), "Maximum number of entries."),
+    ),
+    answer=page_schema("hosts", HOST_WORK.schema(), paged="string"),
+)
+async def list_maintenance_hosts(call: ApiCall) -> ApiResponse:
+    """List the hosts of a maintenance by name, with their states.
+
+    It costs O(hosts of the maintenance).
+    """
     maintenance = (await find_view(call, number_of(call))).maintenance
     limit, after = call.query.get("limit", HOSTS_PAGE_MAX), call.query.get("after", "")
     host_work = await call.control.look_up(
@@ -175,42 +189,3 @@ async def _hosts(call: ApiCall) -> ApiResponse:
     hosts = HOST_WORK.each((host, work.get(host)) for host in names[:limit])
     following = names[limit - 1] if len(names) > limit else None
     return ApiResponse({"hosts": hosts, "next": following})
-
-
-def routes() -> tuple[Route, ...]:
-    """Return the routes that read maintenances."""
-    return (
-        Route(
-            method="GET",
-            path="/v1/maintenances",
-            name="list_maintenances",
-            summary="List maintenances, newest first.",
-            act=_list,
-            query=(
-                Field("live", Boolean(), "Only maintenances that have not ended."),
-                Field("before", Integer(1), "Only maintenances with lower numbers."),
-                Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries."),
-            ),
-            answer=list_page_schema("maintenances", MAINTENANCE.schema(), paged="integer"),
-        ),
-        Route(
-            method="GET",
-            path="/v1/maintenances/{id}",
-            name="get_maintenance",
-            summary="Read one maintenance with its waves and blockers.",
-            act=_get,
-            answer=_FULL,
-        ),
-        Route(
-            method="GET",
-            path="/v1/maintenances/{id}/hosts",
-            name="list_maintenance_hosts",
-            summary="List the hosts of a maintenance by name, with their states.",
-            act=_hosts,
-            query=(
-                Field("after", NAME, "Only hosts whose names sort after this name."),
-                Field("limit", Integer(1, HOSTS_PAGE_MAX), "Maximum number of entries."),
-            ),
-            answer=list_page_schema("hosts", HOST_WORK.schema(), paged="string"),
-        ),
-    )

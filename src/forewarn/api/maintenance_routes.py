@@ -15,9 +15,10 @@ from forewarn.api.maintenance_reading import ONE, find_view, number_of, one_view
 from forewarn.api.maintenance_schemas import OUTLOOK, PLAN, ROOM, MaintenanceView
 from forewarn.api.responses import encoded
 from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
-from forewarn.api.schemas import TEXTS
+from forewarn.api.schemas import TABLE, TEXT, TEXTS, list_of, object_schema
 from forewarn.control.planning import plan_of, planner_task
 from forewarn.core import stimulus as stimuli
+from forewarn.core.access import Permission
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import MaintenancePlan
 from forewarn.core.outlook import memory_by_wave, outlook
@@ -26,55 +27,56 @@ from forewarn.core.targets import return_time_s
 from forewarn.planning.difference import difference
 from forewarn.planning.plan import Asked, Plan, WaveBound
 from forewarn.validation.fields import Text
-from forewarn.validation.forms import Field, Form
+from forewarn.validation.forms import Field
 from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.control.plane import StateView
     from forewarn.control.planning import PlannerTask
     from forewarn.store import Store
-    from forewarn.validation.fields import Schema
 
-_ROOM: Schema = {"type": "array", "items": ROOM.schema()}
-_PLAN: Schema = {
-    "type": "object",
-    "properties": {"plan": PLAN.schema(), "room": _ROOM},
-    "required": ["plan", "room"],
-    "additionalProperties": False,
-}
-_PREVIEW: Schema = {
-    "type": "object",
-    "properties": {
-        "plan": PLAN.schema(),
-        "groups": {"type": "array", "items": OUTLOOK.schema()},
-        "room": _ROOM,
-        "not_asked": TEXTS,
-    },
-    "required": ["plan", "groups", "room", "not_asked"],
-    "additionalProperties": False,
-}
-_NAMES: Schema = {"type": "array", "items": {"type": "string"}}
-_DIFFERENCE: Schema = {
-    "type": "object",
-    "properties": {
-        "from": {"type": "string"},
-        "to": {"type": "string"},
-        **dict.fromkeys(("added", "removed", "blocked", "unblocked"), _NAMES),
-        "changed": {"type": "array", "items": {"type": "object"}},
-    },
-    "required": ["from", "to", "added", "removed", "blocked", "unblocked", "changed"],
-    "additionalProperties": False,
-}
+_ROOM = list_of(ROOM.schema())
+_PREVIEW = object_schema(
+    plan=PLAN.schema(), groups=list_of(OUTLOOK.schema()), room=_ROOM, not_asked=TEXTS
+)
+_DIFFERENCE = object_schema(
+    **{"from": TEXT},
+    to=TEXT,
+    **dict.fromkeys(("added", "removed", "blocked", "unblocked"), TEXTS),
+    changed=list_of(TABLE),
+)
+_PLAN_ID = Field("plan", Text(16), "Id of a plan (default: the plan in force).")
 
 
-async def _create(call: ApiCall) -> ApiResponse:
+@Route(
+    "POST /v1/maintenances",
+    Permission.OPERATE,
+    form=MAINTENANCE_FORM,
+    body_bytes_max=NAMES_BYTES_MAX,
+    answer=ONE,
+    status=201,
+)
+async def create_maintenance(call: ApiCall) -> ApiResponse:
+    """Create a maintenance as a draft."""
     committed = await call.control.submit(await asked_of(call), call.actor)
     assert committed.maintenance is not None
     return one_view(MaintenanceView(committed.maintenance), 201)
 
 
-async def _preview(call: ApiCall) -> ApiResponse:
-    """Plan a maintenance without creating it. Source: F-2."""
+@Route(
+    "POST /v1/maintenances/plan",
+    Permission.OPERATE,
+    form=MAINTENANCE_FORM,
+    body_bytes_max=NAMES_BYTES_MAX,
+    answer=_PREVIEW,
+    preview=True,
+    abandonable=True,
+)
+async def preview_maintenance(call: ApiCall) -> ApiResponse:
+    """Return the plan of a maintenance without creating the maintenance.
+
+    Source: F-2.
+    """
     asked = await asked_of(call)
     topology = await call.control.fleet()
     for host in asked.hosts:
@@ -112,27 +114,42 @@ async def moved(call: ApiCall, word: stimuli.Stimulus) -> ApiResponse:
     return one_view(await find_view(call, number))
 
 
-async def _start(call: ApiCall) -> ApiResponse:
+@Route("POST /v1/maintenances/{id}/start", Permission.OPERATE, form=forms.EMPTY, answer=ONE)
+async def start_maintenance(call: ApiCall) -> ApiResponse:
+    """Start a draft."""
     return await moved(call, stimuli.StartMaintenance(number_of(call)))
 
 
-async def _pause(call: ApiCall) -> ApiResponse:
+@Route("POST /v1/maintenances/{id}/pause", Permission.OPERATE, form=PAUSE_FORM, answer=ONE)
+async def pause_maintenance(call: ApiCall) -> ApiResponse:
+    """Pause a maintenance: announce no more hosts."""
     form = call.form
     keep = form.get("keep_announced", False)
     word = stimuli.PauseMaintenance(number_of(call), form.get("reason", ""), keep)
     return await moved(call, word)
 
 
-async def _resume(call: ApiCall) -> ApiResponse:
+@Route("POST /v1/maintenances/{id}/resume", Permission.OPERATE, form=forms.EMPTY, answer=ONE)
+async def resume_maintenance(call: ApiCall) -> ApiResponse:
+    """Resume a paused or stopped maintenance."""
     return await moved(call, stimuli.ResumeMaintenance(number_of(call)))
 
 
-async def _cancel(call: ApiCall) -> ApiResponse:
+@Route("POST /v1/maintenances/{id}/cancel", Permission.OPERATE, form=forms.REASON, answer=ONE)
+async def cancel_maintenance(call: ApiCall) -> ApiResponse:
+    """Cancel a maintenance permanently."""
     word = stimuli.CancelMaintenance(number_of(call), call.form.get("reason", ""))
     return await moved(call, word)
 
 
-async def _plan(call: ApiCall) -> ApiResponse:
+@Route(
+    "GET /v1/maintenances/{id}/plan",
+    Permission.READ_FLEET,
+    query=(_PLAN_ID,),
+    answer=object_schema(plan=PLAN.schema(), room=_ROOM),
+)
+async def get_plan(call: ApiCall) -> ApiResponse:
+    """Read a plan of a maintenance."""
     view = await find_view(call, number_of(call))
     plan_id = call.query.get("plan", "") or view.maintenance.plan
     plan = await call.control.look_up(lambda store: store.maintenances.plan(plan_id))
@@ -143,8 +160,20 @@ async def _plan(call: ApiCall) -> ApiResponse:
     return ApiResponse({"plan": PLAN.of(plan), "room": ROOM.each(room)})
 
 
-async def _diff(call: ApiCall) -> ApiResponse:
-    """Return the differences between a plan and an earlier one. Source: F-2."""
+@Route(
+    "GET /v1/maintenances/{id}/diff",
+    Permission.READ_FLEET,
+    query=(
+        _PLAN_ID,
+        Field("against", Text(16), "Id of the other plan (default: the previous plan)."),
+    ),
+    answer=_DIFFERENCE,
+)
+async def diff_plans(call: ApiCall) -> ApiResponse:
+    """Compare two plans of a maintenance.
+
+    Source: F-2.
+    """
     view = await find_view(call, number_of(call))
     plan_id = call.query.get("plan", "") or view.maintenance.plan
 
@@ -177,73 +206,3 @@ def _differs(before: MaintenancePlan | None, after: MaintenancePlan) -> dict[str
 
 
 _NO_PLAN = Plan("", "", 0, Asked(()), (), (), (), WaveBound(0, ""))
-
-
-def routes() -> tuple[Route, ...]:
-    """Return the routes of maintenances."""
-    return _ROUTES
-
-
-def _word(action: str, act: object, form: Form, *, summary: str) -> Route:
-    return Route(
-        method="POST",
-        path=f"/v1/maintenances/{{id}}/{action}",
-        name=f"{action}_maintenance",
-        summary=summary,
-        act=act,  # type: ignore[arg-type]
-        form=form,
-        answer=ONE,
-    )
-
-
-_PLAN_ID = Field("plan", Text(16), "Id of a plan (default: the plan in force).")
-_ROUTES = (
-    Route(
-        method="POST",
-        path="/v1/maintenances",
-        name="create_maintenance",
-        summary="Create a maintenance as a draft.",
-        act=_create,
-        form=MAINTENANCE_FORM,
-        body_bytes_max=NAMES_BYTES_MAX,
-        answer=ONE,
-        status=201,
-    ),
-    Route(
-        method="POST",
-        path="/v1/maintenances/plan",
-        name="preview_maintenance",
-        summary="Return the plan of a maintenance without creating the maintenance.",
-        act=_preview,
-        form=MAINTENANCE_FORM,
-        body_bytes_max=NAMES_BYTES_MAX,
-        answer=_PREVIEW,
-        preview=True,
-        abandonable=True,
-    ),
-    _word("start", _start, forms.EMPTY, summary="Start a draft."),
-    _word("pause", _pause, PAUSE_FORM, summary="Pause a maintenance: announce no more hosts."),
-    _word("resume", _resume, forms.EMPTY, summary="Resume a paused or stopped maintenance."),
-    _word("cancel", _cancel, forms.REASON, summary="Cancel a maintenance permanently."),
-    Route(
-        method="GET",
-        path="/v1/maintenances/{id}/plan",
-        name="get_plan",
-        summary="Read a plan of a maintenance.",
-        act=_plan,
-        query=(_PLAN_ID,),
-        answer=_PLAN,
-    ),
-    Route(
-        method="GET",
-        path="/v1/maintenances/{id}/diff",
-        name="diff_plans",
-        summary="Compare two plans of a maintenance.",
-        act=_diff,
-        query=(
-            _PLAN_ID,
-            Field("against", Text(16), "Id of the other plan (default: the previous plan)."),
-        ),
-        answer=_DIFFERENCE,
-    ),
-)

@@ -13,6 +13,7 @@ from forewarn.api.schemas import (
     WHOLE,
     Member,
     ObjectSchema,
+    list_of,
     words,
 )
 from forewarn.core.impact import Cause, Impact
@@ -269,7 +270,7 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
         ),
         Member(
             "postponed",
-            {"type": "array", "items": POSTPONEMENT.schema()},
+            list_of(POSTPONEMENT.schema()),
             lambda v: POSTPONEMENT.each(v.maintenance.postponed),
         ),
         Member(
@@ -334,14 +335,14 @@ PLAN: ObjectSchema[MaintenancePlan] = ObjectSchema(
         Member("argument", TEXT, lambda p: p.body.bound.argument, "Why not."),
         Member(
             "waves",
-            {"type": "array", "items": WAVE.schema()},
+            list_of(WAVE.schema()),
             lambda p: WAVE.each(
                 WaveView(wave.number, "planned", (), wave.hosts, wave) for wave in p.waves
             ),
         ),
         Member(
             "moves",
-            {"type": "array", "items": MOVE.schema()},
+            list_of(MOVE.schema()),
             lambda p: MOVE.each(
                 (wave.number, vm, host, to)
                 for wave in p.waves
@@ -351,7 +352,7 @@ PLAN: ObjectSchema[MaintenancePlan] = ObjectSchema(
         ),
         Member(
             "blocked",
-            {"type": "array", "items": BLOCKER.schema()},
+            list_of(BLOCKER.schema()),
             lambda p: BLOCKER.each(Waits(host, each) for host, each in p.body.blocked),
         ),
     ),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING
 
-from forewarn.api.routes import ApiCall, ApiResponse, Route, list_page_schema
-from forewarn.api.schemas import TEXT, TIME, WHOLE
+from forewarn.api.request_forms import EMPTY
+from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.api.schemas import TABLE, TEXT, TIME, WHOLE, described, object_schema, page_schema
+from forewarn.core.access import Permission
 from forewarn.outbox.delivery import DeliveryState
 from forewarn.outbox.outbox import UnknownDestination
 from forewarn.protocol.timestamps import iso8601
@@ -23,37 +24,19 @@ if TYPE_CHECKING:
 
     Find: TypeAlias = Callable[[], Outbox | None]
 
-_STATUS: Schema = {
-    "type": "object",
-    "properties": {
-        "name": TEXT,
-        "kind": TEXT,
-        "state": {"type": "string", "enum": [each.value for each in DeliveryState]},
-        "sequence": WHOLE,
-        "behind": WHOLE,
-        "behind_s": WHOLE,
-        "sent": WHOLE,
-        "skipped": {**WHOLE, "description": "Entries skipped since the service started."},
-        "failures": WHOLE,
-        "error": TEXT,
-        "failing_since": TIME,
-    },
-    "required": [
-        "name",
-        "kind",
-        "state",
-        "sequence",
-        "behind",
-        "behind_s",
-        "sent",
-        "skipped",
-        "failures",
-        "error",
-        "failing_since",
-    ],
-    "additionalProperties": False,
-}
-_RETRY = Form("OutboxRetry", "An empty form.")
+_STATUS: Schema = object_schema(
+    name=TEXT,
+    kind=TEXT,
+    state={"type": "string", "enum": [each.value for each in DeliveryState]},
+    sequence=WHOLE,
+    behind=WHOLE,
+    behind_s=WHOLE,
+    sent=WHOLE,
+    skipped=described(WHOLE, "Entries skipped since the service started."),
+    failures=WHOLE,
+    error=TEXT,
+    failing_since=TIME,
+)
 _SKIP = Form(
     "OutboxSkip",
     "The entries of history that the destination skips.",
@@ -61,40 +44,55 @@ _SKIP = Form(
 )
 
 
-async def _list(find: Find, _call: ApiCall) -> ApiResponse:
+@Route(
+    "GET /v1/outbox",
+    Permission.READ_FLEET,
+    answer=page_schema("destinations", _STATUS),
+    active=True,
+)
+async def list_destinations(find: Find, _call: ApiCall) -> ApiResponse:
+    """List the destinations of the outbox with their progress."""
     outbox = find()
     statuses = await asyncio.to_thread(outbox.statuses) if outbox else []
-    return ApiResponse({"destinations": [_told(each) for each in statuses]})
+    return ApiResponse({"destinations": [_shown(each) for each in statuses]})
 
 
-async def _retry(find: Find, call: ApiCall) -> ApiResponse:
-    outbox = find()
-    name = call.path["name"]
-    if outbox is None:
-        raise UnknownDestination(name=name, known="none")
-    outbox.retry(name)
+@Route("POST /v1/outbox/{name}/retry", Permission.OPERATE, form=EMPTY, answer=TABLE)
+async def retry_destination(find: Find, call: ApiCall) -> ApiResponse:
+    """Retry a failing destination now."""
+    _required(find, call).retry(call.path["name"])
     return ApiResponse({})
 
 
-async def _validate(find: Find, call: ApiCall) -> ApiResponse:
-    outbox = find()
+@Route(
+    "GET /v1/outbox/{name}/validate",
+    Permission.PUBLIC,
+    query=(Field("code", Text(200), "The code.", required=True),),
+    answer=TABLE,
+    active=True,
+)
+async def validate_destination(find: Find, call: ApiCall) -> ApiResponse:
+    """Validate a destination with the code that the destination received."""
     name = call.path["name"]
-    if outbox is None:
-        raise UnknownDestination(name=name, known="none")
-    outbox.validate(name, call.query["code"])
+    _required(find, call).validate(name, call.query["code"])
     return ApiResponse({"validated": name})
 
 
-async def _skip(find: Find, call: ApiCall) -> ApiResponse:
-    outbox = find()
-    name = call.path["name"]
-    if outbox is None:
-        raise UnknownDestination(name=name, known="none")
-    outbox.skip(name, call.form["sequence"])
+@Route("POST /v1/outbox/{name}/skip", Permission.OPERATE, form=_SKIP, answer=TABLE)
+async def skip_entries(find: Find, call: ApiCall) -> ApiResponse:
+    """Skip a destination's undelivered entries up to a given entry."""
+    _required(find, call).skip(call.path["name"], call.form["sequence"])
     return ApiResponse({})
 
 
-def _told(status: DestinationStatus) -> dict[str, object]:
+def _required(find: Find, call: ApiCall) -> Outbox:
+    outbox = find()
+    if outbox is None:
+        raise UnknownDestination(name=call.path["name"], known="none")
+    return outbox
+
+
+def _shown(status: DestinationStatus) -> dict[str, object]:
     since_ms = status.failing_since_ms
     return {
         "name": status.name,
@@ -109,46 +107,3 @@ def _told(status: DestinationStatus) -> dict[str, object]:
         "error": status.error,
         "failing_since": iso8601(since_ms) if since_ms else None,
     }
-
-
-def routes(find: Find) -> tuple[Route, ...]:
-    """Return the outbox routes. `find` returns the outbox; None without destinations."""
-    return (
-        Route(
-            method="GET",
-            path="/v1/outbox",
-            name="list_destinations",
-            summary="List the destinations of the outbox with their progress.",
-            act=partial(_list, find),
-            active=True,
-            answer=list_page_schema("destinations", _STATUS),
-        ),
-        Route(
-            method="POST",
-            path="/v1/outbox/{name}/retry",
-            name="retry_destination",
-            summary="Retry a failing destination now.",
-            act=partial(_retry, find),
-            form=_RETRY,
-            answer={"type": "object"},
-        ),
-        Route(
-            method="GET",
-            path="/v1/outbox/{name}/validate",
-            name="validate_destination",
-            summary="Validate a destination with the code that the destination received.",
-            act=partial(_validate, find),
-            active=True,
-            query=(Field("code", Text(200), "The code.", required=True),),
-            answer={"type": "object"},
-        ),
-        Route(
-            method="POST",
-            path="/v1/outbox/{name}/skip",
-            name="skip_entries",
-            summary="Skip a destination's undelivered entries up to a given entry.",
-            act=partial(_skip, find),
-            form=_SKIP,
-            answer={"type": "object"},
-        ),
-    )

@@ -9,7 +9,8 @@ from forewarn.api import schemas
 from forewarn.api.lookup import check_named, find
 from forewarn.api.maintenance_reading import find_view, number_of
 from forewarn.api.responses import encoded
-from forewarn.api.routes import ApiCall, ApiResponse, Route, list_page_schema
+from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.core.access import Permission
 from forewarn.core.outcomes import EventOutcome
 from forewarn.core.refusals import UnknownOperation
 from forewarn.store import HistoryPage, OperationPage
@@ -33,9 +34,12 @@ _SPAN = (
     Field("limit", Integer(1, PAGE_MAX), f"Maximum number of operations (default: {PAGE_MAX})."),
 )
 
+_PAGE = schemas.page_schema("outcomes", schemas.OUTCOME.schema(), paged="integer")
 
-async def _outcome(call: ApiCall) -> ApiResponse:
-    """Return the outcome of one event."""
+
+@Route("GET /v1/events/{id}/outcome", Permission.READ, answer=schemas.OUTCOME.schema())
+async def get_outcome(call: ApiCall) -> ApiResponse:
+    """Read the outcome of an event."""
     work = await find(call, call.path["id"])
     event = work.event or (work.events[0] if len(work.events) == 1 else None)
     if event is None:
@@ -44,13 +48,26 @@ async def _outcome(call: ApiCall) -> ApiResponse:
     return ApiResponse(schemas.OUTCOME.of(EventOutcome(event, work.operation, by)))
 
 
-async def _report_of_maintenance(call: ApiCall) -> ApiResponse:
+@Route("GET /v1/maintenances/{id}/report", Permission.READ_FLEET, query=_SPAN, answer=_PAGE)
+async def report_maintenance(call: ApiCall) -> ApiResponse:
+    """List the outcomes of a maintenance's events, newest first."""
     number = number_of(call)
     await find_view(call, number)
     return await _report(call, maintenance=number)
 
 
-async def _outcomes(call: ApiCall) -> ApiResponse:
+@Route(
+    "GET /v1/outcomes",
+    Permission.READ,
+    query=(
+        Field("group", NAME, "Only events of this group."),
+        Field("owner", Text(128), "Only events of this owner's groups."),
+        *_SPAN,
+    ),
+    answer=_PAGE,
+)
+async def list_outcomes(call: ApiCall) -> ApiResponse:
+    """List outcomes of events, newest first, optionally of one group or owner."""
     group, owner = str(call.query.get("group", "")), call.query.get("owner")
     groups: Collection[str] | None = (group,) if group else None
     if owner is not None:
@@ -106,40 +123,3 @@ def _of(store: Store, operation: Operation, groups: Collection[str] | None) -> l
 def _approvers(store: Store, event_id: str) -> tuple[str, ...]:
     page = HistoryPage(event=event_id, action="event.approved", limit=APPROVALS_MAX)
     return tuple(dict.fromkeys(each.entry.actor for each in store.history(page)))
-
-
-def routes() -> tuple[Route, ...]:
-    """Return the routes of outcomes."""
-    many = list_page_schema("outcomes", schemas.OUTCOME.schema(), paged="integer")
-    return (
-        Route(
-            method="GET",
-            path="/v1/events/{id}/outcome",
-            name="get_outcome",
-            summary="Read the outcome of an event.",
-            act=_outcome,
-            answer=schemas.OUTCOME.schema(),
-        ),
-        Route(
-            method="GET",
-            path="/v1/maintenances/{id}/report",
-            name="report_maintenance",
-            summary="List the outcomes of a maintenance's events, newest first.",
-            act=_report_of_maintenance,
-            query=_SPAN,
-            answer=many,
-        ),
-        Route(
-            method="GET",
-            path="/v1/outcomes",
-            name="list_outcomes",
-            summary="List outcomes of events, newest first, optionally of one group or owner.",
-            act=_outcomes,
-            query=(
-                Field("group", NAME, "Only events of this group."),
-                Field("owner", Text(128), "Only events of this owner's groups."),
-                *_SPAN,
-            ),
-            answer=many,
-        ),
-    )

@@ -9,6 +9,7 @@ from forewarn.api.fleet_overview import FleetOverview
 from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.watch import WatchStream
+from forewarn.core.access import Permission
 from forewarn.core.refusals import Unknown
 from forewarn.validation.fields import NAME, Integer, Schema, Text
 from forewarn.validation.forms import Field
@@ -18,14 +19,59 @@ NAMES_MAX = 2000
 _SERVER_SENT = "text/event-stream"
 _END = b'event: end\ndata: {"end":"stopped"}\n\n'
 
+_COUNTS: Schema = {"type": "object", "additionalProperties": schemas.WHOLE}
+_RACK = schemas.object_schema(
+    zone=schemas.TEXT,
+    first=schemas.described(schemas.TEXT, "The hosts' label `rack`, or their fault domain."),
+    last=schemas.described(schemas.TEXT, "Last rack, if the entry combines several racks."),
+    hosts=schemas.described(_COUNTS, "Number of hosts by state letter."),
+    vms=schemas.WHOLE,
+    disturbed=schemas.described(_COUNTS, "Number of affected VMs by state letter."),
+)
 
-async def _overview(call: ApiCall) -> ApiResponse:
+
+@Route(
+    "GET /v1/overview",
+    Permission.READ,
+    answer=schemas.object_schema(
+        now=schemas.TEXT,
+        refused=schemas.described(schemas.TEXTS, "Records that the topology refused recently."),
+        place=schemas.described(schemas.TEXT, "Place from which to follow `/v1/overview/watch`."),
+        layout=schemas.described(
+            schemas.WHOLE, "Number of the layout; grows when hosts are added, removed or moved."
+        ),
+        states=schemas.described(schemas.TEXTS_BY_NAME, "State letter -> its meaning."),
+        hosts=schemas.WHOLE,
+        host_states=schemas.described(
+            schemas.TEXT, "The state letter of each host, run-length encoded."
+        ),
+        racks=schemas.list_of(_RACK),
+        counts=schemas.described(_COUNTS, "Live operations by state."),
+        operations=schemas.described(
+            schemas.list_of(schemas.GLANCE.schema()),
+            "Running operations, then those that start next; at most 200.",
+        ),
+    ),
+)
+async def get_overview(call: ApiCall) -> ApiResponse:
+    """Read the fleet overview: racks, a letter for each host, and live operations."""
     overview, control = call.control.overview, call.control
     whole = overview.whole if control.owners is None else overview.within
     return ApiResponse(await whole(control))
 
 
-async def _hosts(call: ApiCall) -> ApiResponse:
+@Route(
+    "GET /v1/overview/hosts",
+    Permission.READ,
+    query=(
+        Field("from", Integer(), "Position of the first host, from 0 (default: 0)."),
+        Field("limit", Integer(1, NAMES_MAX), f"Maximum number of entries (default: {NAMES_MAX})."),
+        Field("host", NAME, "Return only this host."),
+    ),
+    answer=schemas.TABLE,
+)
+async def get_overview_hosts(call: ApiCall) -> ApiResponse:
+    """List the names of hosts, in the order of the overview."""
     first, limit = call.query.get("from", 0), call.query.get("limit", NAMES_MAX)
     ask = partial(_named, first=first, limit=limit, name=call.query.get("host", ""))
     if call.control.owners is not None:
@@ -44,7 +90,15 @@ def _named(overview: FleetOverview, *, first: int, limit: int, name: str) -> byt
     return encoded({"layout": overview.layout, "from": first, "hosts": hosts})
 
 
-async def _watch(call: ApiCall) -> ApiResponse:
+@Route(
+    "GET /v1/overview/watch",
+    Permission.READ,
+    query=(Field("after", Text(48), "`place` of the last overview that the client has read."),),
+    answer=None,
+    gives=(_SERVER_SENT,),
+)
+async def watch_overview(call: ApiCall) -> ApiResponse:
+    """Follow the overview as it changes: server-sent events."""
     overview = call.control.overview
     place = call.headers.get("last-event-id", "") or call.query.get("after", "")
     call.control.tail.streams.enter(call.principal.name)
@@ -58,92 +112,3 @@ async def _watch(call: ApiCall) -> ApiResponse:
 
 def _as_it_is(data: bytes) -> bytes:
     return data
-
-
-def routes() -> tuple[Route, ...]:
-    """Return the routes of the fleet overview."""
-    return _ROUTES
-
-
-def _object(**members: Schema) -> Schema:
-    return {
-        "type": "object",
-        "properties": members,
-        "required": list(members),
-        "additionalProperties": False,
-    }
-
-
-_TEXTS: Schema = {"type": "array", "items": schemas.TEXT}
-_COUNTS: Schema = {"type": "object", "additionalProperties": {"type": "integer"}}
-_RACK = _object(
-    zone=schemas.TEXT,
-    first={
-        "type": "string",
-        "description": "The hosts' label `rack`, or their fault domain.",
-    },
-    last={"type": "string", "description": "Last rack, if the entry combines several racks."},
-    hosts={**_COUNTS, "description": "Number of hosts by state letter."},
-    vms=schemas.WHOLE,
-    disturbed={**_COUNTS, "description": "Number of affected VMs by state letter."},
-)
-_ROUTES = (
-    Route(
-        method="GET",
-        path="/v1/overview",
-        name="get_overview",
-        summary="Read the fleet overview: racks, a letter for each host, and live operations.",
-        act=_overview,
-        answer=_object(
-            now=schemas.TEXT,
-            refused={**_TEXTS, "description": "Records that the topology refused recently."},
-            place={
-                "type": "string",
-                "description": "Place from which to follow `/v1/overview/watch`.",
-            },
-            layout={
-                "type": "integer",
-                "description": "Number of the layout; grows when hosts are added, removed or "
-                "moved.",
-            },
-            states={**schemas.TEXTS_BY_NAME, "description": "State letter -> its meaning."},
-            hosts=schemas.WHOLE,
-            host_states={
-                "type": "string",
-                "description": "The state letter of each host, run-length encoded.",
-            },
-            racks={"type": "array", "items": _RACK},
-            counts={**_COUNTS, "description": "Live operations by state."},
-            operations={
-                "type": "array",
-                "items": schemas.GLANCE.schema(),
-                "description": "Running operations, then those that start next; at most 200.",
-            },
-        ),
-    ),
-    Route(
-        method="GET",
-        path="/v1/overview/hosts",
-        name="get_overview_hosts",
-        summary="List the names of hosts, in the order of the overview.",
-        act=_hosts,
-        query=(
-            Field("from", Integer(), "Position of the first host, from 0 (default: 0)."),
-            Field(
-                "limit", Integer(1, NAMES_MAX), f"Maximum number of entries (default: {NAMES_MAX})."
-            ),
-            Field("host", NAME, "Return only this host."),
-        ),
-        answer={"type": "object"},
-    ),
-    Route(
-        method="GET",
-        path="/v1/overview/watch",
-        name="watch_overview",
-        summary="Follow the overview as it changes: server-sent events.",
-        act=_watch,
-        query=(Field("after", Text(48), "`place` of the last overview that the client has read."),),
-        answer=None,
-        gives=(_SERVER_SENT,),
-    ),
-)

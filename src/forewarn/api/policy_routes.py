@@ -8,7 +8,9 @@ from zoneinfo import ZoneInfo
 
 from forewarn.api.policy_file import POLICY, policy_form, read_policy_file, written_policy
 from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.api.schemas import FLAG, TEXT, described, list_of, object_schema
 from forewarn.api.topology_file import READERS
+from forewarn.core.access import Permission
 from forewarn.core.refusals import Unknown
 from forewarn.core.stimulus import ApplyPolicy
 from forewarn.planning.windows import open_spans, without
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 DAYS_MAX, DAYS = 366, 7
 DAY_MS = 86_400_000
 
-_TEXT: Schema = {"type": "string"}
 _MEMBERS = {
     "window": "Name of the window; empty if no window applies.",
     "hosts": "Selector of the window's hosts; empty: every host.",
@@ -41,15 +42,22 @@ _MEMBERS = {
 }
 _SPAN: Schema = {
     "type": "object",
-    "properties": {
-        name: {"type": "string", "description": text} for name, text in _MEMBERS.items()
-    },
+    "properties": {name: described(TEXT, text) for name, text in _MEMBERS.items()},
     "required": list(_MEMBERS),
     "additionalProperties": False,
 }
 
 
-async def _apply(call: ApiCall) -> ApiResponse:
+@Route(
+    "PUT /v1/policy",
+    Permission.OPERATE,
+    query=(Field("dry_run", Boolean(), "Return the changes without applying them."),),
+    takes=tuple(READERS),
+    taken=POLICY.schema(),
+    answer=object_schema(changed=list_of(TEXT), applied=FLAG, policy=POLICY.schema()),
+)
+async def apply_policy(call: ApiCall) -> ApiResponse:
+    """Replace the maintenance policy."""
     policy = read_policy_file(call.body, call.media)
     before = await call.control.read(_in_force)
     applied = not call.query.get("dry_run", False)
@@ -60,14 +68,40 @@ async def _apply(call: ApiCall) -> ApiResponse:
     return ApiResponse({"changed": changed, "applied": applied, "policy": form})
 
 
-async def _show(call: ApiCall) -> ApiResponse:
+@Route(
+    "GET /v1/policy",
+    Permission.READ_FLEET,
+    query=(
+        Field(
+            "format",
+            Choice({name: media for media, name in READERS.items()}),
+            "Format of the file (default: json).",
+        ),
+    ),
+    answer=POLICY.schema(),
+    gives=(JSON, *(media for media in READERS if media != JSON)),
+)
+async def export_policy(call: ApiCall) -> ApiResponse:
+    """Export the maintenance policy in force in the format that `PUT` accepts."""
     media = call.query.get("format", JSON)
     policy = await call.control.read(_in_force)
     return ApiResponse(written_policy(policy, media), media=media)
 
 
-async def _windows(call: ApiCall) -> ApiResponse:
-    """Return the windows' open times of the coming days. Source: F-7."""
+@Route(
+    "GET /v1/windows",
+    Permission.READ_FLEET,
+    query=(
+        Field("days", Integer(1, DAYS_MAX), "Number of days (default: 7)."),
+        Field("host", NAME, "Only open times of this host."),
+    ),
+    answer=object_schema(**{"from": TEXT, "to": TEXT, "spans": list_of(_SPAN)}),
+)
+async def list_open_time(call: ApiCall) -> ApiResponse:
+    """List the open times of maintenance windows in the coming days.
+
+    Source: F-7.
+    """
     name, days = call.query.get("host", ""), call.query.get("days", DAYS)
     start_ms = call.control.clock.now_ms()
     span = (start_ms, start_ms + days * DAY_MS)
@@ -124,69 +158,3 @@ def _words(view: StateView, name: str) -> frozenset[str]:
     if name not in view.state.topology.hosts:
         raise Unknown(kind="host", name=name)
     return view.state.topology.words_on(name)
-
-
-def routes() -> tuple[Route, ...]:
-    """Return the routes of the maintenance policy."""
-    return _ROUTES
-
-
-_ROUTES = (
-    Route(
-        method="GET",
-        path="/v1/policy",
-        name="export_policy",
-        summary="Export the maintenance policy in force in the format that `PUT` accepts.",
-        act=_show,
-        query=(
-            Field(
-                "format",
-                Choice({name: media for media, name in READERS.items()}),
-                "Format of the file (default: json).",
-            ),
-        ),
-        answer=POLICY.schema(),
-        gives=(JSON, *(media for media in READERS if media != JSON)),
-    ),
-    Route(
-        method="PUT",
-        path="/v1/policy",
-        name="apply_policy",
-        summary="Replace the maintenance policy.",
-        act=_apply,
-        query=(Field("dry_run", Boolean(), "Return the changes without applying them."),),
-        takes=tuple(READERS),
-        taken=POLICY.schema(),
-        answer={
-            "type": "object",
-            "properties": {
-                "changed": {"type": "array", "items": _TEXT},
-                "applied": {"type": "boolean"},
-                "policy": POLICY.schema(),
-            },
-            "required": ["changed", "applied", "policy"],
-            "additionalProperties": False,
-        },
-    ),
-    Route(
-        method="GET",
-        path="/v1/windows",
-        name="list_open_time",
-        summary="List the open times of maintenance windows in the coming days.",
-        act=_windows,
-        query=(
-            Field("days", Integer(1, DAYS_MAX), "Number of days (default: 7)."),
-            Field("host", NAME, "Only open times of this host."),
-        ),
-        answer={
-            "type": "object",
-            "properties": {
-                "from": _TEXT,
-                "to": _TEXT,
-                "spans": {"type": "array", "items": _SPAN},
-            },
-            "required": ["from", "to", "spans"],
-            "additionalProperties": False,
-        },
-    ),
-)

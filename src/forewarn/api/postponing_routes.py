@@ -11,16 +11,34 @@ from forewarn.api.maintenance_forms import (
 )
 from forewarn.api.maintenance_reading import ONE, number_of
 from forewarn.api.maintenance_routes import moved
-from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route, list_page_schema
+from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
+from forewarn.core.access import Permission
 from forewarn.core.refusals import PostponementRefused
 
 
-async def _postpone_hosts(call: ApiCall) -> ApiResponse:
-    """Postpone some hosts at an owner's request. Source: F-8."""
+@Route(
+    "POST /v1/maintenances/{id}/postpone",
+    Permission.OPERATE,
+    form=POSTPONE_FORM,
+    body_bytes_max=NAMES_BYTES_MAX,
+    answer=ONE,
+)
+async def postpone_maintenance(call: ApiCall) -> ApiResponse:
+    """Postpone some hosts at their owners' request.
+
+    Source: F-8.
+    """
     return await moved(call, postponing_of(call, number_of(call), tuple(call.form["hosts"])))
 
 
-async def _postpone_event(call: ApiCall) -> ApiResponse:
+@Route(
+    "POST /v1/events/{id}/postpone",
+    Permission.APPROVE,
+    form=POSTPONE_EVENT_FORM,
+    answer=schemas.page_schema("operations", schemas.OPERATION.schema()),
+)
+async def postpone_event(call: ApiCall) -> ApiResponse:
+    """Postpone the host of an event at the owner's request."""
     operation = (await find(call, call.path["id"])).operation
     if not operation.maintenance or operation.is_return:
         problem = "the operation belongs to no maintenance"
@@ -31,28 +49,3 @@ async def _postpone_event(call: ApiCall) -> ApiResponse:
     await call.control.submit(word, call.actor)
     after = (await find(call, operation.id)).operation
     return ApiResponse({"operations": [schemas.OPERATION.of(after)]})
-
-
-def routes() -> tuple[Route, ...]:
-    """Return the routes of postponing."""
-    return (
-        Route(
-            method="POST",
-            path="/v1/maintenances/{id}/postpone",
-            name="postpone_maintenance",
-            summary="Postpone some hosts at their owners' request.",
-            act=_postpone_hosts,
-            form=POSTPONE_FORM,
-            body_bytes_max=NAMES_BYTES_MAX,
-            answer=ONE,
-        ),
-        Route(
-            method="POST",
-            path="/v1/events/{id}/postpone",
-            name="postpone_event",
-            summary="Postpone the host of an event at the owner's request.",
-            act=_postpone_event,
-            form=POSTPONE_EVENT_FORM,
-            answer=list_page_schema("operations", schemas.OPERATION.schema()),
-        ),
-    )

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from forewarn.api import schemas
 from forewarn.api.lookup import check_named, find
 from forewarn.api.responses import encoded
-from forewarn.api.routes import ApiCall, ApiResponse, Route, list_page_schema
+from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.watch import WatchStream, check_cursor
+from forewarn.core.access import Permission
 from forewarn.core.actions import ACTIONS
 from forewarn.core.document import fresh, refreshed, visible
 from forewarn.core.refusals import Unknown, UnknownOperation
@@ -52,7 +53,19 @@ _FILTERS = (
 )
 
 
-async def _events(call: ApiCall) -> ApiResponse:
+@Route(
+    "GET /v1/events",
+    Permission.READ,
+    query=(
+        Field("vm", NAME, "Only events that this VM can read."),
+        Field("group", NAME, "Only of this group."),
+        Field("after", _PLACE, "`next` of the previous page."),
+        Field("limit", Integer(1, PAGE_MAX), f"Maximum number of entries (default: {PAGE_MAX})."),
+    ),
+    answer=schemas.page_schema("events", schemas.EVENT.schema(), paged="string"),
+)
+async def list_events(call: ApiCall) -> ApiResponse:
+    """List the events shown to VMs now."""
     shown = await call.control.read(
         partial(_summaries, call.query.get("vm", ""), call.query.get("group", ""))
     )
@@ -99,7 +112,9 @@ def _summaries(vm: str, group: str, view: StateView) -> list[schemas.OperationSu
     ]
 
 
-async def _event(call: ApiCall) -> ApiResponse:
+@Route("GET /v1/events/{id}", Permission.READ, answer=schemas.EVENT.schema())
+async def get_event(call: ApiCall) -> ApiResponse:
+    """Read one live or ended event. The id of a live event may be abbreviated."""
     record = await find(call, call.path["id"])
     event = record.event or (record.events[0] if len(record.events) == 1 else None)
     if event is None:
@@ -107,7 +122,19 @@ async def _event(call: ApiCall) -> ApiResponse:
     return ApiResponse(schemas.EVENT.of(schemas.OperationSummary(event, record.operation)))
 
 
-async def _document(call: ApiCall) -> ApiResponse:
+@Route(
+    "GET /v1/documents",
+    Permission.READ,
+    query=(
+        Field("vm", NAME, "Whose document.", required=True),
+        Field("api-version", _VERSIONS, "Version of the document (default: the newest)."),
+    ),
+    answer=schemas.object_schema(
+        DocumentIncarnation=schemas.WHOLE, Events=schemas.list_of(schemas.TABLE)
+    ),
+)
+async def get_document(call: ApiCall) -> ApiResponse:
+    """Read a VM's current document, byte for byte."""
     vm = call.query["vm"]
     api_version = call.query.get("api-version", VERSIONS[-1])
     document = await call.control.read(lambda view: _document_of(view, vm))
@@ -131,7 +158,25 @@ def _document_of(view: StateView, vm: str) -> Document:
     return refreshed(empty, visible(empty, live)).document
 
 
-async def _history(call: ApiCall) -> ApiResponse:
+@Route(
+    "GET /v1/history",
+    Permission.READ,
+    query=(
+        *_FILTERS,
+        Field("after", Integer(), "Only sequence numbers greater than this."),
+        Field("before", Integer(), "Only sequence numbers less than this; 0: no limit."),
+        Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries (default: 100)."),
+        Field(
+            "order",
+            Choice({"oldest": False, "newest": True}),
+            "Sort order (default: oldest first).",
+        ),
+        Field("images", Boolean(), "Also return the changed records."),
+    ),
+    answer=schemas.page_schema("entries", schemas.ENTRY.schema(), paged="integer"),
+)
+async def list_history(call: ApiCall) -> ApiResponse:
+    """List entries of history: changes with their actors."""
     query = call.query
     limit = query.get("limit", 100)
     paging = {name: query[name] for name in ("after", "before", "images") if name in query}
@@ -162,7 +207,18 @@ async def _filters(call: ApiCall) -> dict[str, Any]:
     return query
 
 
-async def _watch(call: ApiCall) -> ApiResponse:
+@Route(
+    "GET /v1/watch",
+    Permission.READ,
+    query=(
+        *_FILTERS,
+        Field("after", Integer(), "Start after this sequence number (default: now)."),
+    ),
+    answer=None,
+    gives=(JSON_LINES, SERVER_SENT),
+)
+async def watch_history(call: ApiCall) -> ApiResponse:
+    """Stream new entries of history as JSON lines or server-sent events."""
     after: int | None = call.query.get("after")
     server_sent = SERVER_SENT in call.headers.get("accept", "")
     resumed = call.headers.get("last-event-id", "")
@@ -213,95 +269,3 @@ def _json_line(recorded: Recorded) -> bytes:
 
 def _server_sent(recorded: Recorded) -> bytes:
     return b"id: %d\ndata: %b\n\n" % (recorded.seq, encoded(schemas.ENTRY.of(recorded)))
-
-
-def _flat(**members: object) -> dict[str, object]:
-    return {
-        "type": "object",
-        "properties": members,
-        "required": list(members),
-        "additionalProperties": False,
-    }
-
-
-def routes() -> tuple[Route, ...]:
-    """Return the read-only routes."""
-    return _EVENTS + _HISTORY
-
-
-_EVENTS = (
-    Route(
-        method="GET",
-        path="/v1/events",
-        name="list_events",
-        summary="List the events shown to VMs now.",
-        act=_events,
-        query=(
-            Field("vm", NAME, "Only events that this VM can read."),
-            Field("group", NAME, "Only of this group."),
-            Field("after", _PLACE, "`next` of the previous page."),
-            Field(
-                "limit", Integer(1, PAGE_MAX), f"Maximum number of entries (default: {PAGE_MAX})."
-            ),
-        ),
-        answer=list_page_schema("events", schemas.EVENT.schema(), paged="string"),
-    ),
-    Route(
-        method="GET",
-        path="/v1/events/{id}",
-        name="get_event",
-        summary="Read one live or ended event. The id of a live event may be abbreviated.",
-        act=_event,
-        answer=schemas.EVENT.schema(),
-    ),
-    Route(
-        method="GET",
-        path="/v1/documents",
-        name="get_document",
-        summary="Read a VM's current document, byte for byte.",
-        act=_document,
-        query=(
-            Field("vm", NAME, "Whose document.", required=True),
-            Field("api-version", _VERSIONS, "Version of the document (default: the newest)."),
-        ),
-        answer=_flat(
-            DocumentIncarnation={"type": "integer"},
-            Events={"type": "array", "items": {"type": "object"}},
-        ),
-    ),
-)
-_HISTORY = (
-    Route(
-        method="GET",
-        path="/v1/history",
-        name="list_history",
-        summary="List entries of history: changes with their actors.",
-        act=_history,
-        query=(
-            *_FILTERS,
-            Field("after", Integer(), "Only sequence numbers greater than this."),
-            Field("before", Integer(), "Only sequence numbers less than this; 0: no limit."),
-            Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries (default: 100)."),
-            Field(
-                "order",
-                Choice({"oldest": False, "newest": True}),
-                "Sort order (default: oldest first).",
-            ),
-            Field("images", Boolean(), "Also return the changed records."),
-        ),
-        answer=list_page_schema("entries", schemas.ENTRY.schema(), paged="integer"),
-    ),
-    Route(
-        method="GET",
-        path="/v1/watch",
-        name="watch_history",
-        summary="Stream new entries of history as JSON lines or server-sent events.",
-        act=_watch,
-        query=(
-            *_FILTERS,
-            Field("after", Integer(), "Start after this sequence number (default: now)."),
-        ),
-        answer=None,
-        gives=(JSON_LINES, SERVER_SENT),
-    ),
-)

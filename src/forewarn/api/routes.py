@@ -1,11 +1,12 @@
-"""Route definitions, used for dispatch and for the OpenAPI document."""
+"""Route definitions, used for dispatch, for permissions and for the OpenAPI document."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import inspect
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
-from forewarn.api.permissions import permission_of
 from forewarn.core.access import NOBODY, Permission, Principal
 from forewarn.validation.fields import Schema, Values
 from forewarn.validation.forms import Field, Form
@@ -14,6 +15,7 @@ from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from types import ModuleType
 
     from starlette.types import ASGIApp
 
@@ -62,16 +64,39 @@ class ApiCall:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
-    """One method of one path."""
+class AnyRoute(Protocol):
+    """A route of the operator API or of Azure Resource Manager."""
 
-    method: str
-    path: str
-    #: Unique name: the operationId in the OpenAPI document.
-    name: str
-    summary: str
-    act: Callable[[ApiCall], Awaitable[ApiResponse]]
+    @property
+    def method(self) -> str:
+        """The HTTP method."""
+
+    @property
+    def path(self) -> str:
+        """The path, with its names in braces."""
+
+    @property
+    def permission(self) -> Permission:
+        """The permission that a caller needs."""
+
+
+async def _undefined(*_: object) -> ApiResponse:
+    raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method of one path; a decorator of the function that carries out its calls.
+
+    The name of the function is the operationId in the OpenAPI document, and the first paragraph of
+    its docstring is the summary. Source: P-2.
+    """
+
+    #: Method and path: `GET /v1/hosts/{name}`.
+    request: str
+    #: The permission that a caller needs.
+    permission: Permission
+    _: KW_ONLY
     #: Schema of the answer; None: no JSON.
     answer: Schema | None
     status: int = 200
@@ -94,11 +119,26 @@ class Route:
     preview: bool = False
     #: Whether the work stops when the caller disconnects.
     abandonable: bool = False
+    name: str = ""
+    summary: str = ""
+    act: Callable[..., Awaitable[ApiResponse]] = _undefined
+
+    def __call__(self, act: Callable[..., Awaitable[ApiResponse]]) -> Route:
+        """Return the route that a function carries out."""
+        summary = " ".join((inspect.getdoc(act) or "").partition("\n\n")[0].split())
+        return replace(
+            self, act=act, name=self.name or act.__name__, summary=self.summary or summary
+        )
 
     @property
-    def permission(self) -> Permission:
-        """The permission that the route requires; raises RouteUnlisted without a table row."""
-        return permission_of(self.method, self.path)
+    def method(self) -> str:
+        """The HTTP method."""
+        return self.request.partition(" ")[0]
+
+    @property
+    def path(self) -> str:
+        """The path, with its names in braces."""
+        return self.request.partition(" ")[2]
 
     @property
     def public(self) -> bool:
@@ -106,23 +146,11 @@ class Route:
         return self.permission is Permission.PUBLIC
 
 
-def list_page_schema(name: str, schema: Schema, *, paged: str = "") -> Schema:
-    """Return the schema of a page of a list.
+def routes_of(module: ModuleType, *first: object) -> tuple[Route, ...]:
+    """Return the routes that a module defines, in their order.
 
-    Args:
-        name: the member with the list.
-        schema: of one element.
-        paged: the JSON type of `next`; empty for a list without pages.
+    The routes' functions get the values of `first` before the call.
     """
-    properties: Schema = {name: {"type": "array", "items": schema}}
-    if paged:
-        properties["next"] = {
-            "type": [paged, "null"],
-            "description": "Value of `after` or `before` for the next page; null: last page.",
-        }
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    values = (each if isinstance(each, tuple) else (each,) for each in vars(module).values())
+    routes = [each for several in values for each in several if isinstance(each, Route)]
+    return tuple(replace(each, act=partial(each.act, *first)) for each in routes)

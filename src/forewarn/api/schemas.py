@@ -39,6 +39,43 @@ TEXTS_BY_NAME: Schema = {"type": "object", "additionalProperties": TEXT}
 TABLE: Schema = {"type": "object"}
 
 
+def described(schema: Schema, meaning: str) -> Schema:
+    """Return a schema with its description."""
+    return {**schema, "description": meaning}
+
+
+def list_of(schema: Schema) -> Schema:
+    """Return the schema of an array."""
+    return {"type": "array", "items": schema}
+
+
+def object_schema(**members: Schema) -> Schema:
+    """Return the schema of an object with exactly these members."""
+    return {
+        "type": "object",
+        "properties": members,
+        "required": list(members),
+        "additionalProperties": False,
+    }
+
+
+def page_schema(name: str, schema: Schema, *, paged: str = "") -> Schema:
+    """Return the schema of a page of a list.
+
+    Args:
+        name: the member with the list.
+        schema: of one element.
+        paged: the JSON type of `next`; empty for a list without pages.
+    """
+    members = {name: list_of(schema)}
+    if paged:
+        members["next"] = {
+            "type": [paged, "null"],
+            "description": "Value of `after` or `before` for the next page; null: last page.",
+        }
+    return object_schema(**members)
+
+
 def words(kind: type[Enum]) -> Schema:
     """Return the schema of an enumeration's values."""
     return {"type": "string", "enum": [each.value for each in kind]}

@@ -6,15 +6,16 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from forewarn.api.read_routes import last_sequence
+from forewarn.api.request_forms import EMPTY
 from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.api.schemas import FLAG, TEXT, TEXTS, WHOLE, described, object_schema
 from forewarn.control.service_state import STANDBY, ServiceState
 from forewarn.core.access import Permission
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.protocol.timestamps import iso8601
 from forewarn.protocol.versions import VERSIONS
 from forewarn.validation.fields import Schema
-from forewarn.validation.forms import Form
 from forewarn.version import version
 
 if TYPE_CHECKING:
@@ -30,6 +31,32 @@ READY_S_MAX = 2.0
 HEALTH_S = 1.0
 #: Time in seconds in which a resigning process sends its last answer.
 ANSWERED_S = 0.1
+_HEALTH: Schema = {
+    "type": "object",
+    "properties": {
+        "live": FLAG,
+        "ready": FLAG,
+        "state": {"enum": [*(each.value for each in ServiceState), STANDBY]},
+        "shows": FLAG,
+        "generation": described(WHOLE, "Number of the last commit that the process has read."),
+        "age_ms": described(WHOLE, "Time in ms since the commit was known to be the newest."),
+        "nodes_behind": described(
+            TEXTS, "Metadata nodes that are behind or disconnected; at most 100 of them."
+        ),
+        "nodes_refused": described(
+            TEXTS, "Recent requests of metadata nodes for VMs of other nodes."
+        ),
+        "last_backup": described(
+            TEXT, "Start of the last backup; absent without a recorded backup."
+        ),
+        "commit_refused": described(
+            TEXT,
+            "Reason for which the store refused the last change; absent after an accepted change.",
+        ),
+        "reason": described(TEXT, "Why the service is not ready."),
+    },
+    "required": ["live", "ready", "state"],
+}
 #: Members of the answer for callers without a token.
 PUBLIC = ("live", "ready", "state")
 
@@ -104,199 +131,106 @@ async def _look(control: ControlClient) -> tuple[dict[str, object], int]:
     return health, 503 if reason else 200
 
 
-async def _live(_call: ApiCall) -> ApiResponse:
+@Route("GET /live", Permission.PUBLIC, answer=object_schema(live=FLAG))
+async def get_live(_call: ApiCall) -> ApiResponse:
+    """Check that the process answers, for liveness probes."""
     return ApiResponse({"live": True})
 
 
-async def _leader(call: ApiCall) -> ApiResponse:
-    """Answer the active-process check of load balancers. Source: H-3."""
+@Route(
+    "GET /leader",
+    Permission.PUBLIC,
+    answer=object_schema(leader=FLAG),
+    also={503: "This process is not certain to be active."},
+)
+async def get_leader(call: ApiCall) -> ApiResponse:
+    """Check whether this process is active, for load balancers.
+
+    Source: H-3.
+    """
     leads = call.control.loop.decides and not call.control.loop.lapsed()
     return ApiResponse({"leader": leads}, 200 if leads else 503)
 
 
-async def _version(_call: ApiCall) -> ApiResponse:
+@Route(
+    "GET /v1/version",
+    Permission.SIGNED_IN,
+    answer=object_schema(version=TEXT, api=TEXT, api_versions=TEXTS),
+)
+async def get_version(_call: ApiCall) -> ApiResponse:
+    """Show the version of the service."""
     return ApiResponse({"version": version(), "api": "v1", "api_versions": list(VERSIONS)})
 
 
-def leader_routes(step_down: Callable[[], object]) -> tuple[Route, ...]:
-    """Return the routes about the active process. Source: H-2."""
+@Route(
+    "GET /v1/leader",
+    Permission.SIGNED_IN,
+    active=True,
+    answer=object_schema(
+        url=described(TEXT, "URL of the active process's operator API."),
+        generation=described(WHOLE, "Number of the active process's last commit."),
+        store=described(TEXT, "Id of the store's sequence of commits."),
+    ),
+)
+async def show_leader(call: ApiCall) -> ApiResponse:
+    """Show the active process; any process can answer."""
+    store = call.control.store
+    return ApiResponse({"url": store.url, "generation": store.generation, "store": store.epoch})
 
-    async def show(call: ApiCall) -> ApiResponse:
-        store = call.control.store
-        return ApiResponse({"url": store.url, "generation": store.generation, "store": store.epoch})
 
-    async def act(call: ApiCall) -> ApiResponse:
+def process_routes(
+    step_down: Callable[[], object], reload: Callable[[], Awaitable[tuple[str, ...]]]
+) -> tuple[Route, ...]:
+    """Return the routes that act on the process. Source: H-2, P-9."""
+
+    @Route(
+        "POST /v1/leader/step-down",
+        Permission.ADMINISTER,
+        form=EMPTY,
+        answer=object_schema(stepping_down=FLAG),
+        name="step_down",
+    )
+    async def resign(call: ApiCall) -> ApiResponse:
+        """Stop the active process cleanly, so that another process takes over."""
         if not call.control.store.shared:
             raise LeaderAlone
         asyncio.get_running_loop().call_later(ANSWERED_S, step_down)
         return ApiResponse({"stepping_down": True})
 
-    return (
-        Route(
-            method="GET",
-            path="/v1/leader",
-            name="show_leader",
-            summary="Show the active process; any process can answer.",
-            act=show,
-            active=True,
-            answer={
-                "type": "object",
-                "properties": {
-                    "url": {
-                        "type": "string",
-                        "description": "URL of the active process's operator API.",
-                    },
-                    "generation": {
-                        "type": "integer",
-                        "description": "Number of the active process's last commit.",
-                    },
-                    "store": {
-                        "type": "string",
-                        "description": "Id of the store's sequence of commits.",
-                    },
-                },
-                "required": ["url", "generation", "store"],
-                "additionalProperties": False,
-            },
-        ),
-        Route(
-            method="POST",
-            path="/v1/leader/step-down",
-            name="step_down",
-            summary="Stop the active process cleanly, so that another process takes over.",
-            act=act,
-            form=Form("StepDown", "An empty form."),
-            answer=_truth("stepping_down"),
-        ),
+    @Route(
+        "POST /v1/reload",
+        Permission.ADMINISTER,
+        form=EMPTY,
+        answer=object_schema(needs_restart=TEXTS),
+        name="reload",
     )
-
-
-def reload_route(reload: Callable[[], Awaitable[tuple[str, ...]]]) -> Route:
-    """Return the route that reloads the settings. Source: P-9."""
-
-    async def act(_call: ApiCall) -> ApiResponse:
+    async def read_settings(_call: ApiCall) -> ApiResponse:
+        """Reload the settings; an invalid file changes nothing."""
         return ApiResponse({"needs_restart": list(await reload())})
 
-    return Route(
-        method="POST",
-        path="/v1/reload",
-        name="reload",
-        summary="Reload the settings; an invalid file changes nothing.",
-        act=act,
-        form=Form("Reload", "An empty form."),
-        answer={
-            "type": "object",
-            "properties": {"needs_restart": _NAMES},
-            "required": ["needs_restart"],
-            "additionalProperties": False,
-        },
-    )
+    return resign, read_settings
 
 
-def routes() -> tuple[Route, ...]:
-    """Return the routes of one application."""
+def health_routes() -> tuple[Route, ...]:
+    """Return the routes of the service's health, which share the last result."""
     health = ServiceHealth()
+    also = {503: "The service is not ready."}
     return (
         Route(
-            method="GET",
-            path="/live",
-            name="get_live",
-            summary="Check that the process answers, for liveness probes.",
-            act=_live,
-            answer=_truth("live"),
-        ),
-        Route(
-            method="GET",
-            path="/ready",
+            "GET /ready",
+            Permission.PUBLIC,
+            answer=_HEALTH,
+            also=also,
             name="get_ready",
             summary="Check whether the service is ready, for load balancers.",
-            act=health.answer,
+        )(health.answer),
+        Route(
+            "GET /v1/health",
+            Permission.PUBLIC,
             answer=_HEALTH,
-            also={503: "The service is not ready."},
-        ),
-        Route(
-            method="GET",
-            path="/leader",
-            name="get_leader",
-            summary="Check whether this process is active, for load balancers.",
-            act=_leader,
-            answer=_truth("leader"),
-            also={503: "This process is not certain to be active."},
-        ),
-        Route(
-            method="GET",
-            path="/v1/health",
+            also=also,
             name="get_health",
             summary="Read the service's health: whether it runs, is ready, and can publish. "
             "Without a token, the answer has only the first three members.",
-            act=health.answer,
-            answer=_HEALTH,
-            also={503: "The service is not ready."},
-        ),
-        Route(
-            method="GET",
-            path="/v1/version",
-            name="get_version",
-            summary="Show the version of the service.",
-            act=_version,
-            answer={
-                "type": "object",
-                "properties": {
-                    "version": {"type": "string"},
-                    "api": {"type": "string"},
-                    "api_versions": _NAMES,
-                },
-                "required": ["version", "api", "api_versions"],
-                "additionalProperties": False,
-            },
-        ),
+        )(health.answer),
     )
-
-
-def _truth(name: str) -> Schema:
-    """Return the schema of an answer whose only member is true."""
-    return {
-        "type": "object",
-        "properties": {name: {"type": "boolean"}},
-        "required": [name],
-        "additionalProperties": False,
-    }
-
-
-_NAMES: Schema = {"type": "array", "items": {"type": "string"}}
-_HEALTH: Schema = {
-    "type": "object",
-    "properties": {
-        "live": {"type": "boolean"},
-        "ready": {"type": "boolean"},
-        "state": {"enum": [*(each.value for each in ServiceState), STANDBY]},
-        "shows": {"type": "boolean"},
-        "generation": {
-            "type": "integer",
-            "description": "Number of the last commit that the process has read.",
-        },
-        "age_ms": {
-            "type": "integer",
-            "description": "Time in ms since the commit was known to be the newest.",
-        },
-        "nodes_behind": {
-            **_NAMES,
-            "description": "Metadata nodes that are behind or disconnected; at most 100 of them.",
-        },
-        "nodes_refused": {
-            **_NAMES,
-            "description": "Recent requests of metadata nodes for VMs of other nodes.",
-        },
-        "last_backup": {
-            "type": "string",
-            "description": "Start of the last backup; absent without a recorded backup.",
-        },
-        "commit_refused": {
-            "type": "string",
-            "description": "Reason for which the store refused the last change; absent after an "
-            "accepted change.",
-        },
-        "reason": {"type": "string", "description": "Why the service is not ready."},
-    },
-    "required": ["live", "ready", "state"],
-}

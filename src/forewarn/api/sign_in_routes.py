@@ -6,7 +6,6 @@ service sets the issuer's token as a cookie that no script can read. The service
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.requests import cookie_parser
@@ -16,6 +15,8 @@ from forewarn.api.auth import SESSION, cookie_name
 from forewarn.api.oidc import Oidc, SignInFailed, SignInUnavailable
 from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.api.schemas import TEXT, object_schema
+from forewarn.core.access import Permission
 from forewarn.validation.fields import Text
 from forewarn.validation.forms import Field, Form
 from forewarn.validation.json_reader import JSON
@@ -30,7 +31,9 @@ ATTEMPT, ATTEMPT_S = "forewarn-sign-in", 600
 COOKIE_LENGTH_MAX = 4000
 
 
-async def _begin(oidc: Oidc | None, call: ApiCall) -> ApiResponse:
+@Route("POST /v1/sign-in/begin", Permission.PUBLIC, answer=object_schema(url=TEXT))
+async def begin_sign_in(oidc: Oidc | None, call: ApiCall) -> ApiResponse:
+    """Get the issuer's address at which a browser signs in."""
     origin = _origin(call)
     url, verifier = await _required(oidc).begin(origin)
     response = Response(encoded({"url": url}), media_type=JSON)
@@ -38,7 +41,22 @@ async def _begin(oidc: Oidc | None, call: ApiCall) -> ApiResponse:
     return ApiResponse(None, stream=response)
 
 
-async def _finish(oidc: Oidc | None, call: ApiCall) -> ApiResponse:
+@Route(
+    "POST /v1/sign-in",
+    Permission.PUBLIC,
+    form=Form(
+        "SignInForm",
+        "The values that the issuer sent with the browser.",
+        (
+            Field("code", Text(4096), "The issuer's code.", required=True),
+            Field("state", Text(256), "The state of the sign-in.", required=True),
+        ),
+    ),
+    answer=None,
+    status=204,
+)
+async def sign_in(oidc: Oidc | None, call: ApiCall) -> ApiResponse:
+    """Sign a browser in with a code from the issuer."""
     origin = _origin(call)
     cookies = cookie_parser(call.headers.get("cookie", ""))
     verifier = cookies.get(cookie_name(ATTEMPT, origin), "")
@@ -57,7 +75,9 @@ async def _finish(oidc: Oidc | None, call: ApiCall) -> ApiResponse:
     return ApiResponse(None, stream=response)
 
 
-async def _sign_out(call: ApiCall) -> ApiResponse:
+@Route("POST /v1/sign-out", Permission.PUBLIC, answer=None, status=204)
+async def sign_out(_oidc: Oidc | None, call: ApiCall) -> ApiResponse:
+    """Sign a browser out."""
     response = Response(status_code=204)
     _set(response, SESSION, "", origin=_origin(call), age_s=0)
     return ApiResponse(None, stream=response)
@@ -93,48 +113,3 @@ def _record(call: ApiCall, login: Login) -> None:
     """Record the signed-in principal as the caller in the audit record."""
     if call.control.call:
         call.control.call.record = replace(call.control.call.record, principal=login.name)
-
-
-def routes(oidc: Oidc | None = None) -> tuple[Route, ...]:
-    """Return the routes; without an issuer, signing in is refused."""
-    return (
-        Route(
-            method="POST",
-            path="/v1/sign-in/begin",
-            name="begin_sign_in",
-            summary="Get the issuer's address at which a browser signs in.",
-            act=partial(_begin, oidc),
-            answer={
-                "type": "object",
-                "properties": {"url": {"type": "string"}},
-                "required": ["url"],
-                "additionalProperties": False,
-            },
-        ),
-        Route(
-            method="POST",
-            path="/v1/sign-in",
-            name="sign_in",
-            summary="Sign a browser in with a code from the issuer.",
-            act=partial(_finish, oidc),
-            form=Form(
-                "SignInForm",
-                "The values that the issuer sent with the browser.",
-                (
-                    Field("code", Text(4096), "The issuer's code.", required=True),
-                    Field("state", Text(256), "The state of the sign-in.", required=True),
-                ),
-            ),
-            answer=None,
-            status=204,
-        ),
-        Route(
-            method="POST",
-            path="/v1/sign-out",
-            name="sign_out",
-            summary="Sign a browser out.",
-            act=_sign_out,
-            answer=None,
-            status=204,
-        ),
-    )

@@ -13,7 +13,7 @@ from forewarn.api.auth import NotPermitted
 from forewarn.api.lookup import NUMBER, find
 from forewarn.api.maintenance_schemas import BLOCKER, Waits
 from forewarn.api.routes import ApiCall, ApiResponse, Route
-from forewarn.api.schemas import TEXT, TEXTS, TIME, WHOLE
+from forewarn.api.schemas import TEXT, TEXTS, TIME, WHOLE, list_of, object_schema
 from forewarn.core.access import Permission
 from forewarn.core.refusals import Unknown, UnknownMaintenance, UnknownOperation
 from forewarn.core.why import blocker_of, why_host, why_maintenance, why_wave
@@ -34,39 +34,16 @@ PORTION = 200
 NAMED_MAX = 20
 
 _WAVE = re.compile(r"(?i:m-)([0-9]{1,15})(?:/([0-9]{1,6}))?")
-_BLOCKED: Schema = {
-    "type": "object",
-    "properties": {
-        "id": TEXT,
-        "kind": {"type": "string", "enum": ["operation", "maintenance", "wave", "host", "vm"]},
-        "blockers": {"type": "array", "items": BLOCKER.schema()},
-    },
-    "required": ["id", "kind", "blockers"],
-    "additionalProperties": False,
-}
-_GROUPS: Schema = {
-    "type": "object",
-    "properties": {
-        "groups": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "code": TEXT,
-                    "subject": TEXT,
-                    "count": WHOLE,
-                    "names": TEXTS,
-                    "clears": TIME,
-                    "text": TEXT,
-                },
-                "required": ["code", "subject", "count", "names", "clears", "text"],
-                "additionalProperties": False,
-            },
-        }
-    },
-    "required": ["groups"],
-    "additionalProperties": False,
-}
+_BLOCKED: Schema = object_schema(
+    id=TEXT,
+    kind={"type": "string", "enum": ["operation", "maintenance", "wave", "host", "vm"]},
+    blockers=list_of(BLOCKER.schema()),
+)
+_GROUPS: Schema = object_schema(
+    groups=list_of(
+        object_schema(code=TEXT, subject=TEXT, count=WHOLE, names=TEXTS, clears=TIME, text=TEXT)
+    )
+)
 
 
 class UnknownWork(Unknown):
@@ -77,8 +54,22 @@ class UnknownWork(Unknown):
     advice = "List valid names with `forewarn operation list --all` or `forewarn host list`."
 
 
-async def _why(call: ApiCall) -> ApiResponse:
-    """Return the blockers of an operation, event, maintenance, wave, host or VM."""
+@Route(
+    "GET /v1/why",
+    Permission.READ,
+    query=(
+        Field(
+            "id",
+            Text(144),
+            "An operation (op-12), event id (or its first characters), maintenance (m-12), "
+            "wave (m-12/3), host or VM.",
+            required=True,
+        ),
+    ),
+    answer=_BLOCKED,
+)
+async def why(call: ApiCall) -> ApiResponse:
+    """List the blockers of an operation, event, maintenance, wave, host or VM."""
     name = call.query["id"]
     wave = _WAVE.fullmatch(name)
     if wave:
@@ -164,8 +155,12 @@ def _answer(name: str, kind: str, waits: list[Waits]) -> ApiResponse:
     return ApiResponse({"id": name, "kind": kind, "blockers": BLOCKER.each(waits)})
 
 
-async def _why_all(call: ApiCall) -> ApiResponse:
-    """Group waiting work by blocker; O(live work), in parts."""
+@Route("GET /v1/blockers", Permission.READ_FLEET, answer=_GROUPS)
+async def list_blockers(call: ApiCall) -> ApiResponse:
+    """List all current blockers, grouped.
+
+    It costs O(live work), in parts.
+    """
     now_ms = call.control.clock.now_ms()
     numbers = await call.control.read(lambda view: list(view.state.operations))
     waiting: list[Waits] = []
@@ -210,34 +205,3 @@ def _grouped(waiting: Iterable[Waits]) -> list[dict[str, object]]:
 
 def _subject(blocker: Blocker) -> tuple[str, str]:
     return blocker.code.value, blocker.subject
-
-
-def routes() -> tuple[Route, ...]:
-    """Return the routes of blockers."""
-    return (
-        Route(
-            method="GET",
-            path="/v1/why",
-            name="why",
-            summary="List the blockers of an operation, event, maintenance, wave, host or VM.",
-            act=_why,
-            query=(
-                Field(
-                    "id",
-                    Text(144),
-                    "An operation (op-12), event id (or its first characters), maintenance (m-12), "
-                    "wave (m-12/3), host or VM.",
-                    required=True,
-                ),
-            ),
-            answer=_BLOCKED,
-        ),
-        Route(
-            method="GET",
-            path="/v1/blockers",
-            name="list_blockers",
-            summary="List all current blockers, grouped.",
-            act=_why_all,
-            answer=_GROUPS,
-        ),
-    )

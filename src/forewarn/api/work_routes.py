@@ -9,7 +9,8 @@ from forewarn.api import request_forms as forms
 from forewarn.api import schemas
 from forewarn.api.lookup import check_named, find
 from forewarn.api.responses import encoded
-from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route, list_page_schema
+from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
+from forewarn.core.access import Permission
 from forewarn.core.impact import TRAITS, Cause, TargetKind
 from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
 from forewarn.core.naming import select
@@ -30,14 +31,11 @@ from forewarn.validation.fields import (
     Boolean,
     Choice,
     Integer,
-    Schema,
     ValidationFailed,
 )
 from forewarn.validation.forms import Field, Form, ListOf
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from forewarn.control.plane import Committed
 
 #: Maximum number of operations on one page.
@@ -45,16 +43,10 @@ PAGE_MAX = 500
 #: Maximum number of hosts or VMs in one request; use a maintenance for more hosts.
 REQUEST_TARGETS_MAX = 100
 
-_OPERATIONS = list_page_schema("operations", schemas.OPERATION.schema())
-_FULL: Schema = {
-    "type": "object",
-    "properties": {
-        "operation": schemas.OPERATION.schema(),
-        "events": {"type": "array", "items": schemas.EVENT.schema()},
-    },
-    "required": ["operation", "events"],
-    "additionalProperties": False,
-}
+_OPERATIONS = schemas.page_schema("operations", schemas.OPERATION.schema())
+_FULL = schemas.object_schema(
+    operation=schemas.OPERATION.schema(), events=schemas.list_of(schemas.EVENT.schema())
+)
 _STATES = Choice({state.value: state for state in OperationState})
 
 #: Name of an action on a host or VM -> cause, form, summary.
@@ -86,33 +78,31 @@ class TooManyTargets(CallerError):
     advice = "{remedy}"
 
 
-def routes() -> tuple[Route, ...]:
-    """Return the routes of operations."""
-    table = [
-        _asking("host", action, cause, form=form, summary=summary)
-        for action, (cause, form, summary) in HOST_ACTS.items()
-    ]
-    table += [
-        _asking("vm", action, cause, form=forms.WORK, summary=summary)
-        for action, (cause, summary) in VM_ACTS.items()
-    ]
-    return (*table, *_ROUTES)
-
-
 def _asking(kind: str, action: str, cause: Cause, *, form: Form, summary: str) -> Route:
     async def act(call: ApiCall) -> ApiResponse:
         return await _ask(call, _precise(cause, call), (call.path["name"],))
 
     return Route(
-        method="POST",
-        path=f"/v1/{kind}s/{{name}}/{action}",
-        name=f"{action}_{kind}",
-        summary=summary,
-        act=act,
+        f"POST /v1/{kind}s/{{name}}/{action}",
+        Permission.OPERATE if kind == "host" else Permission.REQUEST,
         form=form,
         answer=_OPERATIONS,
         status=202,
-    )
+        name=f"{action}_{kind}",
+        summary=summary,
+    )(act)
+
+
+_ACTIONS = (
+    *(
+        _asking("host", action, cause, form=form, summary=summary)
+        for action, (cause, form, summary) in HOST_ACTS.items()
+    ),
+    *(
+        _asking("vm", action, cause, form=forms.WORK, summary=summary)
+        for action, (cause, summary) in VM_ACTS.items()
+    ),
+)
 
 
 def _precise(cause: Cause, call: ApiCall) -> Cause:
@@ -122,7 +112,21 @@ def _precise(cause: Cause, call: ApiCall) -> Cause:
     return Cause.HOST_LOST if call.form.get("lost") else cause
 
 
-async def _request_work(call: ApiCall) -> ApiResponse:
+@Route(
+    "POST /v1/operations",
+    Permission.REQUEST,
+    summary="Request work on hosts or VMs. A deletion waits for the approvals of the "
+    "request's other deletions.",
+    form=forms.WORK_REQUEST,
+    body_bytes_max=NAMES_BYTES_MAX,
+    answer=_OPERATIONS,
+    status=202,
+)
+async def request_work(call: ApiCall) -> ApiResponse:
+    """Request work on hosts or VMs.
+
+    The request is accepted or refused as a whole.
+    """
     targets, selector = call.form.get("targets", ()), call.form.get("selector")
     if bool(targets) == bool(selector):
         raise ValidationFailed(where="the body", problem="must have either targets or a selector")
@@ -171,7 +175,9 @@ def _work(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> RequestMaint
     )
 
 
-async def _repair(call: ApiCall) -> ApiResponse:
+@Route("POST /v1/hosts/{name}/repair", Permission.OPERATE, form=forms.EMPTY, answer=_OPERATIONS)
+async def repair_host(call: ApiCall) -> ApiResponse:
+    """Mark a host as repaired."""
     return _operations(await call.control.submit(Repair(call.path["name"]), call.actor))
 
 
@@ -179,7 +185,22 @@ def _operations(committed: Committed, status: int = 200) -> ApiResponse:
     return ApiResponse({"operations": schemas.OPERATION.each(committed.operations)}, status)
 
 
-async def _list(call: ApiCall) -> ApiResponse:
+@Route(
+    "GET /v1/operations",
+    Permission.READ,
+    query=(
+        Field("live", Boolean(), "Only operations that have not ended."),
+        Field("state", ListOf(_STATES, len(OperationState), 1), "Only operations in these states."),
+        Field("host", NAME, "Only operations on this host."),
+        Field("vm", NAME, "Only operations that disturb this VM."),
+        Field("group", NAME, "Only operations that disturb this group."),
+        Field("before", Integer(1), "Only operations with lower numbers."),
+        Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries (default: 100)."),
+    ),
+    answer=schemas.page_schema("operations", schemas.OPERATION.schema(), paged="integer"),
+)
+async def list_operations(call: ApiCall) -> ApiResponse:
+    """List operations, newest first."""
     query = dict(call.query)
     live = query.pop("live", False)
     states = frozenset(query.pop("state", ())) or (LIVE_OPERATION if live else frozenset())
@@ -195,32 +216,49 @@ async def _list(call: ApiCall) -> ApiResponse:
     return ApiResponse(shown)
 
 
-async def _get(call: ApiCall) -> ApiResponse:
+@Route("GET /v1/operations/{id}", Permission.READ, answer=_FULL)
+async def get_operation(call: ApiCall) -> ApiResponse:
+    """Read one operation, live or ended, with its events."""
     record = await find(call, call.path["id"])
     shown = schemas.OPERATION.of(record.operation)
     return ApiResponse({"operation": shown, "events": schemas.EVENT.each(record.summaries)})
 
 
-async def _cancel(call: ApiCall) -> ApiResponse:
+@Route("POST /v1/operations/{id}/cancel", Permission.OPERATE, form=forms.REASON, answer=_OPERATIONS)
+async def cancel_operation(call: ApiCall) -> ApiResponse:
+    """Cancel an operation before it starts."""
     number = (await find(call, call.path["id"])).operation.number
     cancellation = Cancel(number, call.form.get("reason", ""))
     return _operations(await call.control.submit(cancellation, call.actor))
 
 
-async def _complete(call: ApiCall) -> ApiResponse:
+@Route(
+    "POST /v1/operations/{id}/complete",
+    Permission.OPERATE,
+    form=forms.COMPLETION,
+    answer=_OPERATIONS,
+)
+async def complete_operation(call: ApiCall) -> ApiResponse:
+    """Complete a running operation."""
     number = (await find(call, call.path["id"])).operation.number
     form = call.form
     completion = Complete(number, form.get("failed", False), form.get("reason", ""))
     return _operations(await call.control.submit(completion, call.actor))
 
 
-async def _retry(call: ApiCall) -> ApiResponse:
+@Route("POST /v1/operations/{id}/retry", Permission.OPERATE, form=forms.EMPTY, answer=_OPERATIONS)
+async def retry_operation(call: ApiCall) -> ApiResponse:
+    """Retry an operation."""
     number = (await find(call, call.path["id"])).operation.number
     return _operations(await call.control.submit(Retry(number), call.actor))
 
 
-async def _approve(call: ApiCall) -> ApiResponse:
-    """Approve one event, or all published events of an operation. Source: A-9."""
+@Route("POST /v1/operations/{id}/approve", Permission.APPROVE, form=forms.EMPTY, answer=_OPERATIONS)
+async def approve_operation(call: ApiCall) -> ApiResponse:
+    """Approve an event, or all events of an operation.
+
+    Source: A-9.
+    """
     record = await find(call, call.path["id"])
     events = [record.event] if record.event else list(record.events)
     live = tuple(event.id for event in events if event.live)
@@ -228,75 +266,3 @@ async def _approve(call: ApiCall) -> ApiResponse:
         state = record.operation.state.value
         raise WrongState(operation=record.operation.id, state=state, asked="approved")
     return _operations(await call.control.submit(Acknowledge(live), call.actor))
-
-
-def _on_operation(
-    action: str, act: Callable[[ApiCall], Awaitable[ApiResponse]], *, summary: str
-) -> Route:
-    """Return a route that acts on one operation."""
-    form = {"cancel": forms.REASON, "complete": forms.COMPLETION}.get(action, forms.EMPTY)
-    return Route(
-        method="POST",
-        path=f"/v1/operations/{{id}}/{action}",
-        name=f"{action}_operation",
-        summary=summary,
-        act=act,
-        form=form,
-        answer=_OPERATIONS,
-    )
-
-
-_ROUTES = (
-    Route(
-        method="POST",
-        path="/v1/hosts/{name}/repair",
-        name="repair_host",
-        summary="Mark a host as repaired.",
-        act=_repair,
-        form=forms.EMPTY,
-        answer=_OPERATIONS,
-    ),
-    Route(
-        method="POST",
-        path="/v1/operations",
-        name="request_work",
-        summary="Request work on hosts or VMs. A deletion waits for the approvals of the "
-        "request's other deletions.",
-        act=_request_work,
-        form=forms.WORK_REQUEST,
-        body_bytes_max=NAMES_BYTES_MAX,
-        answer=_OPERATIONS,
-        status=202,
-    ),
-    Route(
-        method="GET",
-        path="/v1/operations",
-        name="list_operations",
-        summary="List operations, newest first.",
-        act=_list,
-        query=(
-            Field("live", Boolean(), "Only operations that have not ended."),
-            Field(
-                "state", ListOf(_STATES, len(OperationState), 1), "Only operations in these states."
-            ),
-            Field("host", NAME, "Only operations on this host."),
-            Field("vm", NAME, "Only operations that disturb this VM."),
-            Field("group", NAME, "Only operations that disturb this group."),
-            Field("before", Integer(1), "Only operations with lower numbers."),
-            Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries (default: 100)."),
-        ),
-        answer=list_page_schema("operations", schemas.OPERATION.schema(), paged="integer"),
-    ),
-    Route(
-        method="GET",
-        path="/v1/operations/{id}",
-        name="get_operation",
-        summary="Read one operation, live or ended, with its events.",
-        act=_get,
-        answer=_FULL,
-    ),
-    _on_operation("approve", _approve, summary="Approve an event, or all events of an operation."),
-    _on_operation("cancel", _cancel, summary="Cancel an operation before it starts."),
-    _on_operation("complete", _complete, summary="Complete a running operation."),
-    _on_operation("retry", _retry, summary="Retry an operation."),
-)

@@ -105,9 +105,6 @@ def build_arm(
         clock: the service's time.
         settings: settings of the operator API.
         token_key: key that signs tokens; empty: a new random key.
-
-    Raises:
-        RouteUnlisted: a route has no row in the table of permissions.
     """
     watch = HistoryWatch(store, settings.max_streams_per_operator)
     overview = FleetWatch(loop, clock, watch.streams)
@@ -133,7 +130,7 @@ class ArmApp:
         self._resources = Resources(control, bookkeeping)
         control.loop.on_committed.add(self._resources.committed)
         routes = every_route()
-        assert all(each.permission for each in routes), "raises for a route without a row"
+        assert all(each.permission for each in routes), "each route needs a permission"
         self._table = ArmTable(routes)
         self._ids = Ids()
         self._noted: OrderedDict[str, None] = OrderedDict()

@@ -18,6 +18,7 @@ from forewarn.azure.routes import (
 from forewarn.azure.set_routes import made_set, named_set
 from forewarn.azure.set_values import AVAILABILITY_SETS, shown_availability_set
 from forewarn.azure.vm_values import APPLIED
+from forewarn.core.access import Permission
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import GroupKind
 
@@ -36,9 +37,21 @@ def routes() -> tuple[ArmRoute, ...]:
         ArmRoute("GET", SUBSCRIPTION + every, "List all availability sets", _list),
         ArmRoute("GET", RESOURCE_GROUP + every, "List availability sets", _list),
         ArmRoute("GET", one, "Read an availability set", _get),
-        ArmRoute("PUT", one, "Create (emulator only) or change an availability set", _put),
-        ArmRoute("PATCH", one, "Change scheduledEventsPolicy", _change),
-        ArmRoute("DELETE", one, "Delete an availability set without VMs", _delete),
+        ArmRoute(
+            "PUT",
+            one,
+            "Create (emulator only) or change an availability set",
+            _put,
+            needs=Permission.OPERATE,
+        ),
+        ArmRoute("PATCH", one, "Change scheduledEventsPolicy", _change, needs=Permission.OPERATE),
+        ArmRoute(
+            "DELETE",
+            one,
+            "Delete an availability set without VMs",
+            _delete,
+            needs=Permission.OPERATE,
+        ),
     )
 
 

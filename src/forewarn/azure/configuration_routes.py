@@ -18,6 +18,7 @@ from forewarn.azure.refusals import ArmNotSupported, ArmResourceUnknown
 from forewarn.azure.routes import COMPUTE, RESOURCE_GROUP, SUBSCRIPTION, ArmResponse, ArmRoute
 from forewarn.azure.set_values import AVAILABILITY_SETS, SCALE_SETS
 from forewarn.azure.vm_values import provider_id
+from forewarn.core.access import Permission
 from forewarn.core.stimulus import ApplyPolicy
 from forewarn.core.topology import GroupKind
 from forewarn.planning.windows import Window, WindowInvalid
@@ -104,7 +105,7 @@ def routes() -> tuple[ArmRoute, ...]:
         ArmRoute("GET", RESOURCE_GROUP + _CONFIGURATIONS, several, _list),
         ArmRoute("GET", _CONFIGURATION, "Read a maintenance configuration", _get),
         *(
-            ArmRoute(method, path, summary, _alone(act))
+            ArmRoute(method, path, summary, _alone(act), needs=Permission.OPERATE)
             for method, path, summary, act in (
                 ("PUT", _CONFIGURATION, "Create or change a configuration (a policy window)", _put),
                 ("PATCH", _CONFIGURATION, "Change one", _patch),

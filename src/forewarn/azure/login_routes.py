@@ -11,6 +11,7 @@ from urllib.parse import parse_qs
 from forewarn.azure.routes import ArmResponse, ArmRoute
 from forewarn.azure.tokens import LIFETIME_S
 from forewarn.clock import SystemClock
+from forewarn.core.access import Permission
 from forewarn.tokens import TokenWrong
 
 if TYPE_CHECKING:
@@ -36,7 +37,10 @@ def routes() -> tuple[ArmRoute, ...]:
         ("POST", TOKEN_PATH, "Get a token for a name and a secret", _token),
         ("POST", _V2_TOKEN_PATH, "Get a token, for clients of version 2.0", _token),
     )
-    return tuple(ArmRoute(method, path, summary, act) for method, path, summary, act in rows)
+    return tuple(
+        ArmRoute(method, path, summary, act, needs=Permission.PUBLIC)
+        for method, path, summary, act in rows
+    )
 
 
 async def _endpoints(call: ArmCall) -> ArmResponse:

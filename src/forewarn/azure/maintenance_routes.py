@@ -15,6 +15,7 @@ from forewarn.azure.routes import COMPUTE, RESOURCE_GROUP, ArmResponse, ArmRoute
 from forewarn.azure.set_values import AVAILABILITY_SETS, SCALE_SETS
 from forewarn.azure.tokens import TENANT_ID
 from forewarn.azure.vm_values import provider_id
+from forewarn.core.access import Permission
 from forewarn.core.document import shown
 from forewarn.core.impact import Impact, Source
 from forewarn.core.lifecycle import EventState
@@ -51,14 +52,27 @@ _KINDS = {
 def routes() -> tuple[ArmRoute, ...]:
     """Return the routes of scheduled events."""
     return (
-        ArmRoute("POST", f"{_EVENTS}/{{event}}/acknowledge", "Approve an event", _acknowledge),
-        ArmRoute("POST", _EVENTS, 'Approve events (`{"value": [ids]}`)', _acknowledge_all),
+        ArmRoute(
+            "POST",
+            f"{_EVENTS}/{{event}}/acknowledge",
+            "Approve an event",
+            _acknowledge,
+            needs=Permission.APPROVE,
+        ),
+        ArmRoute(
+            "POST",
+            _EVENTS,
+            'Approve events (`{"value": [ids]}`)',
+            _acknowledge_all,
+            needs=Permission.APPROVE,
+        ),
         ArmRoute("GET", f"{_MAINTENANCE}/updates", "List a VM's planned work", _updates),
         ArmRoute(
             "PUT",
             f"{_MAINTENANCE}/applyUpdates/default",
             "Approve a VM's planned work, so that the work starts now",
             _apply_updates,
+            needs=Permission.APPROVE,
             needs_body=False,
         ),
         ArmRoute(
@@ -72,6 +86,7 @@ def routes() -> tuple[ArmRoute, ...]:
             "/providers/Microsoft.ResourceGraph/resources",
             "Query the scheduled events (`maintenanceresources`)",
             _query,
+            needs=Permission.READ,
         ),
     )
 

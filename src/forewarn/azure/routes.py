@@ -8,7 +8,6 @@ from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from forewarn.api.permissions import permission_of
 from forewarn.azure.inventory import ResourceScope
 from forewarn.azure.refusals import (
     ArmPathUnknown,
@@ -134,7 +133,7 @@ class ArmCall:
 
 @value
 class ArmRoute:
-    """A route: one method of one path."""
+    """A route: one method of one path. Source: P-2."""
 
     method: str
     path: str
@@ -143,13 +142,16 @@ class ArmRoute:
     act: Callable[[ArmCall], Awaitable[ArmResponse]]
     #: Supported query parameters, in lower case; the server refuses other parameters.
     query: tuple[str, ...] = ()
+    #: The permission that a caller needs; a GET needs `read` unless it names another one.
+    needs: Permission | None = None
     #: Whether a PUT or PATCH without a body is refused.
     needs_body: bool = True
 
     @property
     def permission(self) -> Permission:
-        """The permission that the route requires; raises RouteUnlisted without a table row."""
-        return permission_of(self.method, self.path)
+        """The permission that a caller needs."""
+        assert self.needs or self.method == "GET", self
+        return self.needs or Permission.READ
 
     @property
     def public(self) -> bool:

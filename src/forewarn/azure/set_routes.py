@@ -37,6 +37,7 @@ from forewarn.azure.vm_routes import (
     set_power,
 )
 from forewarn.azure.vm_values import APPLIED, shown_view, with_members
+from forewarn.core.access import Permission
 from forewarn.core.impact import Cause
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, GroupKind
@@ -76,15 +77,34 @@ def routes() -> tuple[ArmRoute, ...]:
     table = []
     for place, whose in ((SCALE_SET, "some or all instances"), (_INSTANCE, "an instance")):
         table += [
-            ArmRoute("POST", f"{place}/{action}", f"Work on {whose}: {cause.value}", _work(cause))
+            ArmRoute(
+                "POST",
+                f"{place}/{action}",
+                f"Work on {whose}: {cause.value}",
+                _work(cause),
+                needs=Permission.REQUEST,
+            )
             for action, cause in work.items()
         ]
         table += [
-            ArmRoute("POST", f"{place}/{action}", BOOKED, _power(action), QUERY.get(action, ()))
+            ArmRoute(
+                "POST",
+                f"{place}/{action}",
+                BOOKED,
+                _power(action),
+                QUERY.get(action, ()),
+                needs=Permission.REQUEST,
+            )
             for action in POWER
         ]
     table += [
-        ArmRoute("POST", f"{SCALE_SET}/{action}", "Refused with 409", _refuse_rolling)
+        ArmRoute(
+            "POST",
+            f"{SCALE_SET}/{action}",
+            "Refused with 409",
+            _refuse_rolling,
+            needs=Permission.OPERATE,
+        )
         for action in ("osRollingUpgrade", "extensionRollingUpgrade", "rollingUpgrades/cancel")
     ]
     return (*_ROUTES, *table)
@@ -367,17 +387,35 @@ _ROUTES = (
     ArmRoute("GET", _SETS, "List the scale sets of a resource group", _list_sets),
     ArmRoute("GET", SCALE_SET, "Read a scale set", _get_set),
     ArmRoute("GET", f"{SCALE_SET}/instanceView", "Count the VMs by state", _view_set),
-    ArmRoute("PUT", SCALE_SET, "Create (emulator only) or change a scale set", _put_set),
-    ArmRoute("DELETE", SCALE_SET, "Request the deletion of a set's instances", _delete_set, _FORCE),
+    ArmRoute(
+        "PUT",
+        SCALE_SET,
+        "Create (emulator only) or change a scale set",
+        _put_set,
+        needs=Permission.OPERATE,
+    ),
+    ArmRoute(
+        "DELETE",
+        SCALE_SET,
+        "Request the deletion of a set's instances",
+        _delete_set,
+        _FORCE,
+        needs=Permission.OPERATE,
+    ),
     ArmRoute(
         "POST",
         f"{SCALE_SET}/manualupgrade",
         "No effect",
         _upgrade,
+        needs=Permission.REQUEST,
     ),
     ArmRoute("GET", f"{SCALE_SET}/rollingUpgrades/latest", "Always 404", _latest_rolling),
     ArmRoute(
-        "PATCH", SCALE_SET, "Change capacity, scheduledEventsProfile and -Policy", _change_set
+        "PATCH",
+        SCALE_SET,
+        "Change capacity, scheduledEventsProfile and -Policy",
+        _change_set,
+        needs=Permission.OPERATE,
     ),
     ArmRoute(
         "POST",
@@ -385,11 +423,31 @@ _ROUTES = (
         "Request the deletion of several instances",
         _delete_instances,
         _FORCE,
+        needs=Permission.REQUEST,
     ),
     ArmRoute("GET", f"{SCALE_SET}/virtualMachines", "List instances", _list_instances, _EXPAND),
     ArmRoute("GET", _INSTANCE, "Read an instance", _get_instance, _EXPAND),
     ArmRoute("GET", f"{_INSTANCE}/instanceView", "Read the state of an instance", _view_instance),
-    ArmRoute("PUT", _INSTANCE, "Change the tags of an instance", _change_instance),
-    ArmRoute("DELETE", _INSTANCE, "Request the deletion of an instance", _delete_instances, _FORCE),
-    ArmRoute("POST", f"{_INSTANCE}/simulateEviction", "Request the eviction of a Spot VM", _evict),
+    ArmRoute(
+        "PUT",
+        _INSTANCE,
+        "Change the tags of an instance",
+        _change_instance,
+        needs=Permission.OPERATE,
+    ),
+    ArmRoute(
+        "DELETE",
+        _INSTANCE,
+        "Request the deletion of an instance",
+        _delete_instances,
+        _FORCE,
+        needs=Permission.REQUEST,
+    ),
+    ArmRoute(
+        "POST",
+        f"{_INSTANCE}/simulateEviction",
+        "Request the eviction of a Spot VM",
+        _evict,
+        needs=Permission.REQUEST,
+    ),
 )

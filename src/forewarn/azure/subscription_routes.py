@@ -26,6 +26,7 @@ from forewarn.azure.routes import (
 )
 from forewarn.azure.tokens import TENANT_ID
 from forewarn.azure.vm_values import SUCCEEDED, read_tags
+from forewarn.core.access import Permission
 from forewarn.core.impact import Cause
 
 if TYPE_CHECKING:
@@ -214,15 +215,28 @@ def routes() -> tuple[ArmRoute, ...]:
         ArmRoute("GET", "/providers", "List providers", _providers),
         ArmRoute("GET", f"{SUBSCRIPTION}/providers", "List providers", _providers),
         ArmRoute("GET", _PROVIDER, "Read a provider", _get_provider),
-        ArmRoute("POST", f"{_PROVIDER}/register", "Register a provider (no effect)", _get_provider),
+        ArmRoute(
+            "POST",
+            f"{_PROVIDER}/register",
+            "Register a provider (no effect)",
+            _get_provider,
+            needs=Permission.SIGNED_IN,
+        ),
         ArmRoute("GET", _GROUPS, "List resource groups", _resource_groups, _TOP),
         ArmRoute("GET", RESOURCE_GROUP, "Read a resource group", _get_group),
-        ArmRoute("PUT", RESOURCE_GROUP, "Create a resource group (record only)", _put_group),
+        ArmRoute(
+            "PUT",
+            RESOURCE_GROUP,
+            "Create a resource group (record only)",
+            _put_group,
+            needs=Permission.OPERATE,
+        ),
         ArmRoute(
             "DELETE",
             RESOURCE_GROUP,
             "Request the deletion of a resource group's VMs",
             _delete_group,
             _FORCE,
+            needs=Permission.OPERATE,
         ),
     )

@@ -25,6 +25,7 @@ from forewarn.azure.vm_values import (
     vm_id_of,
     with_members,
 )
+from forewarn.core.access import Permission
 from forewarn.core.impact import Cause
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.validation.fields import ValidationFailed
@@ -67,11 +68,24 @@ QUERY: Mapping[str, tuple[str, ...]] = {"powerOff": ("skipshutdown",)}
 def routes() -> tuple[ArmRoute, ...]:
     """Return the routes of virtual machines."""
     work = [
-        ArmRoute("POST", f"{VM}/{action}", f"Request work: {cause.value}", _working(cause))
+        ArmRoute(
+            "POST",
+            f"{VM}/{action}",
+            f"Request work: {cause.value}",
+            _working(cause),
+            needs=Permission.REQUEST,
+        )
         for action, cause in WORK.items()
     ]
     power = [
-        ArmRoute("POST", f"{VM}/{action}", BOOKED, _powering(action), QUERY.get(action, ()))
+        ArmRoute(
+            "POST",
+            f"{VM}/{action}",
+            BOOKED,
+            _powering(action),
+            QUERY.get(action, ()),
+            needs=Permission.REQUEST,
+        )
         for action in POWER
     ]
     return (*_ROUTES, *work, *power)
@@ -233,8 +247,27 @@ _ROUTES = (
     ArmRoute("GET", VM, "Read a VM", _get, ("$expand",)),
     ArmRoute("GET", f"{VM}/instanceView", "Read the state of a VM", _view),
     ArmRoute("GET", f"{VM}/vmSizes", "List the only size of a VM", _sizes),
-    ArmRoute("PUT", VM, "Create (emulator only) or change a VM", _put),
-    ArmRoute("PATCH", VM, "Change tags, size, scheduledEventsProfile and -Policy", _patch),
-    ArmRoute("DELETE", VM, "Request the deletion of a VM", _delete, ("forcedeletion",)),
-    ArmRoute("POST", f"{VM}/simulateEviction", "Request the eviction of a Spot VM", _evict),
+    ArmRoute("PUT", VM, "Create (emulator only) or change a VM", _put, needs=Permission.OPERATE),
+    ArmRoute(
+        "PATCH",
+        VM,
+        "Change tags, size, scheduledEventsProfile and -Policy",
+        _patch,
+        needs=Permission.OPERATE,
+    ),
+    ArmRoute(
+        "DELETE",
+        VM,
+        "Request the deletion of a VM",
+        _delete,
+        ("forcedeletion",),
+        needs=Permission.REQUEST,
+    ),
+    ArmRoute(
+        "POST",
+        f"{VM}/simulateEviction",
+        "Request the eviction of a Spot VM",
+        _evict,
+        needs=Permission.REQUEST,
+    ),
 )

@@ -1,7 +1,7 @@
 """Roles and their permissions, principals and their role bindings, and bearer tokens.
 
-`api/permissions.py` lists the permission of each route. The API authenticates the callers. Source:
-P-1, P-2, P-4.
+Each route names its permission (`api/routes.py`). The API authenticates the callers. Source: P-1,
+P-2, P-4.
 """
 
 from __future__ import annotations

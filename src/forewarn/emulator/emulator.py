@@ -130,9 +130,10 @@ class Emulator(Daemon):
         await super().stop()
 
     def _routes(self) -> Sequence[object]:
-        from forewarn.emulator.routes import routes_of  # noqa: PLC0415 - after VMs are served
+        from forewarn.api.routes import routes_of  # noqa: PLC0415 - after VMs are served
+        from forewarn.emulator import routes  # noqa: PLC0415
 
-        return routes_of(self)
+        return routes_of(routes, self)
 
     def _follow(self) -> None:
         """Follow commits and the clock."""

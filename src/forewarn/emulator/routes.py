@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.api.request_forms import EMPTY
-from forewarn.api.routes import ApiCall, ApiResponse, Route, list_page_schema
+from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.api.schemas import FLAG, TEXT, TEXT_OR_NONE, list_of, object_schema, page_schema
 from forewarn.clock import SPEED_MAX
+from forewarn.core.access import Permission
 from forewarn.emulator import scenario_files
 from forewarn.emulator.attested_documents import ISSUER_PATH
 from forewarn.emulator.faults import FaultKind, FaultNotSet, read_fault
@@ -16,11 +18,8 @@ from forewarn.errors import nearest
 from forewarn.protocol import timestamps
 from forewarn.validation.fields import NAME, Duration, Number, Schema, Text
 from forewarn.validation.forms import Field, Form
-from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
     from forewarn.emulator.emulator import Emulator
     from forewarn.emulator.scenario import Scenario
     from forewarn.emulator.scenario_runner import Run
@@ -62,82 +61,35 @@ FAULT = Form(
     ),
 )
 
-_TEXT: Schema = {"type": "string"}
-_NULLABLE: Schema = {"type": ["string", "null"]}
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 
 
-def _object(**properties: Schema) -> Schema:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-CLOCK_SHAPE = _object(now=_TEXT, speed={"type": "number"}, stopped={"type": "boolean"})
-RUN_SHAPE = _object(
+CLOCK_SHAPE = object_schema(now=TEXT, speed={"type": "number"}, stopped=FLAG)
+RUN_SHAPE = object_schema(
     state={"type": "string", "enum": [state.value for state in RunState]},
-    vm=_TEXT,
-    started=_TEXT,
+    vm=TEXT,
+    started=TEXT,
     steps_done=_COUNT,
     steps=_COUNT,
-    problem=_NULLABLE,
-    operations={"type": "array", "items": _TEXT},
-    maintenances={"type": "array", "items": _TEXT},
+    problem=TEXT_OR_NONE,
+    operations=list_of(TEXT),
+    maintenances=list_of(TEXT),
 )
-SCENARIO_SHAPE = _object(
-    name=_TEXT, title=_TEXT, about=_TEXT, run={"anyOf": [RUN_SHAPE, {"type": "null"}]}
-)
-STORY_SHAPE = _object(
-    name=_TEXT,
-    title=_TEXT,
-    about=_TEXT,
-    run={"anyOf": [RUN_SHAPE, {"type": "null"}]},
-    text=_NULLABLE,
-)
-FAULT_SHAPE = _object(kind=_TEXT, fault=_TEXT)
+_SCENARIO: dict[str, Schema] = {
+    "name": TEXT,
+    "title": TEXT,
+    "about": TEXT,
+    "run": {"anyOf": [RUN_SHAPE, {"type": "null"}]},
+}
+SCENARIO_SHAPE = object_schema(**_SCENARIO)
+STORY_SHAPE = object_schema(**_SCENARIO, text=TEXT_OR_NONE)
+_FAULTS = page_schema("faults", object_schema(kind=TEXT, fault=TEXT))
 
 
-def routes_of(emulator: Emulator) -> Sequence[Route]:
-    """Return the routes of an emulator."""
-
-    def act(
-        handler: Callable[[Emulator, ApiCall], Awaitable[ApiResponse]],
-    ) -> Callable[[ApiCall], Awaitable[ApiResponse]]:
-        async def answer(call: ApiCall) -> ApiResponse:
-            return await handler(emulator, call)
-
-        return answer
-
-    async def issuer(_: ApiCall) -> ApiResponse:
-        return ApiResponse(emulator.attested.issuer(), media=CERTIFICATE)
-
-    return (
-        Route(
-            method="GET",
-            path=ISSUER_PATH,
-            name="get_attested_issuer",
-            summary="Read the CA certificate of attested documents.",
-            act=issuer,
-            answer=None,
-            gives=(CERTIFICATE,),
-        ),
-        *(
-            Route(
-                method=row.method,
-                path=row.path,
-                name=row.name,
-                summary=row.summary,
-                act=act(row.handler),
-                answer=row.answer,
-                form=row.form,
-                status=row.status,
-            )
-            for row in _rows()
-        ),
-    )
+@Route(f"GET {ISSUER_PATH}", Permission.PUBLIC, answer=None, gives=(CERTIFICATE,))
+async def get_attested_issuer(emulator: Emulator, _: ApiCall) -> ApiResponse:
+    """Read the CA certificate of attested documents."""
+    return ApiResponse(emulator.attested.issuer(), media=CERTIFICATE)
 
 
 # --- clock -------------------------------------------------------------------------------------
@@ -149,26 +101,36 @@ def _clock(emulator: Emulator) -> ApiResponse:
     return ApiResponse({"now": shown, "speed": clock.speed, "stopped": clock.stopped})
 
 
-async def _show_clock(emulator: Emulator, _: ApiCall) -> ApiResponse:
+@Route("GET /v1/clock", Permission.READ_FLEET, answer=CLOCK_SHAPE)
+async def get_clock(emulator: Emulator, _: ApiCall) -> ApiResponse:
+    """Show the emulator's clock."""
     return _clock(emulator)
 
 
-async def _advance(emulator: Emulator, call: ApiCall) -> ApiResponse:
+@Route("POST /v1/clock/advance", Permission.OPERATE, answer=CLOCK_SHAPE, form=ADVANCE)
+async def advance_clock(emulator: Emulator, call: ApiCall) -> ApiResponse:
+    """Move the clock forward; return after all effects."""
     await emulator.pacing.advance(call.form["by"] * 1000)
     return _clock(emulator)
 
 
-async def _speed(emulator: Emulator, call: ApiCall) -> ApiResponse:
+@Route("POST /v1/clock/speed", Permission.OPERATE, answer=CLOCK_SHAPE, form=SPEED)
+async def set_clock_speed(emulator: Emulator, call: ApiCall) -> ApiResponse:
+    """Run the clock at another speed."""
     await emulator.set_speed(call.form["speed"])
     return _clock(emulator)
 
 
-async def _stop_clock(emulator: Emulator, _: ApiCall) -> ApiResponse:
+@Route("POST /v1/clock/stop", Permission.OPERATE, answer=CLOCK_SHAPE, form=EMPTY)
+async def stop_clock(emulator: Emulator, _: ApiCall) -> ApiResponse:
+    """Stop the clock."""
     emulator.pace.stop()
     return _clock(emulator)
 
 
-async def _start_clock(emulator: Emulator, _: ApiCall) -> ApiResponse:
+@Route("POST /v1/clock/start", Permission.OPERATE, answer=CLOCK_SHAPE, form=EMPTY)
+async def start_clock(emulator: Emulator, _: ApiCall) -> ApiResponse:
+    """Start a stopped clock."""
     emulator.pace.start()
     return _clock(emulator)
 
@@ -212,19 +174,27 @@ def _known(emulator: Emulator, name: str) -> Scenario:
     return run.scenario
 
 
-async def _list_scenarios(emulator: Emulator, _: ApiCall) -> ApiResponse:
+@Route("GET /v1/scenarios", Permission.READ_FLEET, answer=page_schema("scenarios", SCENARIO_SHAPE))
+async def list_scenarios(emulator: Emulator, _: ApiCall) -> ApiResponse:
+    """List scenarios with their progress."""
     names = sorted({*scenario_files.shipped(), *emulator.runs})
     forms = [_scenario_form(emulator, _known(emulator, name)) for name in names]
     return ApiResponse({"scenarios": forms})
 
 
-async def _show_scenario(emulator: Emulator, call: ApiCall) -> ApiResponse:
+@Route("GET /v1/scenarios/{name}", Permission.READ_FLEET, answer=STORY_SHAPE)
+async def get_scenario(emulator: Emulator, call: ApiCall) -> ApiResponse:
+    """Read one scenario."""
     name = call.path["name"]
     text = scenario_files.shipped_text(name) if name in scenario_files.shipped() else None
     return ApiResponse({**_scenario_form(emulator, _known(emulator, name)), "text": text})
 
 
-async def _run_scenario(emulator: Emulator, call: ApiCall) -> ApiResponse:
+@Route(
+    "POST /v1/scenarios/{name}/run", Permission.OPERATE, answer=SCENARIO_SHAPE, form=RUN, status=202
+)
+async def run_scenario(emulator: Emulator, call: ApiCall) -> ApiResponse:
+    """Run a scenario."""
     name = NAME.read(call.path["name"], "the scenario's name")
     text = call.form.get("text")
     scenario = scenario_files.read_scenario(name, text) if text else _known(emulator, name)
@@ -232,7 +202,9 @@ async def _run_scenario(emulator: Emulator, call: ApiCall) -> ApiResponse:
     return ApiResponse(_scenario_form(emulator, scenario), 202)
 
 
-async def _stop_scenario(emulator: Emulator, call: ApiCall) -> ApiResponse:
+@Route("POST /v1/scenarios/{name}/stop", Permission.OPERATE, answer=SCENARIO_SHAPE, form=EMPTY)
+async def stop_scenario(emulator: Emulator, call: ApiCall) -> ApiResponse:
+    """Stop a scenario and undo its changes."""
     scenario = _known(emulator, call.path["name"])
     await emulator.stop_scenario(scenario.name)
     return ApiResponse(_scenario_form(emulator, scenario))
@@ -246,16 +218,22 @@ def _faults(emulator: Emulator) -> ApiResponse:
     return ApiResponse({"faults": forms})
 
 
-async def _list_faults(emulator: Emulator, _: ApiCall) -> ApiResponse:
+@Route("GET /v1/faults", Permission.READ_FLEET, answer=_FAULTS)
+async def list_faults(emulator: Emulator, _: ApiCall) -> ApiResponse:
+    """List the active faults."""
     return _faults(emulator)
 
 
-async def _set_fault(emulator: Emulator, call: ApiCall) -> ApiResponse:
+@Route("POST /v1/faults", Permission.OPERATE, answer=_FAULTS, form=FAULT)
+async def set_fault(emulator: Emulator, call: ApiCall) -> ApiResponse:
+    """Set or replace a fault of a kind."""
     emulator.set_fault(read_fault(call.form["fault"]))
     return _faults(emulator)
 
 
-async def _clear_fault(emulator: Emulator, call: ApiCall) -> ApiResponse:
+@Route("DELETE /v1/faults/{kind}", Permission.OPERATE, answer=_FAULTS)
+async def clear_fault(emulator: Emulator, call: ApiCall) -> ApiResponse:
+    """Clear a fault."""
     try:
         kind = FaultKind(call.path["kind"])
     except ValueError as error:
@@ -265,55 +243,9 @@ async def _clear_fault(emulator: Emulator, call: ApiCall) -> ApiResponse:
     return _faults(emulator)
 
 
-async def _clear_faults(emulator: Emulator, _: ApiCall) -> ApiResponse:
+@Route("DELETE /v1/faults", Permission.OPERATE, answer=_FAULTS)
+async def clear_faults(emulator: Emulator, _: ApiCall) -> ApiResponse:
+    """Clear all faults."""
     emulator.faults.clear()
     emulator.faults_changed()
     return _faults(emulator)
-
-
-# --- the table ---------------------------------------------------------------------------------
-
-
-@value
-class _Row:
-    method: str
-    path: str
-    name: str
-    summary: str
-    handler: Callable[[Emulator, ApiCall], Awaitable[ApiResponse]]
-    answer: Schema
-    form: Form | None = None
-    status: int = 200
-
-
-def _rows() -> tuple[_Row, ...]:
-    clock, story = "/v1/clock", "/v1/scenarios/{name}"
-    faults = list_page_schema("faults", FAULT_SHAPE)
-    every = list_page_schema("scenarios", SCENARIO_SHAPE)
-    return (
-        _Row("GET", clock, "get_clock", "Show the emulator's clock.", _show_clock, CLOCK_SHAPE),
-        _Row("POST", f"{clock}/advance", "advance_clock",
-            "Move the clock forward; return after all effects.",
-            _advance, CLOCK_SHAPE, ADVANCE),
-        _Row("POST", f"{clock}/speed", "set_clock_speed", "Run the clock at another speed.",
-            _speed, CLOCK_SHAPE, SPEED),
-        _Row("POST", f"{clock}/stop", "stop_clock", "Stop the clock.", _stop_clock,
-            CLOCK_SHAPE, EMPTY),
-        _Row("POST", f"{clock}/start", "start_clock", "Start a stopped clock.", _start_clock,
-            CLOCK_SHAPE, EMPTY),
-        _Row("GET", "/v1/scenarios", "list_scenarios", "List scenarios with their progress.",
-            _list_scenarios, every),
-        _Row("GET", story, "get_scenario", "Read one scenario.", _show_scenario, STORY_SHAPE),
-        _Row("POST", f"{story}/run", "run_scenario", "Run a scenario.",
-            _run_scenario, SCENARIO_SHAPE, RUN, 202),
-        _Row("POST", f"{story}/stop", "stop_scenario",
-            "Stop a scenario and undo its changes.", _stop_scenario,
-            SCENARIO_SHAPE, EMPTY),
-        _Row("GET", "/v1/faults", "list_faults", "List the active faults.", _list_faults, faults),
-        _Row("POST", "/v1/faults", "set_fault", "Set or replace a fault of a kind.",
-            _set_fault, faults, FAULT),
-        _Row("DELETE", "/v1/faults/{kind}", "clear_fault", "Clear a fault.",
-            _clear_fault, faults),
-        _Row("DELETE", "/v1/faults", "clear_faults", "Clear all faults.",
-            _clear_faults, faults),
-    )  # fmt: skip

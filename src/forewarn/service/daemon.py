@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.api.listener import FEED, taken
-from forewarn.api.permissions import permission_of
 from forewarn.clock import SystemClock
 from forewarn.control.driver_calls import CallLimits, DriverSetup, DriverUnknown
 from forewarn.control.engine import ControlEngine
@@ -25,7 +24,7 @@ from forewarn.control.plane import ControlPlane
 from forewarn.control.planner_host import PlannerProcess
 from forewarn.control.service_state import Liveness
 from forewarn.control.standby import TERM_MS, LeaseKeeper, StateFollower, become_writer, leave
-from forewarn.core.access import proved
+from forewarn.core.access import Permission, proved
 from forewarn.core.outcomes import EventOutcome
 from forewarn.drivers.registry import make_drivers, scheduling
 from forewarn.errors import ForewarnError
@@ -404,7 +403,7 @@ class Daemon:
         token = proved(given, known.token, self.clock.now_ms()) if known else None
         if token is None or token.principal != name:
             return False
-        return token.bearer.owners_for(permission_of("FEED", "/")) is None
+        return token.bearer.owners_for(Permission.FOLLOW) is None
 
     def _new_workers(self, feed: FeedServer | None) -> Workers | None:
         count = self.settings.listen.workers

@@ -82,7 +82,13 @@ class OperatorApi:
             "forewarn.api.driver_routes",
             "forewarn.api.outbox_routes",
         )
-        from forewarn.api.service_routes import leader_routes, reload_route  # noqa: PLC0415 - VMs wait for none
+        from forewarn.api.routes import routes_of  # noqa: PLC0415 - VMs wait for none
+        from forewarn.api.service_routes import process_routes  # noqa: PLC0415
+
+        azure_routes = ()
+        if service.settings.azure.listen:
+            (azure,) = await imported("forewarn.azure.app")
+            azure_routes = azure.every_route()
 
         app = api.build_app(
             control,
@@ -91,11 +97,14 @@ class OperatorApi:
             settings=service.settings,
             extra_routes=(
                 *service.more_routes(),
-                *reports.routes(service.drivers),
-                *outbox.routes(lambda: service.outbox),
-                *leader_routes(service.ended.set),
-                reload_route(lambda: service.reload()),  # noqa: PLW0108 - it may be replaced
+                *routes_of(reports, service.drivers),
+                *routes_of(outbox, lambda: service.outbox),
+                *process_routes(
+                    service.ended.set,
+                    lambda: service.reload(),  # noqa: PLW0108 - it may be replaced
+                ),
             ),
+            azure_routes=azure_routes,
         )
         self.oidc = app.state.oidc
         if self._app is None:

@@ -120,3 +120,11 @@ def test_owner_sees_only_its_own(service: Live) -> None:
     created = ask(service, "PUT", f"{PLACE}/new", json={}, **given)
     assert created.status_code == 403
     assert ask(service, "POST", f"{PLACE}/web-1/restart", **given).status_code == 202
+
+
+def test_operator_asks_about_permission_for_a_request_to_azure(service: Live) -> None:
+    """`access can-i` knows the routes of Azure Resource Manager while they are served."""
+    query = f"method=POST&target={PLACE}/web-0/restart"
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    answer = service.call("GET", f"/v1/access/can-i?{query}", headers=headers).json
+    assert answer == {"allowed": True, "permission": "request"}
