@@ -21,7 +21,7 @@ from forewarn.core.access import (
     written_token,
 )
 from forewarn.ids import Ids
-from forewarn.validation.durations import read_time_ms, written
+from forewarn.validation.durations import read_time_ms
 from forewarn.validation.fields import NAME, Choice, Text, Timestamp
 from forewarn.validation.forms import Field, Form
 from forewarn.values import value
@@ -86,9 +86,9 @@ _BINDING: schemas.ObjectSchema[_Binding] = schemas.ObjectSchema(
     "Binding",
     "A role of a principal.",
     (
-        schemas.Member("principal", schemas.TEXT, lambda b: b.principal),
+        schemas.Member("principal", schemas.TEXT),
         schemas.Member("role", schemas.words(Role), lambda b: b.role),
-        schemas.Member("owner", schemas.TEXT, lambda b: b.owner, "Empty: the whole fleet."),
+        schemas.Member("owner", schemas.TEXT, meaning="Empty: the whole fleet."),
     ),
 )
 _BINDINGS = schemas.page_schema("bindings", _BINDING.schema())
@@ -96,24 +96,22 @@ _TOKEN_SHAPE: schemas.ObjectSchema[_Token] = schemas.ObjectSchema(
     "Token",
     "A bearer token.",
     (
-        schemas.Member(
-            "id", schemas.TEXT, lambda t: t.token.id, "The token's id; logs may contain the id."
-        ),
-        schemas.Member("principal", schemas.TEXT, lambda t: t.token.principal),
-        schemas.Member("role", schemas.words(Role), lambda t: t.token.role.value),
-        schemas.Member("owner", schemas.TEXT, lambda t: t.token.owner, "Empty: the whole fleet."),
-        schemas.Member("created", schemas.TIME, lambda t: written(t.token.created_ms)),
-        schemas.Member("expires", schemas.TIME, lambda t: written(t.token.expires_ms)),
+        schemas.Member("id", schemas.TEXT, "token.id", "The token's id; logs may contain the id."),
+        schemas.Member("principal", schemas.TEXT, "token.principal"),
+        schemas.Member("role", schemas.words(Role), "token.role"),
+        schemas.Member("owner", schemas.TEXT, "token.owner", "Empty: the whole fleet."),
+        schemas.Member("created", schemas.TIME, "token.created_ms"),
+        schemas.Member("expires", schemas.TIME, "token.expires_ms"),
         schemas.Member(
             "used",
             schemas.TIME,
-            lambda t: written(t.used_ms),
+            "used_ms",
             "Time of the token's last use, accurate to ten minutes.",
         ),
         schemas.Member(
             "token",
             schemas.TEXT,
-            lambda t: t.text,
+            "text",
             "The token's secret; only the creation returns the secret.",
         ),
     ),

@@ -9,7 +9,6 @@ from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.core.access import Permission
 from forewarn.store.audit import AuditEntry
-from forewarn.validation.durations import written
 from forewarn.validation.fields import Integer
 from forewarn.validation.forms import Field
 
@@ -24,28 +23,22 @@ AUDIT: schemas.ObjectSchema[AuditEntry] = schemas.ObjectSchema(
     "A change or a refusal of a call.",
     (
         schemas.Member(
-            "sequence",
-            schemas.WHOLE,
-            lambda e: e.seq,
-            "Number of the record: from 1, without gaps.",
+            "sequence", schemas.WHOLE, "seq", "Number of the record: from 1, without gaps."
         ),
-        schemas.Member("at_ms", schemas.WHOLE, lambda e: e.record.at_ms, "Since 1970, UTC."),
-        schemas.Member("at", schemas.TIME, lambda e: written(e.record.at_ms)),
-        schemas.Member("principal", schemas.TEXT, lambda e: e.record.principal),
-        schemas.Member("address", schemas.TEXT, lambda e: e.record.address),
-        schemas.Member("request", schemas.TEXT, lambda e: e.record.request),
-        schemas.Member("object", schemas.TEXT, lambda e: e.record.object),
+        schemas.Member("at_ms", schemas.WHOLE, "record.at_ms", "Since 1970, UTC."),
+        schemas.Member("at", schemas.TIME, "record.at_ms"),
+        schemas.Member("principal", schemas.TEXT, "record.principal"),
+        schemas.Member("address", schemas.TEXT, "record.address"),
+        schemas.Member("request", schemas.TEXT, "record.request"),
+        schemas.Member("object", schemas.TEXT, "record.object"),
         schemas.Member(
-            "outcome", schemas.TEXT, lambda e: e.record.outcome, "`done`, or the code of the error."
+            "outcome", schemas.TEXT, "record.outcome", "`done`, or the code of the error."
         ),
-        schemas.Member(
-            "digest", schemas.TEXT, lambda e: e.digest, "Hash of this record and all earlier ones."
-        ),
+        schemas.Member("digest", schemas.TEXT, meaning="Hash of this record and all earlier ones."),
         schemas.Member(
             "signature",
             schemas.TEXT,
-            lambda e: e.signature,
-            "Signature of the record; empty if the service has no signing key.",
+            meaning="Signature of the record; empty if the service has no signing key.",
         ),
     ),
 )

@@ -42,15 +42,13 @@ _CONFIRMATION: schemas.ObjectSchema[Confirmation] = schemas.ObjectSchema(
     "Confirmation",
     "A call that waits for a second principal.",
     (
-        schemas.Member("id", schemas.TEXT, lambda c: c.id),
-        schemas.Member("principal", schemas.TEXT, lambda c: c.principal, "The caller."),
-        schemas.Member(
-            "request", schemas.TEXT, lambda c: c.request, "Method and path of the call."
-        ),
-        schemas.Member("body", schemas.TEXT, lambda c: c.body),
-        schemas.Member("text", schemas.TEXT, lambda c: c.words, "The call in words."),
-        schemas.Member("asked", schemas.TIME, lambda c: written(c.asked_ms)),
-        schemas.Member("expires", schemas.TIME, lambda c: written(c.expires_ms)),
+        schemas.Member("id", schemas.TEXT),
+        schemas.Member("principal", schemas.TEXT, meaning="The caller."),
+        schemas.Member("request", schemas.TEXT, meaning="Method and path of the call."),
+        schemas.Member("body", schemas.TEXT),
+        schemas.Member("text", schemas.TEXT, "words", "The call in words."),
+        schemas.Member("asked", schemas.TIME, "asked_ms"),
+        schemas.Member("expires", schemas.TIME, "expires_ms"),
     ),
 )
 

@@ -49,22 +49,20 @@ APPROVAL: ObjectSchema[GroupAnswer] = ObjectSchema(
     "GroupAnswer",
     "A group's answer to one event; each event belongs to one group and one operation.",
     (
-        Member("operation", TEXT, lambda a: a.operation.id),
-        Member("host", TEXT, lambda a: a.operation.host),
-        Member("event", TEXT, lambda a: a.event.id),
-        Member("group", TEXT, lambda a: a.event.group),
-        Member("owner", TEXT, lambda a: a.owner, "Empty: nobody's."),
-        Member(
-            "state", _STATES, lambda a: a.state, "not-asked: the group does not listen for events."
-        ),
+        Member("operation", TEXT, "operation.id"),
+        Member("host", TEXT, "operation.host"),
+        Member("event", TEXT, "event.id"),
+        Member("group", TEXT, "event.group"),
+        Member("owner", TEXT, meaning="Empty: nobody's."),
+        Member("state", _STATES, meaning="not-asked: the group does not listen for events."),
         Member(
             "missing",
             TEXTS,
-            lambda a: list(a.missing),
+            "missing",
             "VMs without an approval of the event. One approval is enough unless the group is "
             "strict.",
         ),
-        Member("not_before", TIME, lambda a: written(a.operation.notice.not_before_ms)),
+        Member("not_before", TIME, "operation.notice.not_before_ms"),
         Member(
             "polled",
             TIME,

@@ -130,35 +130,32 @@ BLOCKER: ObjectSchema[Waits] = ObjectSchema(
     "Blocker",
     "The first blocker of a host, wave or maintenance.",
     (
-        Member("name", TEXT, lambda w: w.name, "The waiting host, wave or maintenance."),
-        Member("code", words(Code), lambda w: w.blocker.code.value, "Stable code of the blocker."),
+        Member("name", TEXT, meaning="The waiting host, wave or maintenance."),
+        Member("code", words(Code), "blocker.code", "Stable code of the blocker."),
         Member(
-            "subject",
-            TEXT,
-            lambda w: w.blocker.subject,
-            "Host, operation or budget that causes the blocker.",
+            "subject", TEXT, "blocker.subject", "Host, operation or budget that causes the blocker."
         ),
-        Member("since", TIME, lambda w: written(w.blocker.since_ms)),
-        Member("clears", TIME, lambda w: written(w.blocker.clears_ms), "Null: unknown."),
-        Member("text", TEXT, lambda w: w.sentence, "Description of the blocker for operators."),
+        Member("since", TIME, "blocker.since_ms"),
+        Member("clears", TIME, "blocker.clears_ms", "Null: unknown."),
+        Member("text", TEXT, "sentence", "Description of the blocker for operators."),
     ),
 )
 POSTPONEMENT: ObjectSchema[Postponement] = ObjectSchema(
     "Postponement",
     "A granted later start of one host.",
     (
-        Member("host", TEXT, lambda p: p.host),
-        Member("until", TIME, lambda p: written(p.until_ms), "Earliest start."),
-        Member("by", TEXT, lambda p: p.by, "The requesting principal."),
-        Member("reason", TEXT, lambda p: p.reason, "Reason, for operators."),
+        Member("host", TEXT),
+        Member("until", TIME, "until_ms", "Earliest start."),
+        Member("by", TEXT, meaning="The requesting principal."),
+        Member("reason", TEXT, meaning="Reason, for operators."),
     ),
 )
 WAVE: ObjectSchema[WaveView] = ObjectSchema(
     "Wave",
     "Hosts with work at the same time. Times in the future are planned times.",
     (
-        Member("number", WHOLE, lambda w: w.number),
-        Member("state", _WAVE_STATES, lambda w: w.state),
+        Member("number", WHOLE),
+        Member("state", _WAVE_STATES),
         Member("hosts", TEXTS, lambda w: [*(each.host for each in w.work), *w.left]),
         Member(
             "counts",
@@ -168,14 +165,9 @@ WAVE: ObjectSchema[WaveView] = ObjectSchema(
             "announced yet.",
         ),
         Member("canary", FLAG, lambda w: w.planned.canary if w.planned else False),
-        Member("announced", TIME, lambda w: written(w.announced_ms)),
-        Member(
-            "started",
-            TIME,
-            lambda w: written(w.started_ms),
-            "Start of the work; null: not started.",
-        ),
-        Member("ended", TIME, lambda w: written(w.ended_ms), "End of the work; null: not ended."),
+        Member("announced", TIME, "announced_ms"),
+        Member("started", TIME, "started_ms", "Start of the work; null: not started."),
+        Member("ended", TIME, "ended_ms", "End of the work; null: not ended."),
         Member(
             "earliest_start",
             TIME,
@@ -200,47 +192,40 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
     "Maintenance",
     "Work on many hosts. Unknown times are null.",
     (
-        Member(
-            "id", TEXT, lambda v: v.maintenance.id, "Display name of the maintenance, such as m-12."
-        ),
-        Member("state", words(MaintenanceState), lambda v: v.maintenance.state.value),
-        Member("cause", words(Cause), lambda v: v.maintenance.cause.value),
-        Member("impact", words(Impact), lambda v: v.maintenance.impact.value),
-        Member("reason", TEXT, lambda v: v.maintenance.reason, "Reason, for operators."),
+        Member("id", TEXT, "maintenance.id", "Display name of the maintenance, such as m-12."),
+        Member("state", words(MaintenanceState), "maintenance.state"),
+        Member("cause", words(Cause), "maintenance.cause"),
+        Member("impact", words(Impact), "maintenance.impact"),
+        Member("reason", TEXT, "maintenance.reason", "Reason, for operators."),
         Member("hosts", WHOLE, lambda v: len(v.maintenance.hosts), "Number of hosts."),
         *(
             Member(each.value, WHOLE, lambda v, state=each: v.count(state))  # type: ignore[misc]
             for each in HostState
         ),
-        Member(
-            "duration_s",
-            WHOLE,
-            lambda v: v.maintenance.duration_s,
-            "Duration of the work on each host.",
-        ),
+        Member("duration_s", WHOLE, "maintenance.duration_s", "Duration of the work on each host."),
         Member(
             "move_s",
             WHOLE,
-            lambda v: v.maintenance.move_s,
+            "maintenance.move_s",
             "Time in which VMs leave a host before its work starts; 0: VMs stay on the host.",
         ),
         Member(
             "return_s",
             WHOLE,
-            lambda v: v.maintenance.return_s,
+            "maintenance.return_s",
             "Time in which VMs return to a host after its work, including notice; 0: VMs do not "
             "return.",
         ),
-        Member("earliest_start", TIME, lambda v: written(v.maintenance.earliest_ms)),
-        Member("deadline", TIME, lambda v: written(v.maintenance.deadline_ms)),
-        Member("priority", WHOLE, lambda v: v.maintenance.priority),
-        Member("max_failures", WHOLE, lambda v: v.maintenance.max_failures),
-        Member("canary_hosts", TEXTS, lambda v: list(v.maintenance.canary_hosts)),
+        Member("earliest_start", TIME, "maintenance.earliest_ms"),
+        Member("deadline", TIME, "maintenance.deadline_ms"),
+        Member("priority", WHOLE, "maintenance.priority"),
+        Member("max_failures", WHOLE, "maintenance.max_failures"),
+        Member("canary_hosts", TEXTS, "maintenance.canary_hosts"),
         Member("wave", WHOLE, lambda v: v.maintenance.wave or 0, "0: between waves."),
         Member(
             "gate",
             TEXT,
-            lambda v: v.maintenance.gate,
+            "maintenance.gate",
             "Gate that Forewarn checks after each wave; may be empty.",
         ),
         Member(
@@ -249,47 +234,27 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
             lambda v: isinstance(v.maintenance.phase, Checking),
             "Whether a check of the gate is running.",
         ),
-        Member("plan", TEXT, lambda v: v.maintenance.plan, "Id of the plan in force."),
+        Member("plan", TEXT, "maintenance.plan", "Id of the plan in force."),
         Member(
-            "planning",
-            FLAG,
-            lambda v: v.maintenance.plan_wanted,
-            "Whether Forewarn is computing a plan.",
+            "planning", FLAG, "maintenance.plan_wanted", "Whether Forewarn is computing a plan."
         ),
-        Member(
-            "next_wave",
-            TIME,
-            lambda v: written(v.next_wave_ms),
-            "Time of the next wave's announcement.",
-        ),
-        Member(
-            "expected_end",
-            TIME,
-            lambda v: written(v.expected_end_ms),
-            "Planned end of the maintenance.",
-        ),
+        Member("next_wave", TIME, "next_wave_ms", "Time of the next wave's announcement."),
+        Member("expected_end", TIME, "expected_end_ms", "Planned end of the maintenance."),
         Member(
             "postponed",
             list_of(POSTPONEMENT.schema()),
             lambda v: POSTPONEMENT.each(v.maintenance.postponed),
         ),
-        Member(
-            "halt_reason",
-            TEXT,
-            lambda v: v.maintenance.halt_reason,
-            "Reason for the pause or stop.",
-        ),
+        Member("halt_reason", TEXT, "maintenance.halt_reason", "Reason for the pause or stop."),
         Member(
             "waits_for",
             {"anyOf": [BLOCKER.schema(), {"type": "null"}]},
             lambda v: BLOCKER.of(Waits(v.maintenance.id, v.blocker)) if v.blocker else None,
         ),
-        Member("created", TIME, lambda v: written(v.maintenance.created_ms)),
-        Member("started", TIME, lambda v: written(v.maintenance.started_ms)),
-        Member("ended", TIME, lambda v: written(v.maintenance.ended_ms)),
-        Member(
-            "actor", TEXT, lambda v: v.maintenance.actor, "Actor who requested the maintenance."
-        ),
+        Member("created", TIME, "maintenance.created_ms"),
+        Member("started", TIME, "maintenance.started_ms"),
+        Member("ended", TIME, "maintenance.ended_ms"),
+        Member("actor", TEXT, "maintenance.actor", "Actor who requested the maintenance."),
     ),
 )
 #: Number of a wave, VM, the VM's old host, the VM's new host.
@@ -309,30 +274,23 @@ ROOM: ObjectSchema[HostRoom] = ObjectSchema(
     "HostRoom",
     "Memory in MiB that VMs use on a host in a wave that moves VMs.",
     (
-        Member("wave", WHOLE, lambda r: r.wave),
-        Member("host", TEXT, lambda r: r.host),
-        Member("memory_mib", WHOLE, lambda r: r.memory_mib, "0: unknown."),
-        Member("before_mib", WHOLE, lambda r: r.before_mib),
-        Member(
-            "during_mib",
-            WHOLE,
-            lambda r: r.during_mib,
-            "Used memory, including arriving and leaving VMs.",
-        ),
-        Member("after_mib", WHOLE, lambda r: r.after_mib),
+        Member("wave", WHOLE),
+        Member("host", TEXT),
+        Member("memory_mib", WHOLE, meaning="0: unknown."),
+        Member("before_mib", WHOLE),
+        Member("during_mib", WHOLE, meaning="Used memory, including arriving and leaving VMs."),
+        Member("after_mib", WHOLE),
     ),
 )
 PLAN: ObjectSchema[MaintenancePlan] = ObjectSchema(
     "Plan",
     "The waves of a plan, and the hosts without a wave.",
     (
-        Member("id", TEXT, lambda p: p.id),
-        Member("parent", TEXT, lambda p: p.parent, "Id of the replaced plan."),
-        Member("made", TIME, lambda p: written(p.made_ms)),
-        Member(
-            "least_waves", WHOLE, lambda p: p.body.bound.waves, "Least number of waves of any plan."
-        ),
-        Member("argument", TEXT, lambda p: p.body.bound.argument, "Why not."),
+        Member("id", TEXT),
+        Member("parent", TEXT, meaning="Id of the replaced plan."),
+        Member("made", TIME, "made_ms"),
+        Member("least_waves", WHOLE, "body.bound.waves", "Least number of waves of any plan."),
+        Member("argument", TEXT, "body.bound.argument", "Why not."),
         Member(
             "waves",
             list_of(WAVE.schema()),
@@ -389,20 +347,18 @@ OUTLOOK: ObjectSchema[GroupOutlook] = ObjectSchema(
     "GroupOutlook",
     "Availability of a group during a plan, without other failures.",
     (
-        Member("group", TEXT, lambda o: o.group),
-        Member("owner", TEXT, lambda o: o.owner, "Owner of the group; may be empty."),
-        Member("vms", WHOLE, lambda o: o.vms),
-        Member("up_before", WHOLE, lambda o: o.up_before, "Number of undisturbed VMs now."),
-        Member(
-            "up_least", WHOLE, lambda o: o.up_least, "Number of undisturbed VMs in the worst wave."
-        ),
-        Member("waves", WHOLE, lambda o: o.waves, "Numbers of the waves that disturb the group."),
+        Member("group", TEXT),
+        Member("owner", TEXT, meaning="Owner of the group; may be empty."),
+        Member("vms", WHOLE),
+        Member("up_before", WHOLE, meaning="Number of undisturbed VMs now."),
+        Member("up_least", WHOLE, meaning="Number of undisturbed VMs in the worst wave."),
+        Member("waves", WHOLE, meaning="Numbers of the waves that disturb the group."),
         Member(
             "first_notice",
             TIME,
-            lambda o: written(o.first_notice_ms),
+            "first_notice_ms",
             "First and last time at which the group's document shows an event.",
         ),
-        Member("last_notice", TIME, lambda o: written(o.last_notice_ms)),
+        Member("last_notice", TIME, "last_notice_ms"),
     ),
 )

@@ -6,6 +6,7 @@ One table defines both the JSON and its schema.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from forewarn.core.document import shown
@@ -81,14 +82,35 @@ def words(kind: type[Enum]) -> Schema:
     return {"type": "string", "enum": [each.value for each in kind]}
 
 
-@value
 class Member(Generic[V]):
     """One member of an object schema."""
 
-    name: str
-    schema: Schema
-    of: Callable[[V], object]
-    meaning: str = ""
+    __slots__ = ("meaning", "name", "of", "schema")
+
+    def __init__(
+        self, name: str, schema: Schema, of: str | Callable[[V], object] = "", meaning: str = ""
+    ) -> None:
+        """Read the member with a function, or from an attribute; empty: the attribute `name`.
+
+        The schema determines the JSON of an attribute: times in ms, enumerations, lists, pairs.
+        """
+        self.name = name
+        self.schema = schema
+        self.of = _reader(of or name, schema) if isinstance(of, str) else of
+        self.meaning = meaning
+
+
+def _reader(path: str, schema: Schema) -> Callable[[Any], object]:
+    read: Callable[[Any], Any] = attrgetter(path)
+    if schema is TIME:
+        return lambda value: written(read(value))
+    if schema is TEXTS:
+        return lambda value: list(read(value))
+    if schema is TEXTS_BY_NAME:
+        return lambda value: dict(read(value))
+    if "enum" in schema:
+        return lambda value: getattr(word := read(value), "value", word)
+    return read
 
 
 @value
@@ -184,24 +206,14 @@ HOST: ObjectSchema[Placed[Host]] = ObjectSchema(
     "Host",
     "A physical machine.",
     (
-        Member("name", TEXT, lambda p: p.record.name),
-        Member("fault_domain", WHOLE, lambda p: p.record.fault_domain),
-        Member("update_domain", WHOLE, lambda p: p.record.update_domain),
-        Member("zone", TEXT, lambda p: p.record.zone),
-        Member(
-            "driver",
-            TEXT,
-            lambda p: p.record.driver,
-            "Driver of the host; empty: the default driver.",
-        ),
-        Member("labels", TEXTS_BY_NAME, lambda p: dict(p.record.labels)),
-        Member(
-            "memory_mib",
-            WHOLE,
-            lambda p: p.record.memory_mib,
-            "Memory for VMs, in MiB; 0: unknown.",
-        ),
-        Member("health", words(Health), lambda p: p.record.health.value),
+        Member("name", TEXT, "record.name"),
+        Member("fault_domain", WHOLE, "record.fault_domain"),
+        Member("update_domain", WHOLE, "record.update_domain"),
+        Member("zone", TEXT, "record.zone"),
+        Member("driver", TEXT, "record.driver", "Driver of the host; empty: the default driver."),
+        Member("labels", TEXTS_BY_NAME, "record.labels"),
+        Member("memory_mib", WHOLE, "record.memory_mib", "Memory for VMs, in MiB; 0: unknown."),
+        Member("health", words(Health), "record.health"),
         Member("vms", TEXTS, lambda p: list(p.topology.vms_on(p.record.name)), "Its VMs."),
     ),
 )
@@ -212,11 +224,11 @@ GROUP: ObjectSchema[Placed[Group]] = ObjectSchema(
     "Group",
     "VMs that share a document.",
     (
-        Member("name", TEXT, lambda p: p.record.name),
-        Member("kind", words(GroupKind), lambda p: p.record.kind.value),
-        Member("owner", TEXT, lambda p: p.record.owner),
-        Member("fault_domain_count", WHOLE, lambda p: p.record.fault_domain_count),
-        Member("strict_approval", FLAG, lambda p: p.record.strict_approval),
+        Member("name", TEXT, "record.name"),
+        Member("kind", words(GroupKind), "record.kind"),
+        Member("owner", TEXT, "record.owner"),
+        Member("fault_domain_count", WHOLE, "record.fault_domain_count"),
+        Member("strict_approval", FLAG, "record.strict_approval"),
         Member(
             "automatic_approval",
             TEXTS,
@@ -228,9 +240,9 @@ GROUP: ObjectSchema[Placed[Group]] = ObjectSchema(
             lambda p: iso_duration(p.record.terminate_notice_s),
             "Notice of a deletion, ISO 8601; PT0S: deletions are not announced.",
         ),
-        Member("reimage_notice", FLAG, lambda p: p.record.reimage_notice),
-        Member("approves_when_down", FLAG, lambda p: p.record.approves_when_down),
-        Member("published", TEXT, lambda p: p.record.published),
+        Member("reimage_notice", FLAG, "record.reimage_notice"),
+        Member("approves_when_down", FLAG, "record.approves_when_down"),
+        Member("published", TEXT, "record.published"),
         _ENABLED,
         Member(
             "polled",
@@ -251,9 +263,9 @@ VM: ObjectSchema[Placed[Vm]] = ObjectSchema(
     "Vm",
     "A virtual machine.",
     (
-        Member("name", TEXT, lambda p: p.record.name),
-        Member("host", TEXT, lambda p: p.record.host),
-        Member("group", TEXT, lambda p: p.record.group),
+        Member("name", TEXT, "record.name"),
+        Member("host", TEXT, "record.host"),
+        Member("group", TEXT, "record.group"),
         _ENABLED,
         Member(
             "polled",
@@ -267,101 +279,75 @@ VM: ObjectSchema[Placed[Vm]] = ObjectSchema(
             lambda p: "".join(p.clients((p.record.name,))),
             "User-Agent of the VM's last poll; empty: unknown.",
         ),
-        Member("size", TEXT, lambda p: p.record.size),
-        Member("memory_mib", WHOLE, lambda p: p.record.memory_mib, "0: unknown."),
-        Member("gpu", FLAG, lambda p: p.record.gpu),
-        Member("spot", FLAG, lambda p: p.record.spot),
-        Member("addresses", TEXTS, lambda p: list(p.record.addresses)),
-        Member("interface", TEXT, lambda p: p.record.interface),
-        Member("instance_id", TEXT, lambda p: p.record.instance_id),
-        Member("vm_id", TEXT, lambda p: p.record.vm_id),
-        Member("os_type", TEXT, lambda p: p.record.os_type),
-        Member("location", TEXT, lambda p: p.record.location),
-        Member("resource_group", TEXT, lambda p: p.record.resource_group),
-        Member("subscription", TEXT, lambda p: p.record.subscription),
-        Member("tags", TEXTS_BY_NAME, lambda p: dict(p.record.tags)),
-        Member("instance", TEXTS_BY_NAME, lambda p: dict(p.record.instance)),
+        Member("size", TEXT, "record.size"),
+        Member("memory_mib", WHOLE, "record.memory_mib", "0: unknown."),
+        Member("gpu", FLAG, "record.gpu"),
+        Member("spot", FLAG, "record.spot"),
+        Member("addresses", TEXTS, "record.addresses"),
+        Member("interface", TEXT, "record.interface"),
+        Member("instance_id", TEXT, "record.instance_id"),
+        Member("vm_id", TEXT, "record.vm_id"),
+        Member("os_type", TEXT, "record.os_type"),
+        Member("location", TEXT, "record.location"),
+        Member("resource_group", TEXT, "record.resource_group"),
+        Member("subscription", TEXT, "record.subscription"),
+        Member("tags", TEXTS_BY_NAME, "record.tags"),
+        Member("instance", TEXTS_BY_NAME, "record.instance"),
     ),
 )
 OPERATION: ObjectSchema[Operation] = ObjectSchema(
     "Operation",
     "Work on one host or one VM. Times that have not arrived are null.",
     (
-        Member("id", TEXT, lambda o: o.id, "Display name of the operation, such as op-12."),
-        Member("number", WHOLE, lambda o: o.number),
+        Member("id", TEXT, meaning="Display name of the operation, such as op-12."),
+        Member("number", WHOLE),
         Member(
-            "request",
-            WHOLE,
-            lambda o: o.request,
-            "First operation of the same request, or number of its order.",
+            "request", WHOLE, meaning="First operation of the same request, or number of its order."
         ),
-        Member("cause", words(Cause), lambda o: o.cause.value),
-        Member("impact", words(Impact), lambda o: o.impact.value),
-        Member("source", words(Source), lambda o: o.source.value),
-        Member("state", words(OperationState), lambda o: o.state.value),
+        Member("cause", words(Cause)),
+        Member("impact", words(Impact)),
+        Member("source", words(Source)),
+        Member("state", words(OperationState)),
         Member(
             "target_kind",
             {"type": "string", "enum": ["host", "vm"]},
             lambda o: "vm" if o.of_vm else "host",
         ),
-        Member("target", TEXT, lambda o: o.target, "Host or VM of the operation."),
-        Member("host", TEXT, lambda o: o.host),
-        Member("vms", TEXTS, lambda o: list(o.vms), "Names of all disturbed VMs."),
-        Member(
-            "events",
-            TEXTS,
-            lambda o: list(o.events),
-            "Ids of the operation's events, one per group.",
-        ),
-        Member(
-            "routine", FLAG, lambda o: o.routine, "Whether the operation is planned platform work."
-        ),
+        Member("target", TEXT, meaning="Host or VM of the operation."),
+        Member("host", TEXT),
+        Member("vms", TEXTS, meaning="Names of all disturbed VMs."),
+        Member("events", TEXTS, meaning="Ids of the operation's events, one per group."),
+        Member("routine", FLAG, meaning="Whether the operation is planned platform work."),
         Member(
             "silent",
             FLAG,
-            lambda o: o.silent,
-            "Whether the operation has no event, because no affected group listens.",
+            meaning="Whether the operation has no event, because no affected group listens.",
         ),
-        Member("description", TEXT, lambda o: o.description),
-        Member("duration_s", WHOLE, lambda o: o.duration_s, "0: none, -1: unknown."),
-        Member("notice_s", WHOLE, lambda o: o.notice_s, "Minimum notice of the operation."),
-        Member(
-            "asked_not_before",
-            TIME,
-            lambda o: written(o.requested_start_ms),
-            "The requested earliest start.",
-        ),
-        Member(
-            "not_before",
-            TIME,
-            lambda o: written(o.notice.not_before_ms),
-            "NotBefore as shown to VMs.",
-        ),
-        Member("created", TIME, lambda o: written(o.created_ms)),
-        Member("announced", TIME, lambda o: written(o.notice.announced_ms)),
-        Member("shown", TIME, lambda o: written(o.notice.shown_ms)),
-        Member("started", TIME, lambda o: written(o.execution.started_ms)),
-        Member("begun", TIME, lambda o: written(o.execution.begun_ms)),
-        Member("ended", TIME, lambda o: written(o.ended_ms)),
-        Member("attempt", WHOLE, lambda o: o.execution.attempt),
-        Member("reason", TEXT, lambda o: o.reason, "Reason of the result or of the stuck state."),
+        Member("description", TEXT),
+        Member("duration_s", WHOLE, meaning="0: none, -1: unknown."),
+        Member("notice_s", WHOLE, meaning="Minimum notice of the operation."),
+        Member("asked_not_before", TIME, "requested_start_ms", "The requested earliest start."),
+        Member("not_before", TIME, "notice.not_before_ms", "NotBefore as shown to VMs."),
+        Member("created", TIME, "created_ms"),
+        Member("announced", TIME, "notice.announced_ms"),
+        Member("shown", TIME, "notice.shown_ms"),
+        Member("started", TIME, "execution.started_ms"),
+        Member("begun", TIME, "execution.begun_ms"),
+        Member("ended", TIME, "ended_ms"),
+        Member("attempt", WHOLE, "execution.attempt"),
+        Member("reason", TEXT, meaning="Reason of the result or of the stuck state."),
         Member(
             "driver",
             TEXT,
-            lambda o: o.execution.driver,
+            "execution.driver",
             "Driver that carries out the operation; empty before the start.",
         ),
-        Member(
-            "progress",
-            TEXT,
-            lambda o: o.execution.progress,
-            "Latest progress report of the driver.",
-        ),
-        Member("progress_percent", WHOLE, lambda o: o.execution.progress_percent, "-1 unknown."),
+        Member("progress", TEXT, "execution.progress", "Latest progress report of the driver."),
+        Member("progress_percent", WHOLE, "execution.progress_percent", "-1 unknown."),
         Member(
             "alert",
             words(Alert),
-            lambda o: o.alert.value,
+            "alert",
             "Problem of the operation. blocked: it is due but cannot start; overdue: it runs too "
             "long; stuck: its driver failed.",
         ),
@@ -371,14 +357,14 @@ OPERATION: ObjectSchema[Operation] = ObjectSchema(
             lambda o: f"m-{o.maintenance}" if o.maintenance else "",
             "Maintenance of the operation; may be empty.",
         ),
-        Member("destination", TEXT, lambda o: o.destination),
+        Member("destination", TEXT),
         Member(
             "placements",
             TEXTS_BY_NAME,
-            lambda o: dict(o.execution.placements),
+            "execution.placements",
             "Hosts to which the driver moves VMs.",
         ),
-        Member("actor", TEXT, lambda o: o.actor, "Actor who requested the operation."),
+        Member("actor", TEXT, meaning="Actor who requested the operation."),
     ),
 )
 GLANCE: ObjectSchema[Glance] = ObjectSchema(
@@ -387,69 +373,54 @@ GLANCE: ObjectSchema[Glance] = ObjectSchema(
     (
         *(_glanced(each) for each in OPERATION.members if each.name in _AT_A_GLANCE),
         Member("vm_count", WHOLE, lambda g: len(g.operation.vms)),
-        Member(
-            "asked", WHOLE, lambda g: g.asked, "Number of the operation's events that VMs can read."
-        ),
-        Member(
-            "approved",
-            WHOLE,
-            lambda g: g.approved,
-            "Number of the operation's approved or started events.",
-        ),
+        Member("asked", WHOLE, meaning="Number of the operation's events that VMs can read."),
+        Member("approved", WHOLE, meaning="Number of the operation's approved or started events."),
     ),
 )
 OUTCOME: ObjectSchema[EventOutcome] = ObjectSchema(
     "Outcome",
     "The outcome of an event: its end, notice and duration.",
     (
-        Member("event", TEXT, lambda o: o.event.id),
-        Member("operation", TEXT, lambda o: o.operation.id),
+        Member("event", TEXT, "event.id"),
+        Member("operation", TEXT, "operation.id"),
         Member(
             "maintenance",
             TEXT_OR_NONE,
             lambda o: f"m-{o.operation.maintenance}" if o.operation.maintenance else None,
         ),
-        Member("group", TEXT, lambda o: o.event.group),
-        Member("host", TEXT, lambda o: o.operation.host),
-        Member("resources", TEXTS, lambda o: list(o.event.resources)),
-        Member("type", words(Impact), lambda o: o.operation.impact.value),
-        Member("cause", words(Cause), lambda o: o.operation.cause.value),
+        Member("group", TEXT, "event.group"),
+        Member("host", TEXT, "operation.host"),
+        Member("resources", TEXTS, "event.resources"),
+        Member("type", words(Impact), "operation.impact"),
+        Member("cause", words(Cause), "operation.cause"),
         Member(
             "result",
             words(EventResult),
-            lambda o: o.result.value,
-            "End of the event; unknown: VMs can still read the event.",
+            meaning="End of the event; unknown: VMs can still read the event.",
         ),
-        Member("reason", TEXT, lambda o: o.operation.reason),
-        Member("notice_promised_s", WHOLE, lambda o: o.operation.notice_s),
+        Member("reason", TEXT, "operation.reason"),
+        Member("notice_promised_s", WHOLE, "operation.notice_s"),
         Member(
             "notice_given_s",
             WHOLE_OR_NONE,
-            lambda o: o.notice_given_s,
+            "notice_given_s",
             "Time from the published notice to the start; null without a notice or a start.",
         ),
-        Member(
-            "approved_by",
-            TEXTS,
-            lambda o: list(o.approvers),
-            "VMs and operators who approved the event.",
-        ),
-        Member("not_before", TIME, lambda o: written(o.operation.notice.not_before_ms)),
-        Member("started", TIME, lambda o: written(o.operation.execution.started_ms)),
+        Member("approved_by", TEXTS, "approvers", "VMs and operators who approved the event."),
+        Member("not_before", TIME, "operation.notice.not_before_ms"),
+        Member("started", TIME, "operation.execution.started_ms"),
         Member(
             "start",
             words(StartTiming),
-            lambda o: o.start.value,
-            "Time of the start relative to the published NotBefore.",
+            meaning="Time of the start relative to the published NotBefore.",
         ),
-        Member("ended", TIME, lambda o: written(o.operation.ended_ms)),
-        Member("lasted_s", WHOLE_OR_NONE, lambda o: o.lasted_s, "Time from the start to the end."),
-        Member("duration_s", WHOLE, lambda o: o.operation.duration_s, "Announced; -1 unknown."),
+        Member("ended", TIME, "operation.ended_ms"),
+        Member("lasted_s", WHOLE_OR_NONE, meaning="Time from the start to the end."),
+        Member("duration_s", WHOLE, "operation.duration_s", "Announced; -1 unknown."),
         Member(
             "interruption_ms",
             WHOLE_OR_NONE,
-            lambda o: o.interruption_ms,
-            "Interruption that the driver measured; null: not measured.",
+            meaning="Interruption that the driver measured; null: not measured.",
         ),
     ),
 )
@@ -457,20 +428,20 @@ EVENT: ObjectSchema[OperationSummary] = ObjectSchema(
     "Event",
     "An operation's event as shown to the VMs of one group.",
     (
-        Member("id", TEXT, lambda t: t.event.id),
-        Member("operation", TEXT, lambda t: t.operation.id),
-        Member("group", TEXT, lambda t: t.event.group),
-        Member("resources", TEXTS, lambda t: list(t.event.resources)),
-        Member("state", words(EventState), lambda t: t.event.state.value),
+        Member("id", TEXT, "event.id"),
+        Member("operation", TEXT, "operation.id"),
+        Member("group", TEXT, "event.group"),
+        Member("resources", TEXTS, "event.resources"),
+        Member("state", words(EventState), "event.state"),
         Member(
             "shown_as",
             {"enum": ["Scheduled", "Started", None]},
             lambda t: SHOWN_AS.get(t.event.state),
             "EventStatus in the document; null after the end of the event.",
         ),
-        Member("type", words(Impact), lambda t: t.operation.impact.value),
-        Member("source", words(Source), lambda t: t.operation.source.value),
-        Member("not_before", TIME, lambda t: written(t.operation.notice.not_before_ms)),
+        Member("type", words(Impact), "operation.impact"),
+        Member("source", words(Source), "operation.source"),
+        Member("not_before", TIME, "operation.notice.not_before_ms"),
         Member(
             "shown_not_before",
             TEXT,
@@ -479,9 +450,9 @@ EVENT: ObjectSchema[OperationSummary] = ObjectSchema(
             ),
             "NotBefore as shown to VMs.",
         ),
-        Member("description", TEXT, lambda t: t.operation.description),
-        Member("duration_s", WHOLE, lambda t: t.operation.duration_s),
-        Member("approved_by", TEXTS, lambda t: list(t.event.approved_by)),
+        Member("description", TEXT, "operation.description"),
+        Member("duration_s", WHOLE, "operation.duration_s"),
+        Member("approved_by", TEXTS, "event.approved_by"),
     ),
 )
 
@@ -490,21 +461,16 @@ ENTRY: ObjectSchema[Recorded] = ObjectSchema(
     "Entry",
     "One entry of history.",
     (
-        Member(
-            "sequence",
-            WHOLE,
-            lambda r: r.seq,
-            "Sequence number of the entry: from 1, without gaps.",
-        ),
-        Member("at", TIME, lambda r: written(r.entry.at_ms)),
-        Member("actor", TEXT, lambda r: r.entry.actor, "Actor of the change."),
-        Member("action", TEXT, lambda r: r.entry.action, "Stable name of the transition."),
-        Member("text", TEXT, lambda r: r.entry.text, "One sentence."),
+        Member("sequence", WHOLE, "seq", "Sequence number of the entry: from 1, without gaps."),
+        Member("at", TIME, "entry.at_ms"),
+        Member("actor", TEXT, "entry.actor", "Actor of the change."),
+        Member("action", TEXT, "entry.action", "Stable name of the transition."),
+        Member("text", TEXT, "entry.text", "One sentence."),
         Member("operation", TEXT, lambda r: f"op-{r.entry.operation}" if r.entry.operation else ""),
-        Member("event", TEXT, lambda r: r.entry.event),
-        Member("group", TEXT, lambda r: r.entry.group),
-        Member("vm", TEXT, lambda r: r.entry.vm),
-        Member("host", TEXT, lambda r: r.entry.host),
+        Member("event", TEXT, "entry.event"),
+        Member("group", TEXT, "entry.group"),
+        Member("vm", TEXT, "entry.vm"),
+        Member("host", TEXT, "entry.host"),
         Member(
             "images",
             {"type": "array", "items": TABLE},
