@@ -13,11 +13,10 @@ function of the module when the user types one of its nouns::
 
     def _list(arguments: argparse.Namespace) -> int:
         client = client_of(arguments)
-        found = list(records(client, "/v1/leases", "leases"))
+        leases = list(records(client, "/v1/leases", "leases"))
         if arguments.json:
-            return print_json({"leases": found})
-        print_table(("lease", "state"), [(each["id"], each["state"]) for each in found])
-        return OK
+            return print_json({"leases": leases})
+        return print_table(("lease", "state"), [(each["id"], each["state"]) for each in leases])
 
 - `main.NOUNS` lists each noun with its module and its help. Import each new module in the
   `TYPE_CHECKING` block of `main.py`, too.
@@ -29,5 +28,6 @@ function of the module when the user types one of its nouns::
 - Print results to standard output (`print_json`, `print_table`), progress to standard error
   (`note`).
 - `main.py` handles Ctrl-C and a closed pipe.
-- Import third-party packages and slow modules inside `run`, so that `forewarn --help` starts fast.
+- Import the server's packages inside `run`: a basic installation does not have them.
+  `forewarn --help` imports none of these modules.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.cli.api_client import client_of, part
 from forewarn.cli.output import call_in_words, note, print_json, print_table
 from forewarn.exit_codes import OK, REFUSED
 
@@ -67,14 +68,10 @@ def _add_owner(command: argparse.ArgumentParser) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs it not
-
     return _print_bindings(arguments, client_of(arguments).get("/v1/access"))
 
 
 def _change(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415
-
     form = {name: getattr(arguments, name) for name in ("principal", "role", "owner")}
     answer = client_of(arguments).post(f"/v1/access/{arguments.act}", form)
     name, is_grant = arguments.principal, arguments.act == "grant"
@@ -84,14 +81,10 @@ def _change(arguments: argparse.Namespace) -> int:
 
 
 def _whoami(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415
-
     return _print_bindings(arguments, client_of(arguments).get("/v1/whoami"))
 
 
 def _waiting(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415
-
     answer = client_of(arguments).get("/v1/confirmations")
     if arguments.json:
         return print_json(answer)
@@ -99,15 +92,12 @@ def _waiting(arguments: argparse.Namespace) -> int:
         (each["id"], each["principal"], call_in_words(each), each["expires"])
         for each in answer["confirmations"]
     ]
-    print_table(
+    return print_table(
         ("id", "asked by", "what", "expires"), rows, empty="No call waits for a second operator."
     )
-    return OK
 
 
 def _confirm(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
-
     answer = client_of(arguments).post(f"/v1/confirmations/{part(arguments.id)}/confirm", {})
     if arguments.json:
         return print_json(answer)
@@ -116,8 +106,6 @@ def _confirm(arguments: argparse.Namespace) -> int:
 
 
 def _drop(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
-
     client = client_of(arguments)
     path = f"/v1/confirmations/{part(arguments.id)}"
     each, caller = client.get(path), client.get("/v1/whoami")["principal"]
@@ -135,8 +123,7 @@ def _print_bindings(arguments: argparse.Namespace, answer: Answer) -> int:
     empty = "No grants. `forewarn access token list` shows the tokens and their roles."
     if "principal" in answer:
         empty = f"{answer['principal']} has no role"
-    print_table(("principal", "role", "scope"), rows, empty=empty)
-    return OK
+    return print_table(("principal", "role", "scope"), rows, empty=empty)
 
 
 def _scope(each: Answer) -> str:
@@ -144,8 +131,6 @@ def _scope(each: Answer) -> str:
 
 
 def _can_i(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415
-
     query = {"method": arguments.method, "target": arguments.path}
     query |= {kind: name for kind in ("host", "vm") if (name := getattr(arguments, kind))}
     answer = client_of(arguments).get("/v1/access/can-i", **query)
@@ -163,8 +148,6 @@ def _can_i(arguments: argparse.Namespace) -> int:
 
 
 def _create(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415
-
     form = {name: getattr(arguments, name) for name in ("principal", "role", "owner", "expires")}
     answer = client_of(arguments).post("/v1/access/tokens", form)
     if arguments.json:
@@ -175,8 +158,6 @@ def _create(arguments: argparse.Namespace) -> int:
 
 
 def _tokens(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415
-
     answer = client_of(arguments).get("/v1/access/tokens")
     if arguments.json:
         return print_json(answer)
@@ -192,13 +173,10 @@ def _tokens(arguments: argparse.Namespace) -> int:
         for each in answer["tokens"]
     ]
     head = ("id", "principal", "role", "scope", "expires", "used")
-    print_table(head, rows, empty="No tokens.")
-    return OK
+    return print_table(head, rows, empty="No tokens.")
 
 
 def _revoke(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
-
     client_of(arguments).delete(f"/v1/access/tokens/{part(arguments.id)}")
     note(f"token {arguments.id} is revoked")
     return OK

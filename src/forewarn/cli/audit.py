@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.audit_chain import SIGNED, CallRecord, first_fault, head_of, signature_of
+from forewarn.cli.api_client import client_of
 from forewarn.cli.output import note, print_json, print_json_line, print_table
 from forewarn.cli.parsing import whole_number
 from forewarn.errors import CallerError
@@ -65,15 +66,12 @@ def add_commands(commands: CommandGroup) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs it not
-
     answer = client_of(arguments).get("/v1/audit", limit=arguments.limit)
     if arguments.json:
         return print_json(answer)
     names = ("sequence", "at", "principal", "address", "request", "outcome")
     rows = [tuple(each[name] for name in names) for each in answer["records"]]
-    print_table(names, rows, empty="No audit records.")
-    return OK
+    return print_table(names, rows, empty="No audit records.")
 
 
 def _export(arguments: argparse.Namespace) -> int:
@@ -120,8 +118,6 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _served(arguments: argparse.Namespace) -> Iterator[Answer]:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415
-
     client, after = client_of(arguments), 0
     while True:
         answer = client.get("/v1/audit", after=after, limit=PAGE)

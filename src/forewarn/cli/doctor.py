@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forewarn.cli.output import noun, print_json, print_table
-from forewarn.cli.parsing import add_config_option
+from forewarn.cli.parsing import add_config_option, settings_files
 from forewarn.errors import CallerError, ForewarnError, OurError, PeerError
 from forewarn.exit_codes import OK, REFUSED
 from forewarn.values import value
@@ -192,10 +192,9 @@ def add_commands(commands: CommandGroup) -> None:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.serve import DEFAULT_CONFIG  # noqa: PLC0415 - `--help` needs none of it
-    from forewarn.clock import SystemClock  # noqa: PLC0415 - the same
+    from forewarn.clock import SystemClock  # noqa: PLC0415 - `--help` needs none of it
 
-    files = arguments.config or ([DEFAULT_CONFIG] if DEFAULT_CONFIG.is_file() else [])
+    files = settings_files(arguments)
     doctor = Doctor(files, SystemClock(), lambda settings: _client(arguments, settings))
     checks = list(doctor.checks())
     problems = [each for each in checks if each.result == "problem"]

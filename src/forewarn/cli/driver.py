@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.cli.output import print_json, print_table
-from forewarn.cli.parsing import add_config_option
+from forewarn.cli.parsing import add_config_option, settings_files
 from forewarn.errors import CallerError, PeerError, reason_of
-from forewarn.exit_codes import OK
 
 if TYPE_CHECKING:
     import argparse
@@ -82,8 +81,7 @@ def _list(arguments: argparse.Namespace) -> int:
     kinds = {name: str(table.get(KIND, name)) for name, table in tables.items()}
     if arguments.json:
         return print_json({"drivers": [{"name": n, "kind": k} for n, k in kinds.items()]})
-    print_table(("driver", "kind"), kinds.items())
-    return OK
+    return print_table(("driver", "kind"), kinds.items())
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -152,11 +150,9 @@ def driver_table(arguments: argparse.Namespace) -> tuple[Mapping[str, object], f
 
 def _driver_tables(arguments: argparse.Namespace) -> tuple[dict[str, Mapping[str, object]], float]:
     """Return the settings of each driver by name, and the timeout of driver calls in seconds."""
-    from forewarn.cli.serve import DEFAULT_CONFIG  # noqa: PLC0415 - `--help` needs none of it
-    from forewarn.settings_loader import load_settings  # noqa: PLC0415 - the same
+    from forewarn.settings_loader import load_settings  # noqa: PLC0415 - `--help` needs none of it
 
-    files = arguments.config or ([DEFAULT_CONFIG] if DEFAULT_CONFIG.is_file() else [])
-    drivers = load_settings(files).drivers
+    drivers = load_settings(settings_files(arguments)).drivers
     tables: dict[str, Mapping[str, object]]
     tables = {"manual": {}, "simulated": {}} | {each.name: each.values for each in drivers.tables}
     return tables, drivers.call_timeout_s

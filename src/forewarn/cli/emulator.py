@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import sys
 from functools import wraps
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from forewarn.cli.api_client import ApiRefused, client_of, part
 from forewarn.cli.emulator_run import FAULT_HELP, add_run
+from forewarn.cli.output import print_json, print_table
 from forewarn.cli.text_files import text_of
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
@@ -19,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from forewarn.cli.api_client import ApiClient
     from forewarn.cli.parsing import CommandGroup
 
 
@@ -75,8 +77,6 @@ def _add(
 
     @wraps(run)
     def steered(arguments: argparse.Namespace) -> int:
-        from forewarn.cli.api_client import ApiRefused  # noqa: PLC0415 - `emulate` starts without it
-
         try:
             return run(arguments)
         except ApiRefused as refusal:
@@ -87,24 +87,10 @@ def _add(
     return group.command(name, text, run=steered)
 
 
-def _client(arguments: argparse.Namespace) -> ApiClient:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `emulate` starts without it
-
-    return client_of(arguments)
-
-
-def _part(name: str) -> str:
-    from forewarn.cli.api_client import part  # noqa: PLC0415
-
-    return part(name)
-
-
 # --- clock -------------------------------------------------------------------------------------
 
 
 def _print_clock(arguments: argparse.Namespace, answer: dict[str, Any]) -> int:
-    from forewarn.cli.output import print_json  # noqa: PLC0415
-
     if arguments.json:
         return print_json(answer)
     pace = "stopped" if answer["stopped"] else f"runs at {answer['speed']:g} times real time"
@@ -113,7 +99,7 @@ def _print_clock(arguments: argparse.Namespace, answer: dict[str, Any]) -> int:
 
 
 def _show_clock(arguments: argparse.Namespace) -> int:
-    return _print_clock(arguments, _client(arguments).get("/v1/clock"))
+    return _print_clock(arguments, client_of(arguments).get("/v1/clock"))
 
 
 def _advance(arguments: argparse.Namespace) -> int:
@@ -121,35 +107,32 @@ def _advance(arguments: argparse.Namespace) -> int:
     from forewarn.validation.fields import Duration  # noqa: PLC0415
 
     Duration(0, ADVANCE_S_MAX).read(arguments.by, "DURATION")
-    answer = _client(arguments).post("/v1/clock/advance", {"by": arguments.by})
+    answer = client_of(arguments).post("/v1/clock/advance", {"by": arguments.by})
     return _print_clock(arguments, answer)
 
 
 def _speed(arguments: argparse.Namespace) -> int:
-    answer = _client(arguments).post("/v1/clock/speed", {"speed": arguments.speed})
+    answer = client_of(arguments).post("/v1/clock/speed", {"speed": arguments.speed})
     return _print_clock(arguments, answer)
 
 
 def _stop_clock(arguments: argparse.Namespace) -> int:
-    return _print_clock(arguments, _client(arguments).post("/v1/clock/stop"))
+    return _print_clock(arguments, client_of(arguments).post("/v1/clock/stop"))
 
 
 def _start_clock(arguments: argparse.Namespace) -> int:
-    return _print_clock(arguments, _client(arguments).post("/v1/clock/start"))
+    return _print_clock(arguments, client_of(arguments).post("/v1/clock/start"))
 
 
 # --- scenarios ---------------------------------------------------------------------------------
 
 
 def _list_scenarios(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.output import print_json, print_table  # noqa: PLC0415
-
-    answer = _client(arguments).get("/v1/scenarios")
+    answer = client_of(arguments).get("/v1/scenarios")
     if arguments.json:
         return print_json(answer)
     rows = [(each["name"], _state(each), each["title"]) for each in answer["scenarios"]]
-    print_table(("scenario", "state", "what happens"), rows)
-    return OK
+    return print_table(("scenario", "state", "what happens"), rows)
 
 
 def _state(scenario: dict[str, Any]) -> str:
@@ -161,9 +144,7 @@ def _state(scenario: dict[str, Any]) -> str:
 
 
 def _show_scenario(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.output import print_json  # noqa: PLC0415
-
-    answer = _client(arguments).get(f"/v1/scenarios/{_part(arguments.name)}")
+    answer = client_of(arguments).get(f"/v1/scenarios/{part(arguments.name)}")
     if arguments.json:
         return print_json(answer)
     print(answer["text"] or f"{answer['title']}\n\n{answer['about']}")
@@ -173,16 +154,12 @@ def _show_scenario(arguments: argparse.Namespace) -> int:
 
 
 def _run_scenario(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.output import print_json  # noqa: PLC0415
-
     name, text = arguments.name, None
     if name.endswith(".toml"):
-        from pathlib import PurePath  # noqa: PLC0415 - only where a file is named
-
         text = text_of(name)
         name = PurePath(name).stem
     form = {"vm": arguments.vm, "text": text}
-    answer = _client(arguments).post(f"/v1/scenarios/{_part(name)}/run", form)
+    answer = client_of(arguments).post(f"/v1/scenarios/{part(name)}/run", form)
     if arguments.json:
         return print_json(answer)
     print(answer["about"] or answer["title"])
@@ -191,9 +168,7 @@ def _run_scenario(arguments: argparse.Namespace) -> int:
 
 
 def _stop(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.output import print_json  # noqa: PLC0415
-
-    answer = _client(arguments).post(f"/v1/scenarios/{_part(arguments.name)}/stop")
+    answer = client_of(arguments).post(f"/v1/scenarios/{part(arguments.name)}/stop")
     if arguments.json:
         return print_json(answer)
     _print_run(answer)
@@ -215,24 +190,21 @@ def _run_line(scenario: dict[str, Any]) -> str:
 
 
 def _print_faults(arguments: argparse.Namespace, answer: dict[str, Any]) -> int:
-    from forewarn.cli.output import print_json, print_table  # noqa: PLC0415
-
     if arguments.json:
         return print_json(answer)
     rows = [(each["kind"], each["fault"]) for each in answer["faults"]]
-    print_table(("kind", "fault"), rows, empty="No faults.")
-    return OK
+    return print_table(("kind", "fault"), rows, empty="No faults.")
 
 
 def _list_faults(arguments: argparse.Namespace) -> int:
-    return _print_faults(arguments, _client(arguments).get("/v1/faults"))
+    return _print_faults(arguments, client_of(arguments).get("/v1/faults"))
 
 
 def _set_fault(arguments: argparse.Namespace) -> int:
-    answer = _client(arguments).post("/v1/faults", {"fault": arguments.fault})
+    answer = client_of(arguments).post("/v1/faults", {"fault": arguments.fault})
     return _print_faults(arguments, answer)
 
 
 def _clear_fault(arguments: argparse.Namespace) -> int:
-    path = f"/v1/faults/{_part(arguments.kind)}" if arguments.kind else "/v1/faults"
-    return _print_faults(arguments, _client(arguments).delete(path))
+    path = f"/v1/faults/{part(arguments.kind)}" if arguments.kind else "/v1/faults"
+    return _print_faults(arguments, client_of(arguments).delete(path))

@@ -5,13 +5,20 @@ from __future__ import annotations
 import re
 from itertools import islice
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
+from forewarn.cli.api_client import client_of, part
+from forewarn.cli.listing import records
+from forewarn.cli.metadata_client import get_document
 from forewarn.cli.output import Time, note, offset, print_facts, print_json, print_table, when
 from forewarn.cli.parsing import add_filters, add_list_options
-from forewarn.cli.reports import add_format
+from forewarn.cli.reports import add_format, all_outcomes, print_outcome, print_outcomes, summary
 from forewarn.core.lifecycle import EventState
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
+from forewarn.protocol.documents import format_not_before, read_document
+from forewarn.protocol.timestamps import iso8601
+from forewarn.protocol.versions import VERSIONS
 
 if TYPE_CHECKING:
     import argparse
@@ -65,9 +72,6 @@ def add_commands(commands: CommandGroup) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs no client
-    from forewarn.cli.listing import records  # noqa: PLC0415
-
     client = client_of(arguments)
     shown = records(client, "/v1/events", "events", vm=arguments.vm, group=arguments.group)
     wanted = (each for each in shown if not arguments.state or each["state"] in arguments.state)
@@ -79,13 +83,10 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
-
     answer = client_of(arguments).get(f"/v1/events/{part(arguments.id)}")
     if arguments.json:
         return print_json(answer)
-    print_facts((name.replace("_", " "), value) for name, value in answer.items())
-    return OK
+    return print_facts((name.replace("_", " "), value) for name, value in answer.items())
 
 
 def _print_events(events: Iterable[Answer], now_ms: int) -> None:
@@ -108,9 +109,6 @@ def _print_events(events: Iterable[Answer], now_ms: int) -> None:
 
 
 def _outcome(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
-    from forewarn.cli.reports import print_outcome  # noqa: PLC0415
-
     outcome = client_of(arguments).get(f"/v1/events/{part(arguments.id)}/outcome")
     if arguments.json:
         return print_json(outcome)
@@ -119,9 +117,6 @@ def _outcome(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415
-    from forewarn.cli.reports import all_outcomes, print_outcomes, summary  # noqa: PLC0415
-
     span = _month(arguments.month) if arguments.month else (arguments.since, arguments.until)
     query = {"owner": arguments.owner, "group": arguments.group, "since": span[0], "until": span[1]}
     outcomes = all_outcomes(client_of(arguments), "/v1/outcomes", **query)
@@ -144,13 +139,8 @@ def _month(text: str) -> tuple[str, str]:
 
 
 def _document(arguments: argparse.Namespace) -> int:
-    from forewarn.protocol.documents import read_document  # noqa: PLC0415
-    from forewarn.protocol.versions import VERSIONS  # noqa: PLC0415
-
     version = arguments.api_version or VERSIONS[-1]
     if arguments.url:
-        from forewarn.cli.metadata_client import get_document  # noqa: PLC0415
-
         body, now_ms = get_document(arguments.url, version)
     else:
         body, now_ms = _from_operator(arguments, version)
@@ -162,10 +152,6 @@ def _document(arguments: argparse.Namespace) -> int:
 
 
 def _from_operator(arguments: argparse.Namespace, version: str) -> tuple[bytes, int]:
-    from urllib.parse import urlencode  # noqa: PLC0415
-
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415
-
     client = client_of(arguments)
     vm = arguments.vm_name
     if not vm:
@@ -178,9 +164,6 @@ def _from_operator(arguments: argparse.Namespace, version: str) -> tuple[bytes, 
 
 
 def _print_document(document: Document, now_ms: int) -> None:
-    from forewarn.protocol.documents import format_not_before  # noqa: PLC0415
-    from forewarn.protocol.timestamps import iso8601  # noqa: PLC0415
-
     def starts(not_before_ms: int | None) -> str:
         text = format_not_before(not_before_ms)
         return text if not_before_ms is None else Time(text, offset(not_before_ms - now_ms))

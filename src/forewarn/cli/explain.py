@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from forewarn.cli.output import print_facts, print_json
 from forewarn.errors import CallerError, every_error, nearest
-from forewarn.exit_codes import OK
 from forewarn.planning.blockers import MEANINGS, Code
 
 if TYPE_CHECKING:
@@ -42,8 +41,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 def _show(arguments: argparse.Namespace, facts: dict[str, object]) -> int:
     if arguments.json:
         return print_json(facts)
-    print_facts(facts.items())
-    return OK
+    return print_facts(facts.items())
 
 
 def _blocker(code: Code) -> dict[str, object]:

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING, Any
 
+from forewarn.cli.api_client import ApiRefused, client_of, part
+from forewarn.cli.listing import natural, records
 from forewarn.cli.output import note, print_facts, print_json, print_table
 from forewarn.cli.parsing import add_list_options, written_kind
 from forewarn.cli.work_requests import add_host_work, add_vm_work
@@ -14,8 +17,6 @@ from forewarn.core.topology import Health
 from forewarn.exit_codes import OK
 
 if TYPE_CHECKING:
-    import argparse
-
     from forewarn.cli.parsing import CommandGroup
 
 _COLUMNS = {
@@ -187,21 +188,13 @@ def _add_vm_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _tag(text: str) -> tuple[str, str]:
-    from argparse import ArgumentTypeError  # noqa: PLC0415 - loaded already, but its type is not
-
     name, separator, value = text.partition("=")
     if not separator:
-        raise ArgumentTypeError(f"{text!r} is not {_TAG_HINT}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not {_TAG_HINT}")
     return name, value
 
 
 def _add(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import (  # noqa: PLC0415 - `--help` needs no client
-        ApiRefused,
-        client_of,
-        part,
-    )
-
     client = client_of(arguments)
     form = {name: getattr(arguments, name) for name in arguments.members}
     if "group_kind" in form:
@@ -226,9 +219,6 @@ def _add(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415
-    from forewarn.cli.listing import natural, records  # noqa: PLC0415
-
     client = client_of(arguments)
     plural = f"{arguments.kind}s"
     filters: dict[str, Any] = {
@@ -252,23 +242,19 @@ def _list(arguments: argparse.Namespace) -> int:
     filtered = bool(filters or getattr(arguments, "state", None))
     label = "VMs" if arguments.kind == "vm" else plural
     remedy = "" if filtered else f" Add one with `forewarn {arguments.kind} add`."
-    print_table(headings, rows, empty=f"No {'matching ' if filtered else ''}{label}.{remedy}")
-    return OK
+    return print_table(
+        headings, rows, empty=f"No {'matching ' if filtered else ''}{label}.{remedy}"
+    )
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
-
     answer = client_of(arguments).get(f"/v1/{arguments.kind}s/{part(arguments.name)}")
     if arguments.json:
         return print_json(answer)
-    print_facts((name.replace("_", " "), _fact(value)) for name, value in answer.items())
-    return OK
+    return print_facts((name.replace("_", " "), _fact(value)) for name, value in answer.items())
 
 
 def _remove(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
-
     names = list(dict.fromkeys(",".join(arguments.names).split(",")))
     given = ",".join(map(part, names))
     client_of(arguments).delete(f"/v1/{arguments.kind}s?name={given}")

@@ -1,21 +1,45 @@
-"""`forewarn history`: list and export history."""
+"""`forewarn history` and `forewarn watch`: list, export and follow history.
+
+An export writes JSON lines with the changed records, and leaves history unchanged.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import gzip
+import json
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
 
-from forewarn.cli.output import print_json, print_table, when
-from forewarn.cli.parsing import HISTORY_FILTERS, add_filters, add_list_options
-from forewarn.exit_codes import OK
+from forewarn.cli.api_client import client_of
+from forewarn.cli.listing import newest
+from forewarn.cli.output import note, print_json, print_json_line, print_table, when
+from forewarn.cli.parsing import HISTORY_FILTERS, add_filters, add_list_options, whole_number
+from forewarn.errors import CallerError
+from forewarn.exit_codes import OK, UNREACHABLE
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
+    from forewarn.cli.api_client import Answer
     from forewarn.cli.parsing import CommandGroup
 
 
+#: Entries per request of an export; an answer with the changed records has about 300 KB.
+EXPORT_PAGE = 1000
+
+
+class ExportUnwritable(CallerError):
+    """The export file cannot be written."""
+
+    code = "export-unwritable"
+    message = "The export cannot be written to {path}: {reason}."
+    advice = "Name a writable file with --output."
+
+
 def add_commands(commands: CommandGroup) -> None:
-    """Add `history`."""
+    """Add `history` and `watch`."""
     history = commands.group("history")
     listing = history.command("list", "list the newest entries", run=_list)
     export = history.command(
@@ -31,18 +55,17 @@ def add_commands(commands: CommandGroup) -> None:
         add_filters(parser, HISTORY_FILTERS)
         parser.add_argument("--after", metavar="N", type=int, help="only entries after entry N")
     add_list_options(listing, since="recorded")
-
-
-def _export(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.history_export import export_history  # noqa: PLC0415
-
-    return export_history(arguments)
+    watch = commands.command("watch", run=_watch)
+    watch.add_argument(
+        "--after", metavar="N", type=int, help="start after this entry (default: now)"
+    )
+    watch.add_argument(
+        "--count", metavar="N", type=whole_number, default=0, help="stop after this many entries"
+    )
+    add_filters(watch, HISTORY_FILTERS)
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs no client
-    from forewarn.cli.listing import newest  # noqa: PLC0415
-
     client = client_of(arguments)
     filters = {name: getattr(arguments, name) for name in (*HISTORY_FILTERS, "after")}
     entries = newest(
@@ -50,7 +73,7 @@ def _list(arguments: argparse.Namespace) -> int:
     )
     if arguments.json:
         return print_json({"entries": entries})
-    print_table(
+    return print_table(
         ("no", "at", "actor", "what"),
         [
             (each["sequence"], when(each["at"], client.now_ms), each["actor"], each["text"])
@@ -58,4 +81,60 @@ def _list(arguments: argparse.Namespace) -> int:
         ],
         empty="No history.",
     )
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    """Write history as JSON lines, one page at a time."""
+    client = client_of(arguments)
+    filters = {name: word for name in HISTORY_FILTERS if (word := getattr(arguments, name, None))}
+    after: int | None = arguments.after or 0
+    count = 0
+    with _export_file(arguments.output) as file:
+        while after is not None:
+            page = client.get(
+                "/v1/history", after=after, limit=EXPORT_PAGE, images="true", **filters
+            )
+            for each in page["entries"]:
+                file.write(json.dumps(each, separators=(",", ":")) + "\n")
+            count += len(page["entries"])
+            after = page["next"]
+    if arguments.output != "-":
+        print(f"{count} entries written to {arguments.output}", file=sys.stderr)
     return OK
+
+
+@contextmanager
+def _export_file(output: str) -> Iterator[TextIO]:
+    """Open the output file of an export, or standard output."""
+    if output == "-":
+        yield sys.stdout
+        return
+    opener = gzip.open if output.endswith(".gz") else open
+    try:
+        with opener(output, "wt", encoding="utf-8") as file:
+            yield file
+    except OSError as error:
+        raise ExportUnwritable(path=output, reason=error.strerror) from error
+
+
+def _watch(arguments: argparse.Namespace) -> int:
+    count = 0
+    wanted = {name: getattr(arguments, name) for name in HISTORY_FILTERS}
+    for entry in client_of(arguments).lines("/v1/watch", after=arguments.after, **wanted):
+        if entry is None:
+            continue
+        if "end" in entry:
+            note(f"the server ended the stream: {entry['end']}")
+            break
+        _print(entry, as_json=arguments.json)
+        count += 1
+        if count == arguments.count:
+            return OK
+    return UNREACHABLE if arguments.count else OK  # fewer entries than `--count` arrived
+
+
+def _print(entry: Answer, *, as_json: bool) -> None:
+    if as_json:
+        print_json_line(entry)
+    else:
+        print(f"{entry['at']}  {entry['text']}  ({entry['actor']})", flush=True)

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
         status,
         store,
         topology,
-        watch,
     )
 
 #: Each noun, and each command without a noun: its module and its help.
@@ -61,7 +60,7 @@ NOUNS: dict[str, tuple[str, str]] = {
     "maintenance": ("maintenance", "work on many hosts, in waves"),
     "policy": ("policy", "limits and windows of maintenances"),
     "history": ("history", "changes and who made them: list, export"),
-    "watch": ("watch", "follow new entries of history"),
+    "watch": ("history", "follow new entries of history"),
     "serve": ("serve", "run the service"),
     "node": ("node", "run a metadata node, one on every hypervisor"),
     "agent": ("agent", "the agent in a VM: prepare the VM's workload for events"),

@@ -8,10 +8,21 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from forewarn.cli.api_client import client_of, part
 from forewarn.cli.host_selection import HostsUnnamed, hosts_in
+from forewarn.cli.listing import records
+from forewarn.cli.maintenance_output import (
+    print_difference,
+    print_full,
+    print_hosts,
+    print_maintenances,
+    print_moves,
+    print_preview,
+    watch,
+)
 from forewarn.cli.output import note, print_json, warn_unasked
 from forewarn.cli.parsing import add_list_options, whole_number
-from forewarn.cli.reports import add_format
+from forewarn.cli.reports import add_format, all_outcomes, print_outcomes, summary
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.exit_codes import OK, REFUSED
 
@@ -174,9 +185,6 @@ def _form(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs no client
-    from forewarn.cli.maintenance_output import print_preview  # noqa: PLC0415
-
     client = client_of(arguments)
     answer = client.post("/v1/maintenances/plan", _form(arguments))
     waves = answer["plan"]["waves"]
@@ -187,9 +195,6 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _create(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415
-    from forewarn.cli.maintenance_output import print_maintenances  # noqa: PLC0415
-
     client = client_of(arguments)
     after = client.history_end()
     maintenance = client.post("/v1/maintenances", _form(arguments))["maintenance"]
@@ -221,9 +226,6 @@ def _planned(client: ApiClient, path: str, after: int) -> Answer:
 
 
 def _change_state(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
-    from forewarn.cli.maintenance_output import print_maintenances  # noqa: PLC0415
-
     client = client_of(arguments)
     form = {name: getattr(arguments, name, None) for name in ("reason", "keep_announced")}
     path = f"/v1/maintenances/{part(arguments.id)}/{arguments.word}"
@@ -235,8 +237,6 @@ def _change_state(arguments: argparse.Namespace) -> int:
 
 
 def _postpone(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
-
     client = client_of(arguments)
     form = {name: getattr(arguments, name) for name in ("hosts", "until", "reason", "by")}
     answer = client.post(f"/v1/maintenances/{part(arguments.id)}/postpone", form)
@@ -249,9 +249,6 @@ def _postpone(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
-    from forewarn.cli.maintenance_output import print_full, print_moves, watch  # noqa: PLC0415
-
     client = client_of(arguments)
     path = f"/v1/maintenances/{part(arguments.id)}"
     if arguments.watch:
@@ -267,10 +264,6 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415
-    from forewarn.cli.listing import records  # noqa: PLC0415
-    from forewarn.cli.maintenance_output import print_maintenances  # noqa: PLC0415
-
     client = client_of(arguments)
     live = not (arguments.all or arguments.state)
     pages = records(client, "/v1/maintenances", "maintenances", cursor="before", live=live)
@@ -286,9 +279,6 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _diff(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
-    from forewarn.cli.maintenance_output import print_difference  # noqa: PLC0415
-
     client = client_of(arguments)
     answer = client.get(
         f"/v1/maintenances/{part(arguments.id)}/diff",
@@ -302,10 +292,6 @@ def _diff(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
-    from forewarn.cli.maintenance_output import print_hosts  # noqa: PLC0415
-    from forewarn.cli.reports import all_outcomes, print_outcomes, summary  # noqa: PLC0415
-
     client = client_of(arguments)
     path = f"/v1/maintenances/{part(arguments.id)}"
     outcomes = all_outcomes(client, f"{path}/report")

@@ -9,8 +9,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from forewarn.cli.parsing import add_config_option
-from forewarn.cli.serve import DEFAULT_CONFIG
+from forewarn.cli.parsing import DEFAULT_CONFIG, add_config_option, settings_files
 
 if TYPE_CHECKING:
     import argparse
@@ -76,8 +75,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from forewarn.service.settings_check import check_settings  # noqa: PLC0415
     from forewarn.settings_loader import load_settings  # noqa: PLC0415
 
-    files = arguments.config or ([DEFAULT_CONFIG] if DEFAULT_CONFIG.is_file() else [])
-    settings = _with_options(load_settings(files), arguments)
+    settings = _with_options(load_settings(settings_files(arguments)), arguments)
     check_settings(settings)
     check_node(settings)
     configure_logs(settings.log.level, settings.log.format)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from forewarn.cli.api_client import NameEmpty, client_of, part
+from forewarn.cli.listing import newest
 from forewarn.cli.output import call_in_words, print_facts, print_json, when
 from forewarn.cli.parsing import add_filters, add_list_options
 from forewarn.cli.work_requests import (
@@ -73,9 +75,6 @@ def _add_id(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs no client
-    from forewarn.cli.listing import newest  # noqa: PLC0415
-
     client = client_of(arguments)
     operations = newest(
         client,
@@ -95,19 +94,16 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
-
     answer = client_of(arguments).get(f"/v1/operations/{part(arguments.id)}")
     if arguments.json:
         return print_json(answer)
-    print_facts((name.replace("_", " "), value) for name, value in answer["operation"].items())
-    return OK
+    return print_facts(
+        (name.replace("_", " "), value) for name, value in answer["operation"].items()
+    )
 
 
 def show_why(arguments: argparse.Namespace) -> int:
     """Print the blockers of an operation, event, maintenance, wave, host or VM."""
-    from forewarn.cli.api_client import NameEmpty, client_of, part  # noqa: PLC0415
-
     if not arguments.id:
         raise NameEmpty
     client = client_of(arguments)
@@ -155,8 +151,6 @@ def _print_state(operation: Answer, now_ms: int) -> None:
 
 
 def _act(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
-
     client = client_of(arguments)
     waits = getattr(arguments, "wait", False)
     after = begin_of_wait(client, arguments) if "wait" in arguments else 0

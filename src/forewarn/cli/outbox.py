@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.cli.api_client import client_of
 from forewarn.cli.output import note, print_json, print_table
 from forewarn.cli.parsing import whole_number
 from forewarn.exit_codes import OK
@@ -32,15 +33,14 @@ def add_commands(commands: CommandGroup) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs it not
-
     answer = client_of(arguments).get("/v1/outbox")
     if arguments.json:
         return print_json(answer)
     rows = [destination_row(each) for each in answer["destinations"]]
     head = ("destination", "kind", "state", "delivered to", "behind", "for", "skipped", "error")
-    print_table(head, rows, empty="No destinations. Add them under [outbox] in the settings.")
-    return OK
+    return print_table(
+        head, rows, empty="No destinations. Add them under [outbox] in the settings."
+    )
 
 
 def destination_row(destination: dict[str, Any]) -> tuple[str, ...]:
@@ -58,16 +58,12 @@ def destination_row(destination: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _retry(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415
-
     client_of(arguments).post(f"/v1/outbox/{arguments.name}/retry")
     note(f"{arguments.name}: retrying")
     return OK
 
 
 def _skip(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415
-
     client_of(arguments).post(f"/v1/outbox/{arguments.name}/skip", {"sequence": arguments.to})
     note(f"{arguments.name}: undelivered entries up to {arguments.to} are skipped")
     return OK

@@ -71,8 +71,8 @@ def warn_unasked(groups: Sequence[str]) -> None:
 
 def print_table(
     headings: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = ""
-) -> None:
-    """Print a table; shorten the cells to the width of a terminal, but not in a pipe.
+) -> int:
+    """Print a table and return `OK`; shorten cells to the width of a terminal, not in a pipe.
 
     Args:
         headings: the headings of the columns.
@@ -82,7 +82,7 @@ def print_table(
     cells = [tuple(row) for row in rows]
     if not cells:
         note(empty or "none")
-        return
+        return OK
     texts = [[_plain(cell) for cell in row] for row in cells]
     widths = _widths(headings, texts)
     on_terminal = sys.stdout.isatty()
@@ -97,14 +97,16 @@ def print_table(
     print(_row(heads, widths, style=_BOLD if coloured else ""))
     for row in texts:
         print(_row(row, widths, style="state" if coloured else ""))
+    return OK
 
 
-def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Print facts, each with its name on a separate line; skip empty values."""
+def print_facts(facts: Iterable[tuple[str, object]]) -> int:
+    """Print facts, each with its name on a separate line, and return `OK`; skip empty values."""
     given = [(name, _plain(value)) for name, value in facts if _plain(value)]
     width = max((len(name) for name, _ in given), default=0)
     for name, value in given:
         print(f"{name:<{width}}{GAP}{value}")
+    return OK
 
 
 def fitted(widths: Sequence[int], width_max: int) -> list[int]:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 DEFAULT_SERVER = "http://127.0.0.1:8470"
+#: Default settings file, installed by the packages.
+DEFAULT_CONFIG = Path("/etc/forewarn/forewarn.toml")
 #: Names of argument types in errors, instead of Python's type names.
 _NUMBERS: dict[object, str] = {float: "a number", int: "an integer"}
 #: Most suggestions in an error message.
@@ -67,6 +69,21 @@ def add_config_option(
         default=[],
         help=text,
     )
+
+
+def settings_files(arguments: argparse.Namespace) -> list[Path]:
+    """Return the settings files of `--config`, or else the default file if it exists."""
+    return arguments.config or ([DEFAULT_CONFIG] if DEFAULT_CONFIG.is_file() else [])
+
+
+def add_store_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--store` and `--config`, for commands that open the store."""
+    parser.add_argument(
+        "--store",
+        metavar="ADDRESS",
+        help="the store: a file or a database URL (default: from the settings)",
+    )
+    add_config_option(parser)
 
 
 def add_filters(parser: argparse.ArgumentParser, names: tuple[str, ...]) -> None:

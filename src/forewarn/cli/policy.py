@@ -9,9 +9,11 @@ import datetime as dt
 import json
 from typing import TYPE_CHECKING
 
+from forewarn.cli.api_client import client_of
 from forewarn.cli.output import note, noun, offset, print_json, print_table
 from forewarn.cli.parsing import whole_number
 from forewarn.cli.topology import FileMalformed, add_file, described
+from forewarn.cli.topology_portions import TopologyFileUnreadable, put_file
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 from forewarn.protocol import timestamps
@@ -61,9 +63,6 @@ def add_commands(commands: CommandGroup) -> None:
 
 
 def _apply(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs it not
-    from forewarn.cli.topology_portions import TopologyFileUnreadable, put_file  # noqa: PLC0415
-
     body, media = described(arguments, PolicyUnreadable)
     dry_run = "true" if arguments.dry_run else "false"
     path = f"/v1/policy?dry_run={dry_run}"
@@ -86,8 +85,6 @@ def _apply(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415
-
     form = "json" if arguments.json else arguments.format or "toml"
     body = client_of(arguments).send("GET", f"/v1/policy?format={form}")
     print(body.decode("utf-8"), end="")
@@ -97,8 +94,6 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _windows(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415
-
     answer = client_of(arguments).get("/v1/windows", days=arguments.days, host=arguments.host)
     if arguments.json:
         return print_json(answer)

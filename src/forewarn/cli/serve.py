@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.cli.parsing import add_config_option
+from forewarn.cli.parsing import DEFAULT_CONFIG, add_config_option, settings_files
 
 if TYPE_CHECKING:
     import argparse
@@ -16,9 +15,6 @@ if TYPE_CHECKING:
 
     from forewarn.cli.parsing import CommandGroup
     from forewarn.settings import Settings
-
-#: Default settings file, installed by the packages.
-DEFAULT_CONFIG = Path("/etc/forewarn/forewarn.toml")
 
 
 def add_commands(commands: CommandGroup) -> None:
@@ -91,7 +87,7 @@ def serve(arguments: argparse.Namespace) -> int:
     from forewarn.service.settings_check import check_settings  # noqa: PLC0415
     from forewarn.settings_loader import load_settings  # noqa: PLC0415
 
-    files = arguments.config or ([DEFAULT_CONFIG] if DEFAULT_CONFIG.is_file() else [])
+    files = settings_files(arguments)
     settings = load_settings(files)
     if arguments.workers is not None:
         settings = replace(settings, listen=replace(settings.listen, workers=arguments.workers))

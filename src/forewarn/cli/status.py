@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from forewarn.cli.api_client import ApiRefused, client_of, part
 from forewarn.cli.operations import CONFIRMATION
 from forewarn.cli.output import call_in_words, print_facts, print_json, print_table, when
 from forewarn.errors import CallerError
@@ -40,11 +41,6 @@ def add_commands(commands: CommandGroup) -> None:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import (  # noqa: PLC0415 - `--help` needs no client
-        ApiRefused,
-        client_of,
-    )
-
     client = client_of(arguments)
     version = client.get("/v1/version")
     backup = client.health().get("last_backup", "")
@@ -75,7 +71,7 @@ def _status(arguments: argparse.Namespace) -> int:
     for each in confirmations:
         what = f"{each['id']} of {each['principal']} ({call_in_words(each)})"
         print(f"{what} waits for another operator to confirm it")
-    print_table(
+    return print_table(
         ("waits for", "subject", "count", "clears", "first of them"),
         [
             (
@@ -89,12 +85,9 @@ def _status(arguments: argparse.Namespace) -> int:
         ],
         empty="No work waits." if confirmations else empty,
     )
-    return OK
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import ApiRefused, client_of, part  # noqa: PLC0415
-
     client, name = client_of(arguments), part(arguments.id)
     kinds: tuple[str, ...] = _LOOKED_UP
     if _MAINTENANCE.fullmatch(arguments.id):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.cli.output import note, noun, print_facts, print_json
-from forewarn.cli.parsing import add_config_option
+from forewarn.cli.parsing import add_store_options, settings_files
 from forewarn.errors import ForewarnError
 from forewarn.exit_codes import OK
 
@@ -39,12 +39,7 @@ def add_commands(commands: CommandGroup) -> None:
     )
     upgrade = group.command("upgrade", "upgrade the schema to this version", run=_upgrade)
     for parser in (backup, restore, upgrade):
-        parser.add_argument(
-            "--store",
-            metavar="ADDRESS",
-            help="the store: a file or a database URL (default: from the settings)",
-        )
-        add_config_option(parser)
+        add_store_options(parser)
 
 
 def _back(arguments: argparse.Namespace) -> int:
@@ -113,7 +108,7 @@ def _upgrade(arguments: argparse.Namespace) -> int:
 def _show(arguments: argparse.Namespace, facts: BackupFacts) -> int:
     if arguments.json:
         return print_json({name: getattr(facts, name) for name in type(facts).__match_args__})
-    print_facts(
+    return print_facts(
         (
             ("backup", f"{arguments.file}, {facts.bytes} bytes, valid"),
             (
@@ -125,13 +120,10 @@ def _show(arguments: argparse.Namespace, facts: BackupFacts) -> int:
             ("history", f"to entry {facts.history_seq}"),
         )
     )
-    return OK
 
 
 def store_address(arguments: argparse.Namespace) -> str:
     """Return the address of the store from `--store`, or else from the settings."""
-    from forewarn.cli.serve import DEFAULT_CONFIG  # noqa: PLC0415 - the same
     from forewarn.settings_loader import load_settings  # noqa: PLC0415 - the same
 
-    files = arguments.config or ([DEFAULT_CONFIG] if DEFAULT_CONFIG.is_file() else [])
-    return arguments.store or load_settings(files).store.url
+    return arguments.store or load_settings(settings_files(arguments)).store.url

@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forewarn.cli.api_client import client_of
 from forewarn.cli.output import note, print_json, print_json_line
 from forewarn.cli.topology_import import add_imports
+from forewarn.cli.topology_portions import TopologyFileUnreadable, apply_portions, portions_of
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 from forewarn.garbage import uncollected
@@ -95,13 +97,6 @@ def described(arguments: argparse.Namespace, unreadable: type[CallerError]) -> t
 
 
 def _apply(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs it not
-    from forewarn.cli.topology_portions import (  # noqa: PLC0415
-        TopologyFileUnreadable,
-        apply_portions,
-        portions_of,
-    )
-
     body, media = described(arguments, TopologyUnreadable)
     try:
         with uncollected():  # a large file creates a million objects that all stay in use
@@ -124,8 +119,6 @@ def _apply(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs it not
-
     form = "json" if arguments.json else arguments.format or "toml"
     body = client_of(arguments).send("GET", f"/v1/topology?format={form}")
     print(body.decode("utf-8"), end="")

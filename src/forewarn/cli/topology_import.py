@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from forewarn.cli.api_client import ApiRefused, client_of
 from forewarn.cli.driver import driver_table
 from forewarn.cli.output import note, print_json
 from forewarn.cli.parsing import add_config_option
@@ -132,8 +133,6 @@ def _import_libvirt(arguments: argparse.Namespace) -> int:
 
 def run_import(arguments: argparse.Namespace, source: FleetSource) -> int:
     """Import the topology according to the options."""
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs it not
-
     importer = Importer(client_of(arguments), source, dry_run=arguments.dry_run)
     if arguments.follow:
         return importer.follow()
@@ -208,7 +207,6 @@ class Importer:
 
     def _bring_in_step(self) -> tuple[Found, list[ForewarnError]]:
         """Apply the discovered records; return the records, and the errors of refused records."""
-        from forewarn.cli.api_client import ApiRefused  # noqa: PLC0415 - `--help` needs it not
         from forewarn.drivers.found import difference, gone  # noqa: PLC0415
 
         fleet = self._source.discover()

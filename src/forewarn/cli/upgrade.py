@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.cli.api_client import client_of
 from forewarn.cli.output import noun, print_facts, print_json, print_table
-from forewarn.cli.parsing import add_config_option
+from forewarn.cli.parsing import add_store_options
 from forewarn.errors import ForewarnError
 from forewarn.exit_codes import OK, REFUSED
 from forewarn.values import value
@@ -26,12 +27,7 @@ def add_commands(commands: CommandGroup) -> None:
     check = group.command(
         "check", "check whether this version can run beside the running one", run=_check
     )
-    check.add_argument(
-        "--store",
-        metavar="ADDRESS",
-        help="the store: a file or a database URL (default: from the settings)",
-    )
-    add_config_option(check)
+    add_store_options(check)
 
 
 @value
@@ -127,7 +123,6 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _state(arguments: argparse.Namespace) -> UpgradeState:
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs none of it
     from forewarn.cli.store import store_address  # noqa: PLC0415 - the same
     from forewarn.store.addresses import readable_engine  # noqa: PLC0415 - the same
     from forewarn.store.errors import StoreContradiction  # noqa: PLC0415 - the same

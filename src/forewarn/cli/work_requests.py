@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from forewarn.cli.api_client import ApiRefused, client_of, local_now_ms, part
 from forewarn.cli.host_selection import add_host_selection, named_hosts
+from forewarn.cli.maintenance_output import print_maintenances
 from forewarn.cli.output import note, print_json, print_table, warn_unasked, when
 from forewarn.cli.parsing import seconds
 from forewarn.errors import CallerError
@@ -188,8 +190,6 @@ def _add_work(
 
 
 def _ask(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import ApiRefused, client_of  # noqa: PLC0415
-
     names = named_hosts(arguments)
     client = client_of(arguments)
     after = begin_of_wait(client, arguments)
@@ -245,8 +245,6 @@ def _wants_maintenance() -> bool:
 
 def _create_maintenance(client: ApiClient, form: dict[str, object], *, as_json: bool) -> int:
     """Create and start a maintenance for hosts that exceed the limit of one request."""
-    from forewarn.cli.maintenance_output import print_maintenances  # noqa: PLC0415
-
     wanted = {
         "hosts": form["targets"],
         "earliest_start": form["not_before"],
@@ -274,8 +272,6 @@ def _note_unasked(operations: Iterable[Answer]) -> None:
 
 
 def _repair(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
-
     client = client_of(arguments)
     operations = []
     for name in arguments.names:
@@ -305,8 +301,6 @@ def wait(
     client: ApiClient, operations: list[Answer], *, after: int, arguments: argparse.Namespace
 ) -> int:
     """Print the progress of operations until all have ended; return the exit status."""
-    from forewarn.cli.api_client import local_now_ms  # noqa: PLC0415
-
     current = {each["id"]: each for each in operations}
     until_ms = local_now_ms() + int(arguments.timeout * 1000) if arguments.timeout else 0
     try:
