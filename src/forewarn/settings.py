@@ -40,13 +40,7 @@ FIXED: dict[str, frozenset[str]] = {
             "max_topology_bytes",
         )
     ),
-    "lifecycle": frozenset(
-        (
-            "notice_margin_ms",
-            "prediction_s",
-            "max_operations",
-        )
-    ),
+    "lifecycle": frozenset(("notice_margin_ms", "prediction_s", "max_operations")),
 }
 
 

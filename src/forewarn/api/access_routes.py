@@ -22,7 +22,7 @@ from forewarn.core.access import (
 )
 from forewarn.ids import Ids
 from forewarn.validation.durations import read_time_ms
-from forewarn.validation.fields import NAME, Choice, Text, Timestamp
+from forewarn.validation.fields import NAME, Choice, Schema, Text, Timestamp
 from forewarn.validation.forms import Field, Form
 from forewarn.values import value
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from forewarn.control.plane import StateView
     from forewarn.core.topology import Topology
-    from forewarn.validation.fields import Schema
 
 _PRINCIPAL = Text(PRINCIPAL_LENGTH_MAX, r"[^\x00-\x20]+", "a name without spaces")
 _ROLE = Choice({role.value: role for role in Role})

@@ -43,7 +43,7 @@ from forewarn.api.fleet_watch import FleetWatch
 from forewarn.api.oidc import Oidc
 from forewarn.api.path_table import Table
 from forewarn.api.responses import encoded
-from forewarn.api.routes import ApiCall, ApiResponse, Route, routes_of
+from forewarn.api.routes import AnyRoute, ApiCall, ApiResponse, Route, routes_of
 from forewarn.api.schemas import TABLE
 from forewarn.api.watch import HistoryWatch
 from forewarn.core.access import Permission
@@ -52,7 +52,6 @@ from forewarn.web import HEADERS, WebPage, web_files
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forewarn.api.routes import AnyRoute
     from forewarn.api.standby import Forwarder
     from forewarn.control.readable import ReadableControl
     from forewarn.settings import Settings

@@ -49,9 +49,7 @@ AUDIT: schemas.ObjectSchema[AuditEntry] = schemas.ObjectSchema(
     Permission.ADMINISTER,
     query=(
         Field(
-            "after",
-            Integer(),
-            "Only records with a higher number (default: the newest records).",
+            "after", Integer(), "Only records with a higher number (default: the newest records)."
         ),
         Field("limit", Integer(1, PAGE_MAX), "Maximum number of records (default: 100)."),
     ),

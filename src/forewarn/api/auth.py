@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 from starlette.requests import cookie_parser
 
 from forewarn.api.connections import ADMIT, CREDENTIALS, NAMES, SAFE, USER
-from forewarn.api.oidc import IssuerUnavailable
+from forewarn.api.oidc import IssuerUnavailable, Login, Oidc
 from forewarn.api.responses import refusal
 from forewarn.audit_chain import CallRecord
-from forewarn.core.access import BUILT_IN, Principal, proved
+from forewarn.core.access import BUILT_IN, AccessToken, Principal, proved
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.host_port import host_of_header, without_brackets
 from forewarn.protocol import timestamps
@@ -32,11 +32,9 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from forewarn.api.oidc import Login, Oidc
     from forewarn.api.standby import Forwarder
     from forewarn.clock import Clock
     from forewarn.control.readable import ReadableControl
-    from forewarn.core.access import AccessToken
     from forewarn.settings import OperatorSettings
     from forewarn.store import Store
 

@@ -11,13 +11,12 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Any
 
-from forewarn.api.uvicorn_adapter import HttpProtocol
+from forewarn.api.uvicorn_adapter import EmbeddedServer, HttpProtocol
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Mapping
 
-    from forewarn.api.uvicorn_adapter import EmbeddedServer
     from forewarn.connection_table import TrackedConnection
 
 #: Largest head of a request, in bytes: the URL, which may name 400 records, and headers.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.api.schemas import TEXT, TEXTS, TIME, Member, ObjectSchema
 from forewarn.core.approvals import unapproving
-from forewarn.core.lifecycle import EventState
+from forewarn.core.lifecycle import Event, EventState, Operation
 from forewarn.validation.durations import written
 from forewarn.values import value
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from forewarn.control.plane import StateView
     from forewarn.core.document import Enrolment
-    from forewarn.core.lifecycle import Event, Operation
     from forewarn.validation.fields import Schema
 
 _NOT_ASKED = "not-asked"

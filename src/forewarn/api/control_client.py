@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,16 +24,15 @@ from forewarn.api.scope import (
 )
 from forewarn.control.engine import ControlEngine
 from forewarn.control.inbox import Stopping
-from forewarn.control.plane import StateView
+from forewarn.control.plane import Committed, StateView
 from forewarn.core.confirmations import confirmed_act, needs_confirmation
-from forewarn.core.stimulus import Confirmed
+from forewarn.core.stimulus import Confirmed, SingleStimulus, Stimulus
 from forewarn.errors import CallerError, OurError
 from forewarn.validation.complexity import abandonable
 from forewarn.values import replace, value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Future
 
     from forewarn.api.call_audit import CallAudit
     from forewarn.api.fleet_watch import FleetWatch
@@ -41,9 +40,7 @@ if TYPE_CHECKING:
     from forewarn.api.standby import Forwarder
     from forewarn.api.watch import HistoryWatch
     from forewarn.clock import Clock
-    from forewarn.control.plane import Committed
     from forewarn.control.readable import ReadableControl
-    from forewarn.core.stimulus import Stimulus
     from forewarn.core.topology import Topology
     from forewarn.planning.blockers import Blocker
     from forewarn.store import Store
@@ -264,9 +261,7 @@ def _needs_confirmation(stimulus: Stimulus, view: StateView) -> bool:
 
 
 def _tell(
-    here: asyncio.AbstractEventLoop,
-    answer: asyncio.Future[T],
-    asked: Future[T] | asyncio.Future[T],
+    here: asyncio.AbstractEventLoop, answer: asyncio.Future[T], asked: Future[T] | asyncio.Future[T]
 ) -> None:
     """Resolve an answer on the event loop; ignore it once the loop has closed."""
     with contextlib.suppress(RuntimeError):

@@ -14,13 +14,13 @@ from forewarn.api.auth import GENERATION_HEADER, STILL_PERMITTED, NotPermitted
 from forewarn.api.call_audit import CallAudit, call_record
 from forewarn.api.confirmation_routes import ConfirmationAwaited, keep_for_confirmation
 from forewarn.api.connections import SAFE
-from forewarn.api.control_client import ConfirmationNeeded
+from forewarn.api.control_client import ConfirmationNeeded, ControlClient
 from forewarn.api.idempotency import HEADER as IDEMPOTENCY_KEY
 from forewarn.api.idempotency import answered_once
 from forewarn.api.responses import encoded, left, refusal
 from forewarn.api.routes import PUBLIC_BYTES_MAX, ApiCall, ApiResponse, Route
 from forewarn.control.inbox import Stopping
-from forewarn.core.access import NOBODY
+from forewarn.core.access import NOBODY, Principal
 from forewarn.errors import CallerError, ForewarnError, OurError, PeerError
 from forewarn.validation.fields import Values
 from forewarn.validation.forms import Field, Form
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from forewarn.api.control_client import ControlClient
-    from forewarn.core.access import Principal
 
 log = logging.getLogger("forewarn.operator")
 

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.schemas import TABLE
 from forewarn.core.access import Permission
-from forewarn.drivers import Reported
+from forewarn.drivers import Driver, Reported
 from forewarn.errors import CallerError
 from forewarn.validation.json_reader import JSON
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from forewarn.drivers import Driver
 
 #: Header with the name of the driver that receives the report.
 HEADER = "forewarn-driver"

@@ -16,15 +16,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.core.indexes import Members
-from forewarn.core.lifecycle import Alert, OperationState
-from forewarn.core.topology import Health
+from forewarn.core.lifecycle import Alert, Event, Operation, OperationState
+from forewarn.core.topology import Health, Host, Topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from forewarn.core.lifecycle import Event, Operation
     from forewarn.core.state import Changes
-    from forewarn.core.topology import Host, Topology
 
 #: Activity of a host or VM by letter; the first applicable letter counts.
 STATES: dict[str, str] = {

@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from forewarn.api import schemas
-from forewarn.api.fleet_overview import OPERATIONS_MAX, STATES, FleetOverview
+from forewarn.api.fleet_overview import OPERATIONS_MAX, STATES, FleetOverview, Rack
 from forewarn.api.responses import encoded
 from forewarn.control.inbox import Stopping
 from forewarn.errors import OurError
@@ -21,7 +21,6 @@ from forewarn.protocol import timestamps
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable
 
-    from forewarn.api.fleet_overview import Rack
     from forewarn.api.watch import OpenStreams
     from forewarn.clock import Clock
     from forewarn.control.plane import Committed, StateView

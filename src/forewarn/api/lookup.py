@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from forewarn.api import schemas
 from forewarn.core.refusals import Unknown, UnknownOperation
 from forewarn.errors import CallerError
-from forewarn.store import HistoryPage
+from forewarn.store import HistoryPage, Store
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from forewarn.api.routes import ApiCall
     from forewarn.control.plane import StateView
     from forewarn.core.lifecycle import Event, Operation
-    from forewarn.store import Store
 
 #: Fewest characters of an abbreviated event id.
 PREFIX_LENGTH_MIN = 4

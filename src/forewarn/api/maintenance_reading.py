@@ -21,16 +21,14 @@ from forewarn.api.schemas import TEXTS, described, list_of, object_schema, page_
 from forewarn.core.access import Permission
 from forewarn.core.refusals import UnknownMaintenance
 from forewarn.core.why import why_maintenance
-from forewarn.store.maintenances import HostState
-from forewarn.validation.fields import NAME, Boolean, Integer
+from forewarn.store.maintenances import HostState, HostWork
+from forewarn.validation.fields import NAME, Boolean, Integer, Schema
 from forewarn.validation.forms import Field
 from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.control.plane import StateView
     from forewarn.store import Store
-    from forewarn.store.maintenances import HostWork
-    from forewarn.validation.fields import Schema
 
 #: Maximum number of maintenances, or of a maintenance's hosts, on one page.
 PAGE_MAX, HOSTS_PAGE_MAX = 500, 1000

@@ -6,17 +6,13 @@ from typing import TYPE_CHECKING
 
 from forewarn.api import request_forms as forms
 from forewarn.api.consent import unasked_groups
-from forewarn.api.maintenance_forms import (
-    MAINTENANCE_FORM,
-    PAUSE_FORM,
-    asked_of,
-)
+from forewarn.api.maintenance_forms import MAINTENANCE_FORM, PAUSE_FORM, asked_of
 from forewarn.api.maintenance_reading import ONE, find_view, number_of, one_view
 from forewarn.api.maintenance_schemas import OUTLOOK, PLAN, ROOM, MaintenanceView
 from forewarn.api.responses import encoded
 from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
 from forewarn.api.schemas import TABLE, TEXT, TEXTS, list_of, object_schema
-from forewarn.control.planning import plan_of, planner_task
+from forewarn.control.planning import PlannerTask, plan_of, planner_task
 from forewarn.core import stimulus as stimuli
 from forewarn.core.access import Permission
 from forewarn.core.lifecycle import OperationState
@@ -32,7 +28,6 @@ from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.control.plane import StateView
-    from forewarn.control.planning import PlannerTask
     from forewarn.store import Store
 
 _ROOM = list_of(ROOM.schema())

@@ -23,22 +23,20 @@ from forewarn.core.maintenance import (
     Due,
     Halted,
     Maintenance,
+    MaintenancePlan,
     MaintenanceState,
     Postponement,
 )
-from forewarn.planning.blockers import Code
-from forewarn.store.maintenances import HostState
+from forewarn.planning.blockers import Blocker, Code
+from forewarn.store.maintenances import HostState, HostWork
 from forewarn.validation.durations import written
 from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from forewarn.core.maintenance import MaintenancePlan
     from forewarn.core.outlook import GroupOutlook, HostRoom
-    from forewarn.planning.blockers import Blocker
     from forewarn.planning.plan import Wave
-    from forewarn.store.maintenances import HostWork
     from forewarn.validation.fields import Schema
 
 

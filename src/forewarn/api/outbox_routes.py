@@ -10,17 +10,14 @@ from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.schemas import TABLE, TEXT, TIME, WHOLE, described, object_schema, page_schema
 from forewarn.core.access import Permission
 from forewarn.outbox.delivery import DeliveryState
-from forewarn.outbox.outbox import UnknownDestination
+from forewarn.outbox.outbox import DestinationStatus, Outbox, UnknownDestination
 from forewarn.protocol.timestamps import iso8601
-from forewarn.validation.fields import WHOLE_MAX, Integer, Text
+from forewarn.validation.fields import WHOLE_MAX, Integer, Schema, Text
 from forewarn.validation.forms import Field, Form
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
-
-    from forewarn.outbox.outbox import DestinationStatus, Outbox
-    from forewarn.validation.fields import Schema
 
     Find: TypeAlias = Callable[[], Outbox | None]
 

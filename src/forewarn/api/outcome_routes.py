@@ -13,7 +13,7 @@ from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.core.access import Permission
 from forewarn.core.outcomes import EventOutcome
 from forewarn.core.refusals import UnknownOperation
-from forewarn.store import HistoryPage, OperationPage
+from forewarn.store import HistoryPage, OperationPage, Store
 from forewarn.validation.durations import read_time_ms
 from forewarn.validation.fields import NAME, Integer, Text, Timestamp
 from forewarn.validation.forms import Field
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from forewarn.core.lifecycle import Operation
-    from forewarn.store import Store
 
 #: Maximum number of operations on one page, and of approvers listed for one event.
 PAGE_MAX, APPROVALS_MAX = 500, 100
@@ -82,11 +81,7 @@ async def list_outcomes(call: ApiCall) -> ApiResponse:
 
 
 async def _report(
-    call: ApiCall,
-    *,
-    group: str = "",
-    groups: Collection[str] | None = None,
-    maintenance: int = 0,
+    call: ApiCall, *, group: str = "", groups: Collection[str] | None = None, maintenance: int = 0
 ) -> ApiResponse:
     """Return one page of outcomes, newest operation first; O(operations of the page)."""
     now_ms = call.control.clock.now_ms()

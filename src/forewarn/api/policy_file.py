@@ -12,7 +12,7 @@ from forewarn.api.topology_file import TOML, YAML, parsed, toml_key, toml_value
 from forewarn.core.impact import Impact
 from forewarn.core.naming import SelectorInvalid, read_selector
 from forewarn.planning.policy import Budget, ConfirmedAct, MaintenancePolicy, PolicyInvalid, Scope
-from forewarn.planning.windows import Window, WindowInvalid
+from forewarn.planning.windows import Span, Window, WindowInvalid
 from forewarn.protocol import timestamps
 from forewarn.validation.durations import iso_duration, read_time_ms
 from forewarn.validation.fields import (
@@ -25,14 +25,13 @@ from forewarn.validation.fields import (
     TimeOfDay,
     Timestamp,
     ValidationFailed,
+    Values,
 )
 from forewarn.validation.forms import Field, Form, ListOf, Named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from forewarn.planning.windows import Span
-    from forewarn.validation.fields import Values
 
 #: Maximum number of budgets, windows, freezes, and excluded dates of one window.
 BUDGETS_MAX, WINDOWS_MAX, FREEZES_MAX, DATES_MAX = 1000, 100, 100, 366

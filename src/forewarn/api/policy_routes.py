@@ -13,9 +13,9 @@ from forewarn.api.topology_file import READERS
 from forewarn.core.access import Permission
 from forewarn.core.refusals import Unknown
 from forewarn.core.stimulus import ApplyPolicy
-from forewarn.planning.windows import open_spans, without
+from forewarn.planning.windows import Span, Window, open_spans, without
 from forewarn.protocol import timestamps
-from forewarn.validation.fields import NAME, Boolean, Choice, Integer
+from forewarn.validation.fields import NAME, Boolean, Choice, Integer, Schema
 from forewarn.validation.forms import Field
 from forewarn.validation.json_reader import JSON
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from forewarn.control.plane import StateView
     from forewarn.planning.policy import MaintenancePolicy
-    from forewarn.planning.windows import Span, Window
-    from forewarn.validation.fields import Schema
 
 #: Maximum and default number of days of open time in a response.
 DAYS_MAX, DAYS = 366, 7

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from forewarn.api import schemas
 from forewarn.api.lookup import find
-from forewarn.api.maintenance_forms import (
-    POSTPONE_EVENT_FORM,
-    POSTPONE_FORM,
-    postponing_of,
-)
+from forewarn.api.maintenance_forms import POSTPONE_EVENT_FORM, POSTPONE_FORM, postponing_of
 from forewarn.api.maintenance_reading import ONE, number_of
 from forewarn.api.maintenance_routes import moved
 from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route

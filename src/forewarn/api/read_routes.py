@@ -14,11 +14,11 @@ from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.watch import WatchStream, check_cursor
 from forewarn.core.access import Permission
 from forewarn.core.actions import ACTIONS
-from forewarn.core.document import fresh, refreshed, visible
+from forewarn.core.document import View, fresh, refreshed, visible
 from forewarn.core.refusals import Unknown, UnknownOperation
-from forewarn.protocol.documents import render_document
+from forewarn.protocol.documents import Document, render_document
 from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
-from forewarn.store import HistoryPage
+from forewarn.store import HistoryPage, Recorded, Store
 from forewarn.validation.fields import NAME, WHOLE_MAX, Boolean, Choice, Integer, Text
 from forewarn.validation.forms import Field
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
     from forewarn.api.control_client import ControlClient
     from forewarn.control.plane import StateView
-    from forewarn.core.document import View
-    from forewarn.protocol.documents import Document
-    from forewarn.store import Recorded, Store
 
 #: Maximum number of entries of history, or of events, on one page.
 PAGE_MAX = 1000

@@ -24,12 +24,16 @@ from forewarn.api.standby import StandingBy, new_connection, read_forwarded
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.ids import Ids
 from forewarn.replication.messages import (
+    ApprovalRequest,
+    FeedControlPlane,
     FeedUnreadable,
     RelayAnswer,
+    Relayed,
     RelayedApproval,
     RelayedEnable,
     RelayedReport,
     RequestAnswer,
+    VmPoll,
     read_relay_answer,
     read_relayed,
 )
@@ -39,7 +43,6 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
-    from forewarn.replication.messages import ApprovalRequest, FeedControlPlane, Relayed, VmPoll
     from forewarn.replication.server import FeedServer
 
 T = TypeVar("T")

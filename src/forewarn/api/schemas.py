@@ -5,11 +5,11 @@ One table defines both the JSON and its schema.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from forewarn.core.document import shown
+from forewarn.core.document import Enrolment, shown
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import SHOWN_AS, Alert, Event, EventState, Operation, OperationState
 from forewarn.core.outcomes import EventOutcome, EventResult, StartTiming
@@ -20,10 +20,8 @@ from forewarn.validation.fields import Schema
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from enum import Enum
 
-    from forewarn.core.document import Enrolment
     from forewarn.replication.messages import VmPoll
     from forewarn.store import Recorded
 

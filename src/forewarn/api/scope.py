@@ -16,7 +16,13 @@ from forewarn.core.actions import ACTIONS
 from forewarn.core.impact import TRAITS, Source, TargetKind
 from forewarn.core.refusals import Unknown
 from forewarn.core.state import Changes, State
-from forewarn.core.stimulus import Acknowledge, ChangeTopology, PostponeHosts, RequestMaintenance
+from forewarn.core.stimulus import (
+    Acknowledge,
+    ChangeTopology,
+    PostponeHosts,
+    RequestMaintenance,
+    Stimulus,
+)
 from forewarn.core.topology import Topology
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.store.reading import StoreReader, owners_text
@@ -24,7 +30,6 @@ from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core.lifecycle import Event, Operation
-    from forewarn.core.stimulus import Stimulus
     from forewarn.store import HistoryPage, OperationPage, Recorded, Store
 
 #: Maximum number of owners' views cached until the next commit, and of layouts cached until the

@@ -7,16 +7,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from forewarn.api.connections import FULL, ApiConnection
-from forewarn.api.listener import (
-    OPERATOR,
-    Purpose,
-    clean_up,
-    name_of,
-    open_listener,
-    taken,
-)
+from forewarn.api.listener import OPERATOR, Purpose, clean_up, name_of, open_listener, taken
 from forewarn.api.uvicorn_adapter import EmbeddedServer
-from forewarn.connection_table import ConnectionTable, CountedPort
+from forewarn.connection_table import ConnectionTable, CountedPort, TrackedConnection
 from forewarn.settings import OperatorSettings
 
 if TYPE_CHECKING:
@@ -26,7 +19,6 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from forewarn.connection_table import TrackedConnection
 
 #: Time in seconds after which a stop cancels running calls.
 STOP_S = 1

@@ -6,13 +6,11 @@ service sets the issuer's token as a cookie that no script can read. The service
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from starlette.requests import cookie_parser
 from starlette.responses import Response
 
 from forewarn.api.auth import SESSION, cookie_name
-from forewarn.api.oidc import Oidc, SignInFailed, SignInUnavailable
+from forewarn.api.oidc import Login, Oidc, SignInFailed, SignInUnavailable
 from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.schemas import TEXT, object_schema
@@ -21,9 +19,6 @@ from forewarn.validation.fields import Text
 from forewarn.validation.forms import Field, Form
 from forewarn.validation.json_reader import JSON
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from forewarn.api.oidc import Login
 
 #: Cookie with the secret of an unfinished sign-in, and the cookie's lifetime in seconds.
 ATTEMPT, ATTEMPT_S = "forewarn-sign-in", 600

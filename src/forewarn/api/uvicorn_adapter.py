@@ -12,7 +12,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 if TYPE_CHECKING:
     import socket
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
     from uvicorn._types import ASGI3Application
-    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
     from forewarn.connection_table import CountedPort
 

@@ -16,14 +16,13 @@ from forewarn.api.auth import STILL_PERMITTED
 from forewarn.api.responses import left
 from forewarn.control.inbox import Overloaded
 from forewarn.errors import CallerError, ForewarnError
-from forewarn.store import HistoryPage
+from forewarn.store import HistoryPage, Recorded, Store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from starlette.types import Receive, Scope, Send
 
-    from forewarn.store import Recorded, Store
 
 T = TypeVar("T")
 

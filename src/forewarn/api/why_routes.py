@@ -18,7 +18,7 @@ from forewarn.core.access import Permission
 from forewarn.core.refusals import Unknown, UnknownMaintenance, UnknownOperation
 from forewarn.core.why import blocker_of, why_host, why_maintenance, why_wave
 from forewarn.validation.durations import written
-from forewarn.validation.fields import Text
+from forewarn.validation.fields import Schema, Text
 from forewarn.validation.forms import Field
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from forewarn.control.plane import StateView
     from forewarn.planning.blockers import Blocker
-    from forewarn.validation.fields import Schema
 
 #: Number of operations examined at a time; approvals are answered between the parts.
 PORTION = 200

@@ -15,24 +15,11 @@ from forewarn.core.impact import TRAITS, Cause, TargetKind
 from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
 from forewarn.core.naming import select
 from forewarn.core.refusals import WrongState
-from forewarn.core.stimulus import (
-    Acknowledge,
-    Cancel,
-    Complete,
-    Repair,
-    RequestMaintenance,
-    Retry,
-)
+from forewarn.core.stimulus import Acknowledge, Cancel, Complete, Repair, RequestMaintenance, Retry
 from forewarn.errors import CallerError
 from forewarn.store import OperationPage
 from forewarn.validation.durations import read_time_ms
-from forewarn.validation.fields import (
-    NAME,
-    Boolean,
-    Choice,
-    Integer,
-    ValidationFailed,
-)
+from forewarn.validation.fields import NAME, Boolean, Choice, Integer, ValidationFailed
 from forewarn.validation.forms import Field, Form, ListOf
 
 if TYPE_CHECKING:

@@ -30,20 +30,9 @@ from forewarn.azure import (
     vm_routes,
 )
 from forewarn.azure.callers import ACTOR, ArmCallers
-from forewarn.azure.refusals import (
-    ArmApiVersionMissing,
-    ArmPreconditionFailed,
-    azure_refusal,
-)
+from forewarn.azure.refusals import ArmApiVersionMissing, ArmPreconditionFailed, azure_refusal
 from forewarn.azure.resources import Resources
-from forewarn.azure.routes import (
-    ANY_QUERY,
-    ArmCall,
-    ArmResponse,
-    ArmRoute,
-    ArmTable,
-    Condition,
-)
+from forewarn.azure.routes import ANY_QUERY, ArmCall, ArmResponse, ArmRoute, ArmTable, Condition
 from forewarn.azure.tokens import TokenIssuer
 from forewarn.core.access import NOBODY
 from forewarn.ids import Ids

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from forewarn.azure.event_settings import with_settings
-from forewarn.azure.inventory import ResourceScope, place_of
-from forewarn.azure.json_values import member
+from forewarn.azure.inventory import Inventory, ResourceScope, place_of
+from forewarn.azure.json_values import JsonObject, member
 from forewarn.azure.refusals import ArmNotSupported, ArmResourceUnknown
 from forewarn.azure.routes import (
     COMPUTE,
     RESOURCE_GROUP,
     SUBSCRIPTION,
+    ArmCall,
     ArmResponse,
     ArmRoute,
 )
@@ -20,13 +19,7 @@ from forewarn.azure.set_values import AVAILABILITY_SETS, shown_availability_set
 from forewarn.azure.vm_values import APPLIED
 from forewarn.core.access import Permission
 from forewarn.core.stimulus import ChangeTopology
-from forewarn.core.topology import GroupKind
-
-if TYPE_CHECKING:
-    from forewarn.azure.inventory import Inventory
-    from forewarn.azure.json_values import JsonObject
-    from forewarn.azure.routes import ArmCall
-    from forewarn.core.topology import Group
+from forewarn.core.topology import Group, GroupKind
 
 
 def routes() -> tuple[ArmRoute, ...]:

@@ -13,14 +13,21 @@ from typing import TYPE_CHECKING
 
 from forewarn.azure.details import details, refuse
 from forewarn.azure.inventory import place_of
-from forewarn.azure.json_values import member, text_of
+from forewarn.azure.json_values import JsonObject, member, text_of
 from forewarn.azure.refusals import ArmNotSupported, ArmResourceUnknown
-from forewarn.azure.routes import COMPUTE, RESOURCE_GROUP, SUBSCRIPTION, ArmResponse, ArmRoute
+from forewarn.azure.routes import (
+    COMPUTE,
+    RESOURCE_GROUP,
+    SUBSCRIPTION,
+    ArmCall,
+    ArmResponse,
+    ArmRoute,
+)
 from forewarn.azure.set_values import AVAILABILITY_SETS, SCALE_SETS
 from forewarn.azure.vm_values import provider_id
 from forewarn.core.access import Permission
 from forewarn.core.stimulus import ApplyPolicy
-from forewarn.core.topology import GroupKind
+from forewarn.core.topology import Group, GroupKind
 from forewarn.planning.windows import Window, WindowInvalid
 from forewarn.validation.fields import NAME, ValidationFailed
 from forewarn.values import replace
@@ -29,9 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Any
 
-    from forewarn.azure.json_values import JsonObject
-    from forewarn.azure.routes import ArmCall
-    from forewarn.core.topology import Group
     from forewarn.planning.policy import MaintenancePolicy
 
 _MAINTENANCE = "/providers/Microsoft.Maintenance"

@@ -5,20 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.azure.event_settings import with_settings
-from forewarn.azure.json_values import member, text_of
+from forewarn.azure.json_values import JsonObject, member, text_of
 from forewarn.azure.refusals import ArmNotSupported
 from forewarn.azure.set_values import SCALE_SETS, instance_id
 from forewarn.azure.vm_values import APPLIED, shown_vm, with_members
 from forewarn.core.stimulus import ChangeTopology
-from forewarn.core.topology import Group, GroupKind, Health, Vm
+from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
 from forewarn.ids import Ids
 from forewarn.validation.fields import ValidationFailed
 from forewarn.values import replace
 
 if TYPE_CHECKING:
-    from forewarn.azure.json_values import JsonObject
     from forewarn.azure.routes import ArmCall
-    from forewarn.core.topology import Host, Topology
 
 
 async def created_vm(call: ArmCall, name: str) -> Vm:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.azure.json_values import member
+from forewarn.azure.json_values import JsonObject, member
 from forewarn.core.impact import TERMINATE_NOTICE_S_MAX, TERMINATE_NOTICE_S_MIN, Impact
 from forewarn.core.topology import Group
 from forewarn.protocol.versions import VERSIONS
@@ -18,15 +18,11 @@ from forewarn.values import replace, value
 if TYPE_CHECKING:
     from typing import Any
 
-    from forewarn.azure.json_values import JsonObject
 
 #: The only permitted notice of an image upgrade or reimage. Source: O-2.
 OS_IMAGE_NOTICE = "PT15M"
 
-_POLICIES = {
-    Impact.REBOOT: "userInitiatedReboot",
-    Impact.REDEPLOY: "userInitiatedRedeploy",
-}
+_POLICIES = {Impact.REBOOT: "userInitiatedReboot", Impact.REDEPLOY: "userInitiatedRedeploy"}
 _PROFILE, _POLICY = "scheduledEventsProfile", "scheduledEventsPolicy"
 _TARGETS = "scheduledEventsAdditionalPublishingTargets"
 _ALL_DOWN = (_POLICY, "allInstancesDown", "automaticallyApprove")

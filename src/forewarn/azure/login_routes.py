@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
-from forewarn.azure.routes import ArmResponse, ArmRoute
+from forewarn.azure.routes import ArmCall, ArmResponse, ArmRoute
 from forewarn.azure.tokens import LIFETIME_S
 from forewarn.clock import SystemClock
 from forewarn.core.access import Permission
@@ -16,7 +16,6 @@ from forewarn.tokens import TokenWrong
 
 if TYPE_CHECKING:
     from forewarn.azure.json_values import JsonObject
-    from forewarn.azure.routes import ArmCall
 
 ADFS = "/adfs"
 TOKEN_PATH = f"{ADFS}/oauth2/token"

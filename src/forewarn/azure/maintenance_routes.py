@@ -8,30 +8,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.azure.graph_query import answered
-from forewarn.azure.inventory import location_of, place_of
-from forewarn.azure.json_values import member, text_of
+from forewarn.azure.inventory import Inventory, location_of, place_of
+from forewarn.azure.json_values import JsonObject, member, text_of
 from forewarn.azure.refusals import ArmEventsUnknown
-from forewarn.azure.routes import COMPUTE, RESOURCE_GROUP, ArmResponse, ArmRoute
+from forewarn.azure.routes import COMPUTE, RESOURCE_GROUP, ArmCall, ArmResponse, ArmRoute
 from forewarn.azure.set_values import AVAILABILITY_SETS, SCALE_SETS
 from forewarn.azure.tokens import TENANT_ID
 from forewarn.azure.vm_values import provider_id
 from forewarn.core.access import Permission
 from forewarn.core.document import shown
 from forewarn.core.impact import Impact, Source
-from forewarn.core.lifecycle import EventState
+from forewarn.core.lifecycle import Event, EventState, Operation
 from forewarn.core.stimulus import Acknowledge
-from forewarn.core.topology import GroupKind
+from forewarn.core.topology import GroupKind, Vm
 from forewarn.protocol.timestamps import iso8601, rfc1123
 from forewarn.protocol.versions import known_in
 from forewarn.validation.fields import ValidationFailed
 
 if TYPE_CHECKING:
-    from forewarn.azure.inventory import Inventory
-    from forewarn.azure.json_values import JsonObject
-    from forewarn.azure.routes import ArmCall
     from forewarn.control.plane import StateView
-    from forewarn.core.lifecycle import Event, Operation
-    from forewarn.core.topology import Vm
     from forewarn.protocol.documents import ScheduledEvent
 
 #: Maximum number of rows of one answer, as in Azure.
@@ -188,11 +183,7 @@ _UPDATE_STATUS = {
     EventState.APPROVED: "Pending",
     EventState.STARTED: "InProgress",
 }
-_IMPACTS = {
-    Impact.FREEZE: "Freeze",
-    Impact.REBOOT: "Restart",
-    Impact.REDEPLOY: "Redeploy",
-}
+_IMPACTS = {Impact.FREEZE: "Freeze", Impact.REBOOT: "Restart", Impact.REDEPLOY: "Redeploy"}
 
 
 # --- Resource Graph -------------------------------------------------------------------------------

@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING
 
 from forewarn.azure.inventory import DEFAULT_LOCATION, location_of
 from forewarn.azure.refusals import ArmNotSupported, ArmResourceUnknown
-from forewarn.azure.routes import SUBSCRIPTION, ArmResponse, ArmRoute
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import OperationState
+from forewarn.azure.routes import SUBSCRIPTION, ArmCall, ArmResponse, ArmRoute
+from forewarn.core.impact import Cause, Source
+from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.stimulus import TARGETS_MAX, RequestMaintenance
 from forewarn.protocol.timestamps import iso8601
 
 if TYPE_CHECKING:
     from forewarn.azure.json_values import JsonObject
-    from forewarn.azure.routes import ArmCall
-    from forewarn.core.impact import Source
-    from forewarn.core.lifecycle import Operation
     from forewarn.core.topology import Vm
 
 #: Retry-After for polling clients, in seconds; Azure sends about 10.

@@ -5,8 +5,6 @@ To serve another empty list, add its path to the table.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from forewarn.azure.availability_routes import shown_availability_sets
 from forewarn.azure.filters import filtered
 from forewarn.azure.routes import (
@@ -14,6 +12,7 @@ from forewarn.azure.routes import (
     COMPUTE,
     RESOURCE_GROUP,
     SUBSCRIPTION,
+    ArmCall,
     ArmResponse,
     ArmRoute,
 )
@@ -21,9 +20,6 @@ from forewarn.azure.set_routes import SCALE_SET, named_set, shown_scale_sets
 from forewarn.azure.vm_routes import VM, shown_vms
 from forewarn.azure.vm_values import SUCCEEDED
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from forewarn.azure.routes import ArmCall
 
 _NETWORK = "/providers/Microsoft.Network"
 _AT_BOTH = (

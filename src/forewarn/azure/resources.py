@@ -10,7 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from forewarn.azure.details import check_size, details, put_details, refuse
+from forewarn.azure.details import Details, Path, check_size, details, put_details, refuse
 from forewarn.azure.inventory import Inventory, ResourceScope, place_of
 from forewarn.azure.refusals import ArmResourceGroupUnknown, ArmResourceUnknown
 from forewarn.azure.vm_values import INSTANCE
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from forewarn.api.control_client import ControlClient
-    from forewarn.azure.details import Details, Path
     from forewarn.azure.json_values import JsonObject
     from forewarn.control.plane import Committed, StateView
     from forewarn.core.topology import Group, Vm

@@ -9,11 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from forewarn.azure.inventory import ResourceScope
-from forewarn.azure.refusals import (
-    ArmPathUnknown,
-    ArmPreconditionFailed,
-    ArmSubscriptionUnknown,
-)
+from forewarn.azure.refusals import ArmPathUnknown, ArmPreconditionFailed, ArmSubscriptionUnknown
 from forewarn.core.access import Permission
 from forewarn.values import value
 

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.api.listener import AZURE
-from forewarn.api.server import start_operator
+from forewarn.api.server import OperatorServer, start_operator
 from forewarn.azure.app import build_arm
 from forewarn.azure.certificate import make_certificate
 from forewarn.errors import CallerError
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from forewarn.api.server import OperatorServer
     from forewarn.clock import Clock
     from forewarn.control.engine import ControlEngine
     from forewarn.settings import AzureSettings, Settings

@@ -9,13 +9,14 @@ from forewarn.azure import operations
 from forewarn.azure.creation import check_allowed, scaled_out
 from forewarn.azure.details import put_details, refuse
 from forewarn.azure.event_settings import SETTINGS, with_settings
-from forewarn.azure.inventory import ResourceScope, place_of
-from forewarn.azure.json_values import member
+from forewarn.azure.inventory import Inventory, ResourceScope, place_of
+from forewarn.azure.json_values import JsonObject, member
 from forewarn.azure.refusals import ArmNotSupported, ArmResourceUnknown
 from forewarn.azure.routes import (
     COMPUTE,
     RESOURCE_GROUP,
     SUBSCRIPTION,
+    ArmCall,
     ArmResponse,
     ArmRoute,
 )
@@ -27,29 +28,17 @@ from forewarn.azure.set_values import (
     shown_scale_set,
     shown_set_view,
 )
-from forewarn.azure.vm_routes import (
-    BOOKED,
-    FIXED,
-    POWER,
-    QUERY,
-    WORK,
-    expansions,
-    set_power,
-)
+from forewarn.azure.vm_routes import BOOKED, FIXED, POWER, QUERY, WORK, expansions, set_power
 from forewarn.azure.vm_values import APPLIED, shown_view, with_members
 from forewarn.core.access import Permission
 from forewarn.core.impact import Cause
 from forewarn.core.stimulus import ChangeTopology
-from forewarn.core.topology import Group, GroupKind
+from forewarn.core.topology import Group, GroupKind, Vm
 from forewarn.validation.fields import ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from forewarn.azure.inventory import Inventory
-    from forewarn.azure.json_values import JsonObject
-    from forewarn.azure.routes import ArmCall
-    from forewarn.core.topology import Vm
 
 _SETS = RESOURCE_GROUP + COMPUTE + f"/{SCALE_SETS}"
 SCALE_SET = _SETS + "/{set}"
@@ -402,13 +391,7 @@ _ROUTES = (
         _FORCE,
         needs=Permission.OPERATE,
     ),
-    ArmRoute(
-        "POST",
-        f"{SCALE_SET}/manualupgrade",
-        "No effect",
-        _upgrade,
-        needs=Permission.REQUEST,
-    ),
+    ArmRoute("POST", f"{SCALE_SET}/manualupgrade", "No effect", _upgrade, needs=Permission.REQUEST),
     ArmRoute("GET", f"{SCALE_SET}/rollingUpgrades/latest", "Always 404", _latest_rolling),
     ArmRoute(
         "PATCH",

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.azure.event_settings import policy_of, profile_of
 from forewarn.azure.inventory import ResourceScope, location_of
-from forewarn.azure.vm_values import (
-    PROVIDER,
-    SUCCEEDED,
-    provider_id,
-    shown_properties,
-    vm_id_of,
-)
+from forewarn.azure.vm_values import PROVIDER, SUCCEEDED, provider_id, shown_properties, vm_id_of
 from forewarn.metadata.instance import instance_number
 
 if TYPE_CHECKING:

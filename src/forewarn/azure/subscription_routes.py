@@ -6,32 +6,17 @@ in memory.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from forewarn.azure import operations
 from forewarn.azure.details import check_size, details, put_details
 from forewarn.azure.filters import filtered
-from forewarn.azure.inventory import (
-    DEFAULT_LOCATION,
-    ResourceScope,
-    location_of,
-)
-from forewarn.azure.json_values import text_of
+from forewarn.azure.inventory import DEFAULT_LOCATION, ResourceScope, location_of
+from forewarn.azure.json_values import JsonObject, text_of
 from forewarn.azure.refusals import ArmResourceGroupUnknown
-from forewarn.azure.routes import (
-    RESOURCE_GROUP,
-    SUBSCRIPTION,
-    ArmResponse,
-    ArmRoute,
-)
+from forewarn.azure.routes import RESOURCE_GROUP, SUBSCRIPTION, ArmCall, ArmResponse, ArmRoute
 from forewarn.azure.tokens import TENANT_ID
 from forewarn.azure.vm_values import SUCCEEDED, read_tags
 from forewarn.core.access import Permission
 from forewarn.core.impact import Cause
-
-if TYPE_CHECKING:
-    from forewarn.azure.json_values import JsonObject
-    from forewarn.azure.routes import ArmCall
 
 #: Supported providers and their resource types.
 _PROVIDERS = {

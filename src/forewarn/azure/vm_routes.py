@@ -9,22 +9,17 @@ from forewarn.azure.creation import created_vm
 from forewarn.azure.details import refuse
 from forewarn.azure.event_settings import with_settings
 from forewarn.azure.filters import filtered
-from forewarn.azure.json_values import member
+from forewarn.azure.json_values import JsonObject, member
 from forewarn.azure.refusals import ArmNotSupported, ArmResourceUnknown
 from forewarn.azure.routes import (
     COMPUTE,
     RESOURCE_GROUP,
     SUBSCRIPTION,
+    ArmCall,
     ArmResponse,
     ArmRoute,
 )
-from forewarn.azure.vm_values import (
-    APPLIED,
-    shown_view,
-    shown_vm,
-    vm_id_of,
-    with_members,
-)
+from forewarn.azure.vm_values import APPLIED, shown_view, shown_vm, vm_id_of, with_members
 from forewarn.core.access import Permission
 from forewarn.core.impact import Cause
 from forewarn.core.stimulus import ChangeTopology
@@ -33,8 +28,6 @@ from forewarn.validation.fields import ValidationFailed
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from forewarn.azure.json_values import JsonObject
-    from forewarn.azure.routes import ArmCall
     from forewarn.core.topology import Group, Host, Vm
 
 _VMS = RESOURCE_GROUP + COMPUTE + "/virtualMachines"
@@ -55,11 +48,7 @@ POWER: Mapping[str, str] = {
     "reapply": "",
 }
 #: Members that a request cannot change.
-FIXED = (
-    ("zones",),
-    ("properties", "availabilitySet"),
-    ("properties", "virtualMachineScaleSet"),
-)
+FIXED = (("zones",), ("properties", "availabilitySet"), ("properties", "virtualMachineScaleSet"))
 BOOKED = "Recorded immediately, not announced"
 #: Ignored parameters of actions: Forewarn does not shut guests down and has no disks.
 QUERY: Mapping[str, tuple[str, ...]] = {"powerOff": ("skipshutdown",)}

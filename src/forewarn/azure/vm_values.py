@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from forewarn.azure.event_settings import SETTINGS, policy_of, profile_of
 from forewarn.azure.inventory import ResourceScope, location_of, place_of
-from forewarn.azure.json_values import text_of
-from forewarn.core.topology import GroupKind
+from forewarn.azure.json_values import JsonObject, text_of
+from forewarn.core.topology import Group, GroupKind, Host, Vm
 from forewarn.metadata.instance import resource_id
 from forewarn.validation.fields import ValidationFailed
 from forewarn.values import replace
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from forewarn.azure.details import Path
-    from forewarn.azure.json_values import JsonObject
-    from forewarn.core.topology import Group, Host, Vm
 
 PROVIDER = "Microsoft.Compute"
 SUCCEEDED = "Succeeded"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.cli.api_client import client_of, part
+from forewarn.cli.api_client import Answer, client_of, part
 from forewarn.cli.output import call_in_words, note, print_json, print_table
 from forewarn.exit_codes import OK, REFUSED
 
 if TYPE_CHECKING:
     import argparse
 
-    from forewarn.cli.api_client import Answer
     from forewarn.cli.parsing import CommandGroup
 
 ROLES = ("viewer", "owner", "operator", "admin", "node")

@@ -12,12 +12,13 @@ import sys
 from http.client import (
     HTTPConnection,
     HTTPException,
+    HTTPResponse,
     HTTPSConnection,
     IncompleteRead,
     RemoteDisconnected,
 )
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
 
 from forewarn.cli.parsing import DEFAULT_SERVER
@@ -32,11 +33,9 @@ if TYPE_CHECKING:
     import socket
     import ssl
     from collections.abc import Iterator, Mapping
-    from http.client import HTTPResponse
-    from typing import Any, TypeAlias
 
-    #: Parsed JSON of the schemas at /v1/docs.
-    Answer: TypeAlias = Any
+#: Parsed JSON of the schemas at /v1/docs.
+Answer: TypeAlias = Any
 
 #: Longest wait for an answer, in seconds; longer than the server's limit.
 ANSWER_TIMEOUT_S = 60.0

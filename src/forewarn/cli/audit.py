@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.audit_chain import SIGNED, CallRecord, first_fault, head_of, signature_of
-from forewarn.cli.api_client import client_of
+from forewarn.cli.api_client import Answer, client_of
 from forewarn.cli.output import note, print_json, print_json_line, print_table
-from forewarn.cli.parsing import whole_number
+from forewarn.cli.parsing import CommandGroup, whole_number
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from forewarn.cli.api_client import Answer
-    from forewarn.cli.parsing import CommandGroup
 
 #: Audit records per request.
 PAGE = 10_000

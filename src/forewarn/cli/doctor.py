@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forewarn.cli.output import noun, print_json, print_table
-from forewarn.cli.parsing import add_config_option, settings_files
+from forewarn.cli.parsing import CommandGroup, add_config_option, settings_files
 from forewarn.errors import CallerError, ForewarnError, OurError, PeerError
 from forewarn.exit_codes import OK, REFUSED
 from forewarn.values import value
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from forewarn.cli.api_client import ApiClient
-    from forewarn.cli.parsing import CommandGroup
     from forewarn.clock import Clock
     from forewarn.settings import Settings
     from forewarn.store.engine import DatabaseFacts, Engine

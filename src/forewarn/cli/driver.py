@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.cli.output import print_json, print_table
-from forewarn.cli.parsing import add_config_option, settings_files
+from forewarn.cli.parsing import CommandGroup, add_config_option, settings_files
 from forewarn.errors import CallerError, PeerError, reason_of
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from forewarn.cli.parsing import CommandGroup
 
 #: Timeout of the program that counts effects, in seconds.
 EFFECTS_TIMEOUT_S = 30

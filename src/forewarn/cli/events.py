@@ -7,26 +7,22 @@ from itertools import islice
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from forewarn.cli.api_client import client_of, part
+from forewarn.cli.api_client import Answer, client_of, part
 from forewarn.cli.listing import records
 from forewarn.cli.metadata_client import get_document
 from forewarn.cli.output import Time, note, offset, print_facts, print_json, print_table, when
-from forewarn.cli.parsing import add_filters, add_list_options
+from forewarn.cli.parsing import CommandGroup, add_filters, add_list_options
 from forewarn.cli.reports import add_format, all_outcomes, print_outcome, print_outcomes, summary
 from forewarn.core.lifecycle import EventState
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
-from forewarn.protocol.documents import format_not_before, read_document
+from forewarn.protocol.documents import Document, format_not_before, read_document
 from forewarn.protocol.timestamps import iso8601
 from forewarn.protocol.versions import VERSIONS
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
-
-    from forewarn.cli.api_client import Answer
-    from forewarn.cli.parsing import CommandGroup
-    from forewarn.protocol.documents import Document
 
 
 class MonthInvalid(CallerError):

@@ -6,18 +6,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forewarn.cli.api_client import ApiRefused, client_of, part
 from forewarn.cli.listing import natural, records
 from forewarn.cli.output import note, print_facts, print_json, print_table
-from forewarn.cli.parsing import add_list_options, written_kind
+from forewarn.cli.parsing import CommandGroup, add_list_options, written_kind
 from forewarn.cli.work_requests import add_host_work, add_vm_work
 from forewarn.core.topology import Health
 from forewarn.exit_codes import OK
-
-if TYPE_CHECKING:
-    from forewarn.cli.parsing import CommandGroup
 
 _COLUMNS = {
     "host": (

@@ -11,19 +11,22 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from forewarn.cli.api_client import client_of
+from forewarn.cli.api_client import Answer, client_of
 from forewarn.cli.listing import newest
 from forewarn.cli.output import note, print_json, print_json_line, print_table, when
-from forewarn.cli.parsing import HISTORY_FILTERS, add_filters, add_list_options, whole_number
+from forewarn.cli.parsing import (
+    HISTORY_FILTERS,
+    CommandGroup,
+    add_filters,
+    add_list_options,
+    whole_number,
+)
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, UNREACHABLE
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
-
-    from forewarn.cli.api_client import Answer
-    from forewarn.cli.parsing import CommandGroup
 
 
 #: Entries per request of an export; an answer with the changed records has about 300 KB.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from forewarn.cli.api_client import client_of, part
+from forewarn.cli.api_client import Answer, ApiClient, client_of, part
 from forewarn.cli.host_selection import HostsUnnamed, hosts_in
 from forewarn.cli.listing import records
 from forewarn.cli.maintenance_output import (
@@ -21,7 +21,7 @@ from forewarn.cli.maintenance_output import (
     watch,
 )
 from forewarn.cli.output import note, print_json, warn_unasked
-from forewarn.cli.parsing import add_list_options, whole_number
+from forewarn.cli.parsing import CommandGroup, add_list_options, whole_number
 from forewarn.cli.reports import add_format, all_outcomes, print_outcomes, summary
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.exit_codes import OK, REFUSED
@@ -29,8 +29,6 @@ from forewarn.exit_codes import OK, REFUSED
 if TYPE_CHECKING:
     import argparse
 
-    from forewarn.cli.api_client import Answer, ApiClient
-    from forewarn.cli.parsing import CommandGroup
 
 _WORDS = {
     "start": "start a draft",
@@ -57,10 +55,7 @@ def add_commands(commands: CommandGroup) -> None:
             parser.add_argument("--reason", metavar="TEXT", help="the reason, recorded in history")
         if word == "pause":
             parser.add_argument(
-                "--keep-announced",
-                action="store_const",
-                const=True,
-                help="keep announced work",
+                "--keep-announced", action="store_const", const=True, help="keep announced work"
             )
     postpone = group.command("postpone", "postpone the work on some hosts", run=_postpone)
     _add_id(postpone)

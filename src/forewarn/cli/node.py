@@ -9,12 +9,11 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from forewarn.cli.parsing import DEFAULT_CONFIG, add_config_option, settings_files
+from forewarn.cli.parsing import DEFAULT_CONFIG, CommandGroup, add_config_option, settings_files
 
 if TYPE_CHECKING:
     import argparse
 
-    from forewarn.cli.parsing import CommandGroup
     from forewarn.settings import Settings
 
 #: Options for settings of `[node]`: name, placeholder, help.

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from forewarn.cli.api_client import NameEmpty, client_of, part
+from forewarn.cli.api_client import Answer, NameEmpty, client_of, part
 from forewarn.cli.listing import newest
 from forewarn.cli.output import call_in_words, print_facts, print_json, when
-from forewarn.cli.parsing import add_filters, add_list_options
+from forewarn.cli.parsing import CommandGroup, add_filters, add_list_options
 from forewarn.cli.work_requests import (
     add_wait_options,
     awaited_text,
@@ -24,9 +24,6 @@ from forewarn.exit_codes import OK
 
 if TYPE_CHECKING:
     import argparse
-
-    from forewarn.cli.api_client import Answer
-    from forewarn.cli.parsing import CommandGroup
 
 
 #: Pattern of the id of a call that waits for a second operator.

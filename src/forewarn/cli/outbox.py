@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 
 from forewarn.cli.api_client import client_of
 from forewarn.cli.output import note, print_json, print_table
-from forewarn.cli.parsing import whole_number
+from forewarn.cli.parsing import CommandGroup, whole_number
 from forewarn.exit_codes import OK
 
 if TYPE_CHECKING:
     import argparse
     from typing import Any
-
-    from forewarn.cli.parsing import CommandGroup
 
 
 def add_commands(commands: CommandGroup) -> None:

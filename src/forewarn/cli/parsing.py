@@ -62,12 +62,7 @@ def add_config_option(
 ) -> None:
     """Add `--config`, for commands that use the settings of the service on this machine."""
     parser.add_argument(
-        "--config",
-        metavar="FILE",
-        type=Path,
-        action="append",
-        default=[],
-        help=text,
+        "--config", metavar="FILE", type=Path, action="append", default=[], help=text
     )
 
 

@@ -9,9 +9,9 @@ import datetime as dt
 import json
 from typing import TYPE_CHECKING
 
-from forewarn.cli.api_client import client_of
+from forewarn.cli.api_client import Answer, client_of
 from forewarn.cli.output import note, noun, offset, print_json, print_table
-from forewarn.cli.parsing import whole_number
+from forewarn.cli.parsing import CommandGroup, whole_number
 from forewarn.cli.topology import FileMalformed, add_file, described
 from forewarn.cli.topology_portions import TopologyFileUnreadable, put_file
 from forewarn.errors import CallerError
@@ -20,9 +20,6 @@ from forewarn.protocol import timestamps
 
 if TYPE_CHECKING:
     import argparse
-
-    from forewarn.cli.api_client import Answer
-    from forewarn.cli.parsing import CommandGroup
 
 
 #: Lists of a policy, and what one element of each is called.

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.cli.parsing import DEFAULT_CONFIG, add_config_option, settings_files
+from forewarn.cli.parsing import DEFAULT_CONFIG, CommandGroup, add_config_option, settings_files
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from forewarn.cli.parsing import CommandGroup
     from forewarn.settings import Settings
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from forewarn.cli.api_client import ApiRefused, client_of, part
+from forewarn.cli.api_client import Answer, ApiRefused, client_of, part
 from forewarn.cli.operations import CONFIRMATION
 from forewarn.cli.output import call_in_words, print_facts, print_json, print_table, when
 from forewarn.errors import CallerError
@@ -15,7 +15,6 @@ from forewarn.protocol import timestamps
 if TYPE_CHECKING:
     import argparse
 
-    from forewarn.cli.api_client import Answer
     from forewarn.cli.parsing import CommandGroup
 
 _MAINTENANCE = re.compile(r"(?i:m-)[0-9]{1,15}")

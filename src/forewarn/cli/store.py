@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.cli.output import note, noun, print_facts, print_json
-from forewarn.cli.parsing import add_store_options, settings_files
+from forewarn.cli.parsing import CommandGroup, add_store_options, settings_files
 from forewarn.errors import ForewarnError
 from forewarn.exit_codes import OK
 
 if TYPE_CHECKING:
     import argparse
 
-    from forewarn.cli.parsing import CommandGroup
     from forewarn.store.backup import BackupFacts
 
 
@@ -74,10 +73,7 @@ def _restore(arguments: argparse.Namespace) -> int:
         )
     note("store restored; start the service")
     for numbers, text in (
-        (
-            facts.withdrawn,
-            "cancelled; check whether the work was done since the backup",
-        ),
+        (facts.withdrawn, "cancelled; check whether the work was done since the backup"),
         (
             facts.unknown,
             "unknown result: the driver reports, or use `forewarn operation complete` or `retry`",

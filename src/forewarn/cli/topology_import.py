@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from forewarn.cli.api_client import ApiRefused, client_of
+from forewarn.cli.api_client import ApiClient, ApiRefused, client_of
 from forewarn.cli.driver import driver_table
 from forewarn.cli.output import note, print_json
-from forewarn.cli.parsing import add_config_option
-from forewarn.clock import SystemClock
+from forewarn.cli.parsing import CommandGroup, add_config_option
+from forewarn.clock import Clock, SystemClock
 from forewarn.core.impact import TRAITS, Cause
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.exit_codes import OK
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     import argparse
     import threading
 
-    from forewarn.cli.api_client import ApiClient
-    from forewarn.cli.parsing import CommandGroup
-    from forewarn.clock import Clock
     from forewarn.drivers.found import Found
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import tomllib
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlencode
 
-from forewarn.cli.api_client import ApiRefused
+from forewarn.cli.api_client import ApiClient, ApiRefused
 from forewarn.cli.output import note
 from forewarn.validation.complexity import FileTooComplex
 from forewarn.validation.json_reader import without_doubles
@@ -21,9 +21,6 @@ from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from concurrent.futures import Future
-
-    from forewarn.cli.api_client import ApiClient
 
     Fleet: TypeAlias = dict[str, dict[str, dict[str, Any]]]
 

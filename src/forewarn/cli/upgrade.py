@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.cli.api_client import client_of
 from forewarn.cli.output import noun, print_facts, print_json, print_table
-from forewarn.cli.parsing import add_store_options
+from forewarn.cli.parsing import CommandGroup, add_store_options
 from forewarn.errors import ForewarnError
 from forewarn.exit_codes import OK, REFUSED
 from forewarn.values import value
@@ -17,7 +17,6 @@ from forewarn.values import value
 if TYPE_CHECKING:
     import argparse
 
-    from forewarn.cli.parsing import CommandGroup
     from forewarn.store.processes import ControlProcess
 
 

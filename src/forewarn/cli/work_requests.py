@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from forewarn.cli.api_client import ApiRefused, client_of, local_now_ms, part
+from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, local_now_ms, part
 from forewarn.cli.host_selection import add_host_selection, named_hosts
 from forewarn.cli.maintenance_output import print_maintenances
 from forewarn.cli.output import note, print_json, print_table, warn_unasked, when
-from forewarn.cli.parsing import seconds
+from forewarn.cli.parsing import CommandGroup, seconds
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED, TIMED_OUT
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
 
-    from forewarn.cli.api_client import Answer, ApiClient
-    from forewarn.cli.parsing import CommandGroup
 
 #: Action -> cause, help.
 _HOST_WORK = {

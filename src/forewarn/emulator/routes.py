@@ -13,7 +13,7 @@ from forewarn.emulator import scenario_files
 from forewarn.emulator.attested_documents import ISSUER_PATH
 from forewarn.emulator.faults import FaultKind, FaultNotSet, read_fault
 from forewarn.emulator.options import ADVANCE_S_MAX
-from forewarn.emulator.scenario_runner import RunState
+from forewarn.emulator.scenario_runner import Run, RunState
 from forewarn.errors import nearest
 from forewarn.protocol import timestamps
 from forewarn.validation.fields import NAME, Duration, Number, Schema, Text
@@ -22,7 +22,6 @@ from forewarn.validation.forms import Field, Form
 if TYPE_CHECKING:
     from forewarn.emulator.emulator import Emulator
     from forewarn.emulator.scenario import Scenario
-    from forewarn.emulator.scenario_runner import Run
 
 CERTIFICATE = "application/pkix-cert"
 
