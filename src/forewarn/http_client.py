@@ -40,6 +40,21 @@ class ClientResponse:
     body: bytes
 
 
+class UnixConnection(http.client.HTTPConnection):
+    """An HTTP connection over a Unix socket."""
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        """Store the socket's path; `connect` opens the connection."""
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect to the socket."""
+        self.sock: socket.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
 def exchange(
     request: ClientRequest,
     *,

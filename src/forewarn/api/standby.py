@@ -17,12 +17,13 @@ import socket
 import ssl
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from forewarn.api.connections import ADMIT, CREDENTIALS, SAFE
-from forewarn.api.responses import refusal
+from forewarn.api.responses import left, refusal
 from forewarn.errors import CallerError, PeerError
+from forewarn.http_client import UnixConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,9 +105,8 @@ class Forwarder:
         repeatable = keyed or scope["method"] in SAFE
         until_s, reason = loop.time() + TAKEOVER_S, ""
         if self.proves(scope):
-            scope.get("state", {}).get(
-                ADMIT, _nothing
-            )()  # this process answers even during a takeover
+            # This process answers even during a takeover.
+            scope.get("state", {}).get(ADMIT, lambda: None)()
         try:
             body = await read_forwarded(receive)
         except CallerError as error:
@@ -151,17 +151,16 @@ class Forwarder:
         self, response: http.client.HTTPResponse, receive: Receive, send: Send
     ) -> None:
         """Forward an answer in parts until the answer ends or the caller disconnects."""
-        loop, gone = asyncio.get_running_loop(), asyncio.ensure_future(_gone(receive))
+        loop, gone = asyncio.get_running_loop(), asyncio.ensure_future(left(receive))
         await send(
             {"type": "http.response.start", "status": response.status, "headers": _kept(response)}
         )
         part = b"begun"
         try:
             while part:
-                reading: asyncio.Future[bytes] = loop.run_in_executor(
-                    self._threads, response.read1, PART_BYTES
-                )
-                await asyncio.wait([reading, gone], return_when=asyncio.FIRST_COMPLETED)
+                reading = loop.run_in_executor(self._threads, response.read1, PART_BYTES)
+                either: list[asyncio.Future[Any]] = [reading, gone]
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 if not reading.done():
                     return
                 part = reading.result()
@@ -219,26 +218,12 @@ class _Exchange:
         connection.close()
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    """A connection to a process on this machine through a Unix socket."""
-
-    def __init__(self, path: str, timeout_s: float) -> None:
-        super().__init__("localhost", timeout=timeout_s)
-        self._path = path
-
-    def connect(self) -> None:
-        """Connect to the Unix socket."""
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
-
-
 def new_connection(
     url: str, ca_file: str, *, timeout_s: float = STEP_S
 ) -> http.client.HTTPConnection:
     """Return an unopened connection to a process's operator API."""
     if url.startswith("unix:"):
-        return _UnixConnection(url.removeprefix("unix:"), timeout_s)
+        return UnixConnection(url.removeprefix("unix:"), timeout_s)
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port
     if parts.scheme != "https":
@@ -279,14 +264,3 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
         return first.pop() if first else await receive()
 
     return replay
-
-
-def _nothing() -> None:
-    """Do nothing."""
-
-
-async def _gone(receive: Receive) -> bytes:
-    """Wait until the caller disconnects; return empty bytes, as at the end of an answer."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    return b""

@@ -24,6 +24,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from forewarn.cli.parsing import DEFAULT_SERVER
 from forewarn.clock import SystemClock
 from forewarn.errors import CallerError, PeerError, reason_of
+from forewarn.http_client import UnixConnection
 from forewarn.ids import Ids
 from forewarn.protocol import timestamps
 from forewarn.urls import shown_url
@@ -120,23 +121,6 @@ class NameEmpty(CallerError):
     code = "name-empty"
     message = "A name or id is empty."
     advice = "Name the object, and check that your shell variables are set."
-
-
-class _UnixConnection(HTTPConnection):
-    """An HTTP connection over a Unix socket."""
-
-    def __init__(self, path: str, timeout_s: float) -> None:
-        """Store the socket's path; `connect` opens the connection."""
-        super().__init__("localhost", timeout=timeout_s)
-        self._path = path
-
-    def connect(self) -> None:
-        """Connect."""
-        import socket  # noqa: PLC0415 - http.client has it loaded
-
-        self.sock: socket.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
 
 
 class ApiClient:
@@ -315,7 +299,7 @@ class ApiClient:
     def _connection(self) -> HTTPConnection:
         split = self._split
         if split.scheme == "unix":
-            return _UnixConnection(split.path, ANSWER_TIMEOUT_S)
+            return UnixConnection(split.path, ANSWER_TIMEOUT_S)
         assert split.hostname is not None
         if split.scheme == "https":
             tls = _tls()

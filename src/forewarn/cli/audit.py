@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.audit_chain import SIGNED, CallRecord, first_fault, head_of, signature_of
 from forewarn.cli.api_client import Answer, client_of
+from forewarn.cli.listing import records
 from forewarn.cli.output import note, print_json, print_json_line, print_table
 from forewarn.cli.parsing import CommandGroup, whole_number
 from forewarn.errors import CallerError
@@ -89,7 +90,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     last: Answer = {"sequence": 0, "digest": ""}
     forged, began = 0, 1
 
-    def records() -> Iterator[tuple[int, CallRecord, str]]:
+    def chain() -> Iterator[tuple[int, CallRecord, str]]:
         nonlocal last, forged, began
         for each in _from_files(arguments.file) if arguments.file else _served(arguments):
             began = began if last["sequence"] else each["sequence"]
@@ -99,7 +100,7 @@ def _verify(arguments: argparse.Namespace) -> int:
             record = CallRecord(*(each[name] for name in SIGNED))
             yield each["sequence"], record, each["digest"]
 
-    wrong, reason = first_fault(records(), heads)
+    wrong, reason = first_fault(chain(), heads)
     if not wrong and forged:
         wrong, reason = forged, "is not signed by this key"
     if arguments.json:
@@ -116,13 +117,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _served(arguments: argparse.Namespace) -> Iterator[Answer]:
-    client, after = client_of(arguments), 0
-    while True:
-        answer = client.get("/v1/audit", after=after, limit=PAGE)
-        yield from answer["records"]
-        after = answer["next"]
-        if after is None:
-            return
+    return records(client_of(arguments), "/v1/audit", "records", start=0, limit=PAGE)
 
 
 def _from_files(paths: list[str]) -> Iterator[Answer]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from forewarn.cli.api_client import Answer, client_of
-from forewarn.cli.listing import newest
+from forewarn.cli.listing import newest, records
 from forewarn.cli.output import note, print_json, print_json_line, print_table, when
 from forewarn.cli.parsing import (
     HISTORY_FILTERS,
@@ -88,19 +88,13 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _export(arguments: argparse.Namespace) -> int:
     """Write history as JSON lines, one page at a time."""
-    client = client_of(arguments)
-    filters = {name: word for name in HISTORY_FILTERS if (word := getattr(arguments, name, None))}
-    after: int | None = arguments.after or 0
-    count = 0
+    query = {name: getattr(arguments, name) for name in HISTORY_FILTERS}
+    query |= {"limit": EXPORT_PAGE, "images": "true"}
+    start, count = arguments.after or 0, 0
     with _export_file(arguments.output) as file:
-        while after is not None:
-            page = client.get(
-                "/v1/history", after=after, limit=EXPORT_PAGE, images="true", **filters
-            )
-            for each in page["entries"]:
-                file.write(json.dumps(each, separators=(",", ":")) + "\n")
-            count += len(page["entries"])
-            after = page["next"]
+        for each in records(client_of(arguments), "/v1/history", "entries", start=start, **query):
+            file.write(json.dumps(each, separators=(",", ":")) + "\n")
+            count += 1
     if arguments.output != "-":
         print(f"{count} entries written to {arguments.output}", file=sys.stderr)
     return OK

@@ -29,12 +29,18 @@ class SinceInvalid(CallerError):
 
 
 def records(
-    client: ApiClient, path: str, name: str, *, cursor: str = "after", **query: object
+    client: ApiClient,
+    path: str,
+    name: str,
+    *,
+    cursor: str = "after",
+    start: object = None,
+    **query: object,
 ) -> Iterator[Answer]:
-    """Yield the records of a list; request each page when needed."""
-    place: object = None
+    """Yield the records of a list after `start`; request each page when needed."""
+    place: object = start
     while True:
-        page = client.get(path, **query, **({cursor: place} if place else {}))
+        page = client.get(path, **query, **{cursor: place})
         yield from page[name]
         place = page["next"]
         if not place:

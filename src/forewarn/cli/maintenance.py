@@ -290,7 +290,7 @@ def _report(arguments: argparse.Namespace) -> int:
     client = client_of(arguments)
     path = f"/v1/maintenances/{part(arguments.id)}"
     outcomes = all_outcomes(client, f"{path}/report")
-    answer, hosts = client.get(path), _hosts(client, path)
+    answer, hosts = client.get(path), list(records(client, f"{path}/hosts", "hosts"))
     if arguments.json:
         report = {"hosts": hosts, "summary": summary(outcomes), "outcomes": outcomes}
         return print_json({**answer, **report})
@@ -299,13 +299,3 @@ def _report(arguments: argparse.Namespace) -> int:
         print()
     print_outcomes(outcomes, arguments.format, title=f"Events of maintenance {arguments.id}")
     return OK if not answer["maintenance"]["failed"] else REFUSED
-
-
-def _hosts(client: ApiClient, path: str) -> list[Answer]:
-    hosts, after = [], None
-    while True:
-        page = client.get(f"{path}/hosts", after=after)
-        hosts += page["hosts"]
-        after = page["next"]
-        if not after:
-            return hosts

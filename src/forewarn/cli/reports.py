@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from forewarn.cli.listing import records
 from forewarn.cli.output import noun, print_facts, print_table
 
 if TYPE_CHECKING:
@@ -57,14 +58,7 @@ def add_format(parser: argparse.ArgumentParser) -> None:
 
 def all_outcomes(client: ApiClient, path: str, **query: object) -> list[Answer]:
     """Return all outcomes of a route, from all pages."""
-    outcomes: list[Answer] = []
-    before = None
-    while True:
-        page = client.get(path, before=before, **query)
-        outcomes += page["outcomes"]
-        before = page["next"]
-        if not before:
-            return outcomes
+    return list(records(client, path, "outcomes", cursor="before", **query))
 
 
 def print_outcomes(outcomes: Sequence[Answer], form: str, *, title: str) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlencode
 
 from forewarn.cli.api_client import ApiClient, ApiRefused
+from forewarn.cli.listing import records
 from forewarn.cli.output import note
 from forewarn.validation.complexity import FileTooComplex
 from forewarn.validation.json_reader import without_doubles
@@ -193,13 +194,8 @@ def _unnamed(client: ApiClient, fleet: Fleet, kind: str) -> list[str]:
     known = set(fleet.get(kind, {}))
     if kind == "groups":
         known |= {each.get("group", name) for name, each in fleet.get("vms", {}).items()}
-    names, after = [], ""
-    while True:
-        page = client.get(f"/v1/{kind}", after=after)
-        names += [each["name"] for each in page[kind] if each["name"] not in known]
-        after = page["next"]
-        if not after:
-            return names
+    listed = (each["name"] for each in records(client, f"/v1/{kind}", kind))
+    return [name for name in listed if name not in known]
 
 
 def _remove(client: ApiClient, kind: str, names: list[str]) -> None:
