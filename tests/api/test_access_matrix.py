@@ -21,7 +21,7 @@ from forewarn.api.server import start_operator
 from forewarn.api.service_routes import process_routes
 from forewarn.azure.app import build_arm
 from forewarn.azure.app import every_route as every_arm_route
-from forewarn.azure.set_values import SCALE_SETS
+from forewarn.azure.inventory import SCALE_SETS
 from forewarn.core.access import IN_FLEET, WITHIN_OWNER, Permission, Role
 from forewarn.emulator import routes as emulator_routes
 from forewarn.settings import OperatorSettings

@@ -19,7 +19,6 @@ from forewarn.api.responses import encoded
 from forewarn.api.routes import BODY_BYTES_MAX, PUBLIC_BYTES_MAX
 from forewarn.api.watch import HistoryWatch
 from forewarn.azure import (
-    availability_routes,
     configuration_routes,
     login_routes,
     maintenance_routes,
@@ -70,7 +69,6 @@ def every_route() -> tuple[ArmRoute, ...]:
         *subscription_routes.routes(),
         *vm_routes.routes(),
         *set_routes.routes(),
-        *availability_routes.routes(),
         *maintenance_routes.routes(),
         *configuration_routes.routes(),
         *operations.routes(),

@@ -12,7 +12,6 @@ import re
 from typing import TYPE_CHECKING
 
 from forewarn.azure.details import details, refuse
-from forewarn.azure.inventory import place_of
 from forewarn.azure.json_values import JsonObject, member, text_of
 from forewarn.azure.refusals import ArmNotSupported, ArmResourceUnknown
 from forewarn.azure.routes import (
@@ -23,11 +22,10 @@ from forewarn.azure.routes import (
     ArmResponse,
     ArmRoute,
 )
-from forewarn.azure.set_values import AVAILABILITY_SETS, SCALE_SETS
 from forewarn.azure.vm_values import provider_id
 from forewarn.core.access import Permission
 from forewarn.core.stimulus import ApplyPolicy
-from forewarn.core.topology import Group, GroupKind
+from forewarn.core.topology import Group
 from forewarn.planning.windows import Window, WindowInvalid
 from forewarn.validation.fields import NAME, ValidationFailed
 from forewarn.values import replace
@@ -91,10 +89,6 @@ _ZONES = {
     "US Mountain Standard Time": "America/Phoenix",
     "Pacific Standard Time": "America/Los_Angeles",
     "E. South America Standard Time": "America/Sao_Paulo",
-}
-_KINDS = {
-    SCALE_SETS.lower(): GroupKind.SCALE_SET,
-    AVAILABILITY_SETS.lower(): GroupKind.AVAILABILITY_SET,
 }
 
 
@@ -383,12 +377,8 @@ def _assignment(call: ArmCall, window: Window) -> JsonObject:
 
 async def _group(call: ArmCall) -> Group:
     """Return the group of the VM or set in the path."""
-    inventory = await call.resources.inventory()
     kind, name = call.path["kind"].lower(), call.path["resource"]
-    vm = inventory.find_vm(name) if kind == "virtualmachines" else None
-    group = inventory.topology.groups[vm.group] if vm else inventory.find_group(name)
-    members = [vm] if vm else inventory.members(group) if group else []
-    wanted = vm is not None or (group is not None and group.kind is _KINDS.get(kind))
-    if group is None or not wanted or not any(place_of(m).key == call.place.key for m in members):
+    group = (await call.resources.inventory()).group_at(call.place, kind, name)
+    if group is None:
         raise await call.resources.unknown(f"Microsoft.Compute/{kind}", name, call.place)
     return group

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.azure.event_settings import with_settings
+from forewarn.azure.inventory import SCALE_SETS
 from forewarn.azure.json_values import JsonObject, member, text_of
 from forewarn.azure.refusals import ArmNotSupported
-from forewarn.azure.set_values import SCALE_SETS, instance_id
+from forewarn.azure.set_values import instance_id
 from forewarn.azure.vm_values import APPLIED, shown_vm, with_members
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from forewarn.core.topology import GroupKind
 from forewarn.metadata.instance_fields import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION
 from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from forewarn.core.topology import Group, GroupKind, Topology, Vm
+    from forewarn.core.topology import Group, Topology, Vm
 
 #: Default region of a VM.
 DEFAULT_LOCATION = "local"
+#: Names of sets in Azure's paths.
+SCALE_SETS, AVAILABILITY_SETS = "virtualMachineScaleSets", "availabilitySets"
+SETS = {GroupKind.SCALE_SET: SCALE_SETS, GroupKind.AVAILABILITY_SET: AVAILABILITY_SETS}
 
 
 def subscription_of(vm: Vm) -> str:
@@ -80,6 +84,18 @@ class Inventory:
         """Return a group by its name, ignoring case."""
         exact = self._group_names.get(name.lower())
         return None if exact is None else self.topology.groups[exact]
+
+    def group_at(self, place: ResourceScope, kind: str, name: str) -> Group | None:
+        """Return the group of a VM, or the set, in a resource group. Source: S-4.
+
+        `kind` is the resource type in the path, in any case.
+        """
+        vm = self.find_vm(name) if kind.lower() == "virtualmachines" else None
+        group = self.topology.groups[vm.group] if vm else self.find_group(name)
+        if group is None or (vm is None and SETS.get(group.kind, "").lower() != kind.lower()):
+            return None
+        members = [vm] if vm else self.members(group)
+        return group if any(place_of(each).key == place.key for each in members) else None
 
     def vms(self, subscription: str, resource_group: str = "") -> Iterator[Vm]:
         """Yield the VMs of a subscription, or of one resource group, sorted by name."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.azure.graph_query import answered
-from forewarn.azure.inventory import Inventory, location_of, place_of
+from forewarn.azure.inventory import SCALE_SETS, Inventory, location_of, place_of
 from forewarn.azure.json_values import JsonObject, member, text_of
 from forewarn.azure.refusals import ArmEventsUnknown
 from forewarn.azure.routes import COMPUTE, RESOURCE_GROUP, ArmCall, ArmResponse, ArmRoute
-from forewarn.azure.set_values import AVAILABILITY_SETS, SCALE_SETS
 from forewarn.azure.tokens import TENANT_ID
 from forewarn.azure.vm_values import provider_id
 from forewarn.core.access import Permission
@@ -38,10 +37,6 @@ _EVENTS = (
     RESOURCE_GROUP + COMPUTE + "/{kind}/{resource}/providers/Microsoft.Maintenance/scheduledevents"
 )
 _MAINTENANCE = RESOURCE_GROUP + COMPUTE + "/virtualMachines/{vm}/providers/Microsoft.Maintenance"
-_KINDS = {
-    SCALE_SETS.lower(): GroupKind.SCALE_SET,
-    AVAILABILITY_SETS.lower(): GroupKind.AVAILABILITY_SET,
-}
 
 
 def routes() -> tuple[ArmRoute, ...]:
@@ -89,8 +84,7 @@ def routes() -> tuple[ArmRoute, ...]:
 async def _acknowledge(call: ArmCall) -> ArmResponse:
     """Approve an event of the VM or set in the path."""
     event_id = call.path["event"].upper()
-    event = await call.control.read(lambda plane: plane.state.events.get(event_id))
-    if event is None or not event.live or not await _is_of(call, event):
+    if await _foreign(call, (event_id,)):
         kind = "Microsoft.Maintenance/scheduledevents"
         raise await call.resources.unknown(kind, call.path["event"], call.place)
     await call.control.submit(Acknowledge((event_id,)), call.actor)
@@ -105,16 +99,22 @@ async def _acknowledge_all(call: ArmCall) -> ArmResponse:
     if not 0 < len(given) <= EVENTS_MAX:
         raise ValidationFailed(where="value", problem=f"must have 1 to {EVENTS_MAX} event ids")
     ids = tuple(dict.fromkeys(each.upper() for each in given))
-    known = await call.control.read(lambda plane: [plane.state.events.get(each) for each in ids])
-    wrong = [
-        name
-        for name, event in zip(ids, known, strict=True)
-        if event is None or not event.live or not await _is_of(call, event)
-    ]
-    if wrong:
+    if wrong := await _foreign(call, ids):
         raise ArmEventsUnknown(wrong)
     await call.control.submit(Acknowledge(ids), call.actor)
     return ArmResponse({"value": "Successfully Approved"})
+
+
+async def _foreign(call: ArmCall, ids: tuple[str, ...]) -> list[str]:
+    """Return the ids that name no live event of the VM or set in the path."""
+    inventory = await call.resources.inventory()
+    group = inventory.group_at(call.place, call.path["kind"], call.path["resource"])
+    events = await call.control.read(lambda plane: [plane.state.events.get(each) for each in ids])
+    return [
+        name
+        for name, event in zip(ids, events, strict=True)
+        if event is None or not event.live or group is None or event.group != group.name
+    ]
 
 
 # --- updates: a VM's planned work in Azure's maintenance service ---------------------------------
@@ -187,19 +187,6 @@ _IMPACTS = {Impact.FREEZE: "Freeze", Impact.REBOOT: "Restart", Impact.REDEPLOY: 
 
 
 # --- Resource Graph -------------------------------------------------------------------------------
-
-
-async def _is_of(call: ArmCall, event: Event) -> bool:
-    """Return whether an event is one of the VM or set in the path. Source: S-4."""
-    inventory = await call.resources.inventory()
-    kind, name = call.path["kind"].lower(), call.path["resource"]
-    if kind == "virtualmachines":
-        vm = inventory.find_vm(name)
-        return vm is not None and vm.group == event.group and place_of(vm).key == call.place.key
-    group = inventory.find_group(name)
-    if group is None or group.kind is not _KINDS.get(kind) or group.name != event.group:
-        return False
-    return any(place_of(vm).key == call.place.key for vm in inventory.members(group))
 
 
 async def _query(call: ArmCall) -> ArmResponse:

@@ -5,7 +5,6 @@ To serve another empty list, add its path to the table.
 
 from __future__ import annotations
 
-from forewarn.azure.availability_routes import shown_availability_sets
 from forewarn.azure.filters import filtered
 from forewarn.azure.routes import (
     ANY_QUERY,
@@ -16,9 +15,10 @@ from forewarn.azure.routes import (
     ArmResponse,
     ArmRoute,
 )
-from forewarn.azure.set_routes import SCALE_SET, named_set, shown_scale_sets
+from forewarn.azure.set_routes import SCALE_SET, named_set, shown_sets
 from forewarn.azure.vm_routes import VM, shown_vms
 from forewarn.azure.vm_values import SUCCEEDED
+from forewarn.core.topology import GroupKind
 from forewarn.values import replace
 
 _NETWORK = "/providers/Microsoft.Network"
@@ -89,8 +89,9 @@ _COLUMNS = {
 async def _resources(call: ArmCall) -> ArmResponse:
     """List all VMs and sets in the form of Azure's generic resource list."""
     bare = replace(call, query={})
-    rows = await shown_vms(bare) + await shown_scale_sets(bare)
-    rows += await shown_availability_sets(bare)
+    rows = await shown_vms(bare)
+    for kind in (GroupKind.SCALE_SET, GroupKind.AVAILABILITY_SET):
+        rows += await shown_sets(bare, kind)
     shown = []
     for row in rows:
         more = {"resourceGroup": row["id"].split("/")[4], "provisioningState": SUCCEEDED}

@@ -1,4 +1,4 @@
-"""Routes of scale sets and their instances. Source: Z-1."""
+"""Routes of scale sets, their instances, and availability sets. Source: Z-1."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from forewarn.azure import operations
 from forewarn.azure.creation import check_allowed, scaled_out
 from forewarn.azure.details import put_details, refuse
 from forewarn.azure.event_settings import SETTINGS, with_settings
-from forewarn.azure.inventory import Inventory, ResourceScope, place_of
+from forewarn.azure.inventory import (
+    AVAILABILITY_SETS,
+    SCALE_SETS,
+    SETS,
+    Inventory,
+    ResourceScope,
+    place_of,
+)
 from forewarn.azure.json_values import JsonObject, member
 from forewarn.azure.refusals import ArmNotSupported, ArmResourceUnknown
 from forewarn.azure.routes import (
@@ -21,14 +28,13 @@ from forewarn.azure.routes import (
     ArmRoute,
 )
 from forewarn.azure.set_values import (
-    AVAILABILITY_SETS,
-    SCALE_SETS,
     instance_id,
+    shown_availability_set,
     shown_instance,
     shown_scale_set,
     shown_set_view,
 )
-from forewarn.azure.vm_routes import BOOKED, FIXED, POWER, QUERY, WORK, expansions, set_power
+from forewarn.azure.vm_routes import FIXED, WORK, action_routes, expansions
 from forewarn.azure.vm_values import APPLIED, shown_view, with_members
 from forewarn.core.access import Permission
 from forewarn.core.impact import Cause
@@ -37,13 +43,14 @@ from forewarn.core.topology import Group, GroupKind, Vm
 from forewarn.validation.fields import ValidationFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    pass
 
 
 _SETS = RESOURCE_GROUP + COMPUTE + f"/{SCALE_SETS}"
 SCALE_SET = _SETS + "/{set}"
 _INSTANCE = SCALE_SET + "/virtualMachines/{instance}"
-_WORDS = {GroupKind.SCALE_SET: SCALE_SETS, GroupKind.AVAILABILITY_SET: AVAILABILITY_SETS}
+_AVAILABILITY = f"{COMPUTE}/{AVAILABILITY_SETS}"
+_ONE = f"{RESOURCE_GROUP}{_AVAILABILITY}/{{set}}"
 _INSTANCE_TYPE = f"Microsoft.Compute/{SCALE_SETS}/virtualMachines"
 #: Members of a set that a request can change, in the emulator and in the service.
 _APPLIED = {
@@ -56,68 +63,26 @@ _MODEL = (
     *(("zones",), ("location",), ("sku",), ("properties", "orchestrationMode")),
     ("properties", "virtualMachineProfile"),
 )
+_OPERATE, _REQUEST = Permission.OPERATE, Permission.REQUEST
 #: Maximum number of instances of a scale set.
 CAPACITY_MAX = 1000
 
 
 def routes() -> tuple[ArmRoute, ...]:
     """Return the routes of sets."""
-    work = dict(WORK) | {"reimageAll": Cause.REIMAGE}
-    table = []
-    for place, whose in ((SCALE_SET, "some or all instances"), (_INSTANCE, "an instance")):
-        table += [
+    work = {**WORK, "reimageAll": Cause.REIMAGE}
+    refused = ("osRollingUpgrade", "extensionRollingUpgrade", "rollingUpgrades/cancel")
+    return (
+        *_ROUTES,
+        *action_routes(SCALE_SET, _vms, work, summary="Work on some or all instances"),
+        *action_routes(_INSTANCE, _vms, work, summary="Work on an instance"),
+        *(
             ArmRoute(
-                "POST",
-                f"{place}/{action}",
-                f"Work on {whose}: {cause.value}",
-                _work(cause),
-                needs=Permission.REQUEST,
+                "POST", f"{SCALE_SET}/{action}", "Refused with 409", _refuse_rolling, needs=_OPERATE
             )
-            for action, cause in work.items()
-        ]
-        table += [
-            ArmRoute(
-                "POST",
-                f"{place}/{action}",
-                BOOKED,
-                _power(action),
-                QUERY.get(action, ()),
-                needs=Permission.REQUEST,
-            )
-            for action in POWER
-        ]
-    table += [
-        ArmRoute(
-            "POST",
-            f"{SCALE_SET}/{action}",
-            "Refused with 409",
-            _refuse_rolling,
-            needs=Permission.OPERATE,
-        )
-        for action in ("osRollingUpgrade", "extensionRollingUpgrade", "rollingUpgrades/cancel")
-    ]
-    return (*_ROUTES, *table)
-
-
-def _work(cause: Cause) -> Callable[[ArmCall], Awaitable[ArmResponse]]:
-    async def act(call: ArmCall) -> ArmResponse:
-        _, _, vms = await _targets(call)
-        if not vms:
-            return ArmResponse()
-        answer = await operations.begin(call, cause, vms)
-        call.resources.set_power((vm.name for vm in vms), "")
-        return answer
-
-    return act
-
-
-def _power(action: str) -> Callable[[ArmCall], Awaitable[ArmResponse]]:
-    async def act(call: ArmCall) -> ArmResponse:
-        _, _, vms = await _targets(call)
-        set_power(call, action, vms)
-        return ArmResponse()
-
-    return act
+            for action in refused
+        ),
+    )
 
 
 async def named_set(
@@ -128,7 +93,7 @@ async def named_set(
     group = inventory.find_group(call.path["set"])
     if group is None or group.kind is not kind or not _is_at(call, inventory, group):
         raise await call.resources.unknown(
-            f"Microsoft.Compute/{_WORDS[kind]}", call.path["set"], call.place
+            f"Microsoft.Compute/{SETS[kind]}", call.path["set"], call.place
         )
     return inventory, group
 
@@ -138,6 +103,10 @@ def _is_at(call: ArmCall, inventory: Inventory, group: Group) -> bool:
     if not vms:
         return group.name not in call.resources.deleted_sets
     return place_of(vms[0]).key == call.place.key
+
+
+async def _vms(call: ArmCall) -> tuple[Vm, ...]:
+    return (await _targets(call))[2]
 
 
 async def _targets(call: ArmCall) -> tuple[Inventory, Group, tuple[Vm, ...]]:
@@ -172,21 +141,24 @@ def _wanted(call: ArmCall) -> list[str] | None:
     return given
 
 
-async def shown_scale_sets(call: ArmCall) -> list[JsonObject]:
-    """Return the scale sets of a subscription or resource group."""
+async def shown_sets(call: ArmCall, kind: GroupKind) -> list[JsonObject]:
+    """Return the sets of a kind in a subscription or resource group."""
     inventory = await call.resources.inventory()
-    groups = inventory.groups(GroupKind.SCALE_SET, *await call.scope())
+    groups = inventory.groups(kind, *await call.scope())
     return [_shown(call, inventory, each, ResourceScope("", "")) for each in groups]
 
 
 async def _list_sets(call: ArmCall) -> ArmResponse:
-    return ArmResponse({"value": await shown_scale_sets(call)})
+    return ArmResponse({"value": await shown_sets(call, GroupKind.SCALE_SET)})
 
 
 def _shown(call: ArmCall, inventory: Inventory, group: Group, place: ResourceScope) -> JsonObject:
     vms = inventory.members(group)
     at = place_of(vms[0]) if vms else place
-    return call.resources.shown(shown_scale_set(group, vms, at))
+    if group.kind is GroupKind.SCALE_SET:
+        return call.resources.shown(shown_scale_set(group, vms, at))
+    hosts = inventory.topology.hosts
+    return call.resources.shown(shown_availability_set(group, vms, at, hosts=hosts))
 
 
 async def _get_set(call: ArmCall) -> ArmResponse:
@@ -248,12 +220,12 @@ def _protected(call: ArmCall, vm: Vm, name: str) -> bool:
 
 async def _put_set(call: ArmCall) -> ArmResponse:
     """Change a scale set, or create one."""
-    new = await made_set(call, GroupKind.SCALE_SET)
+    new = await _create(call, GroupKind.SCALE_SET)
     answer = await _change_set(call)
     return replace(answer, status=201) if new else answer
 
 
-async def made_set(call: ArmCall, kind: GroupKind) -> bool:
+async def _create(call: ArmCall, kind: GroupKind) -> bool:
     """Create the set in the path unless it exists; return whether the set is new."""
     inventory = await call.resources.inventory()
     name = call.path["set"]
@@ -269,7 +241,7 @@ async def made_set(call: ArmCall, kind: GroupKind) -> bool:
     absent = () if known else (("group", name),)
     await call.control.submit(ChangeTopology(groups=(group,), absent=absent), call.actor)
     call.resources.deleted_sets.pop(group.name, None)
-    call.resources.forget(f"Microsoft.Compute/{_WORDS[kind]}", group.name)
+    call.resources.forget(f"Microsoft.Compute/{SETS[kind]}", group.name)
     return True
 
 
@@ -312,15 +284,12 @@ def _capacity(body: JsonObject, now: int) -> int:
 
 
 async def _delete_instances(call: ArmCall) -> ArmResponse:
-    _, _, vms = await _targets(call)
-    if not vms:
-        return ArmResponse()
-    return await operations.begin(call, Cause.DELETION, vms)
+    vms = await _vms(call)
+    return await operations.begin(call, Cause.DELETION, vms) if vms else ArmResponse()
 
 
 async def _evict(call: ArmCall) -> ArmResponse:
-    _, _, vms = await _targets(call)
-    await operations.begin(call, Cause.EVICTION, vms)
+    await operations.begin(call, Cause.EVICTION, await _vms(call))
     return ArmResponse(None, 204)
 
 
@@ -370,6 +339,48 @@ async def _change_instance(call: ArmCall) -> ArmResponse:
     return ArmResponse(_instance(call, inventory, changed))
 
 
+# --- availability sets ----------------------------------------------------------------------------
+
+
+async def _list_availability(call: ArmCall) -> ArmResponse:
+    return ArmResponse({"value": await shown_sets(call, GroupKind.AVAILABILITY_SET)})
+
+
+async def _get_availability(call: ArmCall) -> ArmResponse:
+    inventory, group = await named_set(call, GroupKind.AVAILABILITY_SET)
+    return ArmResponse(_shown(call, inventory, group, call.place))
+
+
+async def _change_availability(call: ArmCall) -> ArmResponse:
+    inventory, group = await named_set(call, GroupKind.AVAILABILITY_SET)
+    policy = member(call.json, "properties", "scheduledEventsPolicy")
+    changed = with_settings(group, None, policy, patch=call.method == "PATCH")
+    shown = _shown(call, inventory, group, call.place)
+    more = call.resources.read_details(call.json, shown, APPLIED)
+    if changed != group:
+        await call.control.submit(ChangeTopology(groups=(changed,)), call.actor)
+    call.resources.remember(shown, more)
+    return ArmResponse(_shown(call, inventory, changed, call.place))
+
+
+async def _put_availability(call: ArmCall) -> ArmResponse:
+    """Change an availability set, or create one."""
+    await _create(call, GroupKind.AVAILABILITY_SET)
+    return await _change_availability(call)
+
+
+async def _delete_availability(call: ArmCall) -> ArmResponse:
+    try:
+        inventory, group = await named_set(call, GroupKind.AVAILABILITY_SET)
+    except ArmResourceUnknown:
+        return ArmResponse(None, 204)
+    if inventory.members(group):
+        reason = "the set has VMs; delete the VMs first"
+        raise ArmNotSupported(action="Deletion", name=group.name, reason=reason)
+    call.resources.mark_deleted(group.name)
+    return ArmResponse()
+
+
 _EXPAND, _FORCE = ("$expand",), ("forcedeletion",)
 _ROUTES = (
     ArmRoute("GET", f"{SUBSCRIPTION}{COMPUTE}/{SCALE_SETS}", "List all scale sets", _list_sets),
@@ -381,7 +392,7 @@ _ROUTES = (
         SCALE_SET,
         "Create (emulator only) or change a scale set",
         _put_set,
-        needs=Permission.OPERATE,
+        needs=_OPERATE,
     ),
     ArmRoute(
         "DELETE",
@@ -389,16 +400,16 @@ _ROUTES = (
         "Request the deletion of a set's instances",
         _delete_set,
         _FORCE,
-        needs=Permission.OPERATE,
+        needs=_OPERATE,
     ),
-    ArmRoute("POST", f"{SCALE_SET}/manualupgrade", "No effect", _upgrade, needs=Permission.REQUEST),
+    ArmRoute("POST", f"{SCALE_SET}/manualupgrade", "No effect", _upgrade, needs=_REQUEST),
     ArmRoute("GET", f"{SCALE_SET}/rollingUpgrades/latest", "Always 404", _latest_rolling),
     ArmRoute(
         "PATCH",
         SCALE_SET,
         "Change capacity, scheduledEventsProfile and -Policy",
         _change_set,
-        needs=Permission.OPERATE,
+        needs=_OPERATE,
     ),
     ArmRoute(
         "POST",
@@ -406,7 +417,7 @@ _ROUTES = (
         "Request the deletion of several instances",
         _delete_instances,
         _FORCE,
-        needs=Permission.REQUEST,
+        needs=_REQUEST,
     ),
     ArmRoute("GET", f"{SCALE_SET}/virtualMachines", "List instances", _list_instances, _EXPAND),
     ArmRoute("GET", _INSTANCE, "Read an instance", _get_instance, _EXPAND),
@@ -416,7 +427,7 @@ _ROUTES = (
         _INSTANCE,
         "Change the tags of an instance",
         _change_instance,
-        needs=Permission.OPERATE,
+        needs=_OPERATE,
     ),
     ArmRoute(
         "DELETE",
@@ -424,13 +435,31 @@ _ROUTES = (
         "Request the deletion of an instance",
         _delete_instances,
         _FORCE,
-        needs=Permission.REQUEST,
+        needs=_REQUEST,
     ),
     ArmRoute(
         "POST",
         f"{_INSTANCE}/simulateEviction",
         "Request the eviction of a Spot VM",
         _evict,
-        needs=Permission.REQUEST,
+        needs=_REQUEST,
+    ),
+    ArmRoute("GET", SUBSCRIPTION + _AVAILABILITY, "List all availability sets", _list_availability),
+    ArmRoute("GET", RESOURCE_GROUP + _AVAILABILITY, "List availability sets", _list_availability),
+    ArmRoute("GET", _ONE, "Read an availability set", _get_availability),
+    ArmRoute(
+        "PUT",
+        _ONE,
+        "Create (emulator only) or change an availability set",
+        _put_availability,
+        needs=_OPERATE,
+    ),
+    ArmRoute("PATCH", _ONE, "Change scheduledEventsPolicy", _change_availability, needs=_OPERATE),
+    ArmRoute(
+        "DELETE",
+        _ONE,
+        "Delete an availability set without VMs",
+        _delete_availability,
+        needs=_OPERATE,
     ),
 )

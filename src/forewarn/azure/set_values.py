@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.azure.event_settings import policy_of, profile_of
-from forewarn.azure.inventory import ResourceScope, location_of
+from forewarn.azure.inventory import AVAILABILITY_SETS, SCALE_SETS, ResourceScope, location_of
 from forewarn.azure.vm_values import PROVIDER, SUCCEEDED, provider_id, shown_properties, vm_id_of
 from forewarn.metadata.instance import instance_number
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from forewarn.azure.json_values import JsonObject
     from forewarn.core.topology import Group, Host, Vm
 
-#: Name of scale sets in Azure's paths.
-SCALE_SETS = "virtualMachineScaleSets"
-AVAILABILITY_SETS = "availabilitySets"
 #: Properties of a set's first VM that the set shows as its model.
 _MODEL = ("storageProfile", "osProfile", "priority", "evictionPolicy")
 #: The network interface of every instance; the SDK for Java requires one for scaling.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.azure import operations
@@ -26,9 +27,13 @@ from forewarn.core.stimulus import ChangeTopology
 from forewarn.validation.fields import ValidationFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from typing import TypeAlias
 
     from forewarn.core.topology import Group, Host, Vm
+
+    #: Function that returns the VMs of a request.
+    Targets: TypeAlias = Callable[[ArmCall], Awaitable[tuple[Vm, ...]]]
 
 _VMS = RESOURCE_GROUP + COMPUTE + "/virtualMachines"
 VM = _VMS + "/{vm}"
@@ -56,47 +61,45 @@ QUERY: Mapping[str, tuple[str, ...]] = {"powerOff": ("skipshutdown",)}
 
 def routes() -> tuple[ArmRoute, ...]:
     """Return the routes of virtual machines."""
-    work = [
-        ArmRoute(
-            "POST",
-            f"{VM}/{action}",
-            f"Request work: {cause.value}",
-            _working(cause),
-            needs=Permission.REQUEST,
-        )
-        for action, cause in WORK.items()
-    ]
-    power = [
-        ArmRoute(
-            "POST",
-            f"{VM}/{action}",
-            BOOKED,
-            _powering(action),
-            QUERY.get(action, ()),
-            needs=Permission.REQUEST,
-        )
-        for action in POWER
-    ]
-    return (*_ROUTES, *work, *power)
+    return (*_ROUTES, *action_routes(VM, _target, WORK, summary="Request work"))
 
 
-def _working(cause: Cause) -> Callable[[ArmCall], Awaitable[ArmResponse]]:
-    async def act(call: ArmCall) -> ArmResponse:
-        vm = await call.vm()
-        answer = await operations.begin(call, cause, (vm,))
-        call.resources.set_power((vm.name,), "")
-        return answer
+def action_routes(
+    place: str, targets: Targets, work: Mapping[str, Cause], *, summary: str
+) -> Iterator[ArmRoute]:
+    """Yield the routes of actions on VMs: announced work, and changes of power.
 
-    return act
+    Args:
+        place: path of the VM or set.
+        targets: returns the VMs of a request.
+        work: cause of each action with announced work.
+        summary: begins the summary of work.
+    """
+    needs = Permission.REQUEST
+    for action, cause in work.items():
+        act, text = partial(_work, targets, cause), f"{summary}: {cause.value}"
+        yield ArmRoute("POST", f"{place}/{action}", text, act, needs=needs)
+    for action in POWER:
+        act = partial(_power, targets, action)
+        yield ArmRoute("POST", f"{place}/{action}", BOOKED, act, QUERY.get(action, ()), needs=needs)
 
 
-def _powering(action: str) -> Callable[[ArmCall], Awaitable[ArmResponse]]:
-    async def act(call: ArmCall) -> ArmResponse:
-        vm = await call.vm()
-        set_power(call, action, (vm,))
+async def _work(targets: Targets, cause: Cause, call: ArmCall) -> ArmResponse:
+    vms = await targets(call)
+    if not vms:
         return ArmResponse()
+    answer = await operations.begin(call, cause, vms)
+    call.resources.set_power((vm.name for vm in vms), "")
+    return answer
 
-    return act
+
+async def _power(targets: Targets, action: str, call: ArmCall) -> ArmResponse:
+    set_power(call, action, await targets(call))
+    return ArmResponse()
+
+
+async def _target(call: ArmCall) -> tuple[Vm, ...]:
+    return (await call.vm(),)
 
 
 def set_power(call: ArmCall, action: str, vms: tuple[Vm, ...]) -> None:
