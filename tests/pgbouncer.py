@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.postgres import PostgresServer
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 PGBOUNCER = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin")
 """Its path; None: there is none on this machine."""
@@ -36,4 +36,4 @@ def pooled(server: PostgresServer, database: str, mode: str) -> Iterator[str]:
         yield database.replace(f"host={server.folder}", f"host={folder}&port=6432")
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=LIMIT_S)

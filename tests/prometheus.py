@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 
 from tests.agent.programs import free_port, program
 from tests.api.live import Json
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-STARTS_S_MAX = 60.0
 
 
 class Prometheus:
@@ -30,7 +28,7 @@ class Prometheus:
     def ask(self, path: str, **query: str) -> Json:
         """Return the data of an answer of its API, which must be a success."""
         url = f"{self.address}/api/v1/{path}?{urllib.parse.urlencode(query)}"
-        with urllib.request.urlopen(url, timeout=STARTS_S_MAX) as answer:
+        with urllib.request.urlopen(url, timeout=LIMIT_S) as answer:
             told = json.load(answer)
         assert told["status"] == "success", told
         return told["data"]
@@ -77,7 +75,7 @@ def running_prometheus(
     ]
     with (place / "log").open("wb") as log, subprocess.Popen(words, stderr=log) as server:
         try:
-            wait_until(lambda: _is_ready(own), what="Prometheus", limit_s=STARTS_S_MAX)
+            wait_until(lambda: _is_ready(own), what="Prometheus")
             yield Prometheus(f"http://{own}")
         finally:
             server.terminate()

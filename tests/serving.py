@@ -16,7 +16,7 @@ def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     """Have a handler answer each request on a thread of its own; its address is given."""
     quiet = type("Quiet", (handler,), {"log_message": lambda *_: None})
     server = ThreadingHTTPServer(("127.0.0.1", 0), quiet)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"

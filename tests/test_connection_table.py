@@ -15,6 +15,7 @@ from forewarn import connection_table
 from forewarn.azure.certificate import make_certificate
 from forewarn.connection_table import ConnectionTable, CountedPort, source_of
 from tests.metadata.feeds import until
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from forewarn.connection_table import TrackedConnection
 
-LIMIT_S = 20
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 

@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
-LIMIT_S = 10.0
-"""Longest wait unless said otherwise; only a broken test waits that long."""
+LIMIT_S = 60.0
+"""Longest wait for another thread or process; only a broken test waits that long."""
 
 LOOK_EVERY_S = 0.01
 

@@ -23,7 +23,6 @@ from dataclasses import replace
 from itertools import pairwise
 
 from forewarn.settings import StoreSettings
-from tests.api import live as live_service
 from tests.api.live import SETTINGS, Live
 from tests.page.browser import Browser
 
@@ -72,8 +71,7 @@ def main() -> None:
         filling += "fill(Path(sys.argv[1]), int(sys.argv[2]))"
         subprocess.run([sys.executable, "-c", filling, folder, str(hosts * 10)], check=True)
         url = f"sqlite:///{folder}/scale.db"
-        live_service.STARTS_S_MAX = STARTS_S_MAX
-        live = Live(replace(SETTINGS, store=StoreSettings(url=url)))
+        live = Live(replace(SETTINGS, store=StoreSettings(url=url)), starts_s=STARTS_S_MAX)
         browser = Browser(width=1600, height=1000)
         try:
             found = {"hosts": hosts, "vms": hosts * 10, **measure(live, browser)}

@@ -10,13 +10,12 @@ import sys
 from typing import TYPE_CHECKING, Self
 
 from forewarn.agent.journal import newest
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-LIMIT_S = 60.0
 
 CONFIG = """
 [agent]
@@ -91,13 +90,13 @@ class Agent:
 
     def until_acts(self, *acts: str) -> None:
         """Wait until exactly that was done."""
-        wait_until(lambda: len(self.acts()) >= len(acts), what=f"{acts}", limit_s=LIMIT_S)
+        wait_until(lambda: len(self.acts()) >= len(acts), what=f"{acts}")
         assert self.acts() == list(acts)
 
     def until_said(self, action: str, times: int = 1) -> None:
         """Wait until it has logged an action so often."""
         mark = f" action={action}"
-        wait_until(lambda: self.log().count(mark) >= times, what=action, limit_s=LIMIT_S)
+        wait_until(lambda: self.log().count(mark) >= times, what=action)
 
     def stages(self) -> list[str]:
         """Return the stages of the events in its journal."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.agent.preparations.wait_until import until
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,7 +27,6 @@ PLACES = ("/usr/sbin", "/usr/local/bin", "/usr/lib/postgresql/15/bin")
 
 EVENT = {"event_id": "E1", "event_type": "Reboot", "resources": ["vm_0"]}
 PORTS = range(20_000, 32_000)
-LIMIT_S = 60.0
 
 
 def program(name: str) -> str:
@@ -81,10 +81,10 @@ def running(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
         try:
-            process.wait(10)
+            process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait(10)
+            process.wait(LIMIT_S)
 
 
 def do(

@@ -11,8 +11,7 @@ from typing import Self, TypeAlias
 from forewarn.conformance.client_server import PlayedHandler, PlayedServer
 from forewarn.protocol.approvals import read_approval
 from forewarn.protocol.versions import VERSIONS
-
-LIMIT_S = 30
+from tests.waiting import LIMIT_S
 
 
 class Service(PlayedServer):

@@ -13,8 +13,8 @@ import pytest
 
 import forewarn
 from tests.agent.making import event
-from tests.agent.service import LIMIT_S, Service
-from tests.waiting import wait_until
+from tests.agent.service import Service
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -73,7 +73,7 @@ def test_handler_prepares_approves_and_recovers(service: Service, application: A
         assert handler.prepared == ("E1",)
         service.show()
         assert application.called() == "recover E1"
-        wait_until(lambda: not handler.prepared, what="the end", limit_s=LIMIT_S)
+        wait_until(lambda: not handler.prepared, what="the end")
 
 
 def test_coroutines_run_on_the_event_loop_of_the_application(
@@ -103,7 +103,7 @@ def test_event_is_not_approved_when_prepare_raises(
     application.fails = True
     with caplog.at_level(logging.INFO, logger="forewarn"), application.handler:
         service.show(REBOOT)
-        wait_until(lambda: "action=held" in caplog.text, what="hold", limit_s=LIMIT_S)
+        wait_until(lambda: "action=held" in caplog.text, what="hold")
     assert "no replica is ready" in caplog.text
     assert service.approvals == []
 
@@ -195,13 +195,13 @@ def test_wsgi_helper_drains_before_the_approval(
     with contextlib.closing(ask_wsgi(drain, "/")) as request, drain.handler:
         assert [next(request), next(request)] == [b"200 OK", b"a"]
         service.show(REBOOT)
-        wait_until(lambda: drain.drained, what="drained", limit_s=LIMIT_S)
+        wait_until(lambda: drain.drained, what="drained")
         assert next(ask_wsgi(drain, "/ready")) == b"503 Draining"
         assert service.approvals == []
         assert list(request) == [b"b"]
         service.until(lambda: service.approvals, "the approval")
         service.show()
-        wait_until(lambda: not drain.drained, what="recovered", limit_s=LIMIT_S)
+        wait_until(lambda: not drain.drained, what="recovered")
     assert next(ask_wsgi(drain, "/ready")) == b"200 OK"
 
 

@@ -84,7 +84,7 @@ def test_marks_stay_until_every_end_is_written_down(tmp_path: Path) -> None:
         blocked.mkdir()
         hooks = tmp_path / "hooks"
         (tmp_path / "go").touch()
-        wait_until(lambda: len(list(hooks.glob("*.ended"))) == 2, what="both ends", limit_s=60)
+        wait_until(lambda: len(list(hooks.glob("*.ended"))) == 2, what="both ends")
         for begun in hooks.glob("*.begun"):  # the shells that wrote the marks end a little later
             os.waitid(os.P_PID, int(begun.read_text()), os.WEXITED | os.WNOWAIT)
         assert runner.core is not None

@@ -78,7 +78,7 @@ def test_hook_runs_without_an_outcome(tmp_path: Path) -> None:
     step = PreparationStep("drain", spec=json.dumps({"recover": command}))
     event = shown_event()
     children.start(RecoverIntent("drain", step, event=event, deadline_ms=0, attempt=1, run=1))
-    wait_until(lambda: children.ended(0), what="its end", limit_s=20)
+    wait_until(lambda: children.ended(0), what="its end")
     assert (tmp_path / "told").read_text() == "unknown\n"
 
 

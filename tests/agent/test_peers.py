@@ -24,6 +24,7 @@ from forewarn.agent.settings import AgentSettings
 from tests.agent.making import event
 from tests.agent.programs import answers, free_port, program, running, until
 from tests.serving import serving
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,7 +113,7 @@ def together() -> Iterator[str]:
     class Status(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             with contextlib.suppress(threading.BrokenBarrierError):
-                all_asked.wait(5)
+                all_asked.wait(LIMIT_S)
             self.send_response(200)
             self.end_headers()
             name = self.path.split("/")[1]

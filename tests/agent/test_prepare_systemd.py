@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.agent.programs import program
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 SCRIPT = Path(__file__).parent / "systemd.sh"
 UNIT = Path(__file__).parents[2] / "dist" / "agent" / "forewarn-agent.service"
 APART = ("unshare", "--mount", "--net", "--ipc", "--uts", "--pid", "--cgroup", "--fork")
 BARE = "[Unit]\nDefaultDependencies=no\n"
 HERE = "/run/fw-scratch"
-LIMIT_S = 60.0
 MAIN = "import sys; from forewarn.cli.main import main; sys.exit(main())"
 
 UNITS_STORY = """
@@ -107,12 +106,11 @@ def boot(scratch: Path, story: str, settings: str, *, needs: str) -> str:
                 process.poll() is not None or (said.exists() and said.read_text().endswith("end\n"))
             ),
             what="the story's end",
-            limit_s=LIMIT_S,
         )
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+        process.wait(LIMIT_S)
         print(log.read_text()[-5000:], said.exists() and said.read_text())
     if not said.exists() and "not permitted" in log.read_text():
         pytest.skip("this machine lets nobody make namespaces")

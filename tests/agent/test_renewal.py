@@ -21,10 +21,11 @@ from forewarn.agent.runner import Runner
 from forewarn.agent.settings import AgentSettings
 from forewarn.clock import SystemClock
 from forewarn.ids import Ids
-from tests.agent.agents import LIMIT_S, Agent
+from tests.agent.agents import Agent
 from tests.agent.making import event
 from tests.agent.programs import free_port
 from tests.agent.service import Service
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

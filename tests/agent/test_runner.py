@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.agent.agents import LIMIT_S, Agent
+from tests.agent.agents import Agent
 from tests.agent.making import event
 from tests.agent.service import Service
 from tests.waiting import wait_until
@@ -113,7 +113,7 @@ def test_hook_that_ended_unseen_counts(service: Service, tmp_path: Path) -> None
         agent.kill()
         (tmp_path / "go").touch()
         hooks = tmp_path / "state" / "hooks"
-        wait_until(lambda: list(hooks.glob("*.ended")), what="the end", limit_s=LIMIT_S)
+        wait_until(lambda: list(hooks.glob("*.ended")), what="the end")
         agent.start()
         service.until(lambda: service.approvals == ["E1"], "the approval")
         agent.until_acts("prepare")
@@ -141,7 +141,7 @@ def test_recovery_that_was_cut_off_is_finished(service: Service, tmp_path: Path)
         service.until(lambda: service.approvals == ["E1"], "the approval")
         service.show()
         agent.until_acts("prepare", "recover")
-        wait_until((tmp_path / "second").exists, what="the middle of it", limit_s=LIMIT_S)
+        wait_until((tmp_path / "second").exists, what="the middle of it")
         agent.kill()
         os.killpg(agent.hook_pid(), signal.SIGKILL)
         agent.start()

@@ -16,12 +16,12 @@ from forewarn.agent.cli import main
 from forewarn.agent.metrics import HELP
 from forewarn.agent.preparations.http_call import call
 from forewarn.cli.main import main as forewarn
-from tests.agent.agents import LIMIT_S, Agent
+from tests.agent.agents import Agent
 from tests.agent.making import event
 from tests.agent.programs import free_port, program
 from tests.agent.service import Service
 from tests.agent.test_peers import peers
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

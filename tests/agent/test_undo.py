@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn import exit_codes
+from forewarn.agent import undo_commands
 from forewarn.agent.cli import main
-from tests.agent.agents import LIMIT_S, Agent
+from tests.agent.agents import Agent
 from tests.agent.making import event
 from tests.agent.service import Service
 from tests.waiting import wait_until
@@ -61,16 +62,23 @@ def test_person_takes_it_over(stuck: Agent) -> None:
     stuck.until_acts("prepare", "recover")
 
 
+@pytest.fixture
+def stopped(stuck: Agent, monkeypatch: pytest.MonkeyPatch) -> Agent:
+    """The same, not running; nobody waits long for it."""
+    stuck.kill()
+    monkeypatch.setattr(undo_commands, "TAKEN_S", 0.1)
+    return stuck
+
+
 def test_word_for_an_agent_that_does_not_run_is_kept(
-    stuck: Agent, capsys: pytest.CaptureFixture[str]
+    stopped: Agent, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is heeded at the next start."""
-    stuck.kill()
-    (stuck.directory / "free").touch()
-    assert main(["undo", "work", "--config", str(stuck.config)]) == exit_codes.OK
+    (stopped.directory / "free").touch()
+    assert main(["undo", "work", "--config", str(stopped.config)]) == exit_codes.OK
     assert "is not running" in capsys.readouterr().out
-    stuck.start()
-    stuck.until_said("finished")
+    stopped.start()
+    stopped.until_said("finished")
 
 
 def test_what_is_not_being_undone_is_said(stuck: Agent, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,30 +91,30 @@ def test_request_that_is_none_is_removed(stuck: Agent) -> None:
     """Only the owner and root can write there; what is damaged does not stay."""
     odd = stuck.directory / "state" / "request-1.json"
     odd.write_text('{"verb": "prepare", "name": 3}')
-    wait_until(lambda: not odd.exists(), what="its end", limit_s=LIMIT_S)
+    wait_until(lambda: not odd.exists(), what="its end")
 
 
-def test_request_follows_no_link(stuck: Agent) -> None:
+def test_request_follows_no_link(stopped: Agent) -> None:
     """The agent's user owns the directory, and may have put links where root is going to write."""
-    precious = stuck.directory / "precious"
+    precious = stopped.directory / "precious"
     precious.write_text("of root")
-    (stuck.directory / f"state/request-{os.getpid()}.json.new").symlink_to(precious)
-    stuck.kill()
-    assert main(["forget", "work", "--config", str(stuck.config)]) == exit_codes.OK
+    (stopped.directory / f"state/request-{os.getpid()}.json.new").symlink_to(precious)
+    assert main(["forget", "work", "--config", str(stopped.config)]) == exit_codes.OK
     assert precious.read_text() == "of root"
 
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="only root can give up")
-def test_root_asks_as_the_owner_of_the_directory(stuck: Agent) -> None:
+def test_root_asks_as_the_owner_of_the_directory(stopped: Agent) -> None:
     """What root does in a directory of another user is done with that user's rights."""
-    stuck.kill()
     with tempfile.TemporaryDirectory() as place:
         state = Path(place, "state")
-        shutil.copytree(stuck.directory / "state", state)
+        shutil.copytree(stopped.directory / "state", state)
         for path in (Path(place), state, *state.iterdir()):
             os.chown(path, 65534, 65534)
         config = Path(place, "agent.toml")
         config.write_text(f'[agent]\nstate_dir = "{state}"\ncheck_permissions = false\n')
         command = (sys.executable, "-m", "forewarn.agent", "forget", "work", "--config", config)
-        subprocess.run(command, check=True)
+        with subprocess.Popen(command) as process:
+            wait_until(lambda: list(state.glob("request-*.json")), what="the request")
+            process.kill()  # it would wait for the agent
         assert [path.owner() for path in state.glob("request-*.json")] == ["nobody"]

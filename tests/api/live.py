@@ -23,13 +23,13 @@ from forewarn.settings import (
     StoreSettings,
 )
 from tests.clock import VirtualClock
+from tests.waiting import LIMIT_S
 
 Json: TypeAlias = Any
 """What a service answers; a test knows what it expects."""
 
 NOW_MS = 1_800_000_000_000
 """When every service of a test begins: 15 January 2027, 08:00 UTC."""
-STARTS_S_MAX = 20
 TOKEN = written_token("anna", "secret-of-anna")
 """The token of anna, an admin of every service of a test that is not open."""
 
@@ -45,8 +45,8 @@ SETTINGS = Settings(
 class Live:
     """A running service; its clock moves only when a test moves it."""
 
-    def __init__(self, settings: Settings = SETTINGS) -> None:
-        """Start it."""
+    def __init__(self, settings: Settings = SETTINGS, *, starts_s: float = LIMIT_S) -> None:
+        """Start it; a large fleet needs more than `LIMIT_S`."""
         self.clock = VirtualClock(NOW_MS)
         self._settings = settings
         self._started = threading.Event()
@@ -55,7 +55,7 @@ class Live:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        assert self._started.wait(STARTS_S_MAX), "the service does not start"
+        assert self._started.wait(starts_s), "the service does not start"
         if self._failure:
             raise self._failure
         assert self.daemon.bound is not None
@@ -92,18 +92,18 @@ class Live:
         """Create a token with a principal's name as its id, and return it."""
         secret = f"secret-of-{name}"
         token = AccessToken(name, name, role, owner, digest_of(secret), NOW_MS, expires_ms)
-        self.daemon.control.submit(AddToken(token), "test").result(STARTS_S_MAX)
+        self.daemon.control.submit(AddToken(token), "test").result(LIMIT_S)
         return written_token(name, secret)
 
     def stop(self) -> None:
         """Stop it."""
         self._loop.call_soon_threadsafe(self.daemon.ended.set)
-        self._thread.join(STARTS_S_MAX)
+        self._thread.join(LIMIT_S)
         assert not self._thread.is_alive(), "the service does not stop"
 
     def also(self, starting: Coroutine[object, object, OperatorServer]) -> None:
         """Send calls to another operator API, which runs beside the service's own."""
-        server = asyncio.run_coroutine_threadsafe(starting, self._loop).result(STARTS_S_MAX)
+        server = asyncio.run_coroutine_threadsafe(starting, self._loop).result(LIMIT_S)
         self._also.append(server)
         self.host, self.port = server.address.removeprefix("http://").rsplit(":", 1)
 
@@ -113,8 +113,8 @@ class Live:
         Publishing comes back to its inbox by way of the event loop, so both are asked in turn.
         """
         for _ in range(4):
-            self.daemon.control.read(lambda _: None).result(STARTS_S_MAX)
-            asyncio.run_coroutine_threadsafe(_nothing(), self._loop).result(STARTS_S_MAX)
+            self.daemon.control.read(lambda _: None).result(LIMIT_S)
+            asyncio.run_coroutine_threadsafe(_nothing(), self._loop).result(LIMIT_S)
 
     def advance(self, seconds: float) -> None:
         """Let time pass, and let the service do what is due."""
@@ -136,7 +136,7 @@ class Live:
         if form is not None:
             body = json.dumps(form).encode()
             sent.setdefault("Content-Type", "application/json")
-        connection = http.client.HTTPConnection(self.host, int(self.port), timeout=STARTS_S_MAX)
+        connection = http.client.HTTPConnection(self.host, int(self.port), timeout=LIMIT_S)
         try:
             connection.request(method, path, body, sent)
             answer = connection.getresponse()
@@ -146,7 +146,7 @@ class Live:
 
     def stream(self, path: str, token: str) -> http.client.HTTPResponse:
         """Return the answer to a GET that goes on, read as far as its head."""
-        connection = http.client.HTTPConnection(self.host, int(self.port), timeout=STARTS_S_MAX)
+        connection = http.client.HTTPConnection(self.host, int(self.port), timeout=LIMIT_S)
         headers = {"Authorization": f"Bearer {token}", "Connection": "close"}
         connection.request("GET", path, headers=headers)
         return connection.getresponse()
@@ -177,7 +177,7 @@ class Live:
     def document(self, vm: str) -> Json:
         """Return what a VM reads at the metadata port."""
         host, port = self.metadata_url.removeprefix("http://").partition("/")[0].rsplit(":", 1)
-        connection = http.client.HTTPConnection(host, int(port), timeout=STARTS_S_MAX)
+        connection = http.client.HTTPConnection(host, int(port), timeout=LIMIT_S)
         path = f"/metadata/scheduledevents?api-version=2020-07-01&vm={vm}"
         connection.request("GET", path, headers={"Metadata": "true"})
         answer = connection.getresponse()

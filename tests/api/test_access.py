@@ -16,6 +16,7 @@ from forewarn.api.auth import Principals
 from forewarn.core.access import Grant, Role, actor_for_owner
 from forewarn.settings import ListenSettings, OperatorSettings, StoreSettings
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live, Reply
+from tests.waiting import LIMIT_S
 
 #: The fleet of the shop, and another owner's, on a host of its own and on one they share.
 BANK: dict[str, dict[str, dict[str, object]]] = {
@@ -206,7 +207,7 @@ def test_other_users_of_the_machine_have_no_role(both: Guarded) -> None:
     callers = Principals(daemon.control, daemon.store, clock=both.live.clock, settings=settings)
     assert callers.by_user(os.geteuid()).bindings
     assert callers.by_user(54_321).bindings == ()
-    daemon.control.submit(Grant("user:54321", Role.VIEWER), "test").result(20)
+    daemon.control.submit(Grant("user:54321", Role.VIEWER), "test").result(LIMIT_S)
     assert callers.by_user(54_321).bindings == (("viewer", ""),)
 
 

@@ -13,6 +13,7 @@ import pytest
 from forewarn.api.connections import HEAD_BYTES_MAX, HEADERS_MAX
 from forewarn.settings import OperatorSettings
 from tests.api.live import SETTINGS, TOKEN, Live
+from tests.waiting import LIMIT_S
 
 BEARER = f"Authorization: Bearer {TOKEN}\r\n".encode()
 HALF = b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n"
@@ -33,7 +34,7 @@ def narrow() -> Iterator[Live]:
 
 def dial(live: Live) -> socket.socket:
     """Connect."""
-    return socket.create_connection((live.host, int(live.port)), timeout=10)
+    return socket.create_connection((live.host, int(live.port)), timeout=LIMIT_S)
 
 
 def rest_of(channel: socket.socket) -> bytes:

@@ -18,7 +18,7 @@ from forewarn.settings import StoreSettings
 from tests.api.live import FLEET, SETTINGS, Live, Reply
 from tests.postgres import PostgresServer
 from tests.store.proxy import running_proxy
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 REBOOT = "/v1/vms/web-0/reboot"
 postgres = pytest.mark.postgres
@@ -115,7 +115,7 @@ def test_half_a_call_is_refused_when_the_service_stops(caplog: pytest.LogCapture
     """A caller that has not sent its whole body is told that the service stops."""
     caplog.set_level(logging.WARNING)
     live = Live()
-    with socket.create_connection((live.host, int(live.port)), timeout=10) as channel:
+    with socket.create_connection((live.host, int(live.port)), timeout=LIMIT_S) as channel:
         channel.sendall(
             b"PUT /v1/topology HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
             b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n"

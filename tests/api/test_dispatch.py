@@ -14,6 +14,7 @@ from forewarn.api.routes import BODY_BYTES_MAX
 from forewarn.api.server import start_operator
 from forewarn.core.access import Permission
 from tests.api.live import Live
+from tests.waiting import LIMIT_S
 
 JSON = {"Content-Type": "application/json"}
 
@@ -136,7 +137,7 @@ def test_head_answers_as_get_without_a_body(shared: Live) -> None:
 
 def test_chunked_body_is_measured_as_it_comes(shared: Live) -> None:
     """A body that does not announce its length is cut off at the limit."""
-    with socket.create_connection((shared.host, int(shared.port)), timeout=10) as channel:
+    with socket.create_connection((shared.host, int(shared.port)), timeout=LIMIT_S) as channel:
         head = "PUT /v1/hosts/x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         channel.sendall(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
         chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
@@ -147,7 +148,7 @@ def test_chunked_body_is_measured_as_it_comes(shared: Live) -> None:
 
 def test_caller_that_leaves_harms_nobody(shared: Live) -> None:
     """A caller that goes away in the middle of its body leaves no trace."""
-    with socket.create_connection((shared.host, int(shared.port)), timeout=10) as channel:
+    with socket.create_connection((shared.host, int(shared.port)), timeout=LIMIT_S) as channel:
         channel.sendall(
             b"PUT /v1/hosts/half HTTP/1.1\r\nHost: localhost\r\n"
             b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"

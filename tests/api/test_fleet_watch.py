@@ -17,9 +17,9 @@ from forewarn.control.inbox import Stopping
 from forewarn.control.plane import StateView
 from tests.api.live import FLEET, NOW_MS, Live
 from tests.clock import VirtualClock
+from tests.waiting import LIMIT_S
 
 T = TypeVar("T")
-LIMIT_S = 20
 
 
 class UnreliableControl:

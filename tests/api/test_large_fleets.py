@@ -26,6 +26,7 @@ from forewarn.validation.complexity import (
 )
 from forewarn.validation.json_reader import BodyUnreadable
 from tests.api.live import SETTINGS, Live
+from tests.waiting import LIMIT_S
 
 DOTS = ".".join(["a"] * 400)
 MEMBERS = 1000
@@ -103,10 +104,10 @@ def busy(fleet: Live) -> Iterator[Live]:
 
     def hold(_: object) -> None:
         held.set()
-        release.wait(20)
+        release.wait(LIMIT_S)
 
     fleet.daemon.control.read(hold)
-    assert held.wait(20)
+    assert held.wait(LIMIT_S)
     yield fleet
     release.set()
 

@@ -23,6 +23,7 @@ from forewarn.api.listener import (
     open_listener,
 )
 from forewarn.api.server import start_operator
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -122,6 +123,6 @@ def test_server_whose_port_is_taken_meanwhile_is_refused() -> None:
             await asyncio.sleep(0)  # it has bound the port, and does not listen yet
             other.listen()
             with pytest.raises(OperatorAddressTaken, match="in use"):
-                await asyncio.wait_for(starting, 20)
+                await asyncio.wait_for(starting, LIMIT_S)
 
     asyncio.run(start())

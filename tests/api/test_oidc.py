@@ -21,8 +21,8 @@ from forewarn.core.access import Grant, Role
 from forewarn.service.reload import Reload
 from forewarn.settings import OidcSettings, OperatorSettings
 from tests.api.issuer import CLIENT, NOW_S, Issuer
-from tests.api.live import FLEET, SETTINGS, STARTS_S_MAX, TOKEN, Json, Live, Reply
-from tests.waiting import wait_until
+from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live, Reply
+from tests.waiting import LIMIT_S, wait_until
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def attacked() -> Iterator[tuple[Live, Issuer]]:
 
 def grant(live: Live, principal: str, role: Role, owner: str = "") -> None:
     """Give a role to a principal."""
-    live.daemon.control.submit(Grant(principal, role, owner), "test").result(STARTS_S_MAX)
+    live.daemon.control.submit(Grant(principal, role, owner), "test").result(LIMIT_S)
 
 
 def ask(live: Live, token: str, path: str = "/v1/whoami") -> Reply:

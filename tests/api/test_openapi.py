@@ -21,6 +21,7 @@ from forewarn.api.service_routes import process_routes
 from forewarn.core.actions import ACTIONS
 from forewarn.settings import OperatorSettings
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
+from tests.waiting import LIMIT_S
 
 
 async def nothing() -> tuple[str, ...]:
@@ -137,7 +138,7 @@ def check(case: Json, closed: Live) -> None:
     """Send a request, and compare the answer with the document."""
     assume(not FRAMING & {name.lower() for name in case.headers or ()})
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    response = case.call(base_url=closed.url, headers=headers, timeout=20)
+    response = case.call(base_url=closed.url, headers=headers, timeout=LIMIT_S)
     checks = [each for each in CHECKS.get_all() if each.__name__ in CHECKED]
     assert len(checks) == len(CHECKED)
     case.validate_response(response, checks=checks, headers=headers)

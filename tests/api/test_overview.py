@@ -18,6 +18,7 @@ from forewarn.core.topology import Group, Host, Topology, Vm
 from forewarn.values import replace
 from forewarn.web import FOLDER, web_files
 from tests.api.live import SETTINGS, Json, Live
+from tests.waiting import LIMIT_S
 
 PAGE_BYTES_MAX = 150_000
 HOSTS = 12
@@ -49,7 +50,7 @@ def fresh(live: Live) -> FleetOverview:
             plane.state.events,
             listening=plane.state.enrolments,
         )
-    ).result(10)
+    ).result(LIMIT_S)
 
 
 def test_group_that_does_not_listen_is_not_waited_for(live: Live) -> None:
@@ -144,7 +145,7 @@ def test_racks_beyond_the_limit_are_counted_together(zones: int) -> None:
 @contextmanager
 def following(live: Live, place: str = "") -> Iterator[Iterator[tuple[str, str, Json]]]:
     """Yield the events of a stream, but for those that only tell the time."""
-    connection = http.client.HTTPConnection(live.host, int(live.port), timeout=10)
+    connection = http.client.HTTPConnection(live.host, int(live.port), timeout=LIMIT_S)
     connection.request("GET", "/v1/overview/watch", headers={"Last-Event-ID": place})
     answer = connection.getresponse()
     assert answer.status == 200

@@ -13,9 +13,7 @@ from forewarn.protocol.versions import VERSIONS
 from forewarn.settings import StoreSettings
 from forewarn.store.sqlite import SqliteEngine
 from tests.api.live import SETTINGS, Live
-from tests.waiting import wait_until
-
-LIMIT_S = 20
+from tests.waiting import LIMIT_S, wait_until
 
 
 def test_events_are_those_a_vm_is_shown(fleet: Live) -> None:
@@ -82,7 +80,7 @@ def test_document_is_what_the_vm_reads(fleet: Live, version: str) -> None:
     fleet.settle()
     shown = fleet.call("GET", f"/v1/documents?vm=web-0&api-version={version}").body
     host, port = fleet.metadata_url.removeprefix("http://").split("/")[0].rsplit(":", 1)
-    connection = http.client.HTTPConnection(host, int(port), timeout=10)
+    connection = http.client.HTTPConnection(host, int(port), timeout=LIMIT_S)
     path = f"/metadata/scheduledevents?api-version={version}&vm=web-0"
     connection.request("GET", path, headers={"Metadata": "true"})
     assert connection.getresponse().read() == shown

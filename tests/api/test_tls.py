@@ -18,6 +18,7 @@ from forewarn.settings import OperatorSettings
 from tests.api.live import SETTINGS, TOKEN, Live
 from tests.e2e.certificates import make_certificates
 from tests.telemetry.scraping import samples, scrape, value, with_metrics
+from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes certificates")
 CI = "spiffe://example.org/ci"
@@ -45,7 +46,7 @@ def live(directory: Path) -> Iterator[Live]:
     )
     service = Live(replace(SETTINGS, operator=operator))
     for word in (Grant(CI, Role.OPERATOR), Grant("dns:ops.example.org", Role.VIEWER)):
-        service.daemon.control.submit(word, "test").result(20)
+        service.daemon.control.submit(word, "test").result(LIMIT_S)
     yield service
     service.stop()
 

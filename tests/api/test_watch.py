@@ -15,6 +15,7 @@ from forewarn.api import watch
 from forewarn.core.access import Role
 from forewarn.store import Recorded, Retention
 from tests.api.live import NOW_MS, Json, Live
+from tests.waiting import LIMIT_S
 
 
 class Follower:
@@ -22,7 +23,7 @@ class Follower:
 
     def __init__(self, live: Live, query: str = "", headers: dict[str, str] | None = None) -> None:
         """Open it."""
-        self._connection = http.client.HTTPConnection(live.host, int(live.port), timeout=20)
+        self._connection = http.client.HTTPConnection(live.host, int(live.port), timeout=LIMIT_S)
         self._connection.request("GET", f"/v1/watch{query}", headers=headers or {})
         self.answer = self._connection.getresponse()
         assert self.answer.status == 200

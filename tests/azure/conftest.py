@@ -13,10 +13,10 @@ import pytest
 
 from tests.agent.programs import free_port
 from tests.api.live import Json
+from tests.waiting import LIMIT_S
 
 #: Where `make test-azure` has installed azure-cli.
 PLACE = os.environ.get("AZURE_CLI_DIRECTORY", "")
-LIMIT_S = 60
 SPEED = 600
 MAIN = "import sys; from forewarn.cli.main import main; sys.exit(main())"
 

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from tests.api.live import Json
-from tests.e2e.cloud import ADDRESS, FOREWARN, WAIT_S, Cloud, cloud_of, wait_for_line
+from tests.e2e.cloud import ADDRESS, FOREWARN, Cloud, cloud_of, wait_for_line
+from tests.waiting import LIMIT_S
 
 #: Where `make test-sdks` has installed the SDKs.
 PLACE = os.environ.get("AZURE_SDKS_DIRECTORY", "")
@@ -98,7 +99,7 @@ def run(cloud: Cloud, language: str, directory: Path, certificate: str, *more: s
         env=environment,
         capture_output=True,
         text=True,
-        timeout=WAIT_S,
+        timeout=LIMIT_S,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr

@@ -11,6 +11,7 @@ from forewarn.core.stimulus import Complete, DriverProgressed
 from forewarn.exit_codes import INTERRUPTED, OK, REFUSED, TIMED_OUT
 from tests.api.live import Live
 from tests.cli.conftest import Run
+from tests.waiting import LIMIT_S
 
 PATIENCE = ("--wait", "--timeout", "20")
 
@@ -22,7 +23,7 @@ def complete_when_running(live: Live, *, failed: bool = False) -> threading.Thre
         for _ in range(2000):
             operation = live.get("/v1/operations/op-1")["operation"]
             if operation["begun"]:
-                live.daemon.control.submit(Complete(1, failed, "by hand"), "test").result(10)
+                live.daemon.control.submit(Complete(1, failed, "by hand"), "test").result(LIMIT_S)
                 return
 
     thread = threading.Thread(target=follow)
@@ -37,7 +38,7 @@ def test_wait_follows_work_to_its_end(run: Run, live: Live, failed: bool, status
     live.settle()
     other = complete_when_running(live, failed=failed)
     ended = run("operation", "approve", "op-1", *PATIENCE)
-    other.join(10)
+    other.join(LIMIT_S)
     assert ended.status == status
     assert "op-1 is running: everybody approved" in ended.err
     assert ("failed" if failed else "succeeded") in ended.out
@@ -90,7 +91,7 @@ def test_operations_show_how_far_their_drivers_are(run: Run, live: Live) -> None
     live.advance(1000)
     assert "PROGRESS" not in run("operation").out
     said = DriverProgressed(1, 1, "migrating web-1", 45)
-    live.daemon.control.submit(said, "driver").result(20)
+    live.daemon.control.submit(said, "driver").result(LIMIT_S)
     shown = run("operation").out.splitlines()
     assert shown[0].split()[5] == "PROGRESS"
     assert "running  45 % migrating web-1" in shown[1]

@@ -8,10 +8,10 @@ import socketserver
 import threading
 from collections.abc import Callable, Iterator
 
+from tests.waiting import LIMIT_S
+
 Wrong = Callable[[bytes, bytes], bytes]
 """Given a request and the right answer, returns the wrong one."""
-
-WAIT_S = 10.0
 
 
 @contextlib.contextmanager
@@ -20,10 +20,10 @@ def serving(right: tuple[str, int], wrong: Wrong) -> Iterator[str]:
 
     class Handler(socketserver.BaseRequestHandler):
         def handle(self) -> None:
-            self.request.settimeout(WAIT_S)
+            self.request.settimeout(LIMIT_S)
             with contextlib.suppress(OSError):
                 request = _message(self.request)
-                with socket.create_connection(right, WAIT_S) as behind:
+                with socket.create_connection(right, LIMIT_S) as behind:
                     behind.sendall(request)
                     answer = _message(behind, of_head=request.startswith(b"HEAD"))
                 self.request.sendall(wrong(request, answer))
@@ -32,12 +32,12 @@ def serving(right: tuple[str, int], wrong: Wrong) -> Iterator[str]:
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         host, port = server.server_address[:2]
         yield f"http://{host!s}:{port}"
         server.shutdown()
-        thread.join(WAIT_S)
+        thread.join(LIMIT_S)
 
 
 def _message(connection: socket.socket, *, of_head: bool = False) -> bytes:

@@ -12,7 +12,8 @@ from forewarn.core.stimulus import Approve, ChangeTopology, Complete, Enable, Re
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.manual import ManualDriver
-from tests.control.rig import WAIT_S, Running
+from tests.control.rig import Running
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +54,7 @@ class Gated(ManualDriver):
         self.calls.append((verb, task.id))
         if verb == self._verb:
             self.called.release()
-            self.gate.wait(WAIT_S)
+            self.gate.wait(LIMIT_S)
             if self.fails:
                 raise OSError("its board is dark")
 
@@ -68,7 +69,7 @@ def gated(verb: str, *, calls: int = 32) -> Iterator[tuple[Running, Gated, Opera
         operation = started_on(running, "hung")
         if verb == "abort":
             running.ask(Complete(operation.number, failed=True))
-        assert driver.called.acquire(timeout=WAIT_S)
+        assert driver.called.acquire(timeout=LIMIT_S)
         yield running, driver, operation
     finally:
         driver.gate.set()
@@ -91,4 +92,4 @@ def started_on(running: Running, host: str) -> Operation:
 def reason_of(running: Running, operation: Operation) -> str:
     """Why an operation is stuck."""
     read = running.loop.read(lambda plane: plane.state.operations[operation.number].reason)
-    return read.result(WAIT_S)
+    return read.result(LIMIT_S)

@@ -21,6 +21,7 @@ from forewarn.replication.messages import PublishResult
 from forewarn.store import HistoryPage, Store, open_store
 from forewarn.store.errors import StoreUncertain
 from tests.simulator.world.side_work import InlineExecutor
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from forewarn.errors import ForewarnError
     from forewarn.replication import messages as feed
 
-WAIT_S = 20.0
 NS_PER_MS = 1_000_000
 
 
@@ -203,7 +203,7 @@ class Running:
 
     def ask(self, stimulus: Stimulus) -> Committed:
         """Ask for something."""
-        return self.loop.submit(stimulus, "test").result(WAIT_S)
+        return self.loop.submit(stimulus, "test").result(LIMIT_S)
 
     def pass_time(self, by_ms: int = 61_000, *, step_ms: int = 0) -> int:
         """Let time pass, step the system's clock, and return what the service's shows then."""
@@ -211,13 +211,13 @@ class Running:
         self.wall_ms += by_ms + step_ms
         self.loop.wake()
         self.settle()
-        return self.loop.read(lambda _: self.clock.now_ms()).result(WAIT_S)
+        return self.loop.read(lambda _: self.clock.now_ms()).result(LIMIT_S)
 
     def settle(self) -> None:
         """Let the loop do all that follows from what has happened, but for calls on threads."""
         quiet = 0
         while quiet < 2:  # behind each look it passes its time, of which more may come
-            waiting = self.loop.read(lambda _: len(self.loop._inbox)).result(WAIT_S)
+            waiting = self.loop.read(lambda _: len(self.loop._inbox)).result(LIMIT_S)
             quiet = 0 if waiting else quiet + 1
 
     def announce(self) -> Operation:
@@ -245,7 +245,7 @@ class Running:
             found = why_maintenance(draft, plane.state.maintenances[number])
             return found.sentence(f"m-{number}") if found else ""
 
-        return self.loop.read(why).result(WAIT_S)
+        return self.loop.read(why).result(LIMIT_S)
 
     def entries(self, operation: Operation) -> list[Entry]:
         """Return what happened to an operation, oldest first."""
@@ -259,7 +259,7 @@ class Running:
     def state_of(self, operation: Operation) -> OperationState:
         """Return how far an operation is."""
         return self.loop.read(lambda plane: plane.state.operations[operation.number].state).result(
-            WAIT_S
+            LIMIT_S
         )
 
 

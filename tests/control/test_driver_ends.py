@@ -17,8 +17,8 @@ from forewarn.drivers import Progress, Task
 from forewarn.drivers.manual import ManualDriver
 from forewarn.values import replace
 from tests.control.gated import MINUTE_MS, Gated, started_on
-from tests.control.rig import WAIT_S, Running
-from tests.waiting import wait_until
+from tests.control.rig import Running
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,13 +81,13 @@ def started(running: Running, host: str = "own") -> Operation:
     asked = RequestMaintenance(cause=Cause.HARDWARE_FAILURE, targets=(host,))
     number = running.ask(asked).operations[0].number
     running.settle()
-    return running.loop.read(lambda plane: plane.state.operations[number]).result(WAIT_S)
+    return running.loop.read(lambda plane: plane.state.operations[number]).result(LIMIT_S)
 
 
 def known(running: Running, operation: Operation) -> Operation | None:
     """An operation as it is now; None if it has ended."""
     read = running.loop.read(lambda plane: plane.state.operations.get(operation.number))
-    return read.result(WAIT_S)
+    return read.result(LIMIT_S)
 
 
 @pytest.mark.parametrize("verb", ["begin", "progress"])
@@ -157,14 +157,14 @@ def test_driver_is_asked_again_when_it_wants_to_be(running: Running, driver: Scr
     operation = started(running)
     asked = f"progress {operation.id}/1"
     assert driver.calls.count(asked) == 1
-    [waiting] = running.loop.why(operation.number).result(WAIT_S)
+    [waiting] = running.loop.why(operation.number).result(LIMIT_S)
     assert "the board wakes" in waiting.text
     running.pass_time(10 * MINUTE_MS - 1)
     assert driver.calls.count(asked) == 1
     driver.said = Progress(again_ms=100 * HOUR_MS)
     running.pass_time(1)
     assert driver.calls.count(asked) == 2
-    [waiting] = running.loop.why(operation.number).result(WAIT_S)
+    [waiting] = running.loop.why(operation.number).result(LIMIT_S)
     assert "the board wakes" not in waiting.text
     running.pass_time(24 * HOUR_MS - 1)
     assert driver.calls.count(asked) == 2
@@ -211,7 +211,7 @@ def test_step_of_the_clock_makes_no_call_hang(step_ms: int) -> None:
     running = Running(driver, executor=DaemonThreads(), limits=limits)
     try:
         operation = started_on(running, "own")
-        assert driver.called.acquire(timeout=WAIT_S)
+        assert driver.called.acquire(timeout=LIMIT_S)
         running.pass_time(2 * MINUTE_MS, step_ms=step_ms)
         running.pass_time(8 * MINUTE_MS - 1)
         assert "operation.stuck" not in running.history(operation)
@@ -243,7 +243,7 @@ def test_abort_waits_for_a_call_that_hangs_no_longer_than_it_may() -> None:
     running = Running(driver, executor=DaemonThreads(), limits=limits)
     try:
         operation = started_on(running, "own")
-        assert driver.called.acquire(timeout=WAIT_S)
+        assert driver.called.acquire(timeout=LIMIT_S)
         running.ask(Complete(operation.number, failed=True))
         running.settle()
         running.pass_time(MINUTE_MS - 1)
@@ -267,7 +267,7 @@ def test_no_more_calls_of_a_driver_are_made_at_a_time_than_it_may_have() -> None
             started_on(running, f"h{number}")
         running.settle()
         for _ in range(2):
-            assert driver.called.acquire(timeout=WAIT_S)
+            assert driver.called.acquire(timeout=LIMIT_S)
         assert driver.calls == [("begin", "op-1/1"), ("begin", "op-2/1")]
         driver.gate.set()
         wait_until(lambda: len([each for each in driver.calls if each[0] == "begin"]) == 4)

@@ -15,8 +15,8 @@ from forewarn.core.stimulus import (
 )
 from forewarn.core.topology import Host
 from tests.control.gated import MINUTE_MS, gated, reason_of, started_on
-from tests.control.rig import WAIT_S, cut_once
-from tests.waiting import wait_until
+from tests.control.rig import cut_once
+from tests.waiting import LIMIT_S, wait_until
 
 
 @pytest.mark.parametrize("verb", ["begin", "progress", "abort"])
@@ -38,7 +38,7 @@ def test_call_that_hangs_is_told_to_people(verb: str, caplog: pytest.LogCaptureF
         running.pass_time(MINUTE_MS)
         reason = reason_of(running, operation)
         assert f"has not answered {verb} of op-1/1 since 2027-01-15T08:00:00Z" in reason
-        [waiting] = running.loop.why(operation.number).result(WAIT_S)
+        [waiting] = running.loop.why(operation.number).result(LIMIT_S)
         assert "since 2027" in waiting.text
         said = [getattr(each, "action", "") for each in caplog.records]
         assert (said.count("driver.hung"), said.count("driver-exhausted")) == (1, 0)
@@ -91,7 +91,7 @@ def test_driver_that_failed_to_begin_is_not_told_twice() -> None:
     """Several publications may have a beginning follow, one during its call. Source: L-7."""
     with gated("begin") as (running, driver, operation):
         live = running.loop.read(lambda plane: plane.state.operations[operation.number])
-        running.loop._inbox.put(FollowUp(begin=(live.result(WAIT_S),)))
+        running.loop._inbox.put(FollowUp(begin=(live.result(LIMIT_S),)))
         running.settle()
         driver.fails = True
         driver.gate.set()
@@ -105,7 +105,7 @@ def test_driver_whose_calls_all_hang_is_told_to_people(caplog: pytest.LogCapture
     with gated("begin", calls=1) as (running, driver, _):
         second = started_on(running, "second")
         running.pass_time(MINUTE_MS)
-        [waiting] = running.loop.why(second.number).result(WAIT_S)
+        [waiting] = running.loop.why(second.number).result(LIMIT_S)
         assert "All 1 calls that driver gated may run at a time hang" in waiting.text
         assert [r for r in caplog.records if getattr(r, "action", "") == "driver-exhausted"]
         driver.gate.set()
@@ -150,7 +150,7 @@ def test_retry_takes_the_place_of_a_call_that_hangs() -> None:
     with gated("begin") as (running, driver, operation):
         running.pass_time(MINUTE_MS)
         running.ask(Retry(operation.number))
-        assert driver.called.acquire(timeout=WAIT_S)
+        assert driver.called.acquire(timeout=LIMIT_S)
         driver.gate.set()
         wait_until(lambda: running.history(operation)[-1] == "operation.succeeded")
         assert {call for call in driver.calls if call[0] == "begin"} == {

@@ -23,7 +23,8 @@ from forewarn.errors import TEXT_CHARACTERS_MAX, clean_text
 from forewarn.store import open_store
 from forewarn.store.errors import StoreLost
 from tests.control.gated import reason_of
-from tests.control.rig import WAIT_S, Running
+from tests.control.rig import Running
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,8 +84,8 @@ def test_writer_that_was_superseded_begins_nothing_more(
     """Of three operations that start at once only the first is begun. Source: R-2, L-7."""
     running, driver = usurped
     asked = RequestMaintenance(cause=Cause.HARDWARE_FAILURE, targets=("h0", "h1", "h2"))
-    running.loop.submit(asked, "test").result(WAIT_S)
-    running.loop._thread.join(WAIT_S)
+    running.loop.submit(asked, "test").result(LIMIT_S)
+    running.loop._thread.join(LIMIT_S)
     assert driver.calls == ["begin op-1/1"]
     assert [type(error) for error in running.lost] == [StoreLost]
 
@@ -100,7 +101,7 @@ def test_writer_that_was_superseded_aborts_nothing(usurped: tuple[Running, Usurp
     running.ask(Complete(operation.number))
     usurp()
     running.publisher.catch_up()
-    running.loop._thread.join(WAIT_S)
+    running.loop._thread.join(LIMIT_S)
     assert driver.calls == ["begin op-1/1"]
     assert [type(error) for error in running.lost] == [StoreLost]
 

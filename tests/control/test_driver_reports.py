@@ -16,8 +16,9 @@ from forewarn.core.topology import Host
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.manual import ManualDriver
 from forewarn.values import replace
-from tests.control.rig import WAIT_S, Running
+from tests.control.rig import Running
 from tests.drivers.tasks import task as task_of
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     pass
@@ -62,7 +63,7 @@ def test_progress_is_reported_to_people() -> None:
     """Text and share stand in the record, in history, and in why. Source: R-1."""
     running, _, number = telling(Progress(text="migrating web_0\x1b[2J", share=0.4))
     try:
-        [waiting] = running.loop.why(number).result(20)
+        [waiting] = running.loop.why(number).result(LIMIT_S)
         assert "the driver works on h: migrating web_0\N{REPLACEMENT CHARACTER}[2J, 40 % done" in (
             waiting.text
         )
@@ -169,7 +170,7 @@ class Held(ManualDriver):
     def progress(self, task: Task, now_ms: int) -> Progress:  # noqa: ARG002
         """Answer once the test has it so, by the time at which it was asked."""
         self.asked.release()
-        self.may_answer.wait(WAIT_S)
+        self.may_answer.wait(LIMIT_S)
         return Progress(again_ms=now_ms + SECOND_MS)
 
 
@@ -182,10 +183,10 @@ def test_driver_is_asked_again_at_its_time_though_its_answer_came_late() -> None
         operation = running.announce()
         running.settle()
         running.ask(Approve("v", operation.events))
-        assert driver.asked.acquire(timeout=WAIT_S)
+        assert driver.asked.acquire(timeout=LIMIT_S)
         running.pass_time(SECOND_MS)
         driver.may_answer.set()
-        assert driver.asked.acquire(timeout=WAIT_S)
+        assert driver.asked.acquire(timeout=LIMIT_S)
     finally:
         driver.may_answer.set()
         running.loop.stop()

@@ -24,8 +24,8 @@ from forewarn.errors import OurError
 from forewarn.store.errors import StoreFull, StoreUnavailable, StoreUncertain
 from tests.clock import VirtualClock
 from tests.control.gated import gated, started_on
-from tests.control.rig import WAIT_S, Running, cut_once, refuses
-from tests.waiting import wait_until
+from tests.control.rig import Running, cut_once, refuses
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from forewarn.drivers import Task
@@ -45,7 +45,7 @@ def test_loop_wakes_up_when_its_clock_is_moved(running: Running) -> None:
     loop.recover()
     loop.start()
     for _ in range(2):
-        loop.read(lambda _: None).result(WAIT_S)
+        loop.read(lambda _: None).result(LIMIT_S)
     clock.set(operation.not_before_ms)
     wait_until(lambda: "operation.begun" in running.history(operation))
     loop.stop()
@@ -79,7 +79,7 @@ def test_driver_that_is_gone_fails_the_attempt_only(running: Running) -> None:
     running.ask(Approve("v", operation.events))
     running.pass_time()
     reason = running.loop.read(lambda plane: plane.state.operations[operation.number].reason)
-    assert "no driver gone" in reason.result(WAIT_S)
+    assert "no driver gone" in reason.result(LIMIT_S)
     assert not running.lost
 
 
@@ -176,7 +176,7 @@ def test_exhausted_driver_is_logged_once(caplog: pytest.LogCaptureFixture) -> No
     """However many of its calls are given up. Source: R-1."""
     with gated("begin", calls=2) as (running, driver, _):
         started_on(running, "second")
-        assert driver.called.acquire(timeout=WAIT_S)
+        assert driver.called.acquire(timeout=LIMIT_S)
         running.pass_time(MINUTE_MS)
         said = [getattr(each, "action", "") for each in caplog.records]
         assert (said.count("driver.hung"), said.count("driver-exhausted")) == (2, 1)
@@ -188,14 +188,14 @@ def test_bug_in_the_loop_ends_the_service(
     """A control plane that cannot go on says so, instead of leaving everybody waiting."""
     del running.plane.policy
     running.loop.wake()
-    running.loop._thread.join(WAIT_S)
+    running.loop._thread.join(LIMIT_S)
     caplog.clear()  # this bug was to be
     assert [type(error) for error in running.lost] == [OurError]
 
 
 def test_no_thread_keeps_the_process_alive(running: Running) -> None:
     """A service that ends by a bug ends, though nobody has stopped its threads. Source: L-7."""
-    running.loop.replica.read(lambda view: view.sequence).result(WAIT_S)
+    running.loop.replica.read(lambda view: view.sequence).result(LIMIT_S)
     daemons = {each.name: each.daemon for each in threading.enumerate()}
     assert (daemons["control"], daemons["readers"]) == (True, True)
 
@@ -217,12 +217,12 @@ def test_bug_in_a_request_is_that_of_who_asked_alone(
 def test_request_that_waits_at_the_end_is_refused(running: Running) -> None:
     """Its caller hears that nothing was done. Source: L-8."""
     held = threading.Event()
-    running.loop.read(lambda _: held.wait(WAIT_S))
+    running.loop.read(lambda _: held.wait(LIMIT_S))
     waiting = running.loop.submit(ChangeTopology(hosts=(Host("h7"),)), "test")
     running.loop.stop(timeout_s=0)
     held.set()
     with pytest.raises(Stopping):
-        waiting.result(WAIT_S)
+        waiting.result(LIMIT_S)
 
 
 def test_trouble_says_why_nothing_is_decided(running: Running) -> None:
@@ -301,7 +301,7 @@ def test_polls_are_kept_while_the_store_takes_nothing(
         running.settle()
         running.pass_time(MINUTE_MS // 2)
     running.pass_time()
-    enrolments = running.loop.read(lambda plane: plane.state.enrolments).result(WAIT_S)
+    enrolments = running.loop.read(lambda plane: plane.state.enrolments).result(LIMIT_S)
     assert enrolments["g"].polled_ms == polled_ms
     assert running.loop.trouble == ""
 
@@ -309,7 +309,7 @@ def test_polls_are_kept_while_the_store_takes_nothing(
 def test_request_that_was_withdrawn_is_not_done(running: Running) -> None:
     """Who does not wait any more has changed nothing. Source: L-7."""
     held = threading.Event()
-    running.loop.read(lambda _: held.wait(WAIT_S))
+    running.loop.read(lambda _: held.wait(LIMIT_S))
     asked = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h",))
     withdrawn = running.loop.submit(asked, "test")
     assert withdrawn.cancel()
@@ -324,7 +324,7 @@ def test_answer_may_wait_until_it_is_shown(running: Running) -> None:
     asked = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h",))
     shown = running.loop.submit(asked, "test", shown=True)
     at_once = running.loop.submit(ChangeTopology(hosts=(Host("h7"),)), "test", shown=True)
-    assert at_once.result(WAIT_S).entries
+    assert at_once.result(LIMIT_S).entries
     assert not shown.done()
     running.publisher.catch_up()
-    assert shown.result(WAIT_S).operations[0].number == 1
+    assert shown.result(LIMIT_S).operations[0].number == 1

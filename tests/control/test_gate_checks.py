@@ -51,7 +51,7 @@ NAN = b'{"status": "success", "data": {"resultType": "scalar", "result": [1, "Na
 def server() -> Iterator[str]:
     """The address of an HTTP server."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as serving:
-        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        threading.Thread(target=serving.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{serving.server_port}"
         serving.shutdown()
 
@@ -295,7 +295,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real Prometheus that scrapes itself."""
     with running_prometheus(tmp_path_factory.mktemp("prometheus")) as server:
         scraped = Gate("g", prometheus=server.address, query="up == 1")
-        wait_until(lambda: not run_gate(scraped, "m-1"), limit_s=60)
+        wait_until(lambda: not run_gate(scraped, "m-1"))
         yield server.address
 
 

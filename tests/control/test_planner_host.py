@@ -27,8 +27,8 @@ from forewarn.core.stimulus import (
 from forewarn.core.topology import Host
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.store.errors import StoreContradiction, StoreFull
-from tests.control.rig import WAIT_S, Running, refuses
-from tests.waiting import wait_until
+from tests.control.rig import Running, refuses
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +56,7 @@ class ByHand:
 
     def do_next(self) -> None:
         """Do the piece that came first."""
-        self._work.get(timeout=WAIT_S)()
+        self._work.get(timeout=LIMIT_S)()
 
     @property
     def idle(self) -> bool:
@@ -94,10 +94,10 @@ def test_large_fleet_is_not_read_by_the_writer(monkeypatch: pytest.MonkeyPatch) 
 
     def ponder(_: object) -> bool:
         looks.set()
-        return go_on.wait(WAIT_S)
+        return go_on.wait(LIMIT_S)
 
     answer = running.loop.replica.read(ponder)
-    assert looks.wait(WAIT_S)
+    assert looks.wait(LIMIT_S)
     running.ask(CreateMaintenance(Cause.HOST_REBOOT, ("h",), 600))
     running.ask(StartMaintenance(1))
     running.ask(ChangeTopology(hosts=(Host("later"),)))

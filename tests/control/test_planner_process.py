@@ -21,8 +21,9 @@ from forewarn.core.maintenance import Postponement
 from forewarn.core.stimulus import CreateMaintenance, StartMaintenance
 from forewarn.core.waves import PLAN_AGAIN_S
 from forewarn.values import replace
-from tests.control.rig import WAIT_S, Running
+from tests.control.rig import Running
 from tests.core.maintenance import MaintenanceRig, fleet
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from forewarn.control.planning import FleetColumns
@@ -139,7 +140,7 @@ def test_stop_ends_a_plan_and_those_that_follow(tmp_path: Path) -> None:
         begun.read_bytes()  # the process works by now
         planner.stop()
         with pytest.raises(Stopping):
-            plan.result(WAIT_S)
+            plan.result(LIMIT_S)
     with pytest.raises(Stopping):
         planner(asked_for(fleet()))
 
@@ -176,7 +177,7 @@ def test_process_ends_with_whoever_started_it() -> None:
     assert process.stderr
     assert process.stderr.readline() == b"begun\n"
     process.terminate()  # as a service manager does; it is the service's to end
-    answer, _ = process.communicate(timeout=WAIT_S)  # this closes the pipe first
+    answer, _ = process.communicate(timeout=LIMIT_S)  # this closes the pipe first
     assert (process.returncode, answer) == (1, b"")
 
 
@@ -200,7 +201,7 @@ def test_process_steps_back_behind_the_service() -> None:
     process = begun(Curious)
     assert process.stderr
     assert process.stderr.readline() == b"%d 1000\n" % min(os.nice(0) + 10, 19)
-    answer, _ = process.communicate(timeout=WAIT_S)
+    answer, _ = process.communicate(timeout=LIMIT_S)
     assert answer == b""
 
 

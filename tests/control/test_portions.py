@@ -11,7 +11,8 @@ from forewarn.core.lifecycle import OperationState
 from forewarn.core.step import PORTION_MAX
 from forewarn.core.stimulus import Approve, ChangeTopology, Enable, RequestMaintenance
 from forewarn.core.topology import Group, GroupKind, Host, Vm
-from tests.control.rig import WAIT_S, Running
+from tests.control.rig import Running
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,12 +52,12 @@ def ordered(running: Running) -> tuple[Operation, ...]:
 def states(running: Running) -> list[OperationState]:
     """The states of all live operations."""
     read = running.loop.read(lambda plane: [o.state for o in plane.state.operations.values()])
-    return read.result(WAIT_S)
+    return read.result(LIMIT_S)
 
 
 def finish(running: Running) -> None:
     """Let the loop come to rest."""
-    while running.loop.read(lambda _: bool(running.loop._rest)).result(WAIT_S):
+    while running.loop.read(lambda _: bool(running.loop._rest)).result(LIMIT_S):
         running.settle()
     running.settle()
 
@@ -84,9 +85,9 @@ def test_approval_is_answered_between_the_portions(running: Running) -> None:
     asked = running.loop.submit(order, "test")
     approval = running.loop.submit(Approve("v", other.events), "vm v")
     left = running.loop.read(lambda plane: [o.state for o in plane.state.operations.values()])
-    asked.result(WAIT_S)
-    approval.result(WAIT_S)
-    assert left.result(WAIT_S).count(OperationState.PLANNED) >= HOSTS - 3 * PORTION_MAX
+    asked.result(LIMIT_S)
+    approval.result(LIMIT_S)
+    assert left.result(LIMIT_S).count(OperationState.PLANNED) >= HOSTS - 3 * PORTION_MAX
 
 
 def test_large_order_renews_no_notice(running: Running) -> None:

@@ -19,7 +19,8 @@ from forewarn.core.stimulus import (
 from forewarn.core.topology import Group, GroupKind, Host, Vm
 from forewarn.replication.messages import PublishResult
 from forewarn.store.errors import StoreFull, StoreUncertain
-from tests.control.rig import WAIT_S, Running, refuses
+from tests.control.rig import Running, refuses
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +77,7 @@ def test_answer_waits_for_nothing_that_failed(
     running.publisher.fails = True
     running.announce()
     work = RequestMaintenance(cause=Cause.REBOOT, targets=("v",))
-    assert running.loop.submit(work, "test", shown=True).result(WAIT_S).operations
+    assert running.loop.submit(work, "test", shown=True).result(LIMIT_S).operations
     assert not running.loop.shows
     assert [each.action for each in caplog.records] == ["publication-failed"]  # type: ignore[attr-defined]
 

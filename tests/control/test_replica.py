@@ -15,8 +15,8 @@ from forewarn.core.lifecycle import OperationState
 from forewarn.core.stimulus import Approve, Cancel, ChangeTopology, Complete
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.store.errors import StoreUncertain
-from tests.control.rig import WAIT_S, Running
-from tests.waiting import wait_until
+from tests.control.rig import Running
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from forewarn.core.state import Changes
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 def read_all(running: Running) -> tuple[bool, int, int]:
     """Whether readers' state is the writer's, and the sequence of both."""
-    view = running.loop.replica.read(lambda view: (view.state.copy(), view.sequence)).result(WAIT_S)
-    plane = running.loop.read(lambda plane: (plane.state.copy(), plane.sequence)).result(WAIT_S)
-    assert view[0].places.all() == plane[0].places.all()
-    return view[0] == plane[0], view[1], plane[1]
+    reading = running.loop.replica.read(lambda view: (view.state.copy(), view.sequence))
+    state, sequence = reading.result(LIMIT_S)
+    plane = running.loop.read(lambda plane: (plane.state.copy(), plane.sequence)).result(LIMIT_S)
+    assert state.places.all() == plane[0].places.all()
+    return state == plane[0], sequence, plane[1]
 
 
 def test_whoever_wrote_reads_it(running: Running) -> None:
@@ -37,7 +38,7 @@ def test_whoever_wrote_reads_it(running: Running) -> None:
         name = f"h{number}"
         running.ask(ChangeTopology((Host(name),)))
         found = running.loop.replica.read(lambda view: list(view.state.topology.hosts))
-        assert found.result(WAIT_S)[-1] == name
+        assert found.result(LIMIT_S)[-1] == name
 
 
 def test_readers_see_what_the_writer_has(running: Running) -> None:
@@ -65,15 +66,15 @@ def test_reader_that_takes_long_keeps_no_approval(running: Running) -> None:
 
     def ponder(view: StateView) -> OperationState:
         looks.set()
-        go_on.wait(WAIT_S)
+        go_on.wait(LIMIT_S)
         return view.state.operations[operation.number].state
 
     answer = running.loop.replica.read(ponder)
-    assert looks.wait(WAIT_S)
+    assert looks.wait(LIMIT_S)
     running.ask(Approve("v", operation.events))
     assert running.state_of(operation) is OperationState.RUNNING
     go_on.set()
-    assert answer.result(WAIT_S) is OperationState.ANNOUNCED
+    assert answer.result(LIMIT_S) is OperationState.ANNOUNCED
 
 
 def test_fleet_that_somebody_reads_stays_as_it_was(running: Running) -> None:
@@ -81,7 +82,7 @@ def test_fleet_that_somebody_reads_stays_as_it_was(running: Running) -> None:
 
     def read() -> tuple[Topology, bool]:
         query = running.loop.replica.read(lambda view: (view.fleet(), view.state.topology))
-        fleet, live = query.result(WAIT_S)
+        fleet, live = query.result(LIMIT_S)
         return fleet, fleet.vms is live.vms
 
     fleet, is_live = read()
@@ -124,7 +125,7 @@ def test_commit_of_unknown_outcome_reaches_readers(
     same, *sequences = read_all(running)
     assert (same, len(set(sequences))) == (True, 1)
     found = running.loop.replica.read(lambda view: "h2" in view.state.topology.hosts)
-    assert found.result(WAIT_S)
+    assert found.result(LIMIT_S)
 
 
 def test_missed_change_is_made_good(
@@ -160,7 +161,7 @@ def test_question_to_a_service_that_ends_is_refused(running: Running) -> None:
     assert thread is not None
     assert not thread.is_alive()
     with pytest.raises(Stopping):
-        running.loop.replica.read(lambda view: view.sequence).result(WAIT_S)
+        running.loop.replica.read(lambda view: view.sequence).result(LIMIT_S)
 
 
 def test_question_that_never_had_a_state_is_refused() -> None:
@@ -186,7 +187,7 @@ def test_question_of_before_the_end_is_answered(running: Running) -> None:
 
     answer, last = replica.read(ponder), replica.read(lambda view: view.sequence)
     thread = replica._thread
-    assert looks.wait(WAIT_S)
+    assert looks.wait(LIMIT_S)
     replica.stop()
     assert (answer.done(), last.done()) == (True, True)
     assert answer.result() == last.result()
@@ -202,6 +203,6 @@ def test_readers_of_a_large_fleet_wait_for_no_copy(running: Running) -> None:
     elsewhere.begin(running.plane)
     asked = len(running.loop._inbox)
     found = elsewhere.read(lambda view: sorted(view.state.topology.vms))
-    assert found.result(WAIT_S) == ["v"]
+    assert found.result(LIMIT_S) == ["v"]
     assert len(running.loop._inbox) == asked
     elsewhere.stop()

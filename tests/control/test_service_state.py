@@ -13,7 +13,8 @@ from forewarn.core.impact import Cause
 from forewarn.core.stimulus import ChangeTopology, Enable, RequestMaintenance
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.store.errors import StoreUnavailable
-from tests.control.rig import WAIT_S, Running, refuses
+from tests.control.rig import Running, refuses
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from forewarn.core.state import Changes
@@ -69,7 +70,7 @@ def test_service_whose_store_takes_nothing_is_uncertain_until_it_does() -> None:
     running.loop.stop()
     assert [*states, running.loop.state] == [S.UNCERTAIN, S.READY, S.STOPPING]
     with pytest.raises(Stopping):
-        running.loop.submit(Enable("g"), "test").result(WAIT_S)
+        running.loop.submit(Enable("g"), "test").result(LIMIT_S)
     running.store.close()
 
 

@@ -19,7 +19,7 @@ from forewarn.store import Lease
 from forewarn.store.errors import StoreLost, StoreUnavailable
 from forewarn.store.lease import Tenure
 from tests.clock import VirtualClock
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +83,7 @@ def wait_for_lease(table: LeaseTable) -> list[int]:
         stood_by.append(table.looks)
 
     async def become() -> None:
-        await asyncio.wait_for(become_writer(tenure, clock, note), 20)  # type: ignore[arg-type]
+        await asyncio.wait_for(become_writer(tenure, clock, note), LIMIT_S)  # type: ignore[arg-type]
 
     asyncio.run(become())
     assert tenure.held(clock.at_ms + TERM_MS - 1)
@@ -128,7 +128,7 @@ def test_process_that_is_stopped_while_it_takes_over_releases_the_lease() -> Non
     class SlowTable(LeaseTable):
         def move_lease(self, seen: Lease, holder: str) -> Lease | None:
             began.set()
-            assert may_end.wait(10)
+            assert may_end.wait(LIMIT_S)
             return super().move_lease(seen, holder)
 
     async def stop_early() -> None:
@@ -183,7 +183,7 @@ def test_lease_that_was_taken_is_renewed_no_more() -> None:
     keeper = LeaseKeeper(tenure, SystemTime(), lost.append)  # type: ignore[arg-type]
     wait_until(lambda: lost)
     looks = table.looks
-    keeper._thread.join(10)
+    keeper._thread.join(LIMIT_S)
     keeper.stop()
     assert [type(each) for each in lost] == [StoreLost]
     assert (table.held, table.looks) == (Lease("another", 9), looks)

@@ -27,7 +27,8 @@ from forewarn.core.topology import Group, Host, Vm
 from forewarn.ids import Ids
 from forewarn.store import open_store
 from forewarn.store.errors import StoreFull
-from tests.control.rig import WAIT_S, Running, refuses
+from tests.control.rig import Running, refuses
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     pass
@@ -51,7 +52,7 @@ def test_step_ahead_is_followed_when_no_notice_runs(running: Running, step_ms: i
     Source: N-4, B-2.
     """
     assert running.pass_time(step_ms=step_ms) == running.wall_ms
-    assert running.loop.read(lambda plane: set(plane.state.enrolments)).result(WAIT_S) == {"g"}
+    assert running.loop.read(lambda plane: set(plane.state.enrolments)).result(LIMIT_S) == {"g"}
 
 
 def test_step_back_is_followed_when_no_notice_runs(running: Running) -> None:
@@ -178,7 +179,7 @@ def test_restart_follows_the_system_clock_when_no_notice_runs(
     assert running.restart(5000, step_ms=step_ms) == step_ms
     assert running.clock.now_ms() == running.wall_ms
     running.pass_time()
-    assert running.loop.read(lambda plane: set(plane.state.enrolments)).result(WAIT_S) == {"g"}
+    assert running.loop.read(lambda plane: set(plane.state.enrolments)).result(LIMIT_S) == {"g"}
     operation = running.announce()
     assert running.restart(5000, step_ms=HOUR_MS) == 0
     assert running.state_of(operation) is OperationState.ANNOUNCED

@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 ADDRESS = "169.254.169.254"
 URL = f"http://{ADDRESS}/metadata/scheduledevents?api-version=2020-07-01"
 FOREWARN = (sys.executable, "-m", "forewarn.cli.main")
-#: Longest a program may take; only a broken test waits that long.
-WAIT_S = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ class Cloud:
             yield process
         finally:
             process.terminate()
-            status = process.wait(WAIT_S)
+            status = process.wait(LIMIT_S)
         assert status == 0, f"{command} ended with {status}: {log.read_text()}"
 
 
@@ -122,7 +120,7 @@ def inside(namespace: str, *command: str) -> str:
 def run(*command: str) -> str:
     """Run a program to its end, and return what it printed."""
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=WAIT_S, check=False, env=environment()
+        command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment()
     )
     assert done.returncode == 0, f"{command}: {done.stdout}\n{done.stderr}"
     return done.stdout
@@ -139,7 +137,7 @@ def wait_for_line(log: Path, word: str) -> None:
     def said() -> bool:
         return any(word in line for line in log.read_text().splitlines(keepends=True))
 
-    wait_until(said, what=f"{word!r} in {log.name}", limit_s=WAIT_S)
+    wait_until(said, what=f"{word!r} in {log.name}")
 
 
 @contextlib.contextmanager

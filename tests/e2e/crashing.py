@@ -29,6 +29,7 @@ from forewarn.settings import (
     StoreSettings,
 )
 from tests.e2e.client_log import Approval, ClientLog, Read, event_of
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +43,6 @@ VERSION = "2020-07-01"
 HOSTS = (Host("h1", fault_domain=0), Host("h2", fault_domain=1))
 GROUPS = (Group("web"), Group("db"))
 VMS = (Vm("web_0", "h1", "web"), Vm("web_1", "h2", "web"), Vm("db_0", "h1", "db"))
-READY_S_MAX = 30
 #: A life is at most this many requests long; half of them see less than ten events.
 REQUESTS_MAX = 200
 #: Rounds of reading and approving in which all that is left must end.
@@ -137,7 +137,7 @@ class Life:
         self._ready = receiving
         self.metadata = self.operator = ""
 
-    def listening(self, *, wait_s: float = READY_S_MAX) -> bool:
+    def listening(self, *, wait_s: float = LIMIT_S) -> bool:
         """Wait until it listens; False if it does not within that time."""
         if not self.metadata and self._ready.poll(wait_s):
             self.metadata, self.operator = self._ready.recv()
@@ -172,7 +172,7 @@ class Client:
     def __init__(self, address: str, doom: Doom) -> None:
         """Connect."""
         self._doom = doom
-        self._connection = http.client.HTTPConnection(address, timeout=READY_S_MAX)
+        self._connection = http.client.HTTPConnection(address, timeout=LIMIT_S)
 
     def ask(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:
         """Send one request; return status and body."""
@@ -286,8 +286,8 @@ def live_and_die(store: str, seen: Seen, chance: random.Random) -> None:
     loads.append(threading.Thread(target=operate, args=operator))
     for load in loads:
         load.start()
-    doomed = doom.come.wait(READY_S_MAX)
+    doomed = doom.come.wait(LIMIT_S)
     life.kill()
     for load in loads:
-        load.join(READY_S_MAX)
+        load.join(LIMIT_S)
     assert doomed, "the clients got stuck"

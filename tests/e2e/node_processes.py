@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from forewarn.core.access import Role, written_token
 from tests.access import seed_token
 from tests.e2e.certificates import make_certificates
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERSION = "2020-07-01"
-WAIT_S = 40.0
 EVENTS = f"/metadata/scheduledevents?api-version={VERSION}"
 
 TOKEN = written_token("h2", "seeded")
@@ -99,7 +99,7 @@ class Process:
         """Wait until a line of its log matches; return the match's first group."""
         with self._arrived:
             found = self._arrived.wait_for(
-                lambda: re.search(pattern, "".join(self.lines)), timeout=WAIT_S
+                lambda: re.search(pattern, "".join(self.lines)), timeout=LIMIT_S
             )
         assert found, "".join(self.lines)
         return str(found[1] if found.groups() else found[0])
@@ -126,7 +126,7 @@ class Process:
 
 def ask(port: int, method: str, path: str, body: object = None) -> tuple[int, dict[str, object]]:
     """Send one request; return status and body, empty if it is not JSON."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
     headers = {"Metadata": "true", "Content-Type": "application/json"}
     try:
         connection.request(method, path, None if body is None else json.dumps(body), headers)

@@ -12,13 +12,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tests.agent.programs import free_port
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-READY_S_MAX = 40
 TERM_S, SLACK_S = 5, 2
 POLL = "/metadata/scheduledevents?api-version=2020-07-01&vm=web_0"
 FLEET = {
@@ -54,7 +53,7 @@ class Plane:
         self, method: str, path: str, body: object = None, key: str = ""
     ) -> tuple[int, dict[str, Any]]:
         """Send one request; return status and answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=READY_S_MAX)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
         headers = {"Content-Type": "application/json", **({"Idempotency-Key": key} if key else {})}
         try:
             connection.request(method, path, json.dumps(body) if body else None, headers)
@@ -65,7 +64,7 @@ class Plane:
 
     def poll(self) -> int:
         """Return the status that a VM gets."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.metadata_port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", self.metadata_port, timeout=LIMIT_S)
         try:
             connection.request("GET", POLL, headers={"Metadata": "true"})
             return connection.getresponse().status
@@ -90,12 +89,12 @@ def running_planes(folder: Path, address: str, count: int = 2) -> Iterator[list[
     """Start an active process, then its followers, whose sessions are named `follower`."""
     planes = [Plane(folder, address, "plane0")]
     try:
-        wait_until(lambda: planes[0].says(200), limit_s=READY_S_MAX)
+        wait_until(lambda: planes[0].says(200))
         for number in range(1, count):
             plane = Plane(folder, f"{address}&application_name=follower", f"plane{number}")
             planes.append(plane)
         for plane in planes[1:]:
-            wait_until(lambda: plane.says(200, "/ready"), limit_s=READY_S_MAX)  # noqa: B023 - used at once
+            wait_until(lambda: plane.says(200, "/ready"))  # noqa: B023 - used at once
         yield planes
     finally:
         for plane in planes:

@@ -11,9 +11,9 @@ import pytest
 
 from forewarn.cli.main import main as command_line
 from forewarn.emulator.scenario_files import shipped
-from tests.agent.agents import LIMIT_S, Agent
+from tests.agent.agents import Agent
 from tests.agent.programs import answers, free_port
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
@@ -68,7 +68,7 @@ def emulator(directory: Path, *words: str) -> Iterator[tuple[str, str, Path]]:
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
     try:
-        wait_until(lambda: answers(port), what="the operator API", limit_s=LIMIT_S)
+        wait_until(lambda: answers(port), what="the operator API")
         yield f"http://{endpoint}", f"http://{operator}", log
     finally:
         process.terminate()
@@ -95,8 +95,8 @@ def play(directory: Path, scenario: str, *words: str, speed: int = 0, **changes:
                 == 0
             )
         over = f"scenario {scenario} is over"
-        wait_until(lambda: over in log.read_text(), what=over, limit_s=LIMIT_S)
-        wait_until(lambda: agent.stages() == [], what="no event left", limit_s=LIMIT_S)
+        wait_until(lambda: over in log.read_text(), what=over)
+        wait_until(lambda: agent.stages() == [], what="no event left")
         assert agent.stop() == 0
     print(log.read_text(), agent.log())
     return agent

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.agent.programs import free_port
-from tests.e2e.planes import READY_S_MAX, Plane, running_planes
-from tests.waiting import wait_until
+from tests.e2e.planes import Plane, running_planes
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,7 @@ def balanced(folder: Path, planes: list[Plane]) -> Iterator[int]:
 
 def ask(port: int, method: str, path: str, key: str = "") -> tuple[int, str]:
     """Be a client that trusts its balancer; return status and text, 0 where it hangs up."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=READY_S_MAX)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
     head = {"Content-Type": "application/json", "Idempotency-Key": key}
     body = json.dumps({"fault_domain": 0}) if method == "PUT" else None
     try:
@@ -72,5 +72,5 @@ def test_operators_notice_no_takeover_in_reads(tmp_path: Path, postgres_address:
             statuses.add(ask(port, "GET", "/v1/hosts")[0])
             return ask(port, "PUT", "/v1/hosts/h1")[0] == 200
 
-        wait_until(changed, limit_s=READY_S_MAX)
+        wait_until(changed)
         assert statuses == {200}

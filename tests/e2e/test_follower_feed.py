@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,8 +15,8 @@ from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.replication.messages import ApprovalRequest, DocumentChange, RequestAnswer
 from tests.access import seed_token
 from tests.agent.programs import free_port
-from tests.e2e.planes import READY_S_MAX, Plane
-from tests.waiting import wait_until
+from tests.e2e.planes import Plane
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,8 +40,8 @@ def fleet(count: int) -> dict[str, object]:
     return {"hosts": hosts, "groups": {f"g{n}": {} for n in numbers}, "vms": vms}
 
 
-#: Longer than the test: work that waits for a node is seen to wait.
-SHOW_S = 30
+#: Longer than a request may take: work that waited for a node to the end would fail the test.
+SHOW_S = 300
 
 
 class Region:
@@ -66,7 +65,7 @@ class Region:
         plane = Plane(self.folder, address, name, more)
         self.planes.append(plane)
         self.feeds.append(feed)
-        wait_until(lambda: plane.says(status, path), limit_s=READY_S_MAX)
+        wait_until(lambda: plane.says(status, path))
 
 
 @pytest.fixture
@@ -107,11 +106,9 @@ class Node:
         return self.follower.approve(asked)
 
 
-async def until(true: Callable[[], object], limit_s: float = 20.0) -> float:
-    """Wait until something is true; return how long that took, in seconds."""
-    began_s = time.monotonic()
-    await asyncio.to_thread(wait_until, true, limit_s=limit_s)
-    return time.monotonic() - began_s
+async def until(true: Callable[[], object]) -> None:
+    """Wait until something is true, while the nodes go on."""
+    await asyncio.to_thread(wait_until, true)
 
 
 def test_node_of_a_follower_is_shown_and_approves(region: Region) -> None:
@@ -126,15 +123,12 @@ def test_node_of_a_follower_is_shown_and_approves(region: Region) -> None:
         await node.follower.enable("v0")
         await until(lambda: "g0" in node.shown)
         form = {"cause": "host-reboot", "targets": ["h0"]}
-        took_s = -time.monotonic()
         status, _ = await asyncio.to_thread(active.ask, "POST", "/v1/operations", form)
-        took_s += time.monotonic()
         assert status < 300
-        assert took_s < SHOW_S / 3, "the active process does not hear what the node shows"
         assert len(node.shown["g0"].events) == 1
         forged = await asyncio.to_thread(active.ask, "POST", "/v1/relay", {"no": "token"})
         assert forged[0] == 403
-        answer = await asyncio.wait_for(node.approve("v0", "10.0.0.1"), 10)
+        answer = await asyncio.wait_for(node.approve("v0", "10.0.0.1"), LIMIT_S)
         assert answer.accepted
         history = await asyncio.to_thread(active.ask, "GET", "/v1/history?limit=500")
         actions = [each["action"] for each in history[1]["entries"]]
@@ -155,12 +149,12 @@ def test_nodes_follow_a_new_leader_without_a_step_back(region: Region) -> None:
         for number, node in enumerate(nodes):
             await node.follower.enable(f"v{number}")
         active.end(signal.SIGKILL)
-        await until(lambda: follower.says(200), limit_s=10)
-        await until(lambda: all(each.follower.followed.is_set() for each in nodes), limit_s=3)
+        await until(lambda: follower.says(200))
+        await until(lambda: all(each.follower.followed.is_set() for each in nodes))
         form = {"cause": "host-reboot", "targets": ["h0", "h1"], "queue": True}
         status, answer = await asyncio.to_thread(follower.ask, "POST", "/v1/operations", form)
         assert status < 300, answer
-        await until(lambda: nodes[0].shown["g0"].events and nodes[1].shown["g1"].events, 5)
+        await until(lambda: nodes[0].shown["g0"].events and nodes[1].shown["g1"].events)
         for node in nodes:
             assert node.seen == sorted(node.seen)
             await node.follower.stop()
@@ -184,7 +178,7 @@ def test_follower_that_may_be_old_closes_its_feed(region: Region) -> None:
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         try:
-            await until(lambda: node.follower._address == feeds[0], limit_s=10)
+            await until(lambda: node.follower._address == feeds[0])
             await until(node.follower.followed.is_set)
             await node.follower.enable("v0")
             await until(lambda: "g0" in node.shown)

@@ -38,7 +38,7 @@ def disk(tmp_path: Path) -> Iterator[tuple[ApiClient, Path]]:
     serve = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(settings)]
     with subprocess.Popen([*namespace, *serve]) as process:
         client = ApiClient(f"unix:{socket}")
-        wait_until(lambda: answers(client), limit_s=30)
+        wait_until(lambda: answers(client))
         yield client, Path(f"/proc/{process.pid}/cwd")
         process.kill()
 
@@ -59,7 +59,7 @@ def test_full_disk_refuses_changes_and_loses_nothing(disk: tuple[ApiClient, Path
     with pytest.raises(ApiRefused, match="disk is full"):
         done.extend(name for name in names if client.put(f"/v1/hosts/{name}", {}))
     (mount / "filler").unlink()
-    wait_until(lambda: client.get("/v1/health")["ready"], limit_s=30)
+    wait_until(lambda: client.get("/v1/health")["ready"])
     client.put("/v1/hosts/last", {})
     assert [each["name"] for each in client.get("/v1/hosts", limit=1000)["hosts"]] == [
         *done,

@@ -31,14 +31,13 @@ from forewarn.settings import (
 )
 from tests.postgres import PostgresServer
 from tests.store.proxy import Proxy, running_proxy
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 
-WAIT_S = 30
 #: Length of a lease here, so that an outage outlasts many.
 TERM_MS = 60
 RENEWALS_MISSED = 30
@@ -122,7 +121,7 @@ async def live_through(daemon: Daemon, proxy: Proxy, caplog: pytest.LogCaptureFi
 
 async def until(true: Callable[[], object]) -> None:
     """Wait for something, while the service goes on."""
-    await asyncio.to_thread(wait_until, true, limit_s=WAIT_S)
+    await asyncio.to_thread(wait_until, true)
 
 
 async def ask(daemon: Daemon, body: object = None) -> tuple[int, str]:
@@ -137,7 +136,7 @@ def ask_now(daemon: Daemon, body: object = None) -> tuple[int, str]:
     sent = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data=sent, headers={"Metadata": "true"})
     try:
-        with urllib.request.urlopen(request, timeout=WAIT_S) as response:
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         with error:

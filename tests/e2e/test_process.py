@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-WAIT_S = 60
+from tests.waiting import LIMIT_S
+
 HANGING = """
 import asyncio, sys, threading
 from forewarn.service import process
@@ -44,6 +45,6 @@ def test_service_that_cannot_stop_is_ended(hang: str) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=WAIT_S)
+        _, said = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1
     assert b"the process is killed" in said

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.cloud import ADDRESS, FOREWARN, URL, WAIT_S, Cloud, cloud_of, wait_for_line
+from tests.e2e.cloud import ADDRESS, FOREWARN, URL, Cloud, cloud_of, wait_for_line
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +87,7 @@ def loops(serving: Path) -> dict[str, tuple[str, ...]]:
     }  # fmt: skip
     built = subprocess.run(
         [program("go", "golang-go"), "build", "-o", binary, str(CLIENTS / "go" / "main.go")],
-        env=build, capture_output=True, text=True, timeout=4 * WAIT_S, check=False,
+        env=build, capture_output=True, text=True, timeout=4 * LIMIT_S, check=False,
     )  # fmt: skip
     assert built.returncode == 0, built.stderr
     return {**quick, "go": (binary,)}
@@ -153,7 +154,7 @@ def told(serving: Path, cloud: Cloud, loops: dict[str, tuple[str, ...]]) -> dict
         hosts = [f"h-{name}" for name in loops]
         cloud.operator("host", "update", *hosts, "--duration", DURATION)
         for client in running:
-            client.wait(WAIT_S)  # each ends once it has seen the event and its end
+            client.wait(LIMIT_S)  # each ends once it has seen the event and its end
     return {name: printed.read_text() for name, printed in prints.items()}
 
 

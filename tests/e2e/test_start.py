@@ -17,9 +17,7 @@ from forewarn.settings import (
 )
 from forewarn.store import open_store
 from tests.store.story import begin
-
-#: Longer than a start may take on a busy machine, and far shorter than nodes are waited for.
-START_S_MAX = 20
+from tests.waiting import LIMIT_S
 
 
 def test_start_does_not_wait_for_nodes(tmp_path: Path) -> None:
@@ -36,7 +34,7 @@ def test_start_does_not_wait_for_nodes(tmp_path: Path) -> None:
 
     async def story() -> None:
         daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
-        bound = await asyncio.wait_for(daemon.start(), START_S_MAX)
+        bound = await asyncio.wait_for(daemon.start(), LIMIT_S)
         assert bound.metadata
         assert daemon.feed_address
         assert set(daemon.control.node_troubles().behind) == {"n1", "n2"}

@@ -13,12 +13,12 @@ import pytest
 
 from forewarn.emulator.options import Options
 from forewarn.testing import EmulatorThread
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PAGE = Path(__file__).parents[2] / "docs/tutorial/maintain-a-fleet.md"
-WAIT_S = 25
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ def blocks(language: str = "") -> list[str]:
 def server(tmp_path: Path) -> Iterator[str]:
     """The emulator of the page, its clock faster and not set going yet; its operator API."""
     [program] = blocks("python")
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=WAIT_S)
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=LIMIT_S)
     topology = (tmp_path / "fleet.toml").read_text()
     options = Options(
         listen=("127.0.0.1:0",),
@@ -69,7 +69,7 @@ def test_tutorial_of_a_fleet_works_as_written(server: str, tmp_path: Path) -> No
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=WAIT_S,
+            timeout=LIMIT_S,
             check=False,
         )
         assert ran.returncode == 0, (line, ran.stdout, ran.stderr)

@@ -18,14 +18,12 @@ from forewarn.values import replace
 from tests.api.live import SETTINGS
 from tests.clock import VirtualClock
 from tests.store.story import begin
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from forewarn.control.plane import ControlPlane
-
-WAIT_S = 20
 
 
 def seal(plane: ControlPlane, *, shut: bool = True) -> None:
@@ -66,7 +64,7 @@ def test_known_vms_are_told_what_was_loaded(tmp_path: Path) -> None:
             assert (status, "readonly" in body) == (503, True)
             await asyncio.wrap_future(daemon.control.read(lambda plane: seal(plane, shut=False)))
             healthy = lambda: ask(operators + "/v1/health")[0] == 200  # noqa: E731
-            await asyncio.to_thread(wait_until, healthy, limit_s=WAIT_S)
+            await asyncio.to_thread(wait_until, healthy)
             assert (await asyncio.to_thread(ask, document + "web_0"))[0] == 200
         finally:
             await daemon.stop()
@@ -78,7 +76,7 @@ def ask(url: str) -> tuple[int, str]:
     """Send one request as a VM or an operator."""
     request = urllib.request.Request(url, headers={"Metadata": "true"})
     try:
-        with urllib.request.urlopen(request, timeout=WAIT_S) as response:
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         with error:

@@ -16,8 +16,8 @@ import pytest
 from forewarn import exit_codes
 from forewarn.version import version
 from tests.e2e.next_version import STEP, VERSION
-from tests.e2e.planes import FLEET, READY_S_MAX, SLACK_S, TERM_S, Plane, running_planes
-from tests.waiting import wait_until
+from tests.e2e.planes import FLEET, SLACK_S, TERM_S, Plane, running_planes
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,10 +97,10 @@ def roll(planes: list[Plane], program: str) -> int:
         if plane is not active:
             restart(plane, program)
     assert forewarn(program, planes[0], "leader", "step-down").returncode == 0
-    assert active.process.wait(READY_S_MAX) == 0
-    wait_until(lambda: any(plane.says(200) for plane in planes), limit_s=TERM_S + SLACK_S)
+    assert active.process.wait(LIMIT_S) == 0
+    wait_until(lambda: any(plane.says(200) for plane in planes))
     active.start(program)
-    wait_until(lambda: active.says(503), limit_s=READY_S_MAX)
+    wait_until(lambda: active.says(503))
     return 1
 
 
@@ -108,7 +108,7 @@ def restart(plane: Plane, program: str) -> None:
     """Stop a follower in order, and start it as a version."""
     plane.end(signal.SIGTERM)
     plane.start(program)
-    wait_until(lambda: plane.says(503), limit_s=READY_S_MAX)
+    wait_until(lambda: plane.says(503))
 
 
 def test_versions_change_under_load(planes: list[Plane]) -> None:
@@ -118,9 +118,9 @@ def test_versions_change_under_load(planes: list[Plane]) -> None:
     # A follower of the next version migrates nothing: it does not start before the command.
     planes[2].end(signal.SIGTERM)
     planes[2].start(NEXT)
-    assert planes[2].process.wait(READY_S_MAX) != 0
+    assert planes[2].process.wait(LIMIT_S) != 0
     planes[2].start()
-    wait_until(lambda: planes[2].says(503), limit_s=READY_S_MAX)
+    wait_until(lambda: planes[2].says(503))
     before = checked(NEXT, planes[0])
     assert (before["beside"], before["steps"]) == (True, [STEP.name])
     polls, takeovers, hosts = Polls(planes), 0, 0

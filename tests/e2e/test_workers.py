@@ -33,7 +33,7 @@ from forewarn.settings import (
     StoreSettings,
 )
 from tests.postgres import running_postgres
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -49,7 +49,6 @@ pytestmark = [
 WORKERS = 2
 #: Connections that together meet every worker: each is as likely to meet either.
 CLIENTS = 24
-ANSWER_TIMEOUT_S = 20
 
 
 def settings_for(*addresses: str) -> Settings:
@@ -89,7 +88,7 @@ async def ask(daemon: Daemon, query: str = "", body: object = None) -> bytes:
     request = urllib.request.Request(url + query, data=sent, headers={"Metadata": "true"})
 
     def answer() -> bytes:
-        with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT_S) as response:
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as response:
             body = response.read()
             assert isinstance(body, bytes)
             return body
@@ -111,7 +110,7 @@ def test_workers_all_learn_of_a_change() -> None:
         async with serving(settings_for("127.0.0.1:0")) as daemon:
             await ask(daemon)
             waiting = [
-                asyncio.create_task(ask(daemon, f"&wait={ANSWER_TIMEOUT_S}&incarnation=0"))
+                asyncio.create_task(ask(daemon, f"&wait={LIMIT_S}&incarnation=0"))
                 for _ in range(CLIENTS)
             ]
             event_id = await announce(daemon)
@@ -131,7 +130,7 @@ def test_approval_through_a_worker_starts_the_event() -> None:
             await ask(daemon)
             event_id = await announce(daemon)
             await ask(daemon, body={"StartRequests": [{"EventId": event_id}]})
-            document = json.loads(await ask(daemon, f"&wait={ANSWER_TIMEOUT_S}&incarnation=1"))
+            document = json.loads(await ask(daemon, f"&wait={LIMIT_S}&incarnation=1"))
             assert document["Events"][0]["EventStatus"] == "Started"
 
     asyncio.run(story())
@@ -167,14 +166,14 @@ def test_takeover_does_not_wait_for_workers() -> None:
         heir.on_standby = lambda _: following.set()
         async with serving(settings):
             starting = asyncio.create_task(heir.start())
-            await asyncio.wait_for(following.wait(), ANSWER_TIMEOUT_S)
+            await asyncio.wait_for(following.wait(), LIMIT_S)
             await asyncio.to_thread(wait_until, lambda: heir._follower and heir._follower.view)
         await starting
         assert json.loads(await ask(heir))["DocumentIncarnation"] == 0
         workers = heir.workers
         assert workers is not None
         started = lambda: len(workers.processes) == WORKERS  # noqa: E731
-        await asyncio.to_thread(wait_until, started, limit_s=ANSWER_TIMEOUT_S)
+        await asyncio.to_thread(wait_until, started)
         before = {**heir.metadata.figures(), "changes": 0}
         work = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h",))
         await asyncio.wrap_future(heir.control.submit(work, "test", shown=True))
@@ -199,7 +198,7 @@ def test_a_killed_worker_is_replaced() -> None:
             await victim.wait()
             replaced = daemon.workers.replaced
             await announce(daemon)
-            await asyncio.wait_for(replaced.wait(), ANSWER_TIMEOUT_S)
+            await asyncio.wait_for(replaced.wait(), LIMIT_S)
             documents = await asyncio.gather(*(ask(daemon) for _ in range(CLIENTS)))
             assert {json.loads(each)["DocumentIncarnation"] for each in documents} == {1}
 
@@ -225,9 +224,9 @@ def test_a_hung_worker_is_noticed_and_replaced() -> None:
             os.kill(victim.pid, signal.SIGSTOP)
             work = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h",))
             asked = daemon.control.submit(work, "test", shown=True)
-            await asyncio.wait_for(asyncio.wrap_future(asked), ANSWER_TIMEOUT_S)
-            assert await asyncio.wait_for(victim.wait(), ANSWER_TIMEOUT_S) == -signal.SIGKILL
-            await asyncio.wait_for(daemon.workers.replaced.wait(), ANSWER_TIMEOUT_S)
+            await asyncio.wait_for(asyncio.wrap_future(asked), LIMIT_S)
+            assert await asyncio.wait_for(victim.wait(), LIMIT_S) == -signal.SIGKILL
+            await asyncio.wait_for(daemon.workers.replaced.wait(), LIMIT_S)
             documents = await asyncio.gather(*(ask(daemon) for _ in range(CLIENTS)))
             [document] = set(documents)
             assert len(json.loads(document)["Events"]) == 1
@@ -250,7 +249,7 @@ def test_operator_is_answered_once_every_worker_shows_it() -> None:
             assert await asyncio.wrap_future(committed) == 1
             assert not asked.done()
             os.kill(slow.pid, signal.SIGCONT)
-            await asyncio.wait_for(asyncio.wrap_future(asked), ANSWER_TIMEOUT_S)
+            await asyncio.wait_for(asyncio.wrap_future(asked), LIMIT_S)
             documents = await asyncio.gather(*(ask(daemon) for _ in range(CLIENTS)))
             assert {json.loads(each)["DocumentIncarnation"] for each in documents} == {1}
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from forewarn.cli.api_client import ApiClient
 from tests.emulator.conftest import ANYWHERE, Process
+from tests.waiting import LIMIT_S
 
 PATH = "/metadata/scheduledevents?api-version=2020-07-01"
 Start = Callable[..., Process]
@@ -19,7 +20,7 @@ def get(url: str, headers: Mapping[str, str] | None = None) -> dict[str, object]
     """Return the document at a URL."""
     ask = urllib.request.Request(url, headers={"Metadata": "true", **(headers or {})})
     try:
-        with urllib.request.urlopen(ask, timeout=30) as answer:
+        with urllib.request.urlopen(ask, timeout=LIMIT_S) as answer:
             found: dict[str, object] = json.loads(answer.read())
     except urllib.error.HTTPError as refused:
         refused.close()
@@ -31,7 +32,7 @@ def post(url: str, event_id: str) -> None:
     """Approve an event."""
     body = json.dumps({"StartRequests": [{"EventId": event_id}]}).encode()
     ask = urllib.request.Request(url, body, {"Metadata": "true"})
-    urllib.request.urlopen(ask, timeout=30).close()
+    urllib.request.urlopen(ask, timeout=LIMIT_S).close()
 
 
 def places(said: str) -> tuple[str, str]:

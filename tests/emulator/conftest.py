@@ -17,8 +17,8 @@ import pytest
 from forewarn.cli.api_client import ApiClient
 from forewarn.emulator.options import Options
 from forewarn.testing import EmulatorThread
+from tests.waiting import LIMIT_S
 
-WAIT_S = 30.0
 #: What every emulator of these tests listens on.
 ANYWHERE = "127.0.0.1:0"
 
@@ -108,7 +108,7 @@ class Process:
         """Return what it says up to a line with a word in it."""
         said = ""
         while True:
-            line = self.lines.get(timeout=WAIT_S)
+            line = self.lines.get(timeout=LIMIT_S)
             said += line
             if word in line:
                 return said
@@ -123,8 +123,8 @@ class Process:
     def wait(self) -> tuple[int, str]:
         """Wait for its end; return its exit status and what it said on standard error."""
         assert self.process.stderr is not None
-        status = self.process.wait(WAIT_S)
-        self._reader.join(WAIT_S)
+        status = self.process.wait(LIMIT_S)
+        self._reader.join(LIMIT_S)
         errors = self.process.stderr.read()
         self.process.stderr.close()
         assert self.process.stdout is not None

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.agent.programs import program
-from tests.e2e.cloud import ADDRESS, FOREWARN, WAIT_S, Cloud, cloud_of, wait_for_line
+from tests.e2e.cloud import ADDRESS, FOREWARN, Cloud, cloud_of, wait_for_line
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +102,7 @@ def reads(cloud: Cloud, *command: str, path: str = "") -> subprocess.CompletedPr
         ["ip", "netns", "exec", cloud.vms["web-0"].namespace, *command],
         capture_output=True,
         text=True,
-        timeout=WAIT_S,
+        timeout=LIMIT_S,
         check=False,
         env={**os.environ, "PYTHONPATH": path},
     )

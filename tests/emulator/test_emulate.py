@@ -25,6 +25,7 @@ from forewarn.cli.main import main
 from forewarn.exit_codes import USAGE
 from tests.emulator.asking import PATH, Start, events, get, post, started
 from tests.emulator.conftest import ANYWHERE
+from tests.waiting import LIMIT_S
 
 
 def test_stranger_sees_an_event_live_and_die(process: Start) -> None:
@@ -51,7 +52,7 @@ def test_signal_ends_it_while_somebody_waits(process: Start, number: int) -> Non
     emulator, url, _ = started(process, "--scenario", "shared-host")
     emulator.read_until("sees incarnation 1")
     split = urlsplit(url)
-    with socket.create_connection((split.hostname or "", split.port or 0), timeout=30) as held:
+    with socket.create_connection((split.hostname or "", split.port or 0), timeout=LIMIT_S) as held:
         head = f"GET {PATH}&wait=300&incarnation=1 HTTP/1.1\r\nHost: x\r\nMetadata: true\r\n\r\n"
         held.sendall(head.encode())
         assert emulator.end(number) == (0, "")
@@ -151,7 +152,7 @@ def test_listener_may_go_away(tmp_path: Path, free_ports: tuple[int, int]) -> No
     document = get(f"http://127.0.0.1:{port}{PATH}&wait=30&incarnation=3")
     assert document == {"DocumentIncarnation": 4, "Events": []}
     emulator.send_signal(signal.SIGINT)
-    assert emulator.wait(30) == 0
+    assert emulator.wait(LIMIT_S) == 0
     assert errors.read_bytes() == b""
 
 
@@ -233,7 +234,7 @@ def status(url: str, version: str, body: bytes | None = None, **headers: str) ->
     """Return how a request by an api-version is answered."""
     ask = urllib.request.Request(url.replace("2020-07-01", version), body, headers)
     try:
-        with urllib.request.urlopen(ask, timeout=30) as answer:
+        with urllib.request.urlopen(ask, timeout=LIMIT_S) as answer:
             return int(answer.status)
     except HTTPError as refused:
         refused.close()

@@ -15,6 +15,7 @@ import pytest
 from forewarn.cli.api_client import ApiRefused
 from forewarn.emulator.options import METADATA
 from tests.emulator.conftest import Stage
+from tests.waiting import LIMIT_S
 
 #: The usual VM, as one that may be evicted.
 SPOT = {"host": "host-1", "group": "group-1", "spot": True}
@@ -71,7 +72,8 @@ def test_first_answer_is_held_with_a_delay(staged: Callable[..., Stage]) -> None
     split = urlsplit(stage.emulator.url)
     path = "/metadata/scheduledevents?api-version=2020-07-01"
     ask = f"GET {path} HTTP/1.1\r\nHost: x\r\nMetadata: true\r\nConnection: close\r\n\r\n"
-    with socket.create_connection((split.hostname or "", split.port or 0), timeout=30) as first:
+    address = (split.hostname or "", split.port or 0)
+    with socket.create_connection(address, timeout=LIMIT_S) as first:
         first.sendall(ask.encode())
         assert first.makefile("rb").read().endswith(b'{"DocumentIncarnation":0,"Events":[]}')
 

@@ -15,9 +15,9 @@ from forewarn.cli.api_client import ApiRefused
 from forewarn.emulator.faults import FaultInvalid, FaultKind, FaultPlan, read_fault
 from forewarn.metadata.http.request import HttpRequest, parse_head
 from tests.emulator.conftest import Stage
+from tests.waiting import LIMIT_S
 
 PATH = "/metadata/scheduledevents?api-version=2020-07-01"
-WAIT_S = 30.0
 
 
 class Vm:
@@ -38,7 +38,7 @@ class Vm:
         return self._ask("POST", PATH, body)
 
     def _ask(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, dict[str, str]]:
-        connection = HTTPConnection(*self.address, timeout=WAIT_S)
+        connection = HTTPConnection(*self.address, timeout=LIMIT_S)
         try:
             connection.request(method, path, body, {"Metadata": "true"})
             answer = connection.getresponse()
@@ -128,7 +128,7 @@ def test_first_answer_is_slow_and_only_the_first(stage: Stage, vm: Vm) -> None:
     """The first answer is held while the second request is answered at once. Source: B-1, E-10."""
     set_fault(stage, "slow-first=2s")
     request = f"GET {PATH} HTTP/1.1\r\nHost: x\r\nMetadata: true\r\nConnection: close\r\n\r\n"
-    with socket.create_connection(vm.address, timeout=WAIT_S) as first:
+    with socket.create_connection(vm.address, timeout=LIMIT_S) as first:
         first.sendall(request.encode())
         while not stage.emulator.call(lambda: held(stage)):
             pass

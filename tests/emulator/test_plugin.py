@@ -15,7 +15,7 @@ import pytest
 from forewarn.emulator.options import Options
 from forewarn.errors import CallerError
 from forewarn.testing import AgentThread, EmulatorThread
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,7 +135,7 @@ def test_agent_prepares_with_the_configuration_of_a_test(
     forewarn_emulator.advance("60s")
     forewarn_agent.start(config)
     acts = tmp_path / "acts"
-    wait_until(lambda: acts.read_text() == "prepared\nrecovered\n", what="acts", limit_s=60)
+    wait_until(lambda: acts.read_text() == "prepared\nrecovered\n", what="acts")
 
 
 def test_errors_say_what_to_do(forewarn_emulator: EmulatorThread) -> None:
@@ -156,7 +156,7 @@ def test_errors_say_what_to_do(forewarn_emulator: EmulatorThread) -> None:
 def test_process_ends_while_an_emulator_runs() -> None:
     """A test that fails before it stops its emulator does not keep pytest from ending."""
     script = "from forewarn.testing import EmulatorThread; EmulatorThread().start()"
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=LIMIT_S)
 
 
 @pytest.mark.parametrize("kind", [EmulatorThread, AgentThread])

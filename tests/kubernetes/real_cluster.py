@@ -90,7 +90,7 @@ def install_kubevirt(cluster: Cluster, wait_until: Callable[..., None]) -> None:
     cluster.make(KINDS, kind("VirtualMachineInstance", "vmi", _INSTANCE, subresources=False))
     for each in ("instances", "instancemigrations"):
         path = f"{KUBEVIRT}/virtualmachine{each}"
-        wait_until(lambda path=path: cluster.ask("GET", path).status == 200, limit_s=60)
+        wait_until(lambda path=path: cluster.ask("GET", path).status == 200)
 
 
 def give_rights(cluster: Cluster) -> None:

@@ -34,7 +34,7 @@ from tests.drivers.tasks import ended, now_ms, task
 from tests.kubernetes import real_cluster
 from tests.kubernetes.real_cluster import KUBEVIRT, NODES, Controllers, Relay, add_machine
 from tests.kubernetes.small_cluster import REBOOT
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,6 @@ pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs" / "howto" / "kubevirt.md"
 MACHINES = f"{KUBEVIRT}/namespaces/default/virtualmachineinstances"
-LIMIT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +157,7 @@ def test_cluster_is_followed_over_cut_lines(
             found = live.get("/v1/topology?format=json")["vms"]
             return {name: each["host"] for name, each in found.items()} == vms
 
-        wait_until(known, what=str(vms), limit_s=LIMIT_S)
+        wait_until(known, what=str(vms))
 
     try:
         add_machine(kubevirt, "a", "h1")
@@ -263,11 +262,9 @@ def test_howto_maintains_a_node(kubevirt: Cluster, tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         stack.enter_context(Controllers(kubevirt))
         stack.enter_context(running(*serve, log=tmp_path / "serve.log", env=reader.env))
-        wait_until(
-            lambda: "serving operators" in (tmp_path / "serve.log").read_text(), limit_s=LIMIT_S
-        )
+        wait_until(lambda: "serving operators" in (tmp_path / "serve.log").read_text())
         stack.enter_context(running(*words, log=tmp_path / "follow.log", env=reader.env))
-        wait_until(lambda: on("h1"), limit_s=LIMIT_S, every_s=0.05)
+        wait_until(lambda: on("h1"), every_s=0.05)
         for line in after:
             reader.runs(line)
         assert on("h2")

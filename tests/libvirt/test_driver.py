@@ -90,7 +90,7 @@ def carried_out(driver: LibvirtDriver, given: Task) -> Progress:
         said.append(driver.progress(given, 0))
         return said[-1].done or bool(said[-1].failed)
 
-    wait_until(ended, what="the task", limit_s=60)
+    wait_until(ended, what="the task")
     return said[-1]
 
 

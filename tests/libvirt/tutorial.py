@@ -61,7 +61,7 @@ def follow(node: Node, say: Callable[[str], None]) -> None:
         say(commands.rstrip())
         if SERVES in commands:
             node.start("service", *shell)
-            wait_until(lambda: "serving operators" in node.log("service").read_text(), limit_s=60)
+            wait_until(lambda: "serving operators" in node.log("service").read_text())
             continue
         done = subprocess.run(
             node.inside(*shell), capture_output=True, text=True, timeout=STEP_S, check=False

@@ -9,7 +9,8 @@ from forewarn.protocol.documents import Document
 from forewarn.replication.follower import Follower
 from forewarn.replication.messages import DocumentChange, Publication
 from forewarn.replication.server import FeedServer
-from tests.metadata.live import FREEZE, VM_A, VM_C, WAIT_S, Control
+from tests.metadata.live import FREEZE, VM_A, VM_C, Control
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -27,7 +28,7 @@ def run(story: Coroutine[object, object, None]) -> None:
     """Run one story on a loop of its own, not for ever."""
 
     async def bounded() -> None:
-        await asyncio.wait_for(story, WAIT_S)
+        await asyncio.wait_for(story, LIMIT_S)
 
     asyncio.run(bounded())
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.metadata.live import EVENTS, FREEZE, WAIT_S, approval
+from tests.metadata.live import EVENTS, FREEZE, approval
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from tests.metadata.live import Live
@@ -90,7 +91,7 @@ def check_pieces(live: Live, row: Row) -> None:
 
 def await_approvals(live: Live, count: int) -> None:
     """Wait until the control plane was asked so often."""
-    until = time.monotonic() + WAIT_S
+    until = time.monotonic() + LIMIT_S
     while len(live.control.approvals) < count:
         assert time.monotonic() < until
         live.call(lambda: None)

@@ -15,6 +15,7 @@ from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.replication.messages import Caller, DocumentChange, Publication, RequestAnswer
 from forewarn.settings import MetadataSettings
 from tests.clock import VirtualClock
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NOW_MS = 1_700_000_000_000  # Tue, 14 Nov 2023 22:13:20 GMT
-WAIT_S = 20.0
-"""How long a test waits for what must come; nothing passes because of it."""
 
 FREEZE = ScheduledEvent(
     event_id="C7061BAC-AFDC-4513-B24B-AA5F13A16123",
@@ -41,8 +40,11 @@ PREEMPT = ScheduledEvent(
 )
 EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"
 
-QUIET_S = 0.05
-"""How long a test listens to be sure that nothing comes; it never passes because of it."""
+ROUNDS = 8
+"""Rounds of the server's event loop in which it accepts, reads and answers all that was sent."""
+
+QUIET_S = 0.01
+"""How long a test listens, after these rounds, to be sure that nothing comes."""
 
 
 @dataclass
@@ -136,7 +138,7 @@ class Live:
         async def run() -> T:
             return act()
 
-        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(WAIT_S)
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(LIMIT_S)
 
     def apply(self, change: DocumentChange) -> None:
         """Apply a change as the feed would."""
@@ -165,7 +167,7 @@ class Live:
             sock.bind((source, 0))
         if receive_bytes:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        sock.settimeout(WAIT_S)
+        sock.settimeout(LIMIT_S)
         try:
             sock.connect(("127.0.0.1", self.port))
         except ConnectionResetError:  # cut before the call returned: the same as just after it
@@ -175,7 +177,12 @@ class Live:
         except OSError:
             sock.close()
             raise
-        return Raw(sock)
+        return Raw(sock, self.settle)
+
+    def settle(self) -> None:
+        """Return once the server has read what was sent before."""
+        for _ in range(ROUNDS):
+            self.call(lambda: None)
 
     def ask(self, request: bytes) -> Reply:
         """Send bytes on a connection of their own and return the first answer."""
@@ -205,8 +212,9 @@ class Reply:
 class Raw:
     """A socket that understands just enough HTTP to see where an answer ends."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, settle: Callable[[], None] = lambda: None) -> None:
         self.sock = sock
+        self.settle = settle
         self.buffer = b""
 
     def __enter__(self) -> Self:
@@ -242,12 +250,13 @@ class Raw:
         return Reply(int(first.split()[1]), headers, body, head)
 
     def silent(self) -> bool:
-        """Tell whether nothing comes for a little while."""
+        """Tell whether the server has read what was sent, and answers nothing."""
+        self.settle()
         self.sock.settimeout(QUIET_S)
         with contextlib.suppress(TimeoutError):
             self.more()
             return False
-        self.sock.settimeout(WAIT_S)
+        self.sock.settimeout(LIMIT_S)
         return True
 
     def closed(self) -> bool:
@@ -313,15 +322,15 @@ def serving(
     live = Live(server, control, clock, loop)
     try:
         start = server.start(listen)
-        live.bound = asyncio.run_coroutine_threadsafe(start, loop).result(WAIT_S)
+        live.bound = asyncio.run_coroutine_threadsafe(start, loop).result(LIMIT_S)
         live.know(VM_A, VM_C)
         live.show(incarnation=0)
         live.show(incarnation=0, view="group-2")
         yield live
     finally:
-        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(WAIT_S)
+        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(LIMIT_S)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(WAIT_S)
+        thread.join(LIMIT_S)
         loop.close()
 
 

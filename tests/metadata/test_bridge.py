@@ -10,7 +10,8 @@ import pytest
 from forewarn.protocol.documents import Document
 from forewarn.replication.messages import DocumentChange, Publication, PublishResult
 from forewarn.service.bridge import Bridge
-from tests.metadata.live import FREEZE, VM_A, WAIT_S
+from tests.metadata.live import FREEZE, VM_A
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -80,7 +81,7 @@ class SilentNodes:
 
 async def published(bridge: Bridge, change: DocumentChange) -> PublishResult:
     """Publish a change and return what became of it."""
-    return await asyncio.wait_for(asyncio.wrap_future(bridge.publish(change)), WAIT_S)
+    return await asyncio.wait_for(asyncio.wrap_future(bridge.publish(change)), LIMIT_S)
 
 
 def test_nodes_that_do_not_confirm_are_named() -> None:

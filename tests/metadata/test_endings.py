@@ -14,16 +14,8 @@ from forewarn.metadata.http import asyncio_transport, epoll_transport
 from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.replication.messages import DocumentChange, Publication
 from tests.metadata.hostile import GOOD, get
-from tests.metadata.live import (
-    EVENTS,
-    FREEZE,
-    WAIT_S,
-    request,
-    serving,
-    wait_for,
-    with_settings,
-)
-from tests.waiting import wait_until
+from tests.metadata.live import EVENTS, FREEZE, request, serving, wait_for, with_settings
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +75,7 @@ def test_late_reader_gets_its_refusal_and_an_orderly_end(
 ) -> None:
     """What it has sent meanwhile resets nothing that it has not read yet. Source: E-8."""
     for transport in (epoll_transport, asyncio_transport):
-        monkeypatch.setattr(transport, "LINGER_S", WAIT_S)
+        monkeypatch.setattr(transport, "LINGER_S", LIMIT_S)
     with serving(portable=portable) as live, live.connect(receive_bytes=SMALL_BYTES) as raw:
         live.show(LONG)
         narrow(live, raw)
@@ -119,7 +111,7 @@ def test_request_whose_rest_comes_with_the_end_is_answered() -> None:
     with serving() as live, live.connect() as raw:
         raw.send(GOOD[:40])
         await_any(live, lambda each: each.unfinished)
-        stop_after(live, lambda: raw.send(GOOD[40:])).result(WAIT_S)
+        stop_after(live, lambda: raw.send(GOOD[40:])).result(LIMIT_S)
         reply = raw.reply()
         assert (reply.status, reply.headers["connection"]) == (200, "close")
         assert raw.closed()
@@ -130,7 +122,7 @@ def test_late_reader_that_sends_no_more_gets_all_its_answers_at_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The end of what it sends is not that of what it is sent. Source: L-7, E-8."""
-    monkeypatch.setattr(server, "STOP_S", WAIT_S)
+    monkeypatch.setattr(server, "STOP_S", LIMIT_S)
     with serving() as live, live.connect(receive_bytes=SMALL_BYTES) as raw:
         live.show(LONG)
         narrow(live, raw)
@@ -140,7 +132,7 @@ def test_late_reader_that_sends_no_more_gets_all_its_answers_at_the_end(
         wait_until(lambda: live.server.service.emptied is not None)
         assert raw.reply().status == 200
         assert raw.closed()
-        stopping.result(WAIT_S)
+        stopping.result(LIMIT_S)
 
 
 @linux
@@ -154,5 +146,5 @@ def test_refused_client_that_goes_with_the_end_holds_nothing_up(
         raw.send(TOO_LONG)
         assert raw.reply().status == 413
         assert raw.closed()
-        stop_after(live, raw.sock.close).result(WAIT_S)
+        stop_after(live, raw.sock.close).result(LIMIT_S)
     assert live.server.figures() == {}

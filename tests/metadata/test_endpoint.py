@@ -17,7 +17,6 @@ from tests.metadata.live import (
     FREEZE,
     NOW_MS,
     VM_A,
-    WAIT_S,
     Control,
     Live,
     Raw,
@@ -26,6 +25,7 @@ from tests.metadata.live import (
     serving,
     with_settings,
 )
+from tests.waiting import LIMIT_S
 
 PATH = "/metadata/scheduledevents"
 PREEMPT = ScheduledEvent(event_id="B" * 8, event_type="Preempt", resources=("vm-a",))
@@ -313,9 +313,9 @@ def test_several_addresses_are_served_at_once(portable: bool, tmp_path: object) 
     listen = ("127.0.0.1:0", "[::1]:0", f"unix:{path}")
     with serving(listen=listen, portable=portable) as live:
         live.know(VM_A, Caller("vm-u", "group-1", "group-1", ("unix",), interface=path))
-        v6 = socket.create_connection(("::1", int(live.bound[1].rpartition(":")[2])), WAIT_S)
+        v6 = socket.create_connection(("::1", int(live.bound[1].rpartition(":")[2])), LIMIT_S)
         unix = socket.socket(socket.AF_UNIX)
-        unix.settimeout(WAIT_S)
+        unix.settimeout(LIMIT_S)
         unix.connect(path)
         for sock in (v6, unix):
             with Raw(sock) as raw:

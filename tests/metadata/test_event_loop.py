@@ -18,7 +18,6 @@ from tests.metadata.live import (
     NOW_MS,
     SETTINGS,
     VM_A,
-    WAIT_S,
     Control,
     Live,
     approval,
@@ -26,6 +25,7 @@ from tests.metadata.live import (
     serving,
     wait_for,
 )
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,12 +69,12 @@ class Asking:
     def __enter__(self) -> None:
         """Wait for the first answer."""
         self._thread.start()
-        assert self.answered.wait(WAIT_S)
+        assert self.answered.wait(LIMIT_S)
 
     def __exit__(self, *_: object) -> None:
         """End it."""
         self._over.set()
-        self._thread.join(WAIT_S)
+        self._thread.join(LIMIT_S)
 
 
 def test_polls_hold_up_nothing_else(live: Live) -> None:
@@ -82,7 +82,7 @@ def test_polls_hold_up_nothing_else(live: Live) -> None:
     fired = threading.Event()
     with Asking(live), live.connect() as held:
         live.call(lambda: live.loop.call_later(0.01, fired.set))
-        assert fired.wait(WAIT_S)
+        assert fired.wait(LIMIT_S)
         held.send(request(wait_for(60)))
         assert held.silent()
         live.show(FREEZE)
@@ -105,11 +105,11 @@ def test_servers_share_an_event_loop(live: Live) -> None:
         [address] = await server.start(["127.0.0.1:0"])
         return server, address
 
-    second, address = asyncio.run_coroutine_threadsafe(another(), live.loop).result(WAIT_S)
+    second, address = asyncio.run_coroutine_threadsafe(another(), live.loop).result(LIMIT_S)
     other = Live(second, live.control, live.clock, live.loop, (address,))
     other.know(VM_A)
     other.show(incarnation=7)
     for _ in range(2):
         assert other.get().status == live.get().status == 200
-    asyncio.run_coroutine_threadsafe(second.stop(), live.loop).result(WAIT_S)
+    asyncio.run_coroutine_threadsafe(second.stop(), live.loop).result(LIMIT_S)
     assert live.get().status == 200

@@ -22,7 +22,8 @@ from forewarn.replication.nodes import usual_pace
 from forewarn.replication.route import connect, next_line
 from forewarn.values import replace as moved_to
 from tests.metadata.feeds import Feed, publication, run, until
-from tests.metadata.live import VM_A, VM_C, WAIT_S
+from tests.metadata.live import VM_A, VM_C
+from tests.waiting import LIMIT_S
 
 BIG = 70_000
 """VMs whose whole is beyond 64 MiB."""
@@ -33,12 +34,12 @@ def test_node_that_is_away_still_counts(feed: Feed) -> None:
 
     async def story() -> None:
         await feed.start()
-        assert await feed.server.confirmed(1, WAIT_S) == ()
+        assert await feed.server.confirmed(1, LIMIT_S) == ()
         await feed.follower.stop()
         await until(lambda: feed.server.connected == 0)
         feed.server.apply(DocumentChange(2, publications=(publication(2),)))
         assert await feed.server.confirmed(2, 0.01) == ("node",)
-        overdue = feed.server.confirmed(2, WAIT_S)
+        overdue = feed.server.confirmed(2, LIMIT_S)
         feed.server.nodes.dismiss("node")
         assert await overdue == ()
         await feed.server.stop()
@@ -56,7 +57,7 @@ def test_begin_waits_for_what_every_node_shows(feed: Feed) -> None:
         await other.followed.wait()
         for sequence in (2, 3, 4):
             feed.server.apply(DocumentChange(sequence, publications=(publication(sequence),)))
-        waits = [feed.server.confirmed(sequence, WAIT_S) for sequence in (2, 3, 4)]
+        waits = [feed.server.confirmed(sequence, LIMIT_S) for sequence in (2, 3, 4)]
         assert not any(wait.done() for wait in waits)
         assert await asyncio.gather(*waits) == [(), (), ()]
         await other.stop()
@@ -76,7 +77,7 @@ def test_node_takes_up_where_it_stopped(feed: Feed) -> None:
         await feed.follower.followed.wait()
         assert [change.sequence for change in feed.told] == [1, 2, 3]
         assert [change.whole for change in feed.told] == [True, False, False]
-        assert await feed.server.confirmed(3, WAIT_S) == ()
+        assert await feed.server.confirmed(3, LIMIT_S) == ()
         await feed.stop()
 
     run(story())
@@ -107,7 +108,7 @@ def test_node_that_cannot_be_taken_up_is_sent_the_whole(
         callers = (VM_A,) if how == "whole" else (VM_A, VM_C)
         latest = DocumentChange(3, whole=True, callers=callers, publications=(publication(3),))
         assert feed.told[1:] == [latest]
-        assert await feed.server.confirmed(3, WAIT_S) == ()
+        assert await feed.server.confirmed(3, LIMIT_S) == ()
         await feed.stop()
 
     run(story())
@@ -171,7 +172,7 @@ def test_node_that_fails_at_a_change_does_not_count_as_showing_it(fails: int) ->
         feed = Feed("127.0.0.1:0", apply)
         await feed.start()
         feed.server.apply(DocumentChange(2, publications=(publication(2),)))
-        confirmed = feed.server.confirmed(2, WAIT_S)
+        confirmed = feed.server.confirmed(2, LIMIT_S)
         await until(lambda: not feed.follower.followed.is_set())
         assert not confirmed.done()
         assert feed.server.nodes.shown("node") == 1

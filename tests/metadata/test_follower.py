@@ -18,7 +18,8 @@ from forewarn.replication.follower import FAILURES_MAX, FeedLost, Follower, Node
 from forewarn.replication.messages import ApprovalRequest, DocumentChange, RequestAnswer
 from forewarn.replication.server import FeedServer
 from tests.metadata.feeds import WHOLE, publication, run, until
-from tests.metadata.live import EVENTS, VM_A, VM_C, WAIT_S, Control, Raw, approval, request
+from tests.metadata.live import EVENTS, VM_A, VM_C, Control, Raw, approval, request
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +36,7 @@ def test_follower_is_told_the_whole_then_each_change(feed: Feed) -> None:
     async def story() -> None:
         await feed.start()
         feed.server.apply(DocumentChange(2, publications=(publication(2),)))
-        assert await feed.server.confirmed(2, WAIT_S) == ()
+        assert await feed.server.confirmed(2, LIMIT_S) == ()
         assert feed.told == [WHOLE, DocumentChange(2, publications=(publication(2),))]
         assert feed.server.connected == 1
         feed.server.apply(DocumentChange(3, gone=("vm-c",)))
@@ -154,7 +155,7 @@ def test_peer_that_talks_nonsense_is_hung_up_on(feed: Feed, line: bytes) -> None
 
 def ask(port: int, octets: bytes) -> tuple[int, bytes]:
     """Send one request and return status and body."""
-    with Raw(socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)) as raw:
+    with Raw(socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S)) as raw:
         raw.send(octets)
         reply = raw.reply()
         return reply.status, reply.body
@@ -172,7 +173,7 @@ def test_workers_serve_through_the_loss_of_their_feed(tmp_path: Path) -> None:
         address = await server.start(f"unix:{tmp_path}/feed")
         port = free_port()
         workers = [await start_worker(address, port, str(n)) for n in range(2)]
-        assert await server.confirmed(1, WAIT_S) == ()
+        assert await server.confirmed(1, LIMIT_S) == ()
         for _ in range(4):
             status, body = await asyncio.to_thread(ask, port, request(EVENTS))
             assert (status, json.loads(body)["DocumentIncarnation"]) == (200, 1)
@@ -212,7 +213,7 @@ def test_worker_that_cannot_show_a_change_ends(tmp_path: Path) -> None:
         address = await server.start(f"unix:{tmp_path}/feed")
         port = free_port()
         worker = await start_worker(address, port, "only")
-        assert await server.confirmed(1, WAIT_S) == ()
+        assert await server.confirmed(1, LIMIT_S) == ()
         assert (await asyncio.to_thread(ask, port, request(EVENTS)))[0] == 200
         server.apply(DocumentChange(2, callers=IMPOSSIBLE))
         assert await worker.wait() == 1

@@ -13,16 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.metadata.hostile import resident_kib
-from tests.metadata.live import (
-    EVENTS,
-    FREEZE,
-    WAIT_S,
-    Live,
-    approval,
-    request,
-    serving,
-    with_settings,
-)
+from tests.metadata.live import EVENTS, FREEZE, Live, approval, request, serving, with_settings
+from tests.waiting import LIMIT_S
 
 BODY = approval(FREEZE.event_id)
 SEEDS = [
@@ -146,7 +138,7 @@ def test_nothing_of_it_is_left_behind(live: Live) -> None:
     for n in range(1000):
         talk(live, [request(f"{EVENTS}&n={n}", x=f"{n}" * 50)])
     assert resident_kib() - before < 4 * 1024
-    until = time.monotonic() + WAIT_S
+    until = time.monotonic() + LIMIT_S
     while live.call(lambda: len(live.server.service.connections)):
         assert time.monotonic() < until
     assert live.get().status == 200

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.metadata.hostile import BODY, GOOD, await_approvals, get, length, raise_file_limit
-from tests.metadata.live import FREEZE, WAIT_S, serving, with_settings
-from tests.waiting import wait_until
+from tests.metadata.live import FREEZE, serving, with_settings
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from tests.metadata.live import Live
@@ -33,7 +33,7 @@ def test_pipelined_approval_holds_back_what_follows(live: Live) -> None:
         raw.sock.setblocking(False)
         with pytest.raises(BlockingIOError):
             raw.more()
-        raw.sock.settimeout(WAIT_S)
+        raw.sock.settimeout(LIMIT_S)
         await_approvals(live, 1)
         live.call(lambda: live.control.waiting[0].set_exception(RuntimeError()))
         assert [raw.reply().status for _ in range(3)] == [503, 200, 200]
@@ -46,7 +46,7 @@ def test_client_that_never_reads_is_not_answered_further(live: Live) -> None:
         with contextlib.suppress(TimeoutError, OSError):
             for _ in range(2000):
                 raw.sock.sendall(GOOD * 100)
-        raw.sock.settimeout(WAIT_S)
+        raw.sock.settimeout(LIMIT_S)
         assert live.ask(GOOD).status == 200
         assert [raw.reply().status for _ in range(1000)] == [200] * 1000
 
@@ -102,9 +102,7 @@ def test_stalled_client_is_cut_off(portable: bool) -> None:
         with contextlib.suppress(TimeoutError, OSError):
             while True:
                 raw.sock.sendall(GOOD * 500)
-        wait_until(
-            lambda: live.call(lambda: len(live.server.service.connections)) == 0, limit_s=WAIT_S
-        )
+        wait_until(lambda: live.call(lambda: len(live.server.service.connections)) == 0)
 
 
 def test_oldest_idle_connection_makes_room(portable: bool) -> None:

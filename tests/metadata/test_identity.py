@@ -17,7 +17,6 @@ from tests.metadata.live import (
     NOW_MS,
     VM_A,
     VM_C,
-    WAIT_S,
     Live,
     Raw,
     approval,
@@ -25,6 +24,7 @@ from tests.metadata.live import (
     serving,
     with_settings,
 )
+from tests.waiting import LIMIT_S
 
 SECRET = "a-shared-secret"
 PROXY = with_settings(proxy_addresses=("127.0.0.1",), proxy_secret=SECRET)
@@ -176,7 +176,7 @@ def test_global_ipv6_is_found_on_its_interface(portable: bool) -> None:
     with serving(portable=portable, listen=("[::1]:0",)) as live:
         live.apply(DocumentChange(99, whole=True, callers=(IN_LO,)))
         live.show(FREEZE)
-        with socket.create_connection(("::1", live.port), WAIT_S) as sock:
+        with socket.create_connection(("::1", live.port), LIMIT_S) as sock:
             raw = Raw(sock)
             for _ in range(3):
                 raw.send(request(EVENTS))

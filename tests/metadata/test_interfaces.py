@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from forewarn.metadata.http.addresses import AddressUnavailable, open_listener, parse
-from tests.metadata.live import EVENTS, VM_A, WAIT_S, Raw, request, serving
+from tests.metadata.live import EVENTS, VM_A, Raw, request, serving
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from tests.metadata.live import Live
@@ -22,7 +23,7 @@ LISTEN = ["127.0.0.1:0", "127.0.0.1%lo:0", "[::1]:0", "[::1%lo]:0"]
 def connect(live: Live) -> Raw:
     """Connect to the first address of a server."""
     address = parse(live.bound[0])
-    return Raw(socket.create_connection((address.host, address.port), WAIT_S))
+    return Raw(socket.create_connection((address.host, address.port), LIMIT_S))
 
 
 def status(live: Live, raw: Raw | None = None) -> int:

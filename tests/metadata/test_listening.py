@@ -24,15 +24,8 @@ from forewarn.metadata.server import MetadataServer
 from forewarn.replication.messages import Caller, DocumentChange
 from forewarn.settings import MetadataSettings
 from tests.clock import VirtualClock
-from tests.metadata.live import (
-    EVENTS,
-    WAIT_S,
-    Control,
-    Live,
-    Raw,
-    request,
-    serving,
-)
+from tests.metadata.live import EVENTS, Control, Live, Raw, request, serving
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,7 +100,7 @@ def test_socket_file_is_open_to_every_user(tmp_path: Path) -> None:
     with serving(listen=(f"unix:{path}",)):
         assert os.stat(path).st_mode & 0o777 == 0o666  # noqa: PTH116
         with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(WAIT_S)
+            sock.settimeout(LIMIT_S)
             sock.connect(str(path))
             raw = Raw(sock)
             raw.send(request("/metadata/versions"))

@@ -14,17 +14,8 @@ from forewarn.metadata.http.response import Response
 from forewarn.metadata.snapshot import READY_MAX
 from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.replication.messages import Caller, DocumentChange, Publication
-from tests.metadata.live import (
-    EVENTS,
-    FREEZE,
-    VM_A,
-    VM_C,
-    WAIT_S,
-    Live,
-    request,
-    serving,
-    with_settings,
-)
+from tests.metadata.live import EVENTS, FREEZE, VM_A, VM_C, Live, request, serving, with_settings
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from forewarn.metadata.http.request import HttpRequest
@@ -60,7 +51,7 @@ def test_rate_allows_again_from_memory(portable: bool) -> None:
     with serving(with_settings(rate_per_s=5.0, rate_burst=1), portable=portable) as live:
         with live.connect() as raw:
             found: list[int] = []
-            until_s = time.monotonic() + WAIT_S
+            until_s = time.monotonic() + LIMIT_S
             while 429 not in found or found[-1] != 200:
                 assert time.monotonic() < until_s
                 raw.send(KEPT)

@@ -17,7 +17,7 @@ import pytest
 
 from tests.metadata.live import EVENTS, FREEZE, approval, serving
 from tests.metadata.test_neutron import PROXY, by_agent
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +69,7 @@ def free_port() -> int:
 
 def ask(port: int, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
     """Ask as Neutron's agent does in the name of a VM."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
     headers = {name.replace("_", "-"): text for name, text in by_agent("instance-a").items()}
     del headers["metadata"]
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.metadata.http.reuseport import bind_clients, processes_of
-from tests.metadata.live import WAIT_S
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ def met(sharing: list[socket.socket], addresses: list[str]) -> list[int]:
     with contextlib.ExitStack() as stack:
         for address in addresses:
             at = sharing[0].getsockname()[:2]
-            stack.enter_context(socket.create_connection(at, WAIT_S, source_address=(address, 0)))
+            stack.enter_context(socket.create_connection(at, LIMIT_S, source_address=(address, 0)))
         for place, sock in enumerate(sharing):
             with contextlib.suppress(BlockingIOError):
                 while True:

@@ -19,17 +19,8 @@ from forewarn.metadata.http import asyncio_transport, epoll_transport
 from forewarn.metadata.http.addresses import Listener
 from forewarn.replication.messages import RequestAnswer
 from tests.metadata.hostile import GOOD
-from tests.metadata.live import (
-    EVENTS,
-    FREEZE,
-    WAIT_S,
-    approval,
-    request,
-    serving,
-    wait_for,
-    with_settings,
-)
-from tests.waiting import wait_until
+from tests.metadata.live import EVENTS, FREEZE, approval, request, serving, wait_for, with_settings
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from tests.metadata.live import Live, Raw
@@ -73,11 +64,11 @@ def test_client_that_reads_late_gets_every_answer(portable: bool, last: str) -> 
         elif last == "refused":
             pieces += [request(EVENTS, method="POST", content_length="70000"), b"x" * 70_000]
         sending = flood(raw, pieces)
-        wait_until(lambda: stalled(live), limit_s=WAIT_S)
+        wait_until(lambda: stalled(live))
         assert live.ask(GOOD).status == 200
         statuses = [raw.reply().status for _ in range(number)]
         assert statuses == [(200, 200, 404)[n % 3] for n in range(number)]
-        sending.join(WAIT_S)
+        sending.join(LIMIT_S)
         if last == "stays":
             raw.send(GOOD)
             assert raw.reply().status == 200
@@ -96,7 +87,7 @@ def test_client_that_reads_late_gets_every_answer(portable: bool, last: str) -> 
         else:
             raw.sock.shutdown(socket.SHUT_WR)
             assert raw.closed()
-        wait_until(lambda: not stalled(live), limit_s=WAIT_S)
+        wait_until(lambda: not stalled(live))
 
 
 def test_client_that_does_not_read_is_cut_off_after_its_time(portable: bool) -> None:
@@ -104,11 +95,11 @@ def test_client_that_does_not_read_is_cut_off_after_its_time(portable: bool) -> 
     settings = with_settings(stall_timeout_s=3, idle_timeout_s=100)
     with serving(settings, portable=portable) as live, live.connect(receive_bytes=4096) as raw:
         flood(raw, [GOOD * 20_000])
-        wait_until(lambda: stalled(live), limit_s=WAIT_S)
+        wait_until(lambda: stalled(live))
         seconds(live, 2)
         assert count(live) == 1
         seconds(live, 2)
-        wait_until(lambda: count(live) == 0, limit_s=WAIT_S)
+        wait_until(lambda: count(live) == 0)
 
 
 def test_request_that_takes_too_long_is_refused(portable: bool) -> None:
@@ -226,7 +217,7 @@ def test_request_that_comes_with_the_end_is_answered(what: str) -> None:
             raw.send(octets)  # it is there before anybody could have read it
             await live.server.stop()
 
-        asyncio.run_coroutine_threadsafe(end(), live.loop).result(WAIT_S)
+        asyncio.run_coroutine_threadsafe(end(), live.loop).result(LIMIT_S)
         reply = raw.reply()
         assert reply.status == (503 if what == "approval" else 200)
         assert reply.headers["connection"] == "close"
@@ -246,7 +237,7 @@ def test_server_stops_as_soon_as_the_last_answer_is_sent(
         wait_until(lambda: live.server.service.emptied is not None)
         assert not stopping.done()
         live.call(lambda: live.control.waiting[0].set_result(RequestAnswer(True)))
-        stopping.result(WAIT_S)
+        stopping.result(LIMIT_S)
         assert raw.reply().status == 200
         assert raw.closed()
 

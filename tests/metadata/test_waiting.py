@@ -17,7 +17,6 @@ from tests.metadata.live import (
     EVENTS,
     FREEZE,
     VM_A,
-    WAIT_S,
     Live,
     approval,
     request,
@@ -25,7 +24,7 @@ from tests.metadata.live import (
     wait_for,
     with_settings,
 )
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -257,7 +256,7 @@ def test_group_that_cannot_be_enabled_is_503(portable: bool) -> None:
 def stopping(live: Live) -> Callable[[], None]:
     """Begin to stop the server; returns what waits for the end."""
     done = asyncio.run_coroutine_threadsafe(live.server.stop(), live.loop)
-    return lambda: done.result(WAIT_S)
+    return lambda: done.result(LIMIT_S)
 
 
 def test_stop_answers_what_is_under_way(portable: bool) -> None:
@@ -329,7 +328,7 @@ def test_stop_under_load_cuts_no_answer(portable: bool) -> None:
         stopping(live)()
         print(f"stopped after {time.monotonic() - begun_at:.3f} s")
         for thread in threads:
-            thread.join(WAIT_S)
+            thread.join(LIMIT_S)
     assert broken == []
     assert len(counts) == 8
     assert VM_A.vm == "vm-a"

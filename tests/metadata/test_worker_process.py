@@ -20,7 +20,8 @@ from forewarn.replication.messages import DocumentChange
 from forewarn.replication.server import FeedServer
 from forewarn.settings import MetadataSettings
 from tests.metadata.feeds import WHOLE, publication, run, until
-from tests.metadata.live import EVENTS, SETTINGS, WAIT_S, Control, request
+from tests.metadata.live import EVENTS, SETTINGS, Control, request
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,7 +99,7 @@ def test_worker_serves_until_it_is_to_end(tmp_path: Path, parent: Parent, way: s
         assert answer.startswith(b"HTTP/1.1 200")
         assert b'"DocumentIncarnation":1' in answer
         feed.apply(DocumentChange(2, publications=(publication(2),)))
-        assert await feed.confirmed(2, WAIT_S) == ()
+        assert await feed.confirmed(2, LIMIT_S) == ()
         assert b'"DocumentIncarnation":2' in await asked(address)
         if way == "hang up":
             parent.hang_up()
@@ -198,13 +199,13 @@ def test_worker_that_cannot_listen_says_why(
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    server, address = asyncio.run_coroutine_threadsafe(feed(), loop).result(WAIT_S)
+    server, address = asyncio.run_coroutine_threadsafe(feed(), loop).result(LIMIT_S)
     try:
         assert main(["--feed", address, "--listen", "example.net:80", "--name", "w"]) == 1
         assert "'example.net:80' is not a valid listening address" in capsys.readouterr().err
     finally:
-        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(WAIT_S)
+        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(LIMIT_S)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(WAIT_S)
+        thread.join(LIMIT_S)
         loop.close()
         parent.hang_up()

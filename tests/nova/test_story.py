@@ -16,7 +16,7 @@ import pytest
 from forewarn.cli.main import main
 from tests.metadata.test_neutron_page import free_port
 from tests.nova.tasks import TASK_S, UNWARNED
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +78,7 @@ class Service:
 
     def ask(self, method: str, server: str, body: object = None) -> tuple[int, Any]:
         """Ask as Neutron's agent does in the name of a server."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
         headers = {
             "X-Forwarded-For": "10.0.0.7",
             "X-Instance-ID": server,

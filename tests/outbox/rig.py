@@ -19,11 +19,10 @@ from forewarn.ids import Ids
 from forewarn.service.daemon import Daemon
 from forewarn.settings import NamedTable, OutboxSettings, Settings, StoreSettings
 from tests.api.live import FLEET, SETTINGS, Json
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
-
-STARTS_S_MAX = 60
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class Receiver:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/events"
 
     def close(self) -> None:
@@ -154,12 +153,12 @@ class Life:
         self._process = methods.Process(target=serve, args=(settings, sending))
         self._process.start()
         sending.close()
-        assert receiving.poll(STARTS_S_MAX), "the service does not start"
+        assert receiving.poll(LIMIT_S), "the service does not start"
         self.host, self.port = receiving.recv().rsplit(":", 1)
 
     def call(self, method: str, path: str, form: object = None) -> Json:
         """Send one request to its operator API."""
-        connection = http.client.HTTPConnection(self.host, int(self.port), timeout=30)
+        connection = http.client.HTTPConnection(self.host, int(self.port), timeout=LIMIT_S)
         try:
             body = None if form is None else json.dumps(form).encode()
             headers = {"content-type": "application/json"} if body else {}
@@ -182,4 +181,4 @@ class Life:
         """End it by SIGKILL."""
         assert self._process.pid is not None
         os.kill(self._process.pid, signal.SIGKILL)
-        self._process.join(STARTS_S_MAX)
+        self._process.join(LIMIT_S)

@@ -15,12 +15,13 @@ import tempfile
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from tests.waiting import LIMIT_S
+
 Json: TypeAlias = Any
 """What the protocol says; who asks knows what to expect."""
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 """Empty where there is none: tests say so and are skipped."""
-ANSWERS_S_MAX = 30.0
 READ_BYTES = 1 << 20
 FLAGS = (
     *("--headless=new", "--remote-debugging-pipe", "--no-first-run", "--disable-extensions"),
@@ -83,10 +84,10 @@ class Browser:
         """End it."""
         os.close(self._out)
         try:
-            self._process.wait(10)
+            self._process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(LIMIT_S)
         os.close(self._in)
         self._profile.cleanup()
 
@@ -109,7 +110,7 @@ class Browser:
 
     def _read(self) -> Json:
         while b"\0" not in self._rest:
-            ready, _, _ = select.select([self._in], [], [], ANSWERS_S_MAX)
+            ready, _, _ = select.select([self._in], [], [], LIMIT_S)
             part = os.read(self._in, READ_BYTES) if ready else b""
             if not part:
                 raise Broken("the browser does not answer")

@@ -20,6 +20,7 @@ from forewarn.settings import OidcSettings, OperatorSettings
 from tests.api.issuer import CLIENT, Issuer
 from tests.api.live import SETTINGS, TOKEN, Live
 from tests.page.browser import PROGRAM, Browser
+from tests.waiting import LIMIT_S
 
 pytestmark = [
     pytest.mark.slow,
@@ -93,7 +94,7 @@ def emulating() -> Iterator[str]:
         yield json.loads(process.stdout.readline())["operator"]
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=LIMIT_S)
 
 
 def show(page: Browser, url: str) -> None:
@@ -615,7 +616,7 @@ def test_owner_signs_in_at_the_issuer_approves_and_postpones(page: Browser) -> N
 
 def _announce_for_two_owners(live: Live) -> None:
     """Announce a maintenance of a host with VMs of two owners; one is the issuer's group shop."""
-    live.daemon.control.submit(Grant("group:shop", Role.OWNER, "shop"), "test").result(20)
+    live.daemon.control.submit(Grant("group:shop", Role.OWNER, "shop"), "test").result(LIMIT_S)
     groups = {**FLEET["groups"], "web": {"owner": "shop"}, "db": {"owner": "bank"}}
     groups["cache"] = {"owner": "shop"}
     vms = {**FLEET["vms"], "cache-0": {"host": "h1", "group": "cache"}}

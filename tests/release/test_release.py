@@ -119,11 +119,11 @@ def test_wheel_runs_emulator_agent_and_service(out: Path, tmp_path: Path) -> Non
             running.callback(process.terminate)
         for port in (operators, health):
             asked = [program, "status", "--server", f"http://127.0.0.1:{port}"]
-            wait_until(partial(ended_well, asked), what=f"port {port}", limit_s=60)
+            wait_until(partial(ended_well, asked), what=f"port {port}")
         scenario = ("emulator", "scenario", "run", "host-reboot")
         server = ("--server", f"http://127.0.0.1:{operators}")
         subprocess.run([program, *scenario, *server], check=True)
-        wait_until((tmp_path / "prepared").exists, what="the agent", limit_s=60)
+        wait_until((tmp_path / "prepared").exists, what="the agent")
 
 
 def ended_well(command: list[str]) -> bool:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 MANUAL = Path(__file__).parents[2] / "docs/howto/metadata-nodes.md"
-STARTS_S_MAX = 20
 CONTROL = "control.example"
 PASSWORD = "a-password-of-every-user"
 
@@ -72,7 +71,7 @@ class NatsServer:
             assert process.poll() is None, self._log.read_text()[-2000:]
             return answers(self.port)
 
-        wait_until(is_up, what="nats-server", limit_s=STARTS_S_MAX)
+        wait_until(is_up, what="nats-server")
 
     def kill(self) -> None:
         """End it by SIGKILL."""

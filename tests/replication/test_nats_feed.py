@@ -24,6 +24,7 @@ from tests.metadata.live import Control
 from tests.replication.nats_credentials import write_credentials
 from tests.replication.nats_server import CONTROL, NatsServer
 from tests.replication.rig import shown
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from forewarn.replication.carrier import Broker
 
-WAIT_S = 10.0
 LOSS = (
     'mappings = { "forewarn-feed.to.h1": [ { destination: "forewarn-feed.to.h1", weight: 50% } ] }'
 )
@@ -94,7 +94,7 @@ class Site:
         """Show a change, and wait until these nodes show it."""
         change = DocumentChange(incarnation, publications=(shown("web", incarnation),))
         self.server.apply(change)
-        assert await self.server.confirmed(incarnation, WAIT_S, nodes) == ()
+        assert await self.server.confirmed(incarnation, LIMIT_S, nodes) == ()
 
     async def stop(self) -> None:
         """Stop everything but the broker."""
@@ -165,7 +165,7 @@ def test_loss_in_nats_is_repaired(tmp_path: Path) -> None:
         for incarnation in range(2, 8):
             change = DocumentChange(incarnation, publications=(shown("web", incarnation),))
             site.server.apply(change)
-        assert await site.server.confirmed(7, WAIT_S, ["h1"]) == ()
+        assert await site.server.confirmed(7, LIMIT_S, ["h1"]) == ()
         assert site.incarnations["h1"] == sorted(site.incarnations["h1"])
         await site.stop()
 
@@ -310,7 +310,7 @@ def test_large_documents_travel_over_nats(nats: NatsServer) -> None:
         names = tuple(f"vm-{number:0100}" for number in range(20_000))
         callers = tuple(Caller(name, "web", "web", host="h1") for name in names)
         site.server.apply(DocumentChange(2, callers=callers, publications=(shown("web", 2),)))
-        assert await site.server.confirmed(2, WAIT_S, ["h1"]) == ()
+        assert await site.server.confirmed(2, LIMIT_S, ["h1"]) == ()
         await site.stop()
 
     run(story())

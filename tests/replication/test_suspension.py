@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from tests.replication.rig import Feed, Node
+from tests.waiting import LIMIT_S
 
 
 async def connected(feed: Feed, *, count: int) -> None:
@@ -27,7 +28,7 @@ def test_feed_that_is_suspended_serves_nobody(tmp_path: Path) -> None:
         await node.stop()
         await feed.server.stop()
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(story(), LIMIT_S))
 
 
 def test_node_leaves_a_feed_that_is_suspended_for_another(tmp_path: Path) -> None:
@@ -46,4 +47,4 @@ def test_node_leaves_a_feed_that_is_suspended_for_another(tmp_path: Path) -> Non
         await first.server.stop()
         await second.server.stop()
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(story(), LIMIT_S))

@@ -22,6 +22,7 @@ from forewarn.store.addresses import engine_of
 from forewarn.store.backup import restore, verify
 from forewarn.store.migrations import migrate
 from tests.postgres import PostgresServer
+from tests.waiting import LIMIT_S
 from tools.samples import Service, answers
 
 VERSIONS = sorted(each for each in Path(__file__).parent.iterdir() if (each / "api.json").exists())
@@ -117,7 +118,7 @@ def test_feed_of_an_earlier_version_is_followed(sample: Path, tmp_path: Path) ->
         identity = NodeIdentity("h1")
         follower = Follower(f"unix:{tmp_path}/s", changes.append, identity=identity)
         follower.start()
-        await asyncio.wait_for(follower.followed.wait(), 10)
+        await asyncio.wait_for(follower.followed.wait(), LIMIT_S)
         await follower.stop()
         server.close()
         await left.wait()

@@ -14,6 +14,7 @@ from azure.mgmt.compute import ComputeManagementClient
 from forewarn.emulator.options import Options
 from forewarn.testing import EmulatorThread
 from tests.api.live import Json
+from tests.waiting import LIMIT_S
 
 ANYWHERE = "127.0.0.1:0"
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
@@ -134,7 +135,7 @@ class Arm:
         """Return how a long-running operation ended."""
         done = threading.Event()
         poller.add_done_callback(lambda _: done.set())
-        assert done.wait(20), poller.status()
+        assert done.wait(LIMIT_S), poller.status()
         return str(poller.status())
 
 

@@ -9,6 +9,7 @@ import pytest
 from forewarn.azure.graph_query import GraphQueryInvalid, answered
 from tests.api.live import Json
 from tests.azure.api.conftest import GROUP, SUBSCRIPTION, Arm
+from tests.waiting import LIMIT_S
 
 VERSION = {"api-version": "2024-07-01"}
 PLACE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.Compute"
@@ -353,8 +354,8 @@ def test_vm_is_given_a_token_at_its_metadata_address(shared_arm: Arm) -> None:
 
     url = f"{shared_arm.emulator.url}/metadata/identity/oauth2/token"
     query = {"api-version": "2018-02-01", "resource": shared_arm.url}
-    assert requests.get(url, params=query, timeout=9).status_code == 400
-    told = requests.get(url, params=query, headers={"Metadata": "true"}, timeout=9).json()
+    assert requests.get(url, params=query, timeout=LIMIT_S).status_code == 400
+    told = requests.get(url, params=query, headers={"Metadata": "true"}, timeout=LIMIT_S).json()
     headers = {"Authorization": f"Bearer {told['access_token']}"}
     answer = shared_arm.http("GET", VM, params=VERSION, headers=headers)
     assert answer.status_code == 200

@@ -10,6 +10,7 @@ from azure.mgmt.maintenance.models import ConfigurationAssignment, MaintenanceCo
 
 from forewarn.core.policy import maintenance_policy
 from tests.azure.api.conftest import GROUP, SUBSCRIPTION, Password
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from tests.api.live import Json
@@ -50,7 +51,7 @@ def open_on(arm: Arm, host: str) -> set[str]:
             maintenance_policy(view.state.applied_policy, view.policy),
             view.state.topology.words_on(host),
         )
-    ).result(20)
+    ).result(LIMIT_S)
     return {each.name.rpartition("..")[2] for each in policy.windows_of(words)}
 
 

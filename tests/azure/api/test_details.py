@@ -9,6 +9,7 @@ import pytest
 
 from tests.api.live import Json
 from tests.azure.api.conftest import GROUP, SUBSCRIPTION, Arm
+from tests.waiting import LIMIT_S
 
 VERSION = {"api-version": "2024-07-01"}
 PLACE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.Compute"
@@ -56,7 +57,7 @@ def test_new_vm_is_shown_alike_by_its_metadata(arm: Arm) -> None:
     put(arm, f"{VMS}/new", NEW)
     url = f"{arm.emulator.url}/metadata/instance/compute?api-version=2021-02-01&vm=new"
     asked = urllib.request.Request(url, headers={"Metadata": "true"})
-    with urllib.request.urlopen(asked, timeout=9) as answer:
+    with urllib.request.urlopen(asked, timeout=LIMIT_S) as answer:
         compute = json.load(answer)
     assert compute["storageProfile"]["imageReference"] == IMAGE | {"id": ""}
     assert compute["osProfile"]["adminUsername"] == "ann"
