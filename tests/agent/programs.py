@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,10 @@ PLACES = ("/usr/sbin", "/usr/local/bin", "/usr/lib/postgresql/15/bin")
 """Where programs are besides the path. FOREWARN_TEST_BIN is scrubbed; TEST_PROGRAMS names more."""
 
 EVENT = {"event_id": "E1", "event_type": "Reboot", "resources": ["vm_0"]}
-PORTS = range(20_000, 32_000)
+WORKERS_MAX = 16
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS_MAX
+PORTS = cycle(random.sample(range(20_000 + WORKER, 32_000, WORKERS_MAX), 700))
+"""Ports of this worker, in an order of its own: none is given twice within minutes."""
 
 
 def program(name: str) -> str:
@@ -44,7 +48,7 @@ def free_port() -> int:
     It is none that the system gives to outgoing connections: such a connection could take it
     while the program it is for is being restarted.
     """
-    for port in random.sample(PORTS, 100):
+    for port in islice(PORTS, 100):
         with socket.socket() as one, contextlib.suppress(OSError):
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             one.bind(("127.0.0.1", port))

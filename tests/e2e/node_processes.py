@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.access import Role, written_token
 from tests.access import seed_token
+from tests.agent.programs import free_port
 from tests.e2e.certificates import make_certificates
 from tests.waiting import LIMIT_S
 
@@ -57,13 +57,6 @@ FLEET = {
     "groups": {"web": {}, "db": {}},
     "vms": VMS,
 }
-
-
-def free_port() -> int:
-    """Return a port that nobody uses now."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @dataclass

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import queue
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ import pytest
 from forewarn.cli.api_client import ApiClient
 from forewarn.emulator.options import Options
 from forewarn.testing import EmulatorThread
+from tests.agent.programs import free_port
 from tests.waiting import LIMIT_S
 
 #: What every emulator of these tests listens on.
@@ -150,11 +150,8 @@ def process() -> Iterator[Callable[..., Process]]:
 
 @pytest.fixture
 def free_ports() -> tuple[int, int]:
-    """Two ports nobody listens on; held until now, so that they differ."""
-    with socket.socket() as one, socket.socket() as two:
-        one.bind(("127.0.0.1", 0))
-        two.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], two.getsockname()[1]
+    """Two ports that nobody listens on."""
+    return free_port(), free_port()
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import pytest
 from forewarn.replication.follower import FAILURES_MAX, FeedLost, Follower, NodeIdentity
 from forewarn.replication.messages import ApprovalRequest, DocumentChange, RequestAnswer
 from forewarn.replication.server import FeedServer
+from tests.agent.programs import free_port
 from tests.metadata.feeds import WHOLE, publication, run, until
 from tests.metadata.live import EVENTS, VM_A, VM_C, Control, Raw, approval, request
 from tests.waiting import LIMIT_S
@@ -247,10 +248,3 @@ async def start_worker(feed: str, port: int, name: str) -> asyncio.subprocess.Pr
     said = json.loads(await worker.stdout.readline())
     assert said == {"metadata": [f"127.0.0.1:{port}"]}
     return worker
-
-
-def free_port() -> int:
-    """Return a port nobody has at the moment."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])

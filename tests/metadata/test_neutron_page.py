@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.agent.programs import free_port
 from tests.metadata.live import EVENTS, FREEZE, approval, serving
 from tests.metadata.test_neutron import PROXY, by_agent
 from tests.waiting import LIMIT_S, wait_until
@@ -58,13 +59,6 @@ def nova() -> Iterator[int]:
         yield server.server_port
         server.shutdown()
         thread.join()
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def ask(port: int, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from forewarn.cli.main import main
-from tests.metadata.test_neutron_page import free_port
+from tests.agent.programs import free_port
 from tests.nova.tasks import TASK_S, UNWARNED
 from tests.waiting import LIMIT_S, wait_until
 

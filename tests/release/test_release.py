@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import tarfile
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.agent.programs import free_port
 from tests.waiting import wait_until
 from tools.release import debian
 from tools.release.__main__ import WHEELS, WrongTag, check_tag
@@ -98,7 +98,7 @@ def test_wheel_runs_emulator_agent_and_service(out: Path, tmp_path: Path) -> Non
     (wheel,) = out.glob("*.whl")
     programs = install(tmp_path / "fresh", "--find-links", WHEELS, f"{wheel}[server]")
     program = str(programs / "forewarn")
-    vms, operators, health, local = free_ports(4)
+    vms, operators, health, local = (free_port() for _ in range(4))
     (tmp_path / "forewarn.toml").write_text(
         f'store.url = "{tmp_path}/store.db"\noperator.open_on_loopback = true\n'
         f'listen = {{metadata = ["127.0.0.1:{local}"], operator = "127.0.0.1:{health}"}}\n'
@@ -129,13 +129,6 @@ def test_wheel_runs_emulator_agent_and_service(out: Path, tmp_path: Path) -> Non
 def ended_well(command: list[str]) -> bool:
     """Return whether a command succeeds."""
     return subprocess.run(command, check=False, capture_output=True).returncode == 0
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports on which nobody listens."""
-    with ExitStack() as held:
-        taken = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in taken]
 
 
 def test_release_is_made_from_a_tag_of_its_version(tmp_path: Path) -> None:
