@@ -13,11 +13,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from forewarn import exit_codes
+from forewarn import exit_codes, nats_client
 from forewarn.cli.api_client import ApiClient
 from forewarn.cli.doctor import Doctor
 from forewarn.clock import SystemClock
-from forewarn.settings import FeedSettings, NamedTable, OutboxSettings
+from forewarn.settings import FeedSettings, LifecycleSettings, NamedTable, OutboxSettings
 from forewarn.store import open_store
 from forewarn.store.sqlite_file import file_system_of
 from tests.api.live import FLEET, SETTINGS, Live
@@ -104,8 +104,16 @@ def run_on_store(statement: str) -> Fault:
         (run_on_store("UPDATE migration SET checksum = 'z'"), "schema", "store-damaged"),
     ],
 )
-def test_fault_is_named(fault: Fault, check: str, code: str, live: Live, tmp_path: Path) -> None:
+def test_fault_is_named(
+    fault: Fault,
+    check: str,
+    code: str,
+    live: Live,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Each fault has one problem with its own code; without it nothing is wrong."""
+    monkeypatch.setattr(nats_client, "CONNECT_S_MAX", 0.2)
     store = tmp_path / "store.db"
     open_store(f"sqlite://{store}").close()
     file = settings_file(tmp_path, f"sqlite://{store}")
@@ -157,7 +165,8 @@ def test_nodes_and_destinations_that_are_behind_are_named(tmp_path: Path) -> Non
     feed = FeedSettings(listen="127.0.0.1:0", hosts=("n1=h1",))
     table = {"kind": "webhook", "url": f"{UNREACHABLE}/"}
     outbox = OutboxSettings((NamedTable("tickets", table),))
-    service = Live(replace(SETTINGS, feed=feed, outbox=outbox))
+    lifecycle = LifecycleSettings(show_timeout_s=0.1)
+    service = Live(replace(SETTINGS, feed=feed, outbox=outbox, lifecycle=lifecycle))
     try:
         service.fleet(**FLEET)
         open_store(f"sqlite://{tmp_path}/store.db").close()

@@ -55,6 +55,20 @@ def read(
         connection.close()
 
 
+def read_at(plane: Plane, path: str, generation: str) -> str:
+    """Ask a process for a state that has a commit, again while it has not reached that."""
+    texts: list[str] = []
+
+    def reached() -> bool:
+        status, _, text = read(plane, path, {"Forewarn-Generation": generation})
+        assert status == 200 or "state-behind" in text, text
+        texts.append(text)
+        return status == 200
+
+    wait_until(reached)
+    return texts[-1]
+
+
 def change(plane: Plane, host: str) -> str:
     """Add a host; return the number of that commit."""
     connection = http.client.HTTPConnection("127.0.0.1", plane.port, timeout=LIMIT_S)
@@ -101,11 +115,8 @@ def test_client_reads_what_it_wrote(pair: list[Plane]) -> None:
     read(follower, "/v1/overview")
     for number in range(20):
         newest = change((active, follower)[number % 2], f"own{number}")
-        status, _, text = read(follower, "/v1/hosts", {"Forewarn-Generation": newest})
-        assert status == 200
-        assert f'"own{number}"' in text
-        _, _, text = read(follower, "/v1/overview", {"Forewarn-Generation": newest})
-        assert json.loads(text)["hosts"] == before + number + 1
+        assert f'"own{number}"' in read_at(follower, "/v1/hosts", newest)
+        assert json.loads(read_at(follower, "/v1/overview", newest))["hosts"] == before + number + 1
     status, _, text = read(follower, "/v1/hosts", {"Forewarn-Generation": "999999"})
     assert (status, json.loads(text)["error"]["code"]) == (503, "state-behind")
 

@@ -14,7 +14,13 @@ import pytest
 
 from forewarn.core.access import Role
 from forewarn.service.metadata_node import MetadataNode
-from forewarn.settings import FeedSettings, ListenSettings, NodeSettings, Settings
+from forewarn.settings import (
+    FeedSettings,
+    LifecycleSettings,
+    ListenSettings,
+    NodeSettings,
+    Settings,
+)
 from tests.agent.programs import program
 from tests.api.live import FLEET, Live
 from tests.outbox.rig import Receiver, delivering
@@ -34,7 +40,8 @@ def exposed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     table = {"bus": {"kind": "webhook", "url": receiver.url}}
     settings = delivering(table, with_metrics())
     feed = FeedSettings(listen="127.0.0.1:0", nats=("nats://127.0.0.1:1",))
-    service = Live(replace(settings, feed=feed))
+    lifecycle = LifecycleSettings(show_timeout_s=0.1)  # its nodes are away at first
+    service = Live(replace(settings, feed=feed, lifecycle=lifecycle))
     service.fleet(**FLEET)
     service.enable("web-0", "db-0")
     form = {"cause": "host-reboot", "all": True, "duration": "PT5M"}
