@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -14,10 +15,11 @@ import pytest
 from forewarn.cli.main import main
 from forewarn.conformance.client_run import AGENT, ClientOptions, run_stories, stories_named
 from forewarn.conformance.client_trial import ClientUnstartable
-from forewarn.conformance.run import Verdict
+from forewarn.conformance.run import Result, Verdict
 
 CLIENT = (sys.executable, "-S", "-I", str(Path(__file__).with_name("simple_client.py")))
-ALL_AT_ONCE = 32
+AT_ONCE_MAX = 48
+"""Stories that run in parallel: they mostly wait for their clients to poll."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -52,29 +54,51 @@ WRONG = {
 }
 
 
-@pytest.mark.slow
-def test_agent_passes_every_story() -> None:
-    """Our agent does all of a client's duties. Source: C-1 to C-3, C-6, C-7, C-9, E-3."""
-    results = list(run_stories(stories_named([]), ClientOptions(AGENT, parallel=ALL_AT_ONCE)))
-    assert {each.verdict for each in results} == {Verdict.PASSED}, results
+RIGHT = ["agent", "simple", *CLIENTS]
+
+
+def results_of(trials: list[tuple[str, str, ClientOptions]]) -> dict[str, list[Result]]:
+    """Run stories in parallel, each named with its client; return the results of each client."""
+    results: dict[str, list[Result]] = {client: [] for client, _, _ in trials}
+
+    def run(trial: tuple[str, str, ClientOptions]) -> None:
+        client, story, options = trial
+        results[client] += run_stories(stories_named([story]), options)
+
+    with ThreadPoolExecutor(AT_ONCE_MAX) as executor:
+        list(executor.map(run, trials))
+    return results
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Result]]:
+    """Run each client that does its duties through every story."""
+    commands = {"agent": AGENT, "simple": CLIENT}
+    for number, (document, text) in enumerate(CLIENTS.items()):
+        client = tmp_path_factory.mktemp("client") / f"{number}.py"
+        client.write_text(text)
+        commands[document] = (sys.executable, str(client))
+    options = {client: ClientOptions(command) for client, command in commands.items()}
+    names = [each.name for each in stories_named([])]
+    return results_of([(client, name, options[client]) for client in RIGHT for name in names])
+
+
+@pytest.fixture(scope="module")
+def wrong() -> dict[str, list[Result]]:
+    """Run each wrong client through its story."""
+    options = {each: ClientOptions((*CLIENT, each), patience_s=3.0) for each in WRONG}
+    return results_of([(each, story, options[each]) for each, (story, _) in WRONG.items()])
 
 
 @pytest.mark.slow
-def test_simple_client_passes_every_story() -> None:
-    """What is asked can be done in a hundred lines of anybody's, without this project's code."""
-    results = list(run_stories(stories_named([]), ClientOptions(CLIENT, parallel=ALL_AT_ONCE)))
-    assert {each.verdict for each in results} == {Verdict.PASSED}, results
+@pytest.mark.parametrize("client", RIGHT)
+def test_client_passes_every_story(client: str, right: dict[str, list[Result]]) -> None:
+    """So do our agent, a hundred lines of anybody's, and each client that the documents show.
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("document", CLIENTS)
-def test_client_in_the_documents_passes_every_story(document: str, tmp_path: Path) -> None:
-    """Whoever copies a client from the documents has one that does all of its duties."""
-    client = tmp_path / "client.py"
-    client.write_text(CLIENTS[document])
-    options = ClientOptions((sys.executable, str(client)), parallel=ALL_AT_ONCE)
-    results = list(run_stories(stories_named([]), options))
-    assert [each for each in results if each.verdict is not Verdict.PASSED] == []
+    Source: C-1 to C-3, C-6, C-7, C-9, E-3.
+    """
+    assert [each for each in right[client] if each.verdict is not Verdict.PASSED] == []
+    assert len(right[client]) == len(stories_named([]))
 
 
 def test_documents_show_clients_with_and_without_the_sdk() -> None:
@@ -82,14 +106,12 @@ def test_documents_show_clients_with_and_without_the_sdk() -> None:
     assert {"README.md 1", "docs/howto/handle-events.md 2", "docs/tutorial/ci.md 1"} <= set(CLIENTS)
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-def test_wrong_client_is_named(wrong: str) -> None:
+@pytest.mark.parametrize("client", WRONG)
+def test_wrong_client_is_named(client: str, wrong: dict[str, list[Result]]) -> None:
     """Each wrong client fails the story that is about its fault, in words that say which."""
-    story, words = WRONG[wrong]
-    options = ClientOptions((*CLIENT, wrong), patience_s=3.0)
-    (result,) = run_stories(stories_named([story]), options)
+    [result] = wrong[client]
     assert result.verdict is Verdict.FAILED
-    assert words in result.reason
+    assert WRONG[client][1] in result.reason
 
 
 def test_client_without_marks_is_judged_by_its_approvals() -> None:
