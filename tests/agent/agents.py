@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
+HOOK_S = 2.0
+"""Timeout of a hook that is to miss it: a loaded machine begins its shell within that."""
+
 CONFIG = """
 [agent]
 endpoint = "{endpoint}"

@@ -21,7 +21,7 @@ from forewarn.agent.runner import Runner
 from forewarn.agent.settings import AgentSettings
 from forewarn.clock import SystemClock
 from forewarn.ids import Ids
-from tests.agent.agents import Agent
+from tests.agent.agents import HOOK_S, Agent
 from tests.agent.making import event
 from tests.agent.programs import free_port
 from tests.agent.service import Service
@@ -264,16 +264,16 @@ def test_hook_that_ignores_the_request_is_ended(service: Service, tmp_path: Path
     """Nothing goes on behind the agent's back once it says that the hook has ended."""
     pids = tmp_path / "pids"
     deaf = f"trap '' TERM; echo $$ >>{pids}; sleep 600 & echo $! >>{pids}; wait"
-    with Agent(tmp_path, service.endpoint, prepare=deaf, timeout_s=0.3) as agent:
+    with Agent(tmp_path, service.endpoint, prepare=deaf, timeout_s=HOOK_S) as agent:
         service.show(AHEAD)
         agent.until_said("held")
-        assert [pid for pid in pids.read_text().split() if runs(pid)] == []
+        wait_until(lambda: not any(map(runs, pids.read_text().split())), what="their ends")
 
 
 def test_hook_is_given_its_grace(service: Service, tmp_path: Path) -> None:
     """A hook that tidies up when it is asked to end has ended when it has done so, not before."""
     tidy = f"trap 'touch {tmp_path}/tidied; exit 1' TERM; sleep 600 & wait"
-    with Agent(tmp_path, service.endpoint, prepare=tidy, timeout_s=0.3) as agent:
+    with Agent(tmp_path, service.endpoint, prepare=tidy, timeout_s=HOOK_S) as agent:
         service.show(AHEAD)
         agent.until_said("held")
         assert (tmp_path / "tidied").exists()

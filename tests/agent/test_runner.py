@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.agent.agents import Agent
+from tests.agent.agents import HOOK_S, Agent
 from tests.agent.making import event
 from tests.agent.service import Service
 from tests.waiting import wait_until
@@ -62,7 +62,7 @@ def test_cancellation_in_mid_preparation_stops_and_undoes(service: Service, tmp_
 
 @pytest.mark.parametrize(
     ("prepare", "timeout_s"),
-    [("exit 3", 60), ("exit 75", 60), ("sleep 600", 0.3), ("trap '' TERM; sleep 600", 0.3)],
+    [("exit 3", 60), ("exit 75", 60), ("sleep 600", HOOK_S), ("trap '' TERM; sleep 600", HOOK_S)],
     ids=["fails", "asks to hold", "hangs", "hangs and ignores TERM"],
 )
 def test_hook_that_does_not_succeed_is_never_approved(

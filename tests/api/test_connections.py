@@ -19,17 +19,23 @@ BEARER = f"Authorization: Bearer {TOKEN}\r\n".encode()
 HALF = b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n"
 
 
-@pytest.fixture(scope="module")
-def narrow() -> Iterator[Live]:
-    """A service with room for few, and little patience."""
-    operator = OperatorSettings(
-        max_connections=8,
-        max_connections_per_source=6,
-        request_timeout_s=0.3,
-    )
+def served(operator: OperatorSettings) -> Iterator[Live]:
+    """Run a service that asks for a token."""
     service = Live(replace(SETTINGS, operator=operator))
     yield service
     service.stop()
+
+
+@pytest.fixture(scope="module")
+def narrow() -> Iterator[Live]:
+    """A service with room for few."""
+    yield from served(OperatorSettings(max_connections=8, max_connections_per_source=6))
+
+
+@pytest.fixture
+def hasty() -> Iterator[Live]:
+    """A service with little patience: a whole request of a loaded machine may come too late."""
+    yield from served(OperatorSettings(request_timeout_s=0.3))
 
 
 def dial(live: Live) -> socket.socket:
@@ -54,15 +60,11 @@ def asked(live: Live, content: bytes) -> bytes:
         return rest_of(channel)
 
 
-def test_half_a_request_is_cut_off(narrow: Live) -> None:
-    """A head that never ends does not hold a connection for ever."""
-    assert asked(narrow, HALF) == b""
-
-
-def test_half_a_body_is_cut_off(narrow: Live) -> None:
-    """Nor does a body that never comes, whoever sends it."""
+def test_half_a_request_is_cut_off(hasty: Live) -> None:
+    """A head that never ends does not hold a connection for ever; nor does a body, of anybody."""
+    assert asked(hasty, HALF) == b""
     head = b"PUT /v1/hosts/h HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n" + BEARER + b"\r\n{"
-    assert asked(narrow, head) == b""
+    assert asked(hasty, head) == b""
 
 
 def test_refusal_is_told_before_the_body_came(narrow: Live) -> None:
