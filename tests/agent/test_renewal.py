@@ -25,7 +25,7 @@ from tests.agent.agents import HOOK_S, Agent
 from tests.agent.making import event
 from tests.agent.programs import free_port
 from tests.agent.service import Service
-from tests.waiting import LIMIT_S
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
