@@ -106,23 +106,6 @@ def test_what_passes_is_tried_again(service: Service, fault: Fault) -> None:
         assert client.get() == Document(0)
 
 
-def test_redirect_is_never_followed(service: Service) -> None:
-    """A redirect may lead out of the machine. Source: C-7."""
-    service.faults = [status(302, Location="http://127.0.0.1:1/")]
-    with forewarn.Client(service.endpoint) as client, pytest.raises(forewarn.RequestRejected):
-        client.get()
-    assert len(service.requests) == 1
-
-
-def test_proxies_of_the_environment_are_ignored(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A link-local address behind a proxy is another machine's. Source: C-7."""
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    with forewarn.Client(service.endpoint) as client:
-        assert client.get() == Document(0)
-
-
 def call(kind: Kind, endpoint: str, name: str, *arguments: object) -> object:
     """Have a client of either kind do one thing."""
     if issubclass(kind, forewarn.Client):

@@ -53,16 +53,6 @@ def test_page_of_another_server_is_neither_name_nor_document(tmp_path: Path) -> 
             assert "name=vm_0" in agent.log()
 
 
-def test_proxies_of_the_environment_are_ignored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is asked for a VM must not be asked by another machine. Source: E-4, C-7."""
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-    with Service() as service, Agent(tmp_path, service.endpoint) as agent:
-        agent.until_said("named")
-
-
 @pytest.mark.parametrize(
     "odd",
     [

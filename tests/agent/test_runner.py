@@ -29,26 +29,6 @@ def service() -> Iterator[Service]:
         yield one
 
 
-def test_agent_killed_by_the_reboot_recovers_once(service: Service, tmp_path: Path) -> None:
-    """Prepare, approve, start, die, come back, recover, once. Source: C-9, invariant 14."""
-    with Agent(tmp_path, service.endpoint) as agent:
-        service.show(AHEAD)
-        service.until(lambda: service.approvals == ["E1"], "the approval")
-        service.show(STARTED)
-        agent.until_said("started")
-        agent.kill()
-        agent.start()
-        agent.until_said("named", 2)
-        agent.until_acts("prepare")
-        service.show()
-        agent.until_said("finished")
-        agent.kill()
-        agent.start()
-        agent.until_said("named", 3)
-        agent.until_acts("prepare", "recover")
-        assert agent.stop() == 0
-
-
 def test_cancellation_in_mid_preparation_stops_and_undoes(service: Service, tmp_path: Path) -> None:
     """An event may be cancelled at any time. Source: C-6, L-3."""
     with Agent(tmp_path, service.endpoint, prepare="sleep 600") as agent:

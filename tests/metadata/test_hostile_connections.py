@@ -10,7 +10,7 @@ import pytest
 
 from tests.metadata.hostile import BODY, GOOD, await_approvals, get, length, raise_file_limit
 from tests.metadata.live import FREEZE, serving, with_settings
-from tests.waiting import LIMIT_S, wait_until
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from tests.metadata.live import Live
@@ -89,20 +89,6 @@ def test_one_byte_a_second_is_cut_off(portable: bool) -> None:
             pytest.fail("the slow request was not cut off")
         assert live.ask(GOOD).status == 200
         assert idle.closed()
-
-
-@pytest.mark.slow
-def test_stalled_client_is_cut_off(portable: bool) -> None:
-    """A client that refuses to read its answers is cut off after a while. Source: E-8."""
-    with (
-        serving(with_settings(stall_timeout_s=1), portable=portable) as live,
-        live.connect() as raw,
-    ):
-        raw.sock.settimeout(0.5)
-        with contextlib.suppress(TimeoutError, OSError):
-            while True:
-                raw.sock.sendall(GOOD * 500)
-        wait_until(lambda: live.call(lambda: len(live.server.service.connections)) == 0)
 
 
 def test_oldest_idle_connection_makes_room(portable: bool) -> None:

@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 
 from forewarn.control.standby import LeaseKeeper
 from forewarn.core.state import Changes
-from forewarn.errors import ForewarnError
 from forewarn.store import Lease, Store
-from forewarn.store.errors import StoreLost
 from forewarn.store.lease import Tenure
 from tests.postgres import PostgresServer
 from tests.store.story import begin, entry
@@ -154,19 +152,6 @@ def test_lease_is_renewed_from_a_thread_of_its_own(store: Store) -> None:
     last = store.lease()
     assert Tenure(store, 30).attempt(0) is False
     assert store.lease() == last
-
-
-def test_lost_lease_is_told(store: Store) -> None:
-    """Once another process holds it there is nothing to renew. Source: L-7."""
-    tenure = Tenure(store, 30)
-    clock = SystemTime()
-    assert tenure.attempt(clock.now_ms())
-    lost: list[ForewarnError] = []
-    store.move_lease(store.lease(), "somebody else")
-    keeper = LeaseKeeper(tenure, clock, lost.append)  # type: ignore[arg-type]
-    wait_until(lambda: lost)
-    keeper.stop()
-    assert isinstance(lost[0], StoreLost)
 
 
 @pytest.mark.postgres
