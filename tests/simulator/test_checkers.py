@@ -96,7 +96,9 @@ class Nodes:
         self.checker = NodeChecker(self.states, lambda *_: True)
         self.checker.far = (self.old, self.new)
         groups: dict[str, Group | None] = {"g": Group("g")}
-        self.commit(Changes(0, hosts={"h0": Host("h0"), "h1": Host("h1")}, groups=groups))
+        self.commit(
+            Changes(last_number=0, hosts={"h0": Host("h0"), "h1": Host("h1")}, groups=groups)
+        )
         self.put(Vm("v0", "h0", "g"))
         self.checker.look(self.new)
 
@@ -108,7 +110,7 @@ class Nodes:
 
     def put(self, vm: Vm | None) -> None:
         """Add, move or remove the VM."""
-        self.commit(Changes(0, vms={"v0": vm}))
+        self.commit(Changes(last_number=0, vms={"v0": vm}))
 
 
 def test_vm_leaves_its_old_node_once_the_new_one_has_it() -> None:

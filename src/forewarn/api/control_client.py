@@ -26,7 +26,7 @@ from forewarn.control.engine import ControlEngine
 from forewarn.control.inbox import Stopping
 from forewarn.control.plane import Committed, StateView
 from forewarn.core.confirmations import confirmed_act, needs_confirmation
-from forewarn.core.stimulus import Confirmed, SingleStimulus, Stimulus
+from forewarn.core.stimulus import Confirmed, Stimulus
 from forewarn.errors import CallerError, OurError
 from forewarn.validation.complexity import abandonable
 from forewarn.values import replace, value

@@ -41,7 +41,7 @@ from forewarn.core.refusals import (
 )
 from forewarn.core.targets import return_time_s
 from forewarn.core.waiting import waits_until_shown
-from forewarn.core.waves import PLAN_AGAIN_S, PLAN_AGAIN_S_MAX, in_wave, stop, withdraw
+from forewarn.core.waves import PLAN_AGAIN_S, PLAN_AGAIN_S_MAX, stop, withdraw
 from forewarn.core.why import NEVER_CLEARS, why_impossible
 from forewarn.planning.blockers import CLEARS_EARLY
 from forewarn.values import replace

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forewarn.planning.blockers import CLEARS_EARLY, Blocker, Code
-from forewarn.planning.occupied import announced
 from forewarn.planning.plan import PlanEntry, VmMove, Wave
 from forewarn.planning.policy import subject_text
 
