@@ -27,6 +27,7 @@ from forewarn.planning.blockers import Code
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig
+from tests.core.rig import MINUTE_MS
 
 
 def fleet(hosts: int = 4, *, spare: int = 1, policy: NoticePolicy | None = None) -> MaintenanceRig:
@@ -64,6 +65,18 @@ def test_host_is_worked_on_once_its_vms_have_left() -> None:
     rig.finish(work)
     assert rig.maintenance(number).state is MaintenanceState.DONE
     rig.check_replay()
+
+
+def test_empty_host_is_not_worked_on_beyond_the_deadline() -> None:
+    """The move took longer than planned, so the work would end too late. Source: F-2."""
+    rig = fleet()
+    number = rig.start("h0", move_s=600, deadline_ms=rig.now_ms + 60 * MINUTE_MS)
+    move = begun(rig, "h0", "v0", number)
+    rig.wait(55 * MINUTE_MS)
+    rig.finish(move)
+    assert rig.state.topology.vms["v0"].host == "h1"
+    assert all(each.ended_ms for each in rig.working(number).values())
+    assert rig.maintenance(number).state is not MaintenanceState.DONE
 
 
 def test_hosts_are_emptied_and_refilled() -> None:

@@ -73,6 +73,17 @@ def test_failure_of_the_host_takes_the_place_of_its_work(rig: Rig, *, running: b
     assert outcome_of(rig, failure).start is StartTiming.UNANNOUNCED
 
 
+@pytest.mark.parametrize(("measured_ms", "known_ms"), [(0, 0), (-1, None)])
+def test_interruption_of_no_time_is_measured(
+    rig: Rig, measured_ms: int, known_ms: int | None
+) -> None:
+    """A driver that measures 0 ms has measured; one that measures nothing has not. Source: X-1."""
+    operation = rig.ask(Cause.REBOOT, "web_0")
+    rig.approve("web_0", operation)
+    rig.tell(DriverDone(operation.number, 1, interruption_ms=measured_ms))
+    assert outcome_of(rig, operation).interruption_ms == known_ms
+
+
 def test_failed_event_and_measured_interruption_are_kept(rig: Rig) -> None:
     """A driver's measurement stays with the attempt that ended well. Source: X-1, L-8."""
     operation = rig.ask(Cause.REBOOT, "web_0")

@@ -299,8 +299,8 @@ class Confirmation:
         method, _, path = self.request.partition(" ")
         parts = path.split("/")[2:]
         form = {} if parts == ["policy"] else _form(self.body)
-        if len(parts) > 2:
-            kind, name, verb = parts[:3]
+        if len(parts) == 3:
+            kind, name, verb = parts
             text = f"{verb} {kind.removesuffix('s')} {name}"
         elif parts == ["operations"]:
             text = f"request {form.pop('cause', 'work')} of {_member(form.pop('targets', ''))}"
