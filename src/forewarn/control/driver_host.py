@@ -302,17 +302,14 @@ class DriverHost:
         call = DriverCall(planned.verb, name, task, now_ms)
         driver = self._setup.drivers.get(name)
         if driver is None:
-            self._calls_nobody(call, now_ms)
+            reason = str(DriverUnknown(name=name, known=", ".join(self._setup.drivers)))
+            if planned.verb is Verb.ABORT:
+                self._aborted(CallEnded(call, failed=reason), now_ms)
+            else:
+                self._report_failure(operation, reason, name)
             return
         self._under_way[number] = call
         self._calls.make(call, partial(make_call, call, driver, store, now_ms=now_ms), now_ms)
-
-    def _calls_nobody(self, call: DriverCall, now_ms: int) -> None:
-        reason = str(DriverUnknown(name=call.driver, known=", ".join(self._setup.drivers)))
-        if call.verb is Verb.ABORT:
-            self._aborted(CallEnded(call, failed=reason), now_ms)
-        else:
-            self._report_failure(call.task.operation, reason, call.driver)
 
     # --- results of calls -----------------------------------------------------------------
 

@@ -275,16 +275,6 @@ class ControlPlane(StateView):
         change = publication.difference(self.state, changes, generation)
         return change or DocumentChange(generation)
 
-    def confirmed(self) -> DocumentChange:
-        """Return the whole feed after the store confirmed that this process is the writer. L-7.
-
-        Raises:
-            StoreLost: another process is the writer.
-            ForewarnError: the store does not answer now.
-        """
-        self.store.confirm()
-        return self.whole()
-
     def waiting_to_be_shown(
         self, numbers: tuple[int, ...], hosts: tuple[str, ...], now_ms: int
     ) -> tuple[int, ...]:

@@ -90,8 +90,11 @@ class PlannerHost:
     def request(self, numbers: Iterable[int]) -> None:
         """Plan the given maintenances, one at a time; runs on the loop's thread."""
         for number in numbers:
-            if self._wants_gate(number):
-                self._begin_check(number)
+            maintenance = self._plane.state.maintenances.get(number)
+            if maintenance is not None and isinstance(maintenance.phase, Checking):
+                if number not in self._checking:
+                    self._checking.add(number)
+                    self._executor.submit(partial(self._check_gate, number, maintenance.gate))
             elif number not in self._waiting:
                 self._waiting.append(number)
         while self._waiting and not self._making:
@@ -160,16 +163,6 @@ class PlannerHost:
             self._executor.submit(partial(self._make, maintenance, lambda: task))
         else:
             self._executor.submit(partial(self._make, maintenance, self._replica.read(take).result))
-
-    def _wants_gate(self, number: int) -> bool:
-        maintenance = self._plane.state.maintenances.get(number)
-        return maintenance is not None and isinstance(maintenance.phase, Checking)
-
-    def _begin_check(self, number: int) -> None:
-        if number not in self._checking:
-            self._checking.add(number)
-            name = self._plane.state.maintenances[number].gate
-            self._executor.submit(partial(self._check_gate, number, name))
 
     def _check_gate(self, number: int, name: str) -> None:
         """Check a gate on another thread; a gate no longer in the settings fails."""

@@ -220,10 +220,14 @@ class Publishing:
         """Publish again if due: everything after a failure, because later changes depend on it.
 
         Otherwise publish only the documents that VMs cannot see yet.
+
+        Raises:
+            ForewarnError: the store does not confirm now that this process is the writer. L-7.
         """
         if self._failed is not None:
             if self._again_ms <= now_ms:
-                self.publish_whole(plane.confirmed(), (), FollowUp())
+                plane.store.confirm()
+                self.publish_whole(plane.whole(), (), FollowUp())
         elif self._unseen_ms is not None and self._unseen_ms <= now_ms:
             change, numbers = plane.unshown(self._unseen)
             self._unseen, self._unseen_ms = dict.fromkeys(numbers), None

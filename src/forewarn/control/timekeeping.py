@@ -105,7 +105,8 @@ class Timekeeping:
 
     def _resume(self, clock: SystemClock) -> int:
         """Choose the old or the new time; return how far the new time is ahead, in ms."""
-        announced_ms = self._announced_ms()
+        operations = (self._plane.state.operations[number] for number in self._announced())
+        announced_ms = max((each.announced_ms for each in operations), default=0)
         mark = self._plane.state.mark
         step_ms = clock.resume(mark, since_ms=announced_ms)
         if announced_ms:
@@ -119,11 +120,6 @@ class Timekeeping:
             return 0
         clock.resume(NO_MARK, since_ms=0)
         return step_ms
-
-    def _announced_ms(self) -> int:
-        """Start of the newest running notice, ms since the epoch UTC; 0 without one."""
-        known = self._plane.state.operations
-        return max((known[number].announced_ms for number in self._announced()), default=0)
 
     def _announced(self) -> Collection[int]:
         """Return the operations whose notice is running."""

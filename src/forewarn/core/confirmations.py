@@ -144,9 +144,3 @@ def expire(draft: Draft) -> None:
         if each.expires_ms <= draft.now_ms:
             text = f"{each.id} of {each.principal} has expired: {each.words}"
             draft.remove("confirmation.expired", text, each)
-
-
-def next_expiry_ms(confirmations: dict[int, Confirmation], after_ms: int) -> int | None:
-    """Return when the next call expires, ms since the epoch UTC; None: no call waits."""
-    later = (each.expires_ms for each in confirmations.values() if each.expires_ms > after_ms)
-    return min(later, default=None)

@@ -66,15 +66,15 @@ class Agenda:
             self._keys.add(key)
             heappush(self._heap, key)
 
-    def next_rule(self) -> StepRule | None:
-        """Return the rule to run next; None if the agenda is empty."""
-        return self._heap[0][0] if self._heap else None
+    def __bool__(self) -> bool:
+        """Whether a key is left."""
+        return bool(self._heap)
 
-    def take(self) -> int | str:
-        """Remove and return the next number or group."""
+    def take(self) -> tuple[StepRule, int | str]:
+        """Remove the next key; return its rule, and its number or group."""
         key = heappop(self._heap)
         self._keys.discard(key)
-        return key[2]
+        return key[0], key[2]
 
 
 @value
@@ -216,7 +216,7 @@ class Draft:
 
     # ---- writing -------------------------------------------------------------------------------
 
-    def put(self, action: str, text: str, *records: Record, vm: str = "", host: str = "") -> None:
+    def put(self, action: str, text: str, *records: Record, vm: str = "") -> None:
         """Write records together with the history entry that explains them.
 
         Args:
@@ -224,10 +224,9 @@ class Draft:
             text: one sentence for people.
             records: the changed records; the entry is about the first.
             vm: the VM that approved. See A-6.
-            host: the host that a maintenance postpones or omits.
         """
         images = tuple([self._put(record) for record in records])
-        self.log(action, text, images, about=records[0], place=(vm, host))
+        self.log(action, text, images, about=records[0], by_vm=vm)
 
     def put_documents(self, views: Iterable[View]) -> None:
         """Write documents with one entry for all the changes of one operation. Source: D-1.
@@ -293,19 +292,12 @@ class Draft:
         return self.changes.last_number
 
     def log(
-        self,
-        action: str,
-        text: str,
-        images: tuple[Image, ...],
-        *,
-        about: Record,
-        place: tuple[str, str] = ("", ""),
+        self, action: str, text: str, images: tuple[Image, ...], *, about: Record, by_vm: str = ""
     ) -> None:
-        """Write an entry; `place` adds a VM and a host that the record lacks."""
+        """Write an entry about a record; `by_vm` is the VM that approved."""
         operation, event, group, vm, host = subject_of(about)
-        assert not (vm and place[0]), about
-        assert not (host and place[1]), about
-        subject = (operation, event, group, vm or place[0], host or place[1])
+        assert not (vm and by_vm), about
+        subject = (operation, event, group, vm or by_vm, host)
         entry = Entry(self.now_ms, self.actor, action, text, *subject, images)
         self.changes.entries.append(entry)
 

@@ -33,7 +33,6 @@ from forewarn.protocol.documents import Document
 from forewarn.values import replace
 
 if TYPE_CHECKING:
-    from forewarn.core.document import View
     from forewarn.core.draft import Draft
 
 #: Polls are recorded to the minute to save writes; the time limit is a day (B-2).
@@ -344,17 +343,13 @@ def _raise_documents(draft: Draft, group: str, incarnation: int) -> None:
     """Raise a group's incarnations and enable the group: VMs may have polled since the backup."""
     enrolment = draft.enrolment(group)
     known = enrolment or Enrolment(group, enabled_ms=draft.now_ms, polled_ms=draft.now_ms)
-    views = [
-        _raised(draft.view(key) or fresh(key, group), incarnation)
-        for key in draft.topology.views_of(group)
-    ]
+    views = []
+    for key in draft.topology.views_of(group):
+        view = draft.view(key) or fresh(key, group)
+        assert view.document.incarnation < incarnation, view
+        views.append(replace(view, document=Document(incarnation, view.document.events)))
     draft.put("group.restored", f"the documents of {group} go on from a backup", known, *views)
     draft.show(group)
-
-
-def _raised(view: View, incarnation: int) -> View:
-    assert view.document.incarnation < incarnation, view
-    return replace(view, document=Document(incarnation, view.document.events))
 
 
 def _doubt(draft: Draft, operation: Operation) -> None:

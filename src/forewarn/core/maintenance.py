@@ -387,7 +387,7 @@ class TargetProgress:
         self.targets[target.host] = target
         if target.state is TargetState.WORKING:
             self.working[target.host] = None
-        if is_failed(target):
+        if target.state is TargetState.FAILED or target.reason:
             self.failed[target.host] = None
 
     def drop(self, host: str) -> None:
@@ -404,8 +404,3 @@ class TargetProgress:
     def worked_on(self) -> list[Target]:
         """Return the hosts on which work runs; O(those hosts)."""
         return [self.targets[host] for host in self.working]
-
-
-def is_failed(target: Target) -> bool:
-    """Whether a host counts against its maintenance's limit of failures."""
-    return target.state is TargetState.FAILED or bool(target.reason)

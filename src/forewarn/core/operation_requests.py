@@ -110,6 +110,9 @@ def _operation(
         raise Unknown(kind=traits.target.value, name=target)
     impact = ask.impact or traits.impact
     text, duration_s = traits.shown(impact)
+    start_ms = ask.not_before_ms
+    if start_ms is not None:
+        start_ms = -(-start_ms // SECOND_MS) * SECOND_MS
     operation = Operation(
         number=number,
         request=request,
@@ -122,16 +125,12 @@ def _operation(
         of_vm=of_vm,
         description=text if ask.description is None else ask.description,
         duration_s=duration_s if ask.duration_s is None else ask.duration_s,
-        requested_start_ms=_whole_second(ask.not_before_ms),
+        requested_start_ms=start_ms,
         created_ms=draft.now_ms,
         destination=ask.destination,
         actor=draft.actor,
     )
     return _with_notice(draft, operation)
-
-
-def _whole_second(at_ms: int | None) -> int | None:
-    return None if at_ms is None else -(-at_ms // SECOND_MS) * SECOND_MS
 
 
 def _with_notice(draft: Draft, operation: Operation) -> Operation:

@@ -53,7 +53,8 @@ def outlook(plan: Plan, topology: Topology, occupied: Collection[str]) -> tuple[
     groups = []
     for group, waves in disturbed.items():
         names = topology.vms_in(group)
-        down = sum(1 for name in names if _is_down(topology, topology.vms[name].host, occupied))
+        hosts = [topology.hosts[topology.vms[name].host] for name in names]
+        down = sum(each.name in occupied or each.health is Health.FAILED for each in hosts)
         up = len(names) - down
         groups.append(
             GroupOutlook(
@@ -69,10 +70,6 @@ def outlook(plan: Plan, topology: Topology, occupied: Collection[str]) -> tuple[
         )
     groups.sort(key=lambda each: (each.up_least / each.vms, each.group))
     return tuple(groups)
-
-
-def _is_down(topology: Topology, host: str, occupied: Collection[str]) -> bool:
-    return host in occupied or topology.hosts[host].health is Health.FAILED
 
 
 @value

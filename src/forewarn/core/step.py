@@ -171,8 +171,8 @@ def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | N
 
     Past deadlines are left out, because the caller has stepped `Tick` since.
     """
-    expiry_ms = confirmations.next_expiry_ms(state.confirmations, now_ms)
-    deadlines_ms = [] if expiry_ms is None else [expiry_ms]
+    expiries_ms = (each.expires_ms for each in state.confirmations.values())
+    deadlines_ms = [each for each in expiries_ms if each > now_ms]
     for deadlines, later_ms in (
         (state.looks, 0),
         (state.ends, policy.overdue_after_s * SECOND_MS),
@@ -240,8 +240,8 @@ def _settle(draft: Draft) -> tuple[int, ...]:
     """Run the agenda until it is empty or a portion is full; return the remaining numbers."""
     agenda, moved, rest = draft.agenda, 0, []
     documents = []
-    while (rule := agenda.next_rule()) is not None:
-        subject = agenda.take()
+    while agenda:
+        rule, subject = agenda.take()
         if isinstance(subject, str):
             documents.append(subject)
         elif rule is StepRule.CONCLUDE:

@@ -349,12 +349,11 @@ class Topology:
         groups = {vm.group for vm in placed.values()}
         if all(map(self.hosts.__contains__, hosts)) and all(map(self.groups.__contains__, groups)):
             return
-        vm = next(filter(self._lacks_place, placed.values()))
-        missing = f"host {vm.host}" if vm.host not in self.hosts else f"group {vm.group}"
-        raise FleetContradiction(problem=f"vm {vm.name}: there is no {missing}; add it first")
-
-    def _lacks_place(self, vm: Vm) -> bool:
-        return vm.host not in self.hosts or vm.group not in self.groups
+        for vm in placed.values():
+            if vm.host not in self.hosts or vm.group not in self.groups:
+                missing = f"host {vm.host}" if vm.host not in self.hosts else f"group {vm.group}"
+                problem = f"vm {vm.name}: there is no {missing}; add it first"
+                raise FleetContradiction(problem=problem)
 
     def _place(self, vms: Mapping[str, Vm | None], placed: Mapping[str, Vm]) -> None:
         """Write VMs and their index entries; old identities are freed before new ones are used."""

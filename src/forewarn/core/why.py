@@ -188,12 +188,9 @@ def _is_repaired(draft: Draft, host: str, blocker: Blocker) -> bool:
 
 def blocker_of(draft: Draft, operation: Operation) -> Blocker | None:
     """Return the first blocker of an operation; None after its end."""
-    return next((of_operation(each, operation) for each in why(draft, operation)), None)
-
-
-def of_operation(blocker: Blocker, operation: Operation) -> Blocker:
-    """Return the blocker of an operation with the operation's name, for lists."""
-    return replace(blocker, text=f"{operation.id} of {operation.target}: {blocker.text}")
+    for each in why(draft, operation):
+        return replace(each, text=f"{operation.id} of {operation.target}: {each.text}")
+    return None
 
 
 def why_impossible(draft: Draft, maintenance: Maintenance) -> Blocker | None:
