@@ -16,7 +16,7 @@ from forewarn.core.lifecycle import Operation
 from forewarn.core.policy import maintenance_policy
 from forewarn.core.refusals import MaintenanceWrongState, Unknown, WrongState
 from forewarn.core.state import Entry
-from forewarn.core.step import FollowUp, next_deadline_ms, step
+from forewarn.core.step import FollowUp, StepResult, next_deadline_ms, step
 from forewarn.core.stimulus import (
     WORDS,
     Cancel,
@@ -204,40 +204,46 @@ class ControlPlane(StateView):
             ForewarnError: the store could not write; nothing was changed here. After
                 `StoreUncertain`, call `settle` first.
         """
+        terms = Terms(self.policy, actor, self._new_guid, self.default_driver)
         # A change of the fleet may contain thousands of records, which all stay in memory.
         with uncollected() if isinstance(stimulus, ChangeTopology) else nullcontext():
-            return self._committed(stimulus, actor=actor, now_ms=now_ms, call=call)
-
-    def _committed(
-        self, stimulus: Stimulus, *, actor: str, now_ms: int, call: CallRecord | None
-    ) -> Committed:
-        terms = Terms(self.policy, actor, self._new_guid, self.default_driver)
-        try:
-            outcome = step(self.state, stimulus, now_ms=now_ms, terms=terms)
-        except Unknown as unknown:
-            raise self._ended(stimulus) or unknown from unknown
-        written = outcome.changes
-        if written:
-            written.call = call
             try:
-                self.store.commit(written)
-            except BaseException:
-                self.state.rollback()
-                raise
-        self.state.keep()
-        if written:
-            self._note(written)
+                outcome = step(self.state, stimulus, now_ms=now_ms, terms=terms)
+            except Unknown as unknown:
+                raise self._ended(stimulus) or unknown from unknown
+            written = outcome.changes
+            if written:
+                written.call = call
+                try:
+                    self.store.commit(written)
+                except BaseException:
+                    self.state.rollback()
+                    raise
+            self.state.keep()
+            if written:
+                self._note(written)
+            return self._committed(outcome)
+
+    def _committed(self, outcome: StepResult) -> Committed:
+        written, state, numbers = outcome.changes, self.state, outcome.operations
+        live = [
+            written.operations.get(n) or state.operations.get(n) or state.aborts.get(n)
+            for n in dict.fromkeys(numbers)
+        ]
+        maintenances = [
+            written.maintenances.get(n) or state.maintenances.get(n) for n in numbers[:1]
+        ]
         # An approval that waits for other approvals, or a query, shows VMs nothing new.
         visible = written.views or written.operations or written.of_fleet
         generation = self.store.generation
         return Committed(
-            operations=self._now(outcome.operations, written.operations),
-            change=(publication.difference(self.state, written, generation) if visible else None),
+            operations=tuple(each for each in live if each is not None),
+            change=publication.difference(state, written, generation) if visible else None,
             shown=self._shown_in_new_documents(written),
             follow_up=outcome.follow_up,
             rest=outcome.rest,
             plan=outcome.plan,
-            maintenance=self._maintenance(outcome.operations, written),
+            maintenance=maintenances[0] if maintenances else None,
             changes=written or None,
             sequence=self.sequence,
         )
@@ -341,23 +347,6 @@ class ControlPlane(StateView):
         sequence = self.store.generation
         self.on_adopted((written, sequence))
         self.sequence = sequence  # callers notified of it may read it
-
-    def _now(
-        self, numbers: tuple[int, ...], written: dict[int, Operation]
-    ) -> tuple[Operation, ...]:
-        state = self.state
-        live = [
-            written.get(n) or state.operations.get(n) or state.aborts.get(n)
-            for n in dict.fromkeys(numbers)
-        ]
-        return tuple(operation for operation in live if operation is not None)
-
-    def _maintenance(self, numbers: tuple[int, ...], written: Changes) -> Maintenance | None:
-        live = [
-            written.maintenances.get(number) or self.state.maintenances.get(number)
-            for number in numbers[:1]
-        ]
-        return live[0] if live else None
 
     def _ended(self, stimulus: Stimulus) -> CallerError | None:
         """Return an error if an operation or maintenance has ended; otherwise None."""
