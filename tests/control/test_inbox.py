@@ -14,6 +14,7 @@ from forewarn.control.inbox import (
     StateQuery,
     Stopping,
     Submission,
+    refuse,
 )
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.core.step import FollowUp
@@ -99,4 +100,4 @@ def test_question_fails_for_whoever_asked_it_alone() -> None:
     assert asked == []
     gone: Future[object] = Future()
     assert gone.cancel()
-    StateQuery(asked.append, gone).refuse()  # nobody is told
+    refuse(gone)  # nobody is told

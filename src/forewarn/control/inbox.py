@@ -85,10 +85,11 @@ class StateQuery(Generic[T]):
             except Exception as error:  # noqa: BLE001 - it belongs to who asked
                 self.answer.set_exception(error)
 
-    def refuse(self) -> None:
-        """Answer that the query did not run because the service ends."""
-        if self.answer.set_running_or_notify_cancel():
-            self.answer.set_exception(Stopping())
+
+def refuse(answer: Future[Any] | None) -> None:
+    """Answer a waiting caller that its request was not executed because the service ends."""
+    if answer is not None and answer.set_running_or_notify_cancel():
+        answer.set_exception(Stopping())
 
 
 #: One item for the run loop to handle; None: check the clock.
@@ -185,9 +186,8 @@ class Inbox:
         """Answer every waiting caller that its request was not executed."""
         while len(self):
             item = self.take(0)
-            answer = item.answer if isinstance(item, Submission | StateQuery) else None
-            if answer is not None and answer.set_running_or_notify_cancel():
-                answer.set_exception(Stopping())
+            if isinstance(item, Submission | StateQuery):
+                refuse(item.answer)
 
 
 class KeptReports:

@@ -14,7 +14,7 @@ from collections import deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from forewarn.control.inbox import Inbox, StateQuery, Stopping
+from forewarn.control.inbox import Inbox, StateQuery, Stopping, refuse
 from forewarn.control.service_state import STANDBY
 from forewarn.core.access import Principal
 from forewarn.replication.messages import NodeTroubles
@@ -237,7 +237,7 @@ class StateReplica:
             elif view is not None:
                 view = self._adopted(view, *item)
         for query in early:
-            query.refuse()
+            refuse(query.answer)
 
     def _adopted(self, view: StateView, changes: Changes, sequence: int) -> StateView | None:
         """Return the view after a change; None: the view failed and is copied again."""

@@ -146,8 +146,11 @@ def _location(host: Host) -> tuple[str, int, int]:
     return (host.zone, host.fault_domain, host.update_domain)
 
 
-def change_layout(draft: Draft, change: FleetChange) -> None:
-    """Change the layout; write the changed records and documents."""
+def change_layout(draft: Draft, change: FleetChange, verb: str = "changed") -> None:
+    """Change the layout; write the changed records and documents.
+
+    `verb` describes the change of known records in history.
+    """
     before = draft.topology
     tables, kinds = _tables(before), _tables(change)
     old = {
@@ -169,7 +172,7 @@ def change_layout(draft: Draft, change: FleetChange) -> None:
     draft.rearrange(change)
     note_departures(draft, left)
     for kind, records in kinds.items():
-        _write_down(draft, kind, records, old[kind])
+        _write_down(draft, kind, records, before=old[kind], verb=verb)
     for kind, records in reversed(kinds.items()):
         for name, record in records.items():
             if record is None:
@@ -183,7 +186,9 @@ def _write_down(
     draft: Draft,
     kind: str,
     records: Mapping[str, Host | Group | Vm | None],
+    *,
     before: Mapping[str, Host | Group | Vm | None],
+    verb: str,
 ) -> None:
     """Write records of one kind, each with its entry of history; skip None."""
     written, entries = getattr(draft.changes, TABLES[kind]), draft.changes.entries
@@ -193,10 +198,10 @@ def _write_down(
             continue
         written[name] = record
         known = before.get(name)
-        verb = "changed" if known else "added"
+        what = verb if known else "added"
         images = (image_of(known, record),)
-        text, about = f"{kind} {name} is {verb}", subject_of(record)
-        entries.append(Entry(at_ms, actor, f"{kind}.{verb}", text, *about, images))
+        text, about = f"{kind} {name} is {what}", subject_of(record)
+        entries.append(Entry(at_ms, actor, f"{kind}.{what}", text, *about, images))
 
 
 def _views_of(topology: Topology, group: str) -> set[str]:
@@ -229,10 +234,6 @@ def _refresh_views(draft: Draft, before: Mapping[str, set[str]]) -> None:
 def set_health(draft: Draft, name: str, health: Health) -> None:
     """Set the health of a host's hardware."""
     host = draft.topology.hosts[name]
-    if host.health is health:
-        return
-    changed = replace(host, health=health)
-    draft.rearrange(FleetChange(hosts={name: changed}))
-    draft.changes.hosts[name] = changed
-    images = (image_of(host, changed),)
-    draft.log(f"host.{health.value}", f"host {name} is {health.value}", images, about=changed)
+    if host.health is not health:
+        change = FleetChange(hosts={name: replace(host, health=health)})
+        change_layout(draft, change, health.value)

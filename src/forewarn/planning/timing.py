@@ -272,7 +272,7 @@ class Timetable:
             if usage is None:
                 usage = self._taken[ends_ms] = self._occupied.taken_after(ends_ms)
             over = [
-                each for each in used if used[each] + usage.get(each, 0) > self._budget_limit(each)
+                each for each in used if used[each] + usage.get(each, 0) > self._limits.limit[each]
             ]
             if not over:
                 break
@@ -280,9 +280,6 @@ class Timetable:
             subject = min(over, key=lambda each: (each[0].value, each[1]))
             reasons.append((later, Code.BUDGET, subject_text(subject)))
         return reasons
-
-    def _budget_limit(self, subject: Subject) -> int:
-        return self._limits.limit[subject]
 
 
 def _last_touched(terms: PlanningTerms) -> int:
