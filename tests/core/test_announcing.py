@@ -14,7 +14,15 @@ from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import MaintenanceState, Working
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.step import next_deadline_ms, step
-from forewarn.core.stimulus import Cancel, ChangeTopology, Enable, NoticeShown, Tick
+from forewarn.core.stimulus import (
+    Cancel,
+    ChangeTopology,
+    Complete,
+    Enable,
+    NoticeShown,
+    Repair,
+    Tick,
+)
 from forewarn.core.topology import Group, GroupKind, Vm
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.plan import Wave
@@ -132,6 +140,19 @@ def test_owner_disturbed_since_the_announcement_rests_before_the_start() -> None
     rig.wait(60 * MINUTE_MS - 1)
     assert rig.now(work["h0"]).state is OperationState.ANNOUNCED
     rig.wait(1)
+    assert {rig.now(work[host]).state for host in ("h0", "h1")} == {OperationState.RUNNING}
+
+
+def test_owner_on_a_host_that_stays_failed_is_disturbed_until_the_repair() -> None:
+    """The failure has ended without success, and its VMs are down yet. Source: F-3, F-4."""
+    rig, work = announced_at_rest()
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h5")
+    rig.tell(Complete(failure.number, failed=True))
+    rig.wait(90 * MINUTE_MS)
+    assert rig.now(work["h0"]).state is OperationState.ANNOUNCED
+    [first] = rig.why(work["h0"])
+    assert (first.code, first.subject, first.clears_ms) == (Code.OWNER_REST, "anna", 0)
+    rig.tell(Repair("h5"))
     assert {rig.now(work[host]).state for host in ("h0", "h1")} == {OperationState.RUNNING}
 
 

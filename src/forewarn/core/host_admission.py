@@ -247,9 +247,9 @@ def _shortage(
 def rest_before_start(draft: Draft, operation: Operation) -> Blocker | None:
     """Return the owner that must rest before announced work of a maintenance starts. See F-3.
 
-    Failures and manual work may have disturbed the owner since the announcement. The hosts of one
-    wave disturb an owner once, so they do not wait for one another. Costs the running work and the
-    VMs on its hosts.
+    Failures and manual work may have disturbed the owner since the announcement. A failed host
+    disturbs its owners until it is repaired. The hosts of one wave disturb an owner once, so they
+    do not wait for one another. Costs the running work and the VMs on its hosts.
     """
     maintenance = draft.maintenances.get(operation.maintenance)
     rests_ms = _rest_ends_ms(draft, operation.host)
@@ -262,16 +262,25 @@ def rest_before_start(draft: Draft, operation: Operation) -> Blocker | None:
         if other.maintenance != operation.maintenance
         for owner in rests_ms.keys() & disturbed_owners(other, draft.topology)
     }
-    waits = resting | disturbing.keys()
+    failed = _owners_on_failed(draft)
+    waits = (resting | disturbing.keys() | failed) & rests_ms.keys()
     if waits:
         waits -= _disturbed_by_wave(draft, maintenance, operation.host)
     for owner in sorted(waits):
         other_number = disturbing.get(owner)
-        clears_ms = rests_ms[owner] if other_number is None else 0
+        clears_ms = 0 if other_number or owner in failed else rests_ms[owner]
         since_ms = waits_since_ms(operation)
         text = Blocker(Code.OWNER_REST, owner, since_ms).sentence(operation.host)
         return Blocker(Code.OWNER_REST, owner, since_ms, clears_ms, text, other_number)
     return None
+
+
+def _owners_on_failed(draft: Draft) -> frozenset[str]:
+    """Return the owners of VMs on failed hosts; O(disturbed hosts and these VMs)."""
+    hosts, vms_on = draft.topology.hosts, draft.topology.vms_on
+    disturbed = draft.state.current_usage().hosts
+    failed = [name for name in disturbed if name in hosts and hosts[name].health is Health.FAILED]
+    return owners_of(draft.topology, [vm for name in failed for vm in vms_on(name)])
 
 
 def _rest_ends_ms(draft: Draft, host: str) -> dict[str, int]:

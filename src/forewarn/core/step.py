@@ -57,6 +57,8 @@ from forewarn.core.host_admission import postpone, rest_before_start, start_shor
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Alert, Operation, OperationState
 from forewarn.core.maintenance import Checking
+from forewarn.planning.blockers import Code
+from forewarn.planning.policy import Scope
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -288,7 +290,9 @@ def _start_or_wait(draft: Draft, number: int) -> bool:
     if reason:
         blocked = waiting.work_before(draft, operation) or rest_before_start(draft, operation)
     short = start_shortage(draft, operation) if reason and blocked is None else None
-    draft.state.wait(operation.number, blocked.operation if blocked else short)
+    if blocked and not blocked.operation and blocked.code is Code.OWNER_REST:
+        short = (Scope.OWNER, blocked.subject)  # until a host with VMs of the owner is repaired
+    draft.state.wait(operation.number, (blocked.operation if blocked else None) or short)
     draft.state.wait_until(operation.number, (blocked.clears_ms if blocked else 0) or None)
     if reason and blocked is None and short is None:
         transitions.start(draft, operation, reason)
