@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.core.impact import Cause, Impact
+from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import Maintenance
 from forewarn.core.state import Changes
-from forewarn.core.stimulus import ApplyPolicy, ChangeTopology, Enable
+from forewarn.core.stimulus import ApplyPolicy, Cancel, ChangeTopology, Enable
 from forewarn.core.topology import Group, Host, Vm
-from forewarn.planning.policy import MaintenancePolicy
+from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.replication.messages import DocumentChange
 from tests.core.maintenance import MaintenanceRig
-from tests.core.rig import MINUTE_MS
+from tests.core.rig import DAY_MS, MINUTE_MS
 from tests.core.test_moving import begun
 from tests.simulator.checkers.maintenance_checker import MaintenanceChecker
 from tests.simulator.checkers.node_checker import NodeChecker
@@ -72,6 +73,35 @@ def test_owner_rests_from_the_last_work_on_its_vms() -> None:
     move = begun(rig, "h1", "v1", number)
     rig.wait(20 * MINUTE_MS)
     assert rig.now(move).execution.started_ms == disturbed_ms + 30 * MINUTE_MS
+
+
+def test_wave_waits_where_its_hosts_together_exceed_a_budget() -> None:
+    """Each host alone would have room; which hosts share a wave is the planner's choice. F-4."""
+    rig = CheckedRig(plans_made=False)
+    rig.tell(ChangeTopology(hosts=tuple(Host(f"h{n}") for n in range(3))))
+    rig.tell(ApplyPolicy(MaintenancePolicy((Budget(Scope.FLEET, 2),))))
+    work = rig.ask(Cause.HOST_REBOOT, "h2", not_before_ms=rig.now_ms + DAY_MS)
+    number = rig.start("h0", "h1")
+    rig.make_plan(number)
+    maintenance = rig.maintenance(number)
+    assert rig.checker.may_announce(maintenance, rig.now_ms) == ""
+    rig.tell(Cancel(work.number))
+    assert rig.checker.may_announce(maintenance, rig.now_ms) == "h0, h1"
+
+
+def test_move_is_withdrawn_for_vms_that_their_user_has_moved_there() -> None:
+    """A redeployment takes room at its destination as a move does. Source: F-3, F-6."""
+    rig = CheckedRig(plans_made=False)
+    hosts = tuple(Host(f"h{n}", n, n, memory_mib=1024) for n in range(3))
+    vms = (Vm("v0", "h0", "a", memory_mib=1024), Vm("v1", "h1", "b", memory_mib=1024))
+    layout = ChangeTopology(hosts=hosts, groups=(Group("a"), Group("b")), vms=vms)
+    rig.tell(layout, Enable("a"), Enable("b"))
+    number = rig.start("h0", move_s=600)
+    rig.make_plan(number)
+    [move] = rig.working(number).values()
+    assert move.destinations == ("h2",)
+    rig.ask(Cause.REDEPLOY, "v1", destination="h2")
+    assert rig.now(move).state is OperationState.CANCELLED
 
 
 @dataclass(eq=False)

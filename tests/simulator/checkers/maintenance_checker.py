@@ -21,7 +21,7 @@ from forewarn.planning.plan import VmMove
 from forewarn.planning.policy import Scope
 from forewarn.values import replace
 from tests.simulator.checkers.contract import OWED_S, is_fault, is_routine, obstacle
-from tests.simulator.checkers.maintenance_rules import closed, over_budget, words
+from tests.simulator.checkers.maintenance_rules import closed, disturbed, over_budget, words
 from tests.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
@@ -215,7 +215,8 @@ class MaintenanceChecker:
         together = [waves[0]] if waves else []  # which hosts share a wave is the planner's choice
         alone = [{host} for host in sorted(left.difference(*waves))]
         for hosts in (*together, *alone):
-            if hosts and all(self._is_free(host, maintenance, now_ms) for host in hosts):
+            free = all(self._is_free(host, maintenance, now_ms) for host in hosts)
+            if hosts and free and not self._exceeds_budgets(maintenance, hosts):
                 return ", ".join(sorted(hosts))
         return ""
 
@@ -233,19 +234,7 @@ class MaintenanceChecker:
             return False
         if any(each.host == host and each.until_ms > now_ms for each in maintenance.postponed):
             return False
-        work = Operation(
-            number=0,
-            request=0,
-            cause=maintenance.cause,
-            impact=maintenance.impact,
-            source=Source.PLATFORM,
-            routine=True,
-            host=host,
-            vms=(),
-            of_vm=False,
-            description="",
-            maintenance=maintenance.number,
-        )
+        work = _work(maintenance, host)
         for other in state.operations.values():
             under_way = other.state.value == RUNNING or is_routine(other)
             if under_way and obstacle(work, other, state.topology):
@@ -254,8 +243,17 @@ class MaintenanceChecker:
             apart = (away.zone, away.fault_domain) != (known.zone, known.fault_domain)
             if away.health.value == "failed" and apart and self._share_a_group(host, away.name):
                 return False
-        budgets = (*policy.budgets, *maintenance.budgets)
-        return not over_budget(state, budgets, operation=work, ignored=set(), limits="least")
+        return True
+
+    def _exceeds_budgets(self, maintenance: Maintenance, hosts: set[str]) -> bool:
+        """Whether these hosts together would be beyond a budget, beside what is disturbed now."""
+        budgets = (*self.policy.budgets, *maintenance.budgets)
+        beside = disturbed(self.state, set(), *hosts)
+        works = (_work(maintenance, host) for host in hosts)
+        return any(
+            over_budget(self.state, budgets, operation=each, beside=beside, limits="least")
+            for each in works
+        )
 
     def _share_a_group(self, host: str, other: str) -> bool:
         topology = self.state.topology
@@ -307,7 +305,8 @@ class MaintenanceChecker:
         waiting = {o.number for o in self.state.operations.values() if o.state.value == ANNOUNCED}
         budgets = (*self.policy.budgets, *maintenance.budgets)
         others = waiting - {operation.number}
-        return over_budget(self.state, budgets, operation=operation, ignored=others, limits="least")
+        beside = disturbed(self.state, others, operation.host)
+        return over_budget(self.state, budgets, operation=operation, beside=beside, limits="least")
 
     def _broken_rule(self, plan: MaintenancePlan, *, same_fleet: bool) -> str:
         """Return the first rule that a plan breaks, other work aside: it may have begun since."""
@@ -344,12 +343,12 @@ class MaintenanceChecker:
     def _lack_of_room(self, operation: Operation) -> str:
         """Return a destination that has failed or has no room for its VMs; empty: all have."""
         topology, arriving = self.state.topology, Counter[str]()
-        moves = dict(_moves_of(operation))
+        moves = {*_moves_of(operation)}
         for each in self.state.operations.values():
             if each.state.value != "planned" or each.is_return:
-                moves |= dict(_moves_of(each))
+                moves.update((vm, each.destination_of(vm)) for vm in each.vms)
         to_hosts = {to for _, to in _moves_of(operation)}
-        for vm, to in moves.items():
+        for vm, to in moves:
             if to in to_hosts and vm in topology.vms and topology.vms[vm].host != to:
                 arriving[to] += topology.vms[vm].memory_mib
         for name in to_hosts:
@@ -636,8 +635,9 @@ class MaintenanceChecker:
         stands = self._fleet_ms < self.state.plans[maintenance.plan].made_ms
         limits: Literal["now", "most"] = "now" if stands else "most"
         for budgets, ignored in ((policy.budgets, free), (maintenance.budgets, free | later)):
+            beside = disturbed(self.state, ignored, operation.host)
             over = over_budget(
-                self.state, budgets, operation=operation, ignored=ignored, limits=limits
+                self.state, budgets, operation=operation, beside=beside, limits=limits
             )
             if over:
                 raise Violation("15", f"{name} is announced beyond the budget of {over}")
@@ -751,6 +751,23 @@ class MaintenanceChecker:
             raise Violation("15", f"{name} is {operation.state.value} for closed time")
         if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
             raise Violation("15", f"{name} ends after the deadline")
+
+
+def _work(maintenance: Maintenance, host: str) -> Operation:
+    """Return the work on a host as it would be announced."""
+    return Operation(
+        number=0,
+        request=0,
+        cause=maintenance.cause,
+        impact=maintenance.impact,
+        source=Source.PLATFORM,
+        routine=True,
+        host=host,
+        vms=(),
+        of_vm=False,
+        description="",
+        maintenance=maintenance.number,
+    )
 
 
 def _moves_of(operation: Operation) -> tuple[tuple[str, str], ...]:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str]
 """What a budget counts for: its scope, and the name in it."""
+Disturbed = tuple[set[str], set[str]]
+"""Disturbed hosts, and disturbed VMs."""
 
 
 def closed(policy: MaintenancePolicy, host: Host, *, start_ms: int, end_ms: int) -> bool:
@@ -48,7 +50,7 @@ def over_budget(
     budgets: Iterable[Budget],
     *,
     operation: Operation,
-    ignored: set[int],
+    beside: Disturbed,
     limits: Literal["now", "least", "most"] = "now",
 ) -> str:
     """Name a budget that the work on a host is beyond, with all that is disturbed beside it.
@@ -57,15 +59,13 @@ def over_budget(
         state: what is durable.
         budgets: those of the policy and of the maintenance.
         operation: the work.
-        ignored: operations that began at the same moment, and were asked of nobody's budget.
+        beside: what is disturbed then, this host included.
         limits: what a percentage is of: what there is now; or the least of that and of what there
-            was when the plan was made, where it is asked if work may wait, and a VM counts once
-            more for work of its own while its host is disturbed; or the most of both.
+            was when the plan was made, where it is asked if work may wait; or the most of both.
     """
-    topology = state.topology
-    hosts, vms, twice = _disturbed(state, ignored, operation.host)
+    topology, (hosts, vms) = state.topology, beside
     used = Counter(key for name in hosts for key in keys_of_host(topology.hosts[name]))
-    for name in (*vms, *(twice if limits == "least" else ())):
+    for name in vms:
         used.update(_keys_of_vm(topology, name))
     ours = keys_of_host(topology.hosts[operation.host])
     for name in topology.vms_on(operation.host):
@@ -84,10 +84,16 @@ def over_budget(
     return ""
 
 
-def _disturbed(state: State, ignored: set[int], host: str) -> tuple[set[str], set[str], set[str]]:
-    """Hosts and VMs that are disturbed, announced by routine work, or failed; which VMs doubly."""
+def disturbed(state: State, ignored: set[int], *more: str) -> Disturbed:
+    """Return the hosts and VMs that are disturbed, announced by routine work, or failed.
+
+    Args:
+        state: what is durable.
+        ignored: operations that do not count.
+        more: hosts that count besides.
+    """
     topology = state.topology
-    hosts = {host} | {
+    hosts = {*more} | {
         name for name, host in topology.hosts.items() if host.health.value == "failed"
     }
     vms: set[str] = set()
@@ -102,7 +108,7 @@ def _disturbed(state: State, ignored: set[int], host: str) -> tuple[set[str], se
         else:
             hosts.add(operation.host)
     on_hosts = {vm for name in hosts for vm in topology.vms_on(name)}
-    return hosts, vms | on_hosts, vms & on_hosts
+    return hosts, vms | on_hosts
 
 
 def _keys_of_vm(topology: Topology, name: str) -> set[Key]:
