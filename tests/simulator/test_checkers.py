@@ -80,7 +80,7 @@ def test_wave_waits_where_its_hosts_together_exceed_a_budget() -> None:
     rig = CheckedRig(plans_made=False)
     rig.tell(ChangeTopology(hosts=tuple(Host(f"h{n}") for n in range(3))))
     rig.tell(ApplyPolicy(MaintenancePolicy((Budget(Scope.FLEET, 2),))))
-    work = rig.ask(Cause.HOST_REBOOT, "h2", not_before_ms=rig.now_ms + DAY_MS)
+    work = rig.ask(Cause.HOST_UPDATE, "h2", not_before_ms=rig.now_ms + DAY_MS)
     number = rig.start("h0", "h1")
     rig.make_plan(number)
     maintenance = rig.maintenance(number)
