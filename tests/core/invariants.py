@@ -226,7 +226,9 @@ def _check_usage(state: State) -> None:
     usage, uncounted = state.usage, state.usage.uncounted
     assert len(uncounted) <= UNCOUNTED_MAX
     shares = shares_of(state)
-    for each in {*shares, *usage._shares} - uncounted:
+    vms = [vm for host in uncounted if isinstance(host, str) for vm in state.topology.vms_on(host)]
+    pending = uncounted.union(*(state.places.of(("vm", vm)) for vm in vms))
+    for each in {*shares, *usage._shares} - pending:
         assert usage._shares.get(each) == shares.get(each), each
     whole = Usage()
     for each, share in usage._shares.items():
@@ -281,10 +283,10 @@ def shares_of(state: State) -> dict[Disturbed, Share]:
     for name in state.topology.hosts:
         on = [each for each in state.operations.values() if each.host == name]
         found[name] = share_of_host(state.topology, name, on)
-    for each in state.operations.values():
-        if each.of_vm:
-            found[each.number] = share_of_vms(state.topology, each)
-    return {disturbed: share for disturbed, share in found.items() if share is not None}
+    shares = {disturbed: share for disturbed, share in found.items() if share is not None}
+    of_vms = [each for each in state.operations.values() if each.of_vm]
+    works = {each.number: share_of_vms(state.topology, each, shares) for each in of_vms}
+    return shares | {number: share for number, share in works.items() if share is not None}
 
 
 def usage_of(state: State) -> Usage:

@@ -284,3 +284,21 @@ def test_owner_of_a_vm_that_is_removed_during_work_rests() -> None:
     rig.wait(10 * MINUTE_MS)
     rig.finish(work)
     assert rig.state.last_disturbed_ms == {"anna": rig.now_ms}
+
+
+def test_vm_counts_once_for_its_own_work_and_that_on_its_host() -> None:
+    """Work on a VM takes no room from the work on its host. Source: F-3, F-4."""
+    rig = budgeted(1, Scope.GROUP)
+    own = rig.ask(Cause.REBOOT, "web_0")
+    rig.approve("web_0", own)
+    web = (Scope.GROUP, "web")
+    assert rig.state.current_usage().running[web] == 1
+    number = rig.start("h0")
+    assert set(rig.working(number)) == {"h0"}
+    assert rig.state.current_usage().taken[web] == 1
+    rig.show()
+    rig.approve("web_0", rig.working(number)["h0"])
+    assert rig.working(number)["h0"].state is OperationState.RUNNING
+    assert rig.state.current_usage().running[web] == 1
+    rig.finish(rig.working(number)["h0"])
+    assert rig.state.current_usage().running[web] == 1

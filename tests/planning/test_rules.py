@@ -341,13 +341,13 @@ def test_two_works_on_a_host_take_its_budget_once() -> None:
 
 
 def test_works_on_vms_of_one_host_each_take_their_owners_budget() -> None:
-    """Two groups of one owner are disturbed on one host: both VMs count. Source: F-3."""
+    """Two groups of one owner are disturbed on one host: both VMs count, and once. F-3, F-4."""
     fleet = fleet_of("a b", "c", "d", owners=dict.fromkeys("abc", "bob"))
     policy = MaintenancePolicy((Budget(Scope.OWNER, 2),))
     works = [Live(f"op-{group}", "h0", (group,), whole_host=False) for group in "ab"]
     plan = planned(fleet, policy, FleetState(tuple(works)))
-    assert waves(plan) == ["h2"]
-    assert blocked(plan)["h1"] == (Code.BUDGET, "owner bob")
+    assert waves(plan) == ["h0 h2"]
+    assert blocked(plan) == {"h1": (Code.BUDGET, "owner bob")}
 
 
 def test_short_freeze_closes_the_time_around_it() -> None:

@@ -215,7 +215,7 @@ def _probe(maintenance: Maintenance, host: str) -> Operation:
 
 def announce_shortage(draft: Draft, maintenance: Maintenance, host: str) -> Subject | None:
     """Return the first limit that announced work exhausts for a host; O(host's VMs)."""
-    return _shortage(draft, maintenance, host, draft.state.current_usage().taken)
+    return _shortage(draft, maintenance, host, running=False)
 
 
 def start_shortage(draft: Draft, operation: Operation) -> Subject | None:
@@ -227,15 +227,19 @@ def start_shortage(draft: Draft, operation: Operation) -> Subject | None:
     maintenance = draft.maintenances.get(operation.maintenance)
     if maintenance is None or operation.is_return:
         return None
-    return _shortage(draft, maintenance, operation.host, draft.state.current_usage().running)
+    return _shortage(draft, maintenance, operation.host, running=True)
 
 
 def _shortage(
-    draft: Draft, maintenance: Maintenance, host: str, counts: Counter[Subject]
+    draft: Draft, maintenance: Maintenance, host: str, *, running: bool
 ) -> Subject | None:
-    """Return the first limit that a host's share would exceed."""
-    limits = draft.plan_of(maintenance).limits
+    """Return the first limit that a host's share would exceed; work on its VMs counts already."""
+    limits, usage = draft.plan_of(maintenance).limits, draft.state.current_usage()
     wanted = Counter(subjects_of_host(draft.topology, host) if limits else ())
+    vms = draft.topology.vms_on(host) if limits else ()
+    for number in {n for vm in vms for n in draft.state.places.of(("vm", vm))}:
+        wanted.subtract(usage.share_of(number)[running])
+    counts = usage.running if running else usage.taken
     over = (
         subject
         for subject, amount in wanted.items()

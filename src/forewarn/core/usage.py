@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 #: A disturbed unit, see `Operation.budget_key`: a host by name, or the VMs of an operation.
 Disturbed: TypeAlias = "str | int"
-#: Units that use a budget, one per host or VM, and whether each is disturbed already.
-Share: TypeAlias = "tuple[tuple[Subject, ...], bool]"
+#: The budgets that a unit uses, one entry per host or VM: with announced work, and without it.
+Share: TypeAlias = "tuple[tuple[Subject, ...], tuple[Subject, ...]]"
 
 FLEET: Subject = (Scope.FLEET, "")
 #: Maximum uncounted changes, as a limit on the cost of the next query.
@@ -50,13 +50,16 @@ class Usage:
         self, topology: Topology, operations: Mapping[int, Operation], places: Places
     ) -> None:
         """Count pending changes; O(their VMs)."""
-        for disturbed in self.uncounted:
-            if isinstance(disturbed, str):
-                on = [operations[number] for number in places.of(("host", disturbed))]
-                self.put(disturbed, share_of_host(topology, disturbed, on))
-            else:
-                known = operations.get(disturbed)
-                self.put(disturbed, share_of_vms(topology, known) if known else None)
+        numbers = {each for each in self.uncounted if isinstance(each, int)}
+        for host in (each for each in self.uncounted if isinstance(each, str)):
+            on = [operations[number] for number in places.of(("host", host))]
+            self.put(host, share_of_host(topology, host, on))
+            for vm in topology.vms_on(host):
+                numbers.update(places.of(("vm", vm)))
+        for number in numbers:
+            known = operations.get(number)
+            if known is None or known.of_vm:
+                self.put(number, share_of_vms(topology, known, self._shares) if known else None)
         self.uncounted.clear()
 
     def put(self, disturbed: Disturbed, share: Share | None) -> None:
@@ -64,8 +67,8 @@ class Usage:
         before = self._shares.pop(disturbed, None)
         if before is not None:
             self._add(before, -1)
-            for subject in before[0]:
-                for counts in (self.taken, self.running):
+            for counts, subjects in zip((self.taken, self.running), before, strict=True):
+                for subject in subjects:
                     if not counts[subject]:
                         del counts[subject]
         if share is not None:
@@ -73,11 +76,9 @@ class Usage:
             self._shares[disturbed] = share
 
     def _add(self, share: Share, sign: int) -> None:
-        subjects, is_running = share
-        for subject in subjects:
-            self.taken[subject] += sign
-            if is_running:
-                self.running[subject] += sign
+        for counts, subjects in zip((self.taken, self.running), share, strict=True):
+            for subject in subjects:
+                counts[subject] += sign
 
     @property
     def hosts(self) -> list[str]:
@@ -87,7 +88,11 @@ class Usage:
     def budgets_of(self, disturbed: Disturbed) -> Iterable[Subject]:
         """Return the budgets that a share uses."""
         share = self._shares.get(disturbed)
-        return dict.fromkeys(share[0]) if share else ()
+        return dict.fromkeys((*share[0], *share[1])) if share else ()
+
+    def share_of(self, disturbed: Disturbed) -> Share:
+        """Return the counted share of a host or an operation."""
+        return self._shares.get(disturbed, ((), ()))
 
 
 def share_of_host(topology: Topology, name: str, operations: Iterable[Operation]) -> Share | None:
@@ -98,15 +103,24 @@ def share_of_host(topology: Topology, name: str, operations: Iterable[Operation]
     if not disturbing and not failed:
         return None
     running = failed or any(each.state is OperationState.RUNNING for each in disturbing)
-    return subjects_of_host(topology, name), running
+    subjects = subjects_of_host(topology, name)
+    return subjects, subjects if running else ()
 
 
-def share_of_vms(topology: Topology, operation: Operation) -> Share | None:
-    """Return what work on a VM takes from the limits of its group and owner."""
+def share_of_vms(
+    topology: Topology, operation: Operation, shares: Mapping[Disturbed, Share]
+) -> Share | None:
+    """Return what work on a VM takes from the limits of its group and owner.
+
+    Without what the VM's host takes already: a VM counts once. `shares` has the shares of hosts.
+    """
     if not is_disturbing(operation):
         return None
-    running = operation.state is OperationState.RUNNING
-    return tuple(_subjects_of_vms(topology, operation.vms)), running
+    vm = topology.vms.get(operation.vms[0])
+    subjects = tuple(_subjects_of_vms(topology, operation.vms))
+    taken, running = shares.get(vm.host if vm else "", ((), ()))
+    runs = operation.state is OperationState.RUNNING
+    return () if taken else subjects, subjects if runs and not running else ()
 
 
 def subjects_of_host(topology: Topology, name: str) -> tuple[Subject, ...]:

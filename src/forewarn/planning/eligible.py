@@ -113,7 +113,7 @@ def _blocker(
         if not ends_ms:
             failed = operation == f"the failure of host {index.fleet.hosts[host].name}"
             return Blocker(Code.HOST_FAILED if failed else code, operation, now_ms)
-    for subject, amount in limits.amounts(host, groups):
+    for subject, amount in occupied.amounts(host, groups):
         if amount > limits.limit[subject] - occupied.taken.get(subject, 0):
             return Blocker(Code.BUDGET, subject_text(subject), now_ms)
     return None

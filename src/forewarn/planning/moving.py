@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from forewarn.planning.eligible import Calendar
     from forewarn.planning.fleet import Index
     from forewarn.planning.occupied import Occupied
-    from forewarn.planning.policy import BudgetLimits, Subject
+    from forewarn.planning.policy import BudgetLimits
 
 #: A non-empty wave is closed after this many successive hosts that do not fit.
 _MISSES_MAX = 500
@@ -182,7 +182,7 @@ class Mover:
         assert batch.groups is not None
         assert batch.moves is not None
         names = placement.index.fleet.hosts
-        wave = _Wave(self._limits, self._occupied.taken, placement)
+        wave = _Wave(self._limits, self._occupied, placement)
         misses = 0
         for host in hosts:
             moves = wave.admitted(host) if self._endless(host) is None else None
@@ -215,7 +215,7 @@ class Mover:
         endless = self._endless(host)
         if endless is not None:
             return Blocker(*endless, now_ms)
-        for subject, amount in self._limits.amounts(host, placement.groups_on(host)):
+        for subject, amount in self._occupied.amounts(host, placement.groups_on(host)):
             if amount > self._limits.limit[subject] - used.get(subject, 0):
                 return Blocker(Code.BUDGET, subject_text(subject), now_ms)
         sizes = placement.index.fleet.vm_sizes
@@ -228,11 +228,9 @@ class Mover:
 class _Wave:
     """Hosts of one wave, with the rules within it."""
 
-    def __init__(
-        self, limits: BudgetLimits, occupied_by: dict[Subject, int], placement: Placement
-    ) -> None:
-        self._limits, self._placement = limits, placement
-        self._used = dict(occupied_by)
+    def __init__(self, limits: BudgetLimits, occupied: Occupied, placement: Placement) -> None:
+        self._limits, self._occupied, self._placement = limits, occupied, placement
+        self._used = dict(occupied.taken)
         self._zone_of_group: dict[int, int] = {}
         self._destinations: set[int] = set()
         #: Host -> VM -> its destination, and whether VMs may arrive on the host afterwards.
@@ -246,7 +244,7 @@ class _Wave:
             return None
         if any(self._zone_of_group.get(group, zone) != zone for group in groups):
             return None
-        amounts = self._limits.amounts(host, groups)
+        amounts = self._occupied.amounts(host, groups)
         if any(self._used.get(s, 0) + n > self._limits.limit[s] for s, n in amounts):
             return None
         was_open = self._placement.close(host)

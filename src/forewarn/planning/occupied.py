@@ -50,6 +50,9 @@ class Occupied:
                 disturbed = (index.fault_zone[host], work.ends_ms, work.operation)
                 self._groups.setdefault(group, []).append(disturbed)
             self._counted.append((work, host, groups))
+        #: Time -> work that ends later, by host: VMs by group, and whether the host is disturbed.
+        self._after: dict[int, dict[int, tuple[dict[int, int], bool]]] = {}
+        self._taken_after: dict[int, dict[Subject, int]] = {}
         #: Use of each limit by work without a known end.
         self.taken = self.taken_after(0)
         #: Hosts with live work or arriving VMs.
@@ -78,23 +81,44 @@ class Occupied:
         return waits
 
     def taken_after(self, at_ms: int) -> dict[Subject, int]:
-        """Return the share of each limit that work ending after a time uses.
+        """Return the share of each limit that work ending after a time uses; cached.
 
         Work without a known end always counts; at time 0 only such work counts. Two pieces of work
         on one host disturb the host, and each of its groups, once.
         """
-        by_host: dict[int, tuple[dict[int, int], bool]] = {}
+        usage = self._taken_after.get(at_ms)
+        if usage is None:
+            usage = self._taken_after[at_ms] = {}
+            for host, (groups, whole_host) in self._disturbed_after(at_ms).items():
+                for subject, amount in self._limits.amounts(host, groups, whole_host=whole_host):
+                    usage[subject] = usage.get(subject, 0) + amount
+        return usage
+
+    def amounts(
+        self, host: int, groups: dict[int, int], at_ms: int = 0
+    ) -> list[tuple[Subject, int]]:
+        """Return what work on a host adds to `taken_after`, given its VMs by group.
+
+        VMs with work of their own count already.
+        """
+        amounts = self._limits.amounts(host, groups)
+        own, _ = self._disturbed_after(at_ms).get(host, ({}, False))
+        both = {group: min(count, own.get(group, 0)) for group, count in groups.items()}
+        counted = dict(self._limits.amounts(host, both, whole_host=False) if own else ())
+        return [(subject, amount - counted.get(subject, 0)) for subject, amount in amounts]
+
+    def _disturbed_after(self, at_ms: int) -> dict[int, tuple[dict[int, int], bool]]:
+        by_host = self._after.get(at_ms)
+        if by_host is not None:
+            return by_host
+        by_host = self._after[at_ms] = {}
         for work, host, groups in self._counted:
             if work.ends_ms and (not at_ms or work.ends_ms <= at_ms):
                 continue
             on, whole_host = by_host.get(host, ({}, False))
             on = {group: max(on.get(group, 0), groups.get(group, 0)) for group in {**on, **groups}}
             by_host[host] = on, whole_host or work.whole_host
-        usage: dict[Subject, int] = {}
-        for host, (groups, whole_host) in by_host.items():
-            for subject, amount in self._limits.amounts(host, groups, whole_host=whole_host):
-                usage[subject] = usage.get(subject, 0) + amount
-        return usage
+        return by_host
 
     def ends(self) -> list[int]:
         """Return the known ends of live work, ascending, without duplicates."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from forewarn.planning.fleet import Index
+    from forewarn.planning.occupied import Occupied
     from forewarn.planning.policy import BudgetLimits, Subject
     from forewarn.planning.prng import Prng
 
@@ -31,16 +32,16 @@ class Problem:
     """
 
     def __init__(
-        self, index: Index, limits: BudgetLimits, hosts: Sequence[int], *, usage: dict[Subject, int]
+        self, index: Index, limits: BudgetLimits, hosts: Sequence[int], *, occupied: Occupied
     ) -> None:
-        """Number the rules that apply; `taken` is the use of each limit by other work."""
+        """Number the rules that apply, beside other work."""
         self.index = index
         self.hosts = tuple(hosts)
         #: Position -> number of its fault domain.
         self.zones = [index.fault_zone[host] for host in self.hosts]
         self._components: list[list[int]] | None = None
         self._number_slots()
-        self._number_limits(limits, usage)
+        self._number_limits(limits, occupied)
 
     def _number_slots(self) -> None:
         """Number each pair of group and fault domain, for groups in more than one domain."""
@@ -67,14 +68,14 @@ class Problem:
                 slots.append(slot)
             self.slots.append(slots)
 
-    def _number_limits(self, limits: BudgetLimits, usage: dict[Subject, int]) -> None:
+    def _number_limits(self, limits: BudgetLimits, occupied: Occupied) -> None:
         """Select the limits that do not have room for all hosts at once."""
         wanted: dict[Subject, int] = {}
-        amounts = [limits.amounts(host, self.index.groups_on[host]) for host in self.hosts]
+        amounts = [occupied.amounts(host, self.index.groups_on[host]) for host in self.hosts]
         for of_host in amounts:
             for subject, amount in of_host:
                 wanted[subject] = wanted.get(subject, 0) + amount
-        room = {each: limits.limit[each] - usage.get(each, 0) for each in wanted}
+        room = {each: limits.limit[each] - occupied.taken.get(each, 0) for each in wanted}
         #: Number of the limit -> its subject.
         self.subjects = [each for each, total in wanted.items() if total > room[each]]
         #: Number of the limit -> the amount that may be disturbed at once.

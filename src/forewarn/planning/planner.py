@@ -105,7 +105,7 @@ class _Planning:
 
     def _classes(self, hosts: list[int]) -> list[list[int]]:
         """Return positions of hosts by wave, as if all VMs stayed; store the bound."""
-        problem = Problem(self._index, self._limits, hosts, usage=self._occupied.taken)
+        problem = Problem(self._index, self._limits, hosts, occupied=self._occupied)
         bound = bound_of(problem)
         self._bounds.append((hosts, bound))
         names = self._index.fleet.hosts
@@ -148,7 +148,7 @@ class _Planning:
         for hosts, bound in self._bounds:
             if not late.isdisjoint(hosts):
                 left = [host for host in hosts if host not in late]
-                problem = Problem(self._index, self._limits, left, usage=self._occupied.taken)
+                problem = Problem(self._index, self._limits, left, occupied=self._occupied)
                 bound = bound_of(problem)
             bounds.append(bound)
         return together(bounds)
@@ -183,7 +183,7 @@ class _Planning:
             mover = Mover(placement, self._limits, self._occupied)
             return mover.batch(hosts, calendar, canary=True).hosts
         first = hosts[: self._terms.policy.canary_count * _CANARY_CANDIDATES]
-        problem = Problem(self._index, self._limits, first, usage=self._occupied.taken)
+        problem = Problem(self._index, self._limits, first, occupied=self._occupied)
         return [first[place] for place in classes_of(first_fit(problem, range(len(first))))[0]]
 
 

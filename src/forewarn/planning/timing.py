@@ -58,7 +58,6 @@ class Timetable:
         self._rested = dict(terms.state.owners_disturbed)
         self._last, self._ends_ms = _last_touched(terms), 0
         self._duration_ms = terms.asked.host_s * 1000
-        self._taken: dict[int, dict[Subject, int]] = {}
         #: The resulting waves and blocked hosts.
         self.waves: list[Wave] = []
         self.entries: list[PlanEntry] = []
@@ -262,15 +261,14 @@ class Timetable:
 
     def _room_after(self, batch: Batch) -> list[_Earliest]:
         """Return when live work leaves enough room in every limit for a batch."""
-        used: dict[Subject, int] = {}
-        for host in batch.hosts:
-            for subject, amount in self._limits.amounts(host, batch.groups_on(self._index, host)):
-                used[subject] = used.get(subject, 0) + amount
         reasons: list[_Earliest] = []
         for ends_ms in (self._terms.now_ms, *self._occupied.ends()):
-            usage = self._taken.get(ends_ms)
-            if usage is None:
-                usage = self._taken[ends_ms] = self._occupied.taken_after(ends_ms)
+            usage = self._occupied.taken_after(ends_ms)
+            used: dict[Subject, int] = {}
+            for host in batch.hosts:
+                groups = batch.groups_on(self._index, host)
+                for subject, amount in self._occupied.amounts(host, groups, ends_ms):
+                    used[subject] = used.get(subject, 0) + amount
             over = [
                 each for each in used if used[each] + usage.get(each, 0) > self._limits.limit[each]
             ]
