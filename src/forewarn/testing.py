@@ -295,11 +295,11 @@ class EmulatorThread:
     # --- the thread ---------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        from forewarn.emulator.emulator import Emulator  # noqa: PLC0415
+        from forewarn.emulator.launch import new_emulator  # noqa: PLC0415
         from forewarn.emulator.options import Options  # noqa: PLC0415
 
         options = self._options or Options(listen=("127.0.0.1:0",), operator="")
-        self._emulator = emulator = Emulator(options)
+        self._emulator = emulator = new_emulator(options)
         if self._stopped:
             emulator.pace.stop()
         bound = await emulator.start()

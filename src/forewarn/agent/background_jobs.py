@@ -32,7 +32,6 @@ class BackgroundJobs:
     """Jobs in one queue per purpose; the jobs of a queue run one after another."""
 
     def __init__(self, settings: AgentSettings, room: HookRoom, *, log: Log) -> None:
-        """Create empty queues."""
         self._settings = settings
         self._room = room
         self._log = log

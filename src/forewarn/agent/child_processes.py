@@ -29,7 +29,6 @@ class Running:
     __slots__ = ("child", "killed_ms", "reason", "run")
 
     def __init__(self, child: Child, run: str) -> None:
-        """Store a child process and its run."""
         self.child = child
         self.run = run
         self.reason = ""

@@ -12,7 +12,6 @@ class DescriptorPoll:
     """A set of descriptors for a single wait."""
 
     def __init__(self) -> None:
-        """Create an empty set."""
         self._read: list[int] = []
         self._write: list[int] = []
 

@@ -21,7 +21,6 @@ class Line:
     """A connection for successive exchanges, which reopens when necessary."""
 
     def __init__(self) -> None:
-        """Create a line without a connection."""
         self._socket: socket.socket | None = None
         self._target: Endpoint | None = None
         self._request = b""

@@ -32,7 +32,6 @@ class Inhibitor:
     __slots__ = ("_child", "_ending", "_log", "_pipe", "_wanted")
 
     def __init__(self, log: Log) -> None:
-        """Create the inhibitor without a lock."""
         self._log = log
         self._wanted = False
         self._pipe = -1

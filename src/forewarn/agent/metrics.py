@@ -42,7 +42,6 @@ class Metrics:
     """Counters since the start of the agent."""
 
     def __init__(self) -> None:
-        """Start with all counters at zero."""
         self._failures = dict.fromkeys(KINDS, 0)
         self._hooks: dict[tuple[str, str], int] = {}
         self._phases: dict[str, str] = {}

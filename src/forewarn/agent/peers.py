@@ -84,7 +84,6 @@ class Place:
     """The place where the VMs of an event publish their states."""
 
     def __init__(self, settings: dict[str, object], event_id: str) -> None:
-        """Set the settings and the event."""
         self.settings = settings
         self.event_id = event_id
 

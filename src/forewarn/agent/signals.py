@@ -14,7 +14,6 @@ class StopRequest:
     """A stop request from another thread, which wakes the loop."""
 
     def __init__(self) -> None:
-        """Start without a request."""
         self.stopping = False
         self.reloading = False
         """Whether the agent must start again; the runner resets this before doing so."""

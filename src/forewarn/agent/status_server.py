@@ -15,10 +15,29 @@ from forewarn.host_port import host_and_port
 
 TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from forewarn.agent.core.engine import AgentEngine
-    from forewarn.agent.descriptor_poll import DescriptorPoll
-    from forewarn.agent.runner import Runner
+    from forewarn.agent.core.identity import Identity
+    from forewarn.agent.metrics import Metrics
+    from forewarn.agent.poller import Poller
     from forewarn.agent.settings import AgentSettings
+
+    class Shown(Protocol):
+        """The attributes of an agent that the endpoint reads."""
+
+        settings: AgentSettings
+        identity: Identity
+        contact: Poller
+        metrics: Metrics
+        core: AgentEngine | None
+
+    class Watches(Protocol):
+        """A set of descriptors for a wait."""
+
+        def watch(self, fd: int, *, write: bool = False) -> None:
+            """Add a descriptor."""
+
 
 MAX_CONNECTIONS = 32  # most connections; for a further connection, the oldest is closed
 REQUEST_BYTES_MAX = 8192
@@ -80,7 +99,7 @@ class StatusServer:
         number: int = self._listener.getsockname()[1]
         return number
 
-    def watch(self, poller: DescriptorPoll) -> None:
+    def watch(self, poller: Watches) -> None:
         """Register the open sockets with the poller."""
         poller.watch(self._listener.fileno())
         for fd, connection in self._open.items():
@@ -90,7 +109,7 @@ class StatusServer:
         """Return when to disconnect a slow client, ms since the epoch, or None."""
         return min((one.until_ms for one in self._open.values()), default=None)
 
-    def serve(self, agent: Runner, ready: set[int], now_ms: int) -> None:
+    def serve(self, agent: Shown, ready: set[int], now_ms: int) -> None:
         """Accept, read and answer without blocking."""
 
         def answer(path: str, now_ms: int) -> tuple[int, str, str]:
@@ -188,7 +207,7 @@ def _listen(place: str) -> socket.socket:
     return listener
 
 
-def _answer(agent: Runner, path: str, now_ms: int) -> tuple[int, str, str]:
+def _answer(agent: Shown, path: str, now_ms: int) -> tuple[int, str, str]:
     """Return status, content type and body for a path."""
     route = path.partition("?")[0]
     if route == "/healthz":
@@ -218,7 +237,7 @@ def _answer(agent: Runner, path: str, now_ms: int) -> tuple[int, str, str]:
     return 404, "text/plain", "not found\n"
 
 
-def status_form(agent: Runner, now_ms: int) -> dict[str, object]:
+def status_form(agent: Shown, now_ms: int) -> dict[str, object]:
     """Return the agent's state in JSON types."""
     core, contact = agent.core, agent.contact
     events = core.events if core is not None else ()

@@ -319,11 +319,11 @@ def _log_troubles(*, to_console: bool) -> None:
 
 async def _serve(options: Options, arguments: argparse.Namespace) -> int:
     with uncollected():  # objects of modules stay alive until the process ends
-        from forewarn.emulator.emulator import Emulator  # noqa: PLC0415
+        from forewarn.emulator.launch import new_emulator  # noqa: PLC0415
         from forewarn.emulator.line_writer import LineWriter  # noqa: PLC0415
         from forewarn.service.process import run_until_stopped  # noqa: PLC0415
 
-    emulator = Emulator(options)
+    emulator = new_emulator(options)
     for text in arguments.fault:
         from forewarn.emulator.faults import read_fault  # noqa: PLC0415 - seldom wanted
 

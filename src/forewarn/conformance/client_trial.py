@@ -65,7 +65,6 @@ class ClientTrial:
     """A client, and the service for this client."""
 
     def __init__(self, options: ClientOptions, directory: Path) -> None:
-        """Store the arguments; start no client yet."""
         self.options = options
         self.marks = ConformanceMarks(directory)
         self.server = PlayedServer(self._prepared)

@@ -71,7 +71,6 @@ class EventTrial:
     """Follows one event. A failed stage fails its first check; later checks are skipped."""
 
     def __init__(self, target: ServiceUnderTest, hooks: Hooks) -> None:
-        """Store the arguments; send no request yet."""
         self.target, self.hooks = target, hooks
         #: All read documents, oldest first.
         self.sights: list[Sight] = []

@@ -32,7 +32,6 @@ class ManualDriver:
     name = "manual"
 
     def __init__(self, name: str = "") -> None:
-        """Store the driver's name from the settings."""
         self.name = name or self.name
 
     def begin(self, task: Task) -> None:

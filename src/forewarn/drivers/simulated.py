@@ -44,7 +44,6 @@ class SimulatedDriver:
     name = "simulated"
 
     def __init__(self, name: str = "") -> None:
-        """Store the driver's name from the settings."""
         self.name = name or self.name
 
     def begin(self, task: Task) -> None:

@@ -22,7 +22,7 @@ from forewarn.ids import Ids
 from forewarn.service.daemon import Daemon
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from forewarn.control.plane import Committed, ControlPlane
     from forewarn.core.topology import Topology, Vm
@@ -114,7 +114,6 @@ class Emulator(Daemon):
         self._layout: Topology | None = None
         self.prepare = self._lay_out
         self.on_serving = self._follow
-        self.more_routes = self._routes
         if options.seed is not None:
             self.new_guid = self._unused_guid
 
@@ -128,12 +127,6 @@ class Emulator(Daemon):
             self._comebacks.stop()
             self._comebacks = None
         await super().stop()
-
-    def _routes(self) -> Sequence[object]:
-        from forewarn.api.routes import routes_of  # noqa: PLC0415 - after VMs are served
-        from forewarn.emulator import routes  # noqa: PLC0415
-
-        return routes_of(routes, self)
 
     def _follow(self) -> None:
         """Follow commits and the clock."""

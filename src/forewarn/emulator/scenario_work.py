@@ -127,7 +127,6 @@ class ScenarioMaintenances:
     """The maintenances of one run, by label, and its policy."""
 
     def __init__(self, control: ActingControl) -> None:
-        """Start without maintenances."""
         self._control = control
         #: Numbers of maintenances by label, or else by number.
         self.numbers: dict[str, int] = {}

@@ -29,7 +29,6 @@ class VmRestore:
     """The times at which removed VMs return; used only on the event loop."""
 
     def __init__(self, control: ControlEngine, clock: Clock) -> None:
-        """Start without removed VMs."""
         self._control = ActingControl(control, ACTOR)
         self._clock = clock
         self._away: dict[str, tuple[int, Vm]] = {}

@@ -43,7 +43,6 @@ class Callers:
     """All VMs that may send requests."""
 
     def __init__(self, settings: MetadataSettings) -> None:
-        """Start without VMs."""
         self._settings = settings
         self._secret = settings.proxy_secret.encode()
         self._proxies = frozenset(canonical(each) for each in settings.proxy_addresses)

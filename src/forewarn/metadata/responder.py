@@ -88,7 +88,6 @@ class Responder:
     """The state of a metadata node, and functions that derive answers from it."""
 
     def __init__(self, settings: MetadataSettings) -> None:
-        """Start without VMs and documents."""
         self.settings = settings
         self.callers = Callers(settings)
         self.snapshot = Snapshot(settings.server_header)

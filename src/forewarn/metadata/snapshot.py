@@ -6,13 +6,12 @@ Everything runs on the event loop's thread.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from forewarn.metadata.http.response import Response, head_of
 from forewarn.protocol.documents import Document, render_document
 
 if TYPE_CHECKING:
-    from forewarn.metadata.http.connection import Connection
     from forewarn.replication.messages import Publication
 
 READY_MAX = 32
@@ -29,6 +28,13 @@ class Pieces(NamedTuple):
     """Whether the connection closes after the answer."""
     old: bool
     """Whether the answer uses HTTP/1.0."""
+
+
+class Waiter(Protocol):
+    """A held request that is notified when its view changes."""
+
+    def view_changed(self) -> None:
+        """Handle a change of the view; called on the event loop, once for each change."""
 
 
 class Rendered:
@@ -54,7 +60,6 @@ class Remembered:
     __slots__ = ("answer", "dated", "pieces", "user_agent", "view")
 
     def __init__(self, view: PublishedView, pieces: Pieces, user_agent: str) -> None:
-        """Start without a date."""
         self.view = view
         self.user_agent = user_agent
         self.pieces = pieces
@@ -91,7 +96,7 @@ class PublishedView:
         """Request bytes -> cached answer on connections that stay open."""
         self.ready_last: dict[bytes, Remembered] = {}
         """Request bytes -> cached answer on connections that close after the answer."""
-        self.waiters: dict[Connection, None] = {}
+        self.waiters: dict[Waiter, None] = {}
         self._server = server
         self._rendered: dict[str, Rendered] = {}
 

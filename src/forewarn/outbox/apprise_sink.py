@@ -73,7 +73,6 @@ class AppriseSink:
     batch_max = 1
 
     def __init__(self, name: str, urls: Sequence[str], *, timeout_s: float) -> None:
-        """Store the arguments; send nothing yet."""
         self._name = name
         self._urls = urls
         self._timeout_s = timeout_s

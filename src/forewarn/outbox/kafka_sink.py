@@ -43,7 +43,6 @@ class KafkaSink:
     batch_max = 100
 
     def __init__(self, name: str, target: KafkaOptions, password: str) -> None:
-        """Store the arguments; open no connection yet."""
         self._name = name
         self._target = target
         self._password = password

@@ -51,7 +51,6 @@ class NatsSink:
     batch_max = 100
 
     def __init__(self, name: str, target: NatsOptions, token: str) -> None:
-        """Store the arguments; open no connection yet."""
         self._name = name
         self._target = target
         self._token = token

@@ -156,7 +156,6 @@ class EventGridSink:
     """
 
     def __init__(self, target: HttpTarget, options: EventGridOptions) -> None:
-        """Store the arguments; send nothing yet."""
         self.batch_max = options.batch
         self._target = target
         #: Subscription and resource group in the resources' paths.

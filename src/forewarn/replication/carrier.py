@@ -78,7 +78,6 @@ class CarrierFigures:
     """Counters of one end of the feed."""
 
     def __init__(self) -> None:
-        """Start at 0."""
         self.connected = 0
         """Whether the broker is connected, 0 or 1."""
         self.gaps = 0

@@ -20,7 +20,6 @@ class FeedState:
     """The VMs, and the document of each enabled view."""
 
     def __init__(self) -> None:
-        """Start without VMs and documents."""
         self.callers: dict[str, Caller] = {}
         self.publications: dict[str, Publication] = {}
 

@@ -48,7 +48,6 @@ class NodeStore:
     """The file of one node, and its content."""
 
     def __init__(self, files: NodeFiles) -> None:
-        """Start without reading the file."""
         self.files = files
         self._on_disk = False
         self._whole_bytes = self._grown_bytes = 0

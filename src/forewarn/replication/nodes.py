@@ -74,7 +74,6 @@ class NodeTable:
     """The nodes of one feed. Use it on one event loop only."""
 
     def __init__(self, silent_s_max: float = SILENT_S_MAX) -> None:
-        """Start without nodes. A node without messages for `silence_s` seconds is silent."""
         self._silent_s_max = silent_s_max
         self._shown: dict[str, int] = {}
         self._heard_s: dict[str, float] = {}

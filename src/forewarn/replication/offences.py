@@ -22,7 +22,6 @@ class Offences:
     """The latest refusals without repetitions. Each offender has at most one log line a minute."""
 
     def __init__(self) -> None:
-        """Start empty."""
         #: Refused requests, the latest last. Source: M-5.
         self.refused: deque[str] = deque(maxlen=REFUSED_MAX)
         #: Node or source -> time of its last log line, by the event loop's clock; in order.

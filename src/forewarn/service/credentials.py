@@ -17,7 +17,6 @@ class ServedCertificates:
     """The certificates of the service's addresses, by settings section."""
 
     def __init__(self) -> None:
-        """Load nothing."""
         self._contexts: dict[str, ssl.SSLContext] = {}
         #: Expiry of the certificates in use, in seconds since the epoch UTC, by section.
         self.expiries: dict[str, float] = {}

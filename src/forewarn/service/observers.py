@@ -41,7 +41,6 @@ class Observers:
     """The observers of one service."""
 
     def __init__(self, metrics: ServiceMetrics | None, traces: OtlpTelemetry | None) -> None:
-        """Start without observers."""
         self.metrics = metrics
         self.traces = traces
         self._of_calls: list[CallObserver] = [

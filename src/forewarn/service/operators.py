@@ -11,20 +11,27 @@ import logging
 import os
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from forewarn.errors import CallerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from forewarn.api.oidc import Oidc
     from forewarn.api.relay import RelayEndpoint
-    from forewarn.api.server import OperatorServer, ReplaceableApp
+    from forewarn.api.server import ReplaceableApp
     from forewarn.api.standby import Forwarder
-    from forewarn.azure.server import ArmServer
+    from forewarn.clock import Clock
+    from forewarn.control.engine import ControlEngine
     from forewarn.control.readable import ReadableControl
-    from forewarn.service.daemon import Daemon
+    from forewarn.drivers import Driver
+    from forewarn.outbox.outbox import Outbox
+    from forewarn.replication.server import FeedServer
+    from forewarn.service.bridge import Bridge
+    from forewarn.service.credentials import ServedCertificates
+    from forewarn.settings import Settings
+    from forewarn.store import Store
 
 log = logging.getLogger("forewarn")
 
@@ -41,11 +48,39 @@ class ReloadUnavailable(CallerError):
     advice = "Restart the emulator with other options."
 
 
+class OperatedService(Protocol):
+    """The parts of a service that its operator APIs use."""
+
+    settings: Settings
+    clock: Clock
+    store: Store
+    bridge: Bridge
+    control: ControlEngine
+    drivers: dict[str, Driver]
+    feed: FeedServer | None
+    outbox: Outbox | None
+    certificates: ServedCertificates
+    #: Set when the service should end.
+    ended: asyncio.Event
+    #: Returns further routes for the operator API.
+    more_routes: Callable[[], Sequence[object]]
+    reload: Callable[[], Awaitable[tuple[str, ...]]]
+
+    def lease_token(self) -> str:
+        """Return the token of the lease while this process leads; otherwise an empty text."""
+
+
+class Stoppable(Protocol):
+    """A running server."""
+
+    async def stop(self) -> None:
+        """Close it."""
+
+
 class OperatorApi:
     """The APIs of a service for operators."""
 
-    def __init__(self, service: Daemon) -> None:
-        """Open nothing."""
+    def __init__(self, service: OperatedService) -> None:
         self._service = service
         #: Address of the operator API; empty: none.
         self.address = ""
@@ -57,7 +92,7 @@ class OperatorApi:
         self.oidc: Oidc | None = None
         self._app: ReplaceableApp | None = None
         self._forwarder: Forwarder | None = None
-        self._servers: list[OperatorServer | ArmServer] = []
+        self._servers: list[Stoppable] = []
 
     @property
     def url(self) -> str:

@@ -82,7 +82,6 @@ class Store(StoreReader):
     """
 
     def __init__(self, engine: Engine) -> None:
-        """Use an engine whose schema is current."""
         super().__init__(engine)
         self.maintenances = MaintenanceReader(self)
         self.cursors = OutboxCursors(engine)

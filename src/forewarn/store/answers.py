@@ -40,7 +40,6 @@ class KeptAnswers:
     """The stored answers of one store; usable on any thread."""
 
     def __init__(self, engine: Engine) -> None:
-        """Use an engine whose schema is current."""
         self._engine = engine
 
     def find(self, principal: str, key: str, now_ms: int) -> KeptAnswer | None:

@@ -47,7 +47,6 @@ class AuditTrail:
     """The audit of one store."""
 
     def __init__(self, engine: Engine) -> None:
-        """Use an engine whose schema is current."""
         self._engine = engine
         #: Key that signs each record, set by the service; empty: records are not signed.
         self.key = b""

@@ -17,7 +17,6 @@ class OutboxCursors:
     """The cursors of one store; usable on any thread."""
 
     def __init__(self, engine: Engine) -> None:
-        """Use an engine whose schema is current."""
         self._engine = engine
 
     def take_up(self, names: Sequence[str], newest: int) -> dict[str, int]:

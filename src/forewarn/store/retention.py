@@ -24,11 +24,23 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
+    from typing import Protocol
 
     from forewarn.core.state import Image
-    from forewarn.store import Store
     from forewarn.store.engine import Engine
     from forewarn.store.reading import Recorded
+
+    class HistoryStore(Protocol):
+        """The methods of the store that concern history."""
+
+        def entries(self) -> Iterator[Recorded]:
+            """Return all history, oldest first."""
+
+        def history(self, page: HistoryPage) -> list[Recorded]:
+            """Return one page of history."""
+
+        def confirm(self) -> None:
+            """Check that this process is still the writer."""
 
 
 log = logging.getLogger("forewarn.store")
@@ -67,7 +79,7 @@ class Retention:
     max_bytes: int = 0
 
 
-def trim(store: Store, engine: Engine, retention: Retention, *, now_ms: int) -> int:
+def trim(store: HistoryStore, engine: Engine, retention: Retention, *, now_ms: int) -> int:
     """Export entries that are too old or too many, write a checkpoint, and delete the entries.
 
     Safe to repeat after an interruption. Cost: reads the deleted entries; with `max_bytes`, also
@@ -118,7 +130,7 @@ def _last_to_remove(engine: Engine, retention: Retention, now_ms: int) -> int:
             return last
 
 
-def _export(store: Store, retention: Retention, rows: Rows, which: range) -> int:
+def _export(store: HistoryStore, retention: Retention, rows: Rows, which: range) -> int:
     """Write entries as JSON lines with complete images; return the time of the last entry."""
     at_ms = 0
 
@@ -167,7 +179,9 @@ def _until(entries: Iterator[Recorded], last: int) -> Iterator[Recorded]:
         yield recorded
 
 
-def _write_checkpoint(store: Store, engine: Engine, rows: Rows, *, seq: int, at_ms: int) -> None:
+def _write_checkpoint(
+    store: HistoryStore, engine: Engine, rows: Rows, *, seq: int, at_ms: int
+) -> None:
     """Write the live rows, which readers see after the last row."""
     store.confirm()
     checkpoint_seq = _checkpoint_seq(engine)
@@ -199,7 +213,7 @@ def _portions(rows: Rows) -> Iterator[list[Image]]:
         yield portion
 
 
-def _remove(store: Store, engine: Engine, last: int) -> None:
+def _remove(store: HistoryStore, engine: Engine, last: int) -> None:
     """Delete entries up to a sequence number in pages, while this process is the writer."""
     while store.history(HistoryPage(before=last + 1, limit=1)) if last else ():
         store.confirm()

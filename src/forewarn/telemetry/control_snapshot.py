@@ -45,7 +45,6 @@ class ControlSnapshot:
     """Reads the gauges of one control plane; used on the event loop."""
 
     def __init__(self, engine: ControlEngine, metrics: CommitMetrics, clock: Clock) -> None:
-        """Store the arguments; read no gauges yet."""
         self._engine = engine
         self._metrics = metrics
         self._clock = clock

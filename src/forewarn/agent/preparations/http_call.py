@@ -31,7 +31,6 @@ class Called:
     """An HTTP answer: status, headers with names in lower case, body."""
 
     def __init__(self, status: int, body: bytes, *, headers: dict[str, str]) -> None:
-        """Set the status, the body and the headers."""
         self.status = status
         self.body = body
         self.headers = headers

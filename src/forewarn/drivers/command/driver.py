@@ -59,7 +59,6 @@ class CommandDriver:
     """Runs programs, and stores the records of its tasks in the store."""
 
     def __init__(self, name: str, programs: Programs, records: TaskRecords) -> None:
-        """Store the arguments; run no program yet."""
         self.name = name
         self._programs = programs
         self._records = records

@@ -66,7 +66,6 @@ class ProgramRuns:
     """The programs of one driver's tasks; a task may have several, as named parts."""
 
     def __init__(self, records: TaskRecords) -> None:
-        """Store the arguments; start no program yet."""
         self._records = records
         self._clock = SystemClock()
         #: Operation, attempt and part -> the last heartbeat of a remote runner, and the time of its

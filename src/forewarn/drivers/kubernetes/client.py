@@ -64,7 +64,6 @@ class Kubernetes:
     """A client of one API server; thread-safe."""
 
     def __init__(self, config: KubernetesConfig) -> None:
-        """Store the arguments; send no request yet."""
         self._config = config
 
     def ask(

@@ -21,7 +21,6 @@ class LastCommands:
     """The last command of each operation."""
 
     def __init__(self) -> None:
-        """Start with no commands."""
         self._lock = threading.Lock()
         self._runs: dict[str, _Run] = {}
 

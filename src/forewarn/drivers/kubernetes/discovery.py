@@ -86,7 +86,6 @@ class KubernetesSource:
     every_s = 10.0
 
     def __init__(self, config: KubernetesConfig, driver: str) -> None:
-        """Store the arguments; the first use opens a connection."""
         self._driver = driver
         self._kubernetes = Kubernetes(config)
         self._following: ClusterFollower | None = None

@@ -55,7 +55,6 @@ class KubernetesDriver:
     schedules = True
 
     def __init__(self, config: KubernetesConfig, name: str = "kubernetes") -> None:
-        """Store the arguments; send no request yet."""
         self.name = name
         self._config = config
         self._kubernetes = Kubernetes(config)

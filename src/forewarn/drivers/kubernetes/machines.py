@@ -47,7 +47,6 @@ class TaskMachines:
         config: KubernetesConfig,
         nodes: Nodes,
     ) -> None:
-        """Store the arguments; send no request yet."""
         self._task = task
         self._kubernetes = kubernetes
         self._records = records

@@ -41,7 +41,6 @@ class Nodes:
     """The nodes of a cluster, changed for one operation."""
 
     def __init__(self, kubernetes: Kubernetes, operation: str) -> None:
-        """Store the arguments; send no request yet."""
         self._kubernetes = kubernetes
         self._operation = operation
 

@@ -36,7 +36,6 @@ class KubernetesRecords:
     """The tasks of one driver."""
 
     def __init__(self, kubernetes: Kubernetes, namespace: str, driver: str) -> None:
-        """Store the arguments; read no records yet."""
         self._kubernetes = kubernetes
         self._place = f"/api/v1/namespaces/{namespace}/configmaps"
         self._prefix = f"forewarn-{driver.lower().replace('_', '-')}"

@@ -59,7 +59,6 @@ class NodeWork:
         config: KubernetesConfig,
         commands: LastCommands,
     ) -> None:
-        """Store the arguments; start no work yet."""
         self._task = task
         self._operation = task.operation
         self._records = records

@@ -114,7 +114,6 @@ class Connections:
     """Open connections to the hosts of one configuration; thread-safe."""
 
     def __init__(self, config: LibvirtConfig) -> None:
-        """Store the configuration; open no connections yet."""
         self._config = config
         self._open: dict[str, Any] = {}
         self._lock = threading.Lock()

@@ -32,7 +32,6 @@ class LibvirtSource:
     every_s = 2.0
 
     def __init__(self, config: LibvirtConfig, records: DomainRecords | None = None) -> None:
-        """Store the arguments; the first use opens a connection."""
         self._config, self._records = config, records
         self._connections = Connections(config)
         self.lost_after_s = config.lost_after_s

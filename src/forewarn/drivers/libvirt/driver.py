@@ -159,7 +159,6 @@ class LibvirtDriver:
     """Executes operations on libvirt hosts. Source: R-5."""
 
     def __init__(self, config: LibvirtConfig, name: str = "libvirt") -> None:
-        """Store the arguments; the first use opens a connection."""
         self.name = name
         self._config = config
         self._connections = Connections(config)

@@ -30,7 +30,6 @@ class DomainRecords:
     """Files of one directory, each written atomically."""
 
     def __init__(self, config: LibvirtConfig) -> None:
-        """Store the configuration; create no files yet."""
         self._directory = Path(config.directory)
 
     def prune(self, now_ms: int) -> None:

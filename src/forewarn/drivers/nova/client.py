@@ -81,7 +81,6 @@ class Nova:
     """A client of one cloud's compute API; thread-safe; connects at the first request."""
 
     def __init__(self, config: NovaConfig) -> None:
-        """Store the configuration; open no connection yet."""
         self._config = config
         self._lock = threading.Lock()
         self._found: Any = None

@@ -37,7 +37,6 @@ class NovaSource:
     every_s = 10.0
 
     def __init__(self, config: NovaConfig, driver: str) -> None:
-        """Store the arguments; the first use opens a connection."""
         self._config, self._driver = config, driver
         self._nova = Nova(config)
         self.lost_after_s = config.lost_after_s

@@ -56,7 +56,6 @@ class NovaDriver:
     schedules = True
 
     def __init__(self, config: NovaConfig, records: TaskRecords) -> None:
-        """Store the arguments; the first use opens a connection."""
         self.name = records.driver
         self._config = config
         self._nova = Nova(config)

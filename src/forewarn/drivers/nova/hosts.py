@@ -30,7 +30,6 @@ class ComputeHosts:
     """The compute services of a cloud, changed for one operation."""
 
     def __init__(self, nova: Nova, key: str) -> None:
-        """Store the arguments; send no request yet."""
         self._nova = nova
         self._mark = f"forewarn {key}: "
 

@@ -64,7 +64,6 @@ class ServerMarks:
     """The marks of a cloud's servers."""
 
     def __init__(self, nova: Nova, records: TaskRecords) -> None:
-        """Store the arguments; read no marks yet."""
         self._nova = nova
         self._records = records
 

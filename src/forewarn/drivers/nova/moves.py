@@ -66,7 +66,6 @@ class ServerMoves:
     """Moves of one task's servers off the operation's host."""
 
     def __init__(self, servers: Servers) -> None:
-        """Store the servers; start no move yet."""
         self._servers = servers
         self._nova = servers.nova
 

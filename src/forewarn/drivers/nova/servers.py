@@ -121,7 +121,6 @@ class Servers:
     """The servers of one task."""
 
     def __init__(self, task: Task, nova: Nova, marks: ServerMarks, *, config: NovaConfig) -> None:
-        """Store the arguments; send no request yet."""
         self.task = task
         self.nova = nova
         self.config = config

@@ -103,7 +103,6 @@ class WebhookDriver:
         polls: bool = False,
         poll_s: float = POLL_S,
     ) -> None:
-        """Store the arguments; send no request yet."""
         self.name = endpoint.driver
         self._endpoint = endpoint
         self._records = records

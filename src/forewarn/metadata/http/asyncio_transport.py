@@ -31,7 +31,6 @@ class StreamConnection(Connection, asyncio.Protocol):
     __slots__ = ("_lingering", "_listener", "_transport")
 
     def __init__(self, service: MetadataService, listener: Listener) -> None:
-        """Start without a transport."""
         super().__init__(service, Peer(UNIX, listener.interface), NOBODYS_CLIENT)
         self._listener = listener
         self._lingering = False
@@ -124,7 +123,6 @@ class AsyncioTransport:
     """Listens with asyncio servers."""
 
     def __init__(self, service: MetadataService) -> None:
-        """Start without a server."""
         self.service = service
         self._servers: list[tuple[asyncio.Server, Listener]] = []
 

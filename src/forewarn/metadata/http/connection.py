@@ -61,7 +61,6 @@ class Connection:
     )
 
     def __init__(self, service: MetadataService, peer: Peer, client: ConnectedClient) -> None:
-        """Start idle."""
         self.service = service
         self.peer = peer
         self.client = client

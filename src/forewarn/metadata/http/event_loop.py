@@ -90,7 +90,6 @@ class PollingEventLoop(asyncio.SelectorEventLoop):
     """asyncio's event loop on a `PollingSelector`."""
 
     def __init__(self) -> None:
-        """Start without other sockets."""
         self.selector = PollingSelector(self.time)
         super().__init__(self.selector)
 

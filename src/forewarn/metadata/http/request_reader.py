@@ -5,14 +5,13 @@ The module decides neither answers nor callers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from forewarn.metadata.http import request as requests
 
 if TYPE_CHECKING:
     from forewarn.metadata.fault import InjectedFault
     from forewarn.metadata.http.request import ChunkedBody, HttpRequest
-    from forewarn.metadata.responder import Responder
     from forewarn.metadata.routing import RoutedRequest
     from forewarn.metadata.snapshot import PublishedView
     from forewarn.replication.messages import Caller
@@ -55,13 +54,22 @@ class PendingRequest:
         """End of the wait until the group is enabled, on the event loop's clock; 0: no wait."""
 
 
+class RequestParser(Protocol):
+    """Parser of requests, with a cache of parsed requests."""
+
+    known: dict[bytes, tuple[HttpRequest, RoutedRequest]]
+    """Bytes of a complete request without a body -> parsed request."""
+
+    def read(self, raw: bytes) -> tuple[HttpRequest, RoutedRequest]:
+        """Parse a head with its empty line; cache the request in `known` if possible."""
+
+
 class RequestReader:
     """The received bytes of unanswered requests."""
 
     __slots__ = ("_at", "_buffer", "_chunked", "continue_due", "pending")
 
     def __init__(self) -> None:
-        """Start without bytes."""
         self._buffer: bytes | bytearray = b""
         self._at = 0
         """Position of the first unread byte in the buffer."""
@@ -96,7 +104,7 @@ class RequestReader:
         self._at = 0
         self.pending = self._chunked = None
 
-    def head(self, book: Responder) -> PendingRequest | None:
+    def head(self, book: RequestParser) -> PendingRequest | None:
         """Return the next request without its body; None until the whole head has arrived.
 
         Raises:

@@ -1,0 +1,30 @@
+"""Creation of an emulator, with its own routes in the operator API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.emulator.emulator import Emulator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forewarn.emulator.options import Options
+
+
+def new_emulator(options: Options) -> Emulator:
+    """Create an emulator without starting it.
+
+    Raises:
+        ClockSpeedInvalid: the speed is invalid.
+    """
+
+    def routes() -> Sequence[object]:
+        from forewarn.api.routes import routes_of  # noqa: PLC0415 - after VMs are served
+        from forewarn.emulator import routes  # noqa: PLC0415
+
+        return routes_of(routes, emulator)
+
+    emulator = Emulator(options)
+    emulator.more_routes = routes
+    return emulator
