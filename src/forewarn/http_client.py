@@ -106,6 +106,8 @@ def open_request(
     """
     parts = urlsplit(request.url)
     host = parts.hostname or ""
+    if parts.scheme not in {"http", "https"} or not host:
+        raise OSError("the scheme must be http or https")
     connection: http.client.HTTPConnection
     if parts.scheme == "https":
         context = ssl.create_default_context(cafile=ca_file or None)

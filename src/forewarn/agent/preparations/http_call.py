@@ -8,11 +8,10 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import ssl
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from forewarn.errors import PeerError
+from forewarn.http_client import ClientRequest, exchange
 from forewarn.urls import shown_reason, shown_url
 
 TIMEOUT_S = 15.0
@@ -57,25 +56,18 @@ def call(
     Raises:
         CallFailed: the service does not answer.
     """
-    parts = urlsplit(url)
-    body = None if form is None else json.dumps(form).encode()
+    body = b"" if form is None else json.dumps(form).encode()
     known = {"Accept": "application/json", "Connection": "close", **(headers or {})}
-    if body is not None:
+    if form is not None:
         known.setdefault("Content-Type", "application/json")
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    connection: http.client.HTTPConnection
     try:
-        connection = _connection(url, ca_file)
-        connection.request(method, path, body, known)
-        answer = connection.getresponse()
-        payload = answer.read(BODY_BYTES_MAX)
+        request = ClientRequest(method, url, known, body)
+        answer = exchange(request, timeout_s=TIMEOUT_S, ca_file=ca_file, bytes_max=BODY_BYTES_MAX)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise CallFailed(
             method=method, url=shown_url(url, path=True), reason=shown_reason(error)
         ) from error
-    connection.close()
-    answered = {name.lower(): text for name, text in answer.getheaders()}
-    return Called(answer.status, payload, headers=answered)
+    return Called(answer.status, answer.body, headers=dict(answer.headers))
 
 
 def expect(called: Called, method: str, *, url: str, statuses: tuple[int, ...]) -> Called:
@@ -95,18 +87,6 @@ def expect(called: Called, method: str, *, url: str, statuses: tuple[int, ...]) 
 def secret(path: object) -> str:
     """Return the content of a secret file; empty if no file is set."""
     return Path(str(path)).read_text("utf-8").strip() if path else ""
-
-
-def _connection(url: str, ca_file: str) -> http.client.HTTPConnection:
-    parts = urlsplit(url)
-    if parts.scheme == "https":
-        trust = ssl.create_default_context(cafile=ca_file or None)
-        return http.client.HTTPSConnection(
-            parts.hostname or "", parts.port, timeout=TIMEOUT_S, context=trust
-        )
-    if parts.scheme != "http" or not parts.hostname:
-        raise OSError("the scheme must be http or https")
-    return http.client.HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_S)
 
 
 def local_host() -> str:
