@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.clock import SystemClock
-from forewarn.metadata import worker_process
+from forewarn.metadata import server, worker_process
 from forewarn.metadata.worker_process import WorkerPlace, main, read_settings, work
 from forewarn.replication.messages import DocumentChange
 from forewarn.replication.server import FeedServer
@@ -157,7 +157,7 @@ def test_worker_follows_a_step_of_the_system_clock(
     tmp_path: Path, parent: Parent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Now, and as often as the service does. Source: N-4."""
-    monkeypatch.setattr(worker_process, "STEP_LOOK_S", 0.001)
+    monkeypatch.setattr(server, "STEP_LOOK_S", 0.001)
     looks: list[int] = []
 
     def adopt(_: SystemClock) -> int:

@@ -45,20 +45,25 @@ class Check(Generic[Subject]):
     run: Callable[[Subject], None]
 
 
-CHECKS: list[Check[ServiceUnderTest]] = []
-#: Whether the check runs last, because the server may refuse requests afterwards.
-LAST_CHECKS: list[Check[ServiceUnderTest]] = []
+class CheckList(list[Check[Subject]]):
+    """The checks of one kind of subject, in the order of their definitions."""
+
+    def add(
+        self, statement: str, title: str
+    ) -> Callable[[Callable[[Subject], None]], Callable[[Subject], None]]:
+        """Register a function as the check of a statement."""
+
+        def register(run: Callable[[Subject], None]) -> Callable[[Subject], None]:
+            self.append(Check(statement, title, run))
+            return run
+
+        return register
 
 
-def check(
-    statement: str, title: str, *, into: list[Check[ServiceUnderTest]] = CHECKS
-) -> Callable[[Callable[[ServiceUnderTest], None]], None]:
-    """Register a function as the check of a statement."""
-
-    def register(run: Callable[[ServiceUnderTest], None]) -> None:
-        into.append(Check(statement, title, run))
-
-    return register
+CHECKS: CheckList[ServiceUnderTest] = CheckList()
+#: Checks that run last, because the server may refuse requests afterwards.
+LAST_CHECKS: CheckList[ServiceUnderTest] = CheckList()
+check = CHECKS.add
 
 
 def demand(holds: object, fault: str) -> None:

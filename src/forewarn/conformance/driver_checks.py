@@ -5,10 +5,9 @@ Each check uses separate operations, and ends or aborts all its tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from forewarn.conformance.checks import Check, ConformanceFault, NotApplicable
+from forewarn.conformance.checks import CheckList, ConformanceFault, NotApplicable
 from forewarn.conformance.driver_trial import Failure, Subject, Trial
 from forewarn.conformance.run import Result, Verdict
 from forewarn.core.lifecycle import with_execution
@@ -16,16 +15,17 @@ from forewarn.drivers import Discovering, Task
 from forewarn.values import replace
 
 if TYPE_CHECKING:
-    from forewarn.core.lifecycle import Operation
+    from collections.abc import Iterator
 
-_Act: TypeAlias = Callable[[Trial], None]
+    from forewarn.core.lifecycle import Operation
 
 #: Kinds of records that discovery may report.
 KINDS = {"hosts", "groups", "vms"}
 #: Shortest duration of a task, in seconds, for the check of `abort`.
 SOON_S = 2.0
 
-DRIVER_CHECKS: list[Check[Trial]] = []
+DRIVER_CHECKS: CheckList[Trial] = CheckList()
+_check = DRIVER_CHECKS.add
 
 
 def run_driver_checks(subject: Subject) -> Iterator[Result]:
@@ -35,19 +35,10 @@ def run_driver_checks(subject: Subject) -> Iterator[Result]:
             check.run(Trial(subject, place))
         except ConformanceFault as fault:
             yield Result(check, Verdict.FAILED, str(fault))
-        except Failure as failure:
-            yield Result(check, Verdict.FAILED, str(failure))
         except NotApplicable as why:
             yield Result(check, Verdict.SKIPPED, str(why))
         else:
             yield Result(check, Verdict.PASSED)
-
-
-def _check(statement: str, title: str) -> Callable[[_Act], None]:
-    def register(run: _Act) -> None:
-        DRIVER_CHECKS.append(Check(statement, title, run))
-
-    return register
 
 
 def _once(trial: Trial, task: Task, after: str) -> None:
@@ -183,7 +174,7 @@ def _ends_soon(trial: Trial) -> bool:
     trial.begin(task)
     try:
         return trial.ended(task, SOON_S).done
-    except (ConformanceFault, Failure, NotApplicable):
+    except (ConformanceFault, NotApplicable):
         return False
     finally:
         trial.abort(task)

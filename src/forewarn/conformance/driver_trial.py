@@ -49,7 +49,7 @@ class Subject:
     generation: int = field(default_factory=lambda: now_ms() * 1000)
 
 
-class Failure(Exception):
+class Failure(ConformanceFault):
     """An exception of the driver in a call, with its text."""
 
 

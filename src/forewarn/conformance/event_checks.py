@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 
 from forewarn.conformance.checks import (
     NOBODYS,
-    Check,
+    CheckList,
     ConformanceFault,
     NotApplicable,
     approval_of,
@@ -21,17 +20,8 @@ NOTICE_S = {"Freeze": 900, "Reboot": 900, "Redeploy": 600, "Preempt": 30, "Termi
 #: Number of unchanged documents after which a refused approval counts as without effect.
 LOOKS = 3
 
-EVENT_CHECKS: list[Check[EventTrial]] = []
-
-
-def _check(
-    statement: str, title: str
-) -> Callable[[Callable[[EventTrial], None]], Callable[[EventTrial], None]]:
-    def register(run: Callable[[EventTrial], None]) -> Callable[[EventTrial], None]:
-        EVENT_CHECKS.append(Check(statement, title, run))
-        return run
-
-    return register
+EVENT_CHECKS: CheckList[EventTrial] = CheckList()
+_check = EVENT_CHECKS.add
 
 
 @_check("L-1", "a new event is shown as Scheduled")

@@ -17,7 +17,7 @@ from forewarn.metadata.service import MetadataService
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from forewarn.clock import Clock
+    from forewarn.clock import Clock, SystemClock
     from forewarn.metadata.fault import Absence
     from forewarn.metadata.http.asyncio_transport import AsyncioTransport
     from forewarn.metadata.http.epoll_transport import EpollTransport
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from forewarn.replication.messages import Caller, Upstream
     from forewarn.settings import MetadataSettings
 
+STEP_LOOK_S = 60.0
+"""Interval at which a process without a control plane checks for steps of the system's clock."""
 STOP_S = 0.8
 """Time limit of running answers after a stop, in seconds."""
 
@@ -36,6 +38,12 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     from forewarn.metadata.http.event_loop import PollingEventLoop  # noqa: PLC0415  Linux only
 
     return PollingEventLoop()
+
+
+def follow_clock_steps(clock: SystemClock) -> None:
+    """Apply steps of the system's clock at once, because only the Date header uses this clock."""
+    clock.adopt()
+    asyncio.get_running_loop().call_later(STEP_LOOK_S, follow_clock_steps, clock)
 
 
 class MetadataServer:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from forewarn.clock import SystemClock
 from forewarn.errors import ForewarnError
 from forewarn.garbage import freeze_garbage
-from forewarn.metadata.server import MetadataServer, new_event_loop
+from forewarn.metadata.server import MetadataServer, follow_clock_steps, new_event_loop
 from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.settings import MetadataSettings
 from forewarn.values import value
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 SETTINGS_BYTES_MAX = 1024 * 1024
 FIGURES_S = 5.0
 """Interval at which a worker sends its counters to the service."""
-STEP_LOOK_S = 60.0
-"""Interval at which a worker checks for steps of the system's clock."""
 
 
 class Worker:
@@ -87,7 +85,7 @@ async def work(settings: MetadataSettings, place: WorkerPlace) -> int:
     worker = Worker(settings, place.feed, place.name)
     follower = worker.follower
     follower.start()
-    _follow_system_clock(worker.clock)
+    follow_clock_steps(worker.clock)
     followed, stopped, failed = (
         loop.create_task(event.wait()) for event in (follower.followed, ended, follower.failed)
     )
@@ -105,12 +103,6 @@ async def work(settings: MetadataSettings, place: WorkerPlace) -> int:
     await worker.server.stop()
     await follower.stop()
     return int(follower.failed.is_set() and not ended.is_set())
-
-
-def _follow_system_clock(clock: SystemClock) -> None:
-    """Apply clock steps immediately, because only the Date header uses this clock."""
-    clock.adopt()
-    asyncio.get_running_loop().call_later(STEP_LOOK_S, _follow_system_clock, clock)
 
 
 def _say(fact: object) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
 from forewarn.garbage import freeze_garbage
-from forewarn.metadata.server import MetadataServer
+from forewarn.metadata.server import MetadataServer, follow_clock_steps
 from forewarn.replication.access import TlsFiles
 from forewarn.replication.carrier import BrokerRoute, is_subject
 from forewarn.replication.follower import Follower, NodeIdentity
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from forewarn.settings import NodeSettings, Settings
 
 log = logging.getLogger("forewarn")
-
-#: Interval at which a node checks for steps of the system's clock, in seconds.
-STEP_LOOK_S = 60.0
 
 #: Maximum total length of host names, because a node's first line may have 4 KiB.
 HOSTS_LENGTH_MAX = 2048
@@ -107,7 +104,7 @@ class MetadataNode:
         served: OperatorServer | None = None
         kept = follower.take_up()
         follower.start()
-        self._follow_system_clock()
+        follow_clock_steps(self.clock)
         events = [ended, follower.failed] if kept else [ended, follower.failed, follower.followed]
         first, *_ = waits = [loop.create_task(event.wait()) for event in events]
         try:
@@ -159,11 +156,6 @@ class MetadataNode:
 
     def _apply(self, change: DocumentChange) -> None:
         self.server.service.apply(change)
-
-    def _follow_system_clock(self) -> None:
-        """Follow clock steps at once: only the Date header depends on this clock."""
-        self.clock.adopt()
-        asyncio.get_running_loop().call_later(STEP_LOOK_S, self._follow_system_clock)
 
 
 async def run_node(settings: Settings) -> int:
