@@ -7,12 +7,12 @@ running agent 2 MiB of memory.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.agent.config_permissions import refuse_writable
 from forewarn.agent.core.rules import ACTIONS, COORDINATIONS, FAILURES, TIMEOUT_S
 from forewarn.agent.preparation_catalog import PREPARATIONS
 from forewarn.agent.sdk.http import target_of
@@ -22,7 +22,7 @@ from forewarn.host_port import host_and_port
 from forewarn.protocol.versions import VERSIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 PHASES = ("prepare", "approve", "recover", "cancel")
 PROGRAM_SUFFIXES = (".exe", ".bat", ".cmd")  # extensions of files that Windows can start directly
@@ -380,3 +380,31 @@ def _one_of(
     if word not in words:
         raise ConfigInvalid(where=f"{where} {key}", reason=f"must be one of {', '.join(words)}")
     return str(word)
+
+
+class ConfigWritable(CallerError):
+    """Other users can write a file with commands for the agent."""
+
+    code = "agent-config-writable"
+    message = "Users other than {user} and root can write {path}."
+    advice = (
+        "Make {user} or root its owner, run chmod go-w, or set [agent] check_permissions = false."
+    )
+
+
+def refuse_writable(paths: Iterable[Path]) -> None:
+    """Refuse files and directories that other users can write; ignore missing files.
+
+    Raises:
+        ConfigWritable: the group, everybody, or another user can write one of the paths.
+    """
+    if not hasattr(os, "geteuid"):
+        return
+    user = os.geteuid()
+    for path in paths:
+        try:
+            status = path.stat()
+        except OSError:
+            continue  # `read_config` reports the error
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or status.st_uid not in (0, user):
+            raise ConfigWritable(path=path, user=f"user {user}")

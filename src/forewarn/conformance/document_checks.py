@@ -1,6 +1,6 @@
-"""Checks of documents and events in every api-version, and of instance metadata.
+"""Checks of documents and events in every api-version, of instance metadata, and of approvals.
 
-`event_checks.py` and `approval_checks.py` contain the checks that create or approve events.
+`event_checks.py` contains the checks that create events.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from forewarn.conformance.checks import (
     FIELDS,
     GUID,
+    NOBODYS,
     ConformanceFault,
     NotApplicable,
+    approval_of,
     check,
     demand,
     document_of,
@@ -20,6 +22,7 @@ from forewarn.conformance.checks import (
     expect_status,
     json_object,
 )
+from forewarn.protocol.approvals import APPROVALS_MAX
 from forewarn.protocol.versions import (
     FIELD_SINCE,
     RESOURCE_TYPE,
@@ -219,3 +222,26 @@ def _strings(target: ServiceUnderTest) -> None:
             waiting += each
         else:
             demand(isinstance(each, str), f"{each!r} is not a string")
+
+
+@check("A-2", "a malformed approval is answered 400")
+def _malformed_approval(target: ServiceUnderTest) -> None:
+    for body in (
+        *(b"", b"{", b"[]", b"{}", b'{"StartRequests":{}}', b'{"StartRequests":[]}'),
+        *(b'{"StartRequests":[{}]}', b'{"StartRequests":[{"EventId":7}]}'),
+    ):
+        expect_status(target.post(body), 400, of=f"POST {body.decode()!r}")
+    body = approval_of(NOBODYS)
+    expect_status(target.post(body, headers=()), 400, of="POST without the Metadata header")
+
+
+@check("A-3", "an approval of an unknown event is refused")
+def _unknown(target: ServiceUnderTest) -> None:
+    reply = target.post(approval_of(NOBODYS))
+    demand(400 <= reply.status < 500, f"the answer has status {reply.status}")
+
+
+@check("A-5", "an approval that is too large is refused")
+def _too_large(target: ServiceUnderTest) -> None:
+    body = approval_of(*[NOBODYS[:-3] + f"{number:03}" for number in range(APPROVALS_MAX + 1)])
+    expect_status(target.post(body), 413, 400, of=f"POST of {APPROVALS_MAX + 1} requests")

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from xml.etree import ElementTree as ET
 
-from forewarn.conformance import approval_checks, document_checks, transport_checks  # noqa: F401
+from forewarn.conformance import document_checks, transport_checks  # noqa: F401
 from forewarn.conformance.checks import CHECKS, LAST_CHECKS, Check, ConformanceFault, NotApplicable
 from forewarn.conformance.event_checks import EVENT_CHECKS
 from forewarn.conformance.event_trial import EventTrial, Hooks

@@ -7,8 +7,9 @@ from enum import Enum
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from forewarn.api.policy_file import read_policy_table
 from forewarn.core.impact import DURATION_UNKNOWN_S, Cause, Impact, Source
 from forewarn.emulator.scenario import (
     Act,
@@ -28,7 +29,6 @@ from forewarn.emulator.scenario import (
     Until,
     Wait,
 )
-from forewarn.emulator.scenario_policy import policy_at
 from forewarn.errors import CallerError, nearest
 from forewarn.validation.complexity import FileTooComplex
 from forewarn.validation.fields import (
@@ -43,6 +43,9 @@ from forewarn.validation.fields import (
 from forewarn.validation.forms import OneOrMore, unknown_member
 from forewarn.validation.toml_reader import read_toml
 from forewarn.values import value
+
+if TYPE_CHECKING:
+    from forewarn.planning.policy import MaintenancePolicy
 
 #: Most steps of a scenario.
 FILE_BYTES_MAX = 256 * 1024
@@ -351,3 +354,46 @@ def _names(table: Table, key: str, where: str) -> tuple[str, ...]:
 def _member(kind: type[_T], value: object, where: str) -> _T:
     word: Any = Choice({each.value: each for each in kind}).read(value, where)
     return word  # type: ignore[no-any-return]
+
+
+MINUTE_S, DAY_MIN = 60, 24 * 60
+
+
+def policy_at(table: Mapping[str, object], begun_ms: int) -> MaintenancePolicy:
+    """Return the policy of a scenario that started at `begun_ms`, ms since the epoch UTC.
+
+    `from` and `to` of a window may be relative to the scenario's start, such as `+75m`. Relative
+    times are rounded to minutes, in UTC.
+
+    Raises:
+        ValidationFailed: the policy is invalid.
+    """
+    windows = table.get("windows")
+    if not isinstance(windows, dict):
+        return read_policy_table(dict(table))
+    resolved = {
+        name: _resolved(each, begun_ms, f"the policy.windows.{name}")
+        for name, each in windows.items()
+    }
+    return read_policy_table({**table, "windows": resolved})
+
+
+def _resolved(window: object, begun_ms: int, where: str) -> object:
+    if not isinstance(window, dict):
+        return window
+    relative = {
+        key: _time_of_day(written, begun_ms, f"{where}.{key}")
+        for key in ("from", "to")
+        if isinstance(written := window.get(key), str) and written.startswith("+")
+    }
+    if relative and "time_zone" in window:
+        raise wrong(
+            f"{where}.time_zone", window["time_zone"], "omitted, because relative times are in UTC"
+        )
+    return {**window, **relative}
+
+
+def _time_of_day(written: str, begun_ms: int, where: str) -> str:
+    after_s = Duration().read(written[1:], where)
+    minutes = (begun_ms // 1000 + after_s) // MINUTE_S % DAY_MIN
+    return f"{minutes // 60:02}:{minutes % 60:02}"

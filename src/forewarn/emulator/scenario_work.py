@@ -22,8 +22,8 @@ from forewarn.core.topology import Health
 from forewarn.emulator.acting_control import copied_topology
 from forewarn.emulator.default_fleet import ACTOR, SCENARIO, is_empty
 from forewarn.emulator.scenario import Until
+from forewarn.emulator.scenario_files import policy_at
 from forewarn.emulator.scenario_machines import Touched, taken_back
-from forewarn.emulator.scenario_policy import policy_at
 from forewarn.errors import CallerError
 from forewarn.planning.policy import Budget, Scope
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from forewarn.errors import CallerError
 from forewarn.metadata import instance
 from forewarn.metadata.fault import InjectedFault
-from forewarn.metadata.figures import Figures
 from forewarn.metadata.http import request as requests
 from forewarn.metadata.http.response import JSON, TEXT, Response, head_of, refusal
 from forewarn.metadata.identity import Callers, known_by
@@ -40,6 +40,32 @@ if TYPE_CHECKING:
     from forewarn.metadata.identity import Peer
     from forewarn.replication.messages import Caller, DocumentChange, RequestAnswer
     from forewarn.settings import MetadataSettings
+
+
+@dataclass(slots=True)
+class Figures:
+    """Counts since the start of the process, without cached answers, which are most answers.
+
+    The service counts the groups with polls once a second, when it reports their polls.
+    """
+
+    #: Requested documents; a document counts once for each second with a request.
+    documents_polled: int = 0
+    #: Requests with answer 429.
+    throttled: int = 0
+    #: Requests of unknown callers, answered 404.
+    unknown_callers: int = 0
+    #: Approvals by answer: 200, refused, 503.
+    approvals_accepted: int = 0
+    approvals_refused: int = 0
+    approvals_unanswered: int = 0
+    #: Document changes received.
+    changes: int = 0
+
+    def counts(self) -> dict[str, int]:
+        """Return all counters by name."""
+        return asdict(self)
+
 
 KNOWN_MAX = 1024
 """Maximum number of requests cached by bytes; a client program sends one or two."""

@@ -29,10 +29,9 @@ from forewarn.store.errors import (
     StoreUncertain,
     StoreUnrestored,
 )
-from forewarn.store.following import changes_since
 from forewarn.store.images import history_rows
 from forewarn.store.lease import Lease
-from forewarn.store.loading import loaded
+from forewarn.store.loading import changes_since, loaded
 from forewarn.store.maintenances import MaintenanceReader
 from forewarn.store.migrations import migrate
 from forewarn.store.reading import HistoryPage, OperationPage, Recorded, StoreReader

@@ -1,6 +1,6 @@
 """Metrics of metadata processes, from their counters.
 
-`metadata/figures.py` counts the requests.
+`metadata/responder.py` counts the requests.
 """
 
 from __future__ import annotations

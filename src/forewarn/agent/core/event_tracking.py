@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from forewarn.agent.core import records as rec
-from forewarn.agent.core.document_confirmation import doubtful
 from forewarn.agent.core.records import EventRecord
 from forewarn.agent.core.rules import NAMELESS, matching_rule
 from forewarn.agent.core.values import NotifyIntent
@@ -12,11 +11,12 @@ from forewarn.protocol.documents import NO_INCARNATION, Document, ScheduledEvent
 
 TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from forewarn.agent.core.identity import Identity
     from forewarn.agent.core.rules import Rule
     from forewarn.agent.core.values import Intent
+    from forewarn.protocol.documents import Document
 
 EVENTS_MAX = 256  # most followed events; further events are only logged
 MISSING_MS = 30_000  # an event missing this long in one incarnation is over
@@ -275,3 +275,23 @@ class TrackedEvents:
 def _is_overdue(record: EventRecord, now_ms: int) -> bool:
     missed = bool(record.missing_ms) and not record.gone
     return missed and now_ms >= record.missing_ms + MISSING_MS
+
+
+def doubtful(document: Document, incarnation: int, *, followed: Iterable[str]) -> bool:
+    """Return whether the agent must read a document a second time before acting.
+
+    If one wrong answer undid a preparation, the VM would be unprepared at the start of the event. A
+    lower incarnation, or a missing event without a new incarnation, is permitted by B-2, but is
+    also typical of a stale answer.
+
+    Args:
+        document: The document just read.
+        incarnation: The incarnation of the last confirmed document.
+        followed: Ids of the followed events, in upper case.
+
+    Source: D-1, B-2, C-7.
+    """
+    if document.incarnation > incarnation:
+        return False
+    shown = {event.event_id.upper() for event in document.events}
+    return document.incarnation < incarnation or not shown.issuperset(followed)

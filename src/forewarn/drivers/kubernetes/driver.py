@@ -18,11 +18,10 @@ from forewarn.drivers.kubernetes.client import (
     KubernetesRefused,
     KubernetesUnreachable,
 )
-from forewarn.drivers.kubernetes.commands import LastCommands
 from forewarn.drivers.kubernetes.config import read_options
 from forewarn.drivers.kubernetes.discovery import discover
 from forewarn.drivers.kubernetes.records import DONE, KubernetesRecords
-from forewarn.drivers.kubernetes.work import NodeWork
+from forewarn.drivers.kubernetes.work import LastCommands, NodeWork
 from forewarn.drivers.task_records import TaskAborted, TaskForgotten, TaskSuperseded
 from forewarn.errors import ForewarnError
 
