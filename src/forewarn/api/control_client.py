@@ -14,6 +14,7 @@ from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from forewarn.api.auth import NotPermitted
 from forewarn.api.name_index import FleetIndex
 from forewarn.api.scope import (
     ScopedReader,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from forewarn.api.watch import HistoryWatch
     from forewarn.clock import Clock
     from forewarn.control.readable import ReadableControl
+    from forewarn.core.access import Permission, Principal
     from forewarn.core.topology import Topology
     from forewarn.planning.blockers import Blocker
     from forewarn.store import Store
@@ -127,9 +129,18 @@ class ControlClient:
         assert isinstance(self.loop, ControlEngine), self.loop
         return self.loop
 
-    def recording(self, call: CallAudit) -> ControlClient:
-        """Return a copy for one call, whose audit record is written with its change."""
-        return replace(self, call=call)
+    def permitted(
+        self, principal: Principal, permission: Permission, call: CallAudit
+    ) -> ControlClient:
+        """Return a client for one call, whose audit record is written with its change.
+
+        Raises:
+            NotPermitted: the caller lacks the permission for every owner.
+        """
+        owners = principal.owners_for(permission)
+        if owners is not None and not owners:
+            raise NotPermitted(principal=principal.name, permission=permission.value)
+        return replace(self.within(owners), call=call)
 
     def within(self, owners: frozenset[str] | None) -> ControlClient:
         """Return a client restricted to these owners; None: no restriction.

@@ -178,11 +178,7 @@ class Dispatch:
             path=request.url.path,
         )
         with CallAudit(control.loop, record) as audit:
-            owners = principal.owners_for(route.permission)
-            if owners is not None and not owners:
-                needed = route.permission.value
-                raise NotPermitted(principal=principal.name, permission=needed)
-            control = control.within(owners).recording(audit)
+            control = control.permitted(principal, route.permission, audit)
             answer = await self._act(route, request, control, audit)
         if request.method in SAFE and not route.public and control.loop.lapsed():
             raise StateOutdated  # the process may have been suspended

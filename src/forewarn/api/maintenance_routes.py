@@ -1,4 +1,4 @@
-"""Routes that create, preview, start, pause and cancel maintenances, and read their plans."""
+"""Routes that create, preview, start, pause, postpone and cancel maintenances; their plans."""
 
 from __future__ import annotations
 
@@ -6,28 +6,32 @@ from typing import TYPE_CHECKING
 
 from forewarn.api import request_forms as forms
 from forewarn.api.consent import unasked_groups
-from forewarn.api.maintenance_forms import MAINTENANCE_FORM, PAUSE_FORM, asked_of
+from forewarn.api.lookup import find
 from forewarn.api.maintenance_reading import ONE, find_view, number_of, one_view
 from forewarn.api.maintenance_schemas import OUTLOOK, PLAN, ROOM, MaintenanceView
 from forewarn.api.responses import encoded
 from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
-from forewarn.api.schemas import TABLE, TEXT, TEXTS, list_of, object_schema
+from forewarn.api.schemas import OPERATION, TABLE, TEXT, TEXTS, list_of, object_schema, page_schema
 from forewarn.control.planning import PlannerTask, plan_of, planner_task
 from forewarn.core import stimulus as stimuli
 from forewarn.core.access import Permission
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import MaintenancePlan
+from forewarn.core.naming import select
 from forewarn.core.outlook import memory_by_wave, outlook
-from forewarn.core.refusals import Unknown, UnknownPlan
+from forewarn.core.refusals import MaintenanceInvalid, PostponementRefused, Unknown, UnknownPlan
 from forewarn.core.targets import return_time_s
 from forewarn.planning.difference import difference
 from forewarn.planning.plan import Asked, Plan, WaveBound
+from forewarn.planning.policy import Budget, Scope
+from forewarn.validation.durations import read_time_ms
 from forewarn.validation.fields import Text
 from forewarn.validation.forms import Field
 from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.control.plane import StateView
+    from forewarn.core.topology import Topology
     from forewarn.store import Store
 
 _ROOM = list_of(ROOM.schema())
@@ -46,14 +50,14 @@ _PLAN_ID = Field("plan", Text(16), "Id of a plan (default: the plan in force).")
 @Route(
     "POST /v1/maintenances",
     Permission.OPERATE,
-    form=MAINTENANCE_FORM,
+    form=forms.MAINTENANCE,
     body_bytes_max=NAMES_BYTES_MAX,
     answer=ONE,
     status=201,
 )
 async def create_maintenance(call: ApiCall) -> ApiResponse:
     """Create a maintenance as a draft."""
-    committed = await call.control.submit(await asked_of(call), call.actor)
+    committed = await call.control.submit(await _asked(call), call.actor)
     assert committed.maintenance is not None
     return one_view(MaintenanceView(committed.maintenance), 201)
 
@@ -61,7 +65,7 @@ async def create_maintenance(call: ApiCall) -> ApiResponse:
 @Route(
     "POST /v1/maintenances/plan",
     Permission.OPERATE,
-    form=MAINTENANCE_FORM,
+    form=forms.MAINTENANCE,
     body_bytes_max=NAMES_BYTES_MAX,
     answer=_PREVIEW,
     preview=True,
@@ -72,7 +76,7 @@ async def preview_maintenance(call: ApiCall) -> ApiResponse:
 
     Source: F-2.
     """
-    asked = await asked_of(call)
+    asked = await _asked(call)
     topology = await call.control.fleet()
     for host in asked.hosts:
         if host not in topology.hosts:
@@ -102,7 +106,7 @@ async def preview_maintenance(call: ApiCall) -> ApiResponse:
     return ApiResponse(shown)
 
 
-async def moved(call: ApiCall, word: stimuli.Stimulus) -> ApiResponse:
+async def _moved(call: ApiCall, word: stimuli.Stimulus) -> ApiResponse:
     """Apply an operator's command and return the maintenance afterwards."""
     number = number_of(call)
     await call.control.submit(word, call.actor)
@@ -112,29 +116,29 @@ async def moved(call: ApiCall, word: stimuli.Stimulus) -> ApiResponse:
 @Route("POST /v1/maintenances/{id}/start", Permission.OPERATE, form=forms.EMPTY, answer=ONE)
 async def start_maintenance(call: ApiCall) -> ApiResponse:
     """Start a draft."""
-    return await moved(call, stimuli.StartMaintenance(number_of(call)))
+    return await _moved(call, stimuli.StartMaintenance(number_of(call)))
 
 
-@Route("POST /v1/maintenances/{id}/pause", Permission.OPERATE, form=PAUSE_FORM, answer=ONE)
+@Route("POST /v1/maintenances/{id}/pause", Permission.OPERATE, form=forms.PAUSE, answer=ONE)
 async def pause_maintenance(call: ApiCall) -> ApiResponse:
     """Pause a maintenance: announce no more hosts."""
     form = call.form
     keep = form.get("keep_announced", False)
     word = stimuli.PauseMaintenance(number_of(call), form.get("reason", ""), keep)
-    return await moved(call, word)
+    return await _moved(call, word)
 
 
 @Route("POST /v1/maintenances/{id}/resume", Permission.OPERATE, form=forms.EMPTY, answer=ONE)
 async def resume_maintenance(call: ApiCall) -> ApiResponse:
     """Resume a paused or stopped maintenance."""
-    return await moved(call, stimuli.ResumeMaintenance(number_of(call)))
+    return await _moved(call, stimuli.ResumeMaintenance(number_of(call)))
 
 
 @Route("POST /v1/maintenances/{id}/cancel", Permission.OPERATE, form=forms.REASON, answer=ONE)
 async def cancel_maintenance(call: ApiCall) -> ApiResponse:
     """Cancel a maintenance permanently."""
     word = stimuli.CancelMaintenance(number_of(call), call.form.get("reason", ""))
-    return await moved(call, word)
+    return await _moved(call, word)
 
 
 @Route(
@@ -201,3 +205,91 @@ def _differs(before: MaintenancePlan | None, after: MaintenancePlan) -> dict[str
 
 
 _NO_PLAN = Plan("", "", 0, Asked(()), (), (), (), WaveBound(0, ""))
+
+
+@Route(
+    "POST /v1/maintenances/{id}/postpone",
+    Permission.OPERATE,
+    form=forms.POSTPONE,
+    body_bytes_max=NAMES_BYTES_MAX,
+    answer=ONE,
+)
+async def postpone_maintenance(call: ApiCall) -> ApiResponse:
+    """Postpone some hosts at their owners' request.
+
+    Source: F-8.
+    """
+    return await _moved(call, _postponing(call, number_of(call), tuple(call.form["hosts"])))
+
+
+@Route(
+    "POST /v1/events/{id}/postpone",
+    Permission.APPROVE,
+    form=forms.POSTPONE_EVENT,
+    answer=page_schema("operations", OPERATION.schema()),
+)
+async def postpone_event(call: ApiCall) -> ApiResponse:
+    """Postpone the host of an event at the owner's request."""
+    operation = (await find(call, call.path["id"])).operation
+    if not operation.maintenance or operation.is_return:
+        problem = "the operation belongs to no maintenance"
+        if operation.is_return:
+            problem = "the operation returns a VM, which cannot be postponed"
+        raise PostponementRefused(host=operation.host, maintenance=operation.id, problem=problem)
+    word = _postponing(call, operation.maintenance, (operation.host,))
+    await call.control.submit(word, call.actor)
+    after = (await find(call, operation.id)).operation
+    return ApiResponse({"operations": [OPERATION.of(after)]})
+
+
+def _postponing(call: ApiCall, maintenance: int, hosts: tuple[str, ...]) -> stimuli.PostponeHosts:
+    """Convert a form to a request for a later start."""
+    form = call.form
+    until_ms = read_time_ms(form["until"], call.control.clock.now_ms())
+    by = form.get("by", call.actor)
+    return stimuli.PostponeHosts(maintenance, hosts, until_ms, by, form.get("reason", ""))
+
+
+def _selected(topology: Topology, call: ApiCall) -> tuple[str, ...]:
+    """Return the hosts selected by a form; O(fleet)."""
+    form = call.form
+    ways = [name for name in ("hosts", "selector", "all") if form.get(name)]
+    if len(ways) != 1:
+        raise MaintenanceInvalid(problem="give exactly one of hosts, selector and all")
+    if ways == ["hosts"]:
+        return tuple(form["hosts"])
+    if ways == ["selector"]:
+        return select(topology.hosts.values(), form["selector"])
+    hosts = tuple(topology.hosts)
+    if not hosts:
+        raise MaintenanceInvalid(
+            problem="the fleet has no hosts; add them with `forewarn topology apply`"
+        )
+    return hosts
+
+
+async def _asked(call: ApiCall) -> stimuli.CreateMaintenance:
+    """Return the requested maintenance; O(fleet) for a form with a selector."""
+    form, now_ms = call.form, call.control.clock.now_ms()
+    hosts = await call.control.read(lambda view: _selected(view.state.topology, call))
+    policy = await call.control.read(lambda view: view.maintenance_policy)
+    at_once = form.get("max_at_once", 0)
+    return stimuli.CreateMaintenance(
+        cause=form["cause"],
+        hosts=hosts,
+        duration_s=form["duration"],
+        impact=form.get("impact"),
+        reason=form.get("reason", ""),
+        description=form.get("description", ""),
+        earliest_ms=read_time_ms(form["earliest_start"], now_ms)
+        if "earliest_start" in form
+        else None,
+        deadline_ms=read_time_ms(form["deadline"], now_ms) if "deadline" in form else None,
+        priority=form.get("priority", 0),
+        budgets=(Budget(Scope.FLEET, at_once),) if at_once else (),
+        canary_hosts=tuple(form.get("canary_hosts", ())),
+        gate=form.get("gate", ""),
+        max_failures=form.get("max_failures", policy.max_failures),
+        move_s=form.get("move_vms", 0),
+        return_vms=form.get("return_vms", False),
+    )

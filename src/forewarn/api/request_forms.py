@@ -1,4 +1,4 @@
-"""Request forms of hosts, groups, VMs, fleets and work.
+"""Request forms of hosts, groups, VMs, fleets, work and maintenances.
 
 `fields.py` parses the values.
 """
@@ -15,6 +15,7 @@ from forewarn.core.impact import (
     Cause,
     Impact,
     Source,
+    TargetKind,
 )
 from forewarn.core.maintenance import HOSTS_MAX
 from forewarn.core.naming import (
@@ -273,6 +274,77 @@ COMPLETION = Form(
         Field("failed", Boolean(), "Whether the work has failed."),
         Field("reason", Text(REASON_LENGTH_MAX), "The reason, in words."),
     ),
+)
+#: Maximum failures, priority and hosts at once in a form.
+COUNT_MAX = 1_000_000
+
+_MAINTENANCE_CAUSES = Choice(
+    {
+        cause.value: cause
+        for cause, traits in TRAITS.items()
+        if traits.routine and traits.target is TargetKind.HOST
+    }
+)
+MAINTENANCE = Form(
+    "MaintenanceForm",
+    "A maintenance: its hosts, its cause and its options.",
+    (
+        Field("cause", _MAINTENANCE_CAUSES, "Cause of the work on each host.", required=True),
+        Field("hosts", ListOf(NAME, HOSTS_MAX, 1), "Names of hosts."),
+        Field("selector", Text(), "Selector of hosts, such as zone=2, instead of names."),
+        Field("all", Boolean(), "Whether to select every host of the fleet, instead of names."),
+        Field(
+            "duration",
+            Duration(1, DURATION_S_MAX),
+            "Duration of the work on each host.",
+            required=True,
+        ),
+        Field(
+            "move_vms",
+            Duration(1, DURATION_S_MAX),
+            "Time in which VMs leave a host before its work starts.",
+        ),
+        Field(
+            "return_vms",
+            Boolean(),
+            "Whether VMs that left a host return to it after its work (default: they stay away).",
+        ),
+        Field("impact", IMPACTS, "Impact shown to VMs, if the cause allows several impacts."),
+        Field("reason", Text(REASON_LENGTH_MAX), "Reason, for operators."),
+        Field("description", Text(), "Description shown to VMs instead of the default."),
+        Field("earliest_start", Timestamp(), "Earliest start."),
+        Field("deadline", Timestamp(), "Time at which the last host must be done."),
+        Field("priority", Integer(0, COUNT_MAX), "Maintenances with a higher number come first."),
+        Field("max_at_once", Integer(1, COUNT_MAX), "Maximum number of hosts disturbed at a time."),
+        Field(
+            "max_failures",
+            Integer(0, COUNT_MAX),
+            "Hosts that may fail before the maintenance stops (default: the policy's number).",
+        ),
+        Field("gate", NAME, "Gate from the settings, checked after each wave."),
+        Field("canary_hosts", ListOf(NAME, HOSTS_MAX), "Number of hosts in the first wave."),
+    ),
+)
+PAUSE = Form(
+    "PauseForm",
+    "Reason of the pause, and whether announced hosts stay announced.",
+    (
+        Field("reason", Text(REASON_LENGTH_MAX), "Reason of the pause, as text."),
+        Field("keep_announced", Boolean(), "Whether announced hosts stay announced."),
+    ),
+)
+_POSTPONING = (
+    Field("until", Timestamp(), "New earliest start of the hosts.", required=True),
+    Field("reason", Text(REASON_LENGTH_MAX), "Reason, for operators."),
+    Field("by", NAME, "The requesting principal (default: the caller)."),
+)
+POSTPONE = Form(
+    "PostponeForm",
+    "The hosts to postpone, the new earliest start, and the reason.",
+    (Field("hosts", ListOf(NAME, HOSTS_MAX, 1), "Names of hosts.", required=True), *_POSTPONING),
+)
+POSTPONE_EVENT = Form(
+    "PostponeEventForm", "The new earliest start of the event's host, and the reason.", _POSTPONING
 )
 EMPTY = Form("EmptyForm", "An empty form.")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
-from forewarn.api.auth import NotPermitted, Principals
+from forewarn.api.auth import Principals
 from forewarn.api.call_audit import REQUEST_LENGTH_MAX, CallAudit, call_record
 from forewarn.api.control_client import ControlClient
 from forewarn.api.dispatch import PRECONDITIONS, answered, read_body
@@ -150,11 +150,7 @@ class ArmApp:
         names = [path[each] for each in _OBJECTS if each in path]
         record = replace(record, object="/".join(names)[:REQUEST_LENGTH_MAX])
         with CallAudit(self._control.loop, record) as audit:
-            owners = principal.owners_for(route.permission)
-            if owners is not None and not owners:
-                needed = route.permission.value
-                raise NotPermitted(principal=principal.name, permission=needed)
-            control = self._control.within(owners).recording(audit)
+            control = self._control.permitted(principal, route.permission, audit)
             return await self._act(route, path, request, control=control, actor=actor)
 
     async def _act(

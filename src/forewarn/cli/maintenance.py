@@ -21,7 +21,7 @@ from forewarn.cli.maintenance_output import (
     watch,
 )
 from forewarn.cli.output import note, print_json, warn_unasked
-from forewarn.cli.parsing import CommandGroup, add_list_options, whole_number
+from forewarn.cli.parsing import CommandGroup, add_list_options, set_members, whole_number
 from forewarn.cli.reports import add_format, all_outcomes, print_outcomes, summary
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.exit_codes import OK, REFUSED
@@ -144,6 +144,7 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
         dest="canary_hosts",
         help="a host of the first wave; repeatable",
     )
+    set_members(parser, ("file",))
 
 
 def _form(arguments: argparse.Namespace) -> dict[str, object]:
@@ -158,25 +159,8 @@ def _form(arguments: argparse.Namespace) -> dict[str, object]:
     ways = [bool(names), bool(arguments.selector), bool(arguments.all)]
     if sum(ways) != 1 or (arguments.file and arguments.names):
         raise HostsUnnamed
-    kept = (
-        "selector",
-        "all",
-        "cause",
-        "impact",
-        "duration",
-        "move_vms",
-        "return_vms",
-        "reason",
-        "description",
-        "earliest_start",
-        "deadline",
-        "priority",
-        "max_at_once",
-        "max_failures",
-        "gate",
-        "canary_hosts",
-    )
-    return {"hosts": names or None, **{name: getattr(arguments, name) for name in kept}}
+    form = {name: getattr(arguments, name) for name in arguments.members}
+    return {"hosts": names or None, **form}
 
 
 def _plan(arguments: argparse.Namespace) -> int:

@@ -154,6 +154,14 @@ def add_list_options(
     )
 
 
+def set_members(parser: argparse.ArgumentParser, known: Iterable[str] = ()) -> None:
+    """Set `members` to the destinations of the parser's options, except the known ones."""
+    assert isinstance(parser, Parser), parser
+    others = {*known, "help", "json", "server", "token_file"}
+    names = (each.dest for each in parser.arguments if each.option_strings)
+    parser.set_defaults(members=tuple(name for name in names if name not in others))
+
+
 class CommandLineInvalid(CallerError):
     """The command line is invalid."""
 
