@@ -70,6 +70,15 @@ def test_add_does_not_overwrite(run: Run, live: Live) -> None:
     assert (changed["fault_domain"], changed["memory_mib"]) == (1, 4096)
 
 
+def test_replaced_group_keeps_members_without_an_option(live: Live, run: Run) -> None:
+    """`group add --replace` changes only what it names."""
+    kept = {"approves_when_down": False, "published": ""}
+    live.call("PUT", "/v1/groups/kept", kept)
+    changed = run("group", "add", "kept", "--replace", "--owner", "shop", "--json").json
+    assert {name: changed[name] for name in kept} == kept
+    assert changed["owner"] == "shop"
+
+
 def test_empty_lists_say_so(run: Run) -> None:
     """Where there is nothing, people are told on standard error and pipes get nothing."""
     for words in (("event",), ("operation",), ("host", "list", "--zone", "none")):

@@ -11,7 +11,7 @@ from typing import Any
 from forewarn.cli.api_client import ApiRefused, client_of, part
 from forewarn.cli.listing import natural, records
 from forewarn.cli.output import note, print_facts, print_json, print_table
-from forewarn.cli.parsing import CommandGroup, add_list_options, written_kind
+from forewarn.cli.parsing import CommandGroup, add_list_options, set_members, written_kind
 from forewarn.cli.work_requests import add_host_work, add_vm_work
 from forewarn.core.topology import Health
 from forewarn.exit_codes import OK
@@ -27,6 +27,8 @@ _COLUMNS = {
         *("enabled", "polled", "client"),
     ),
 }
+#: Members of a group that `group add` cannot set, and that `--replace` keeps.
+_WITHOUT_OPTION = ("approves_when_down", "published")
 HTTP_NOT_FOUND = 404
 _TAG_HINT = "NAME=TEXT"
 
@@ -34,9 +36,14 @@ _TAG_HINT = "NAME=TEXT"
 def add_commands(commands: CommandGroup) -> None:
     """Add `host`, `group` and `vm`."""
     host, group, vm = (commands.group(kind) for kind in ("host", "group", "vm"))
-    _add_host_options(_add_record_actions(host, "host"))
-    _add_group_options(_add_record_actions(group, "group"))
-    _add_vm_options(_add_record_actions(vm, "vm"))
+    for commands_of, kind, add_options in (
+        (host, "host", _add_host_options),
+        (group, "group", _add_group_options),
+        (vm, "vm", _add_vm_options),
+    ):
+        add = _add_record_actions(commands_of, kind)
+        add_options(add)
+        set_members(add, ("replace",))
     add_host_work(host)
     add_vm_work(vm)
 
@@ -76,7 +83,6 @@ def _add_record_actions(commands: CommandGroup, kind: str) -> argparse.ArgumentP
     remove.add_argument("names", metavar="NAME", nargs="+")
     for parser in (add, listing, show, remove):
         parser.set_defaults(kind=kind)
-    add.set_defaults(members=())
     return add
 
 
@@ -95,9 +101,6 @@ def _add_host_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--memory-mib", metavar="N", type=int, help="memory available to VMs, in MiB"
-    )
-    parser.set_defaults(
-        members=("fault_domain", "update_domain", "zone", "driver", "labels", "memory_mib")
     )
 
 
@@ -127,17 +130,6 @@ def _add_group_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--reimage-notice", action="store_const", const=True, help="announce image upgrades"
-    )
-    parser.set_defaults(
-        members=(
-            "group_kind",
-            "owner",
-            "fault_domain_count",
-            "strict_approval",
-            "automatic_approval",
-            "terminate_notice",
-            "reimage_notice",
-        )
     )
 
 
@@ -175,13 +167,6 @@ def _add_vm_options(parser: argparse.ArgumentParser) -> None:
         type=_tag,
         help="further instance metadata, such as osProfile.adminUsername=ann; repeatable",
     )
-    parser.set_defaults(
-        members=(
-            *("host", "group", "size", "addresses", "interface", "instance_id", "vm_id"),
-            *("os_type", "location", "resource_group", "subscription", "gpu", "spot", "tags"),
-            *("instance", "memory_mib"),
-        )
-    )
 
 
 def _tag(text: str) -> tuple[str, str]:
@@ -208,6 +193,7 @@ def _add(arguments: argparse.Namespace) -> int:
                 raise
             known = {}
         form = {name: known.get(name) if given is None else given for name, given in form.items()}
+        form |= {name: known[name] for name in _WITHOUT_OPTION if name in known}
     answer = client.put(path if arguments.replace else f"{path}?new=true", form)
     if arguments.json:
         return print_json(answer)
