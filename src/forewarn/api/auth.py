@@ -122,7 +122,6 @@ class Principals:
         settings: OperatorSettings,
         oidc: Oidc | None = None,
     ) -> None:
-        """Use the control plane's role bindings and tokens, and the issuer's logins."""
         self.loop = loop
         self._store = store
         self.clock = clock

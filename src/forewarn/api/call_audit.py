@@ -24,7 +24,6 @@ class CallAudit:
     """Writes the audit record of a call, in the transaction of a change or after the response."""
 
     def __init__(self, loop: ReadableControl, record: CallRecord) -> None:
-        """Start without a record."""
         self._loop = loop
         self.record = record
         #: Whether a change has been committed with the record.

@@ -49,7 +49,6 @@ class ApiConnection(HttpProtocol):
     def __init__(
         self, server: EmbeddedServer, tracked: TrackedConnection, request_timeout_s: float
     ) -> None:
-        """Serve one connection of a connection table."""
         super().__init__(server)
         self._tracked = tracked
         self._request_timeout_s = request_timeout_s

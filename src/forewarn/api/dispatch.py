@@ -139,7 +139,6 @@ class Dispatch:
     """ASGI application for all methods of one path."""
 
     def __init__(self, control: ControlClient, routes: Iterable[Route]) -> None:
-        """Serve these routes of one path."""
         self._control = control
         self._routes = {route.method: route for route in routes}
         self._allowed = sorted(self._routes)

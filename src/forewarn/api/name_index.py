@@ -26,7 +26,6 @@ class NameIndex:
     """The names of some records, sorted; O(names) once, O(a page) later."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        """Sort the names, in parts."""
         self._portions: list[list[str]] = []
         rest = iter(names)
         while portion := list(islice(rest, PORTION)):
@@ -43,7 +42,6 @@ class FleetIndex:
     """The sorted names of the latest fleet, rebuilt when the fleet has changed."""
 
     def __init__(self) -> None:
-        """Start without names."""
         self._known: tuple[Topology, dict[str, NameIndex]] | None = None
 
     def of(self, topology: Topology, kind: str) -> NameIndex:

@@ -118,7 +118,6 @@ class Oidc:
     """Verifies tokens of the issuer, and signs people in. Use it on one event loop."""
 
     def __init__(self, settings: OidcSettings, clock: Clock) -> None:
-        """Start without the issuer's data."""
         self._clock = clock
         self._threads = ThreadPoolExecutor(2, "oidc")
         self._waiting = 0

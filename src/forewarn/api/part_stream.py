@@ -27,7 +27,6 @@ class PartStream:
     """ASGI application that computes each part on a thread after sending the previous part."""
 
     def __init__(self, control: ControlClient, parts: Iterator[bytes], media: str) -> None:
-        """Start without a part."""
         self._control = control
         self._parts = parts
         self._media = media

@@ -25,7 +25,6 @@ class Table(BaseRoute):
     """Paths with their applications; a path has at most one `{name}`."""
 
     def __init__(self, paths: Mapping[str, ASGIApp]) -> None:
-        """Serve these paths."""
         self._exact: dict[str, ASGIApp] = {}
         #: Number of segments before the name -> fixed segments -> name, application.
         self._named: dict[int, dict[tuple[str, ...], tuple[str, ASGIApp]]] = {}

@@ -37,7 +37,6 @@ class OperatorServer:
         address: str,
         stop_streams: Callable[[], None],
     ) -> None:
-        """Manage a server that runs in a task."""
         self.address = address
         self._server = server
         self._task = task

@@ -82,7 +82,6 @@ class HttpProtocol(HttpToolsProtocol):
     """A connection. Subclasses override methods of asyncio and httptools, and three hooks."""
 
     def __init__(self, server: EmbeddedServer) -> None:
-        """Serve one connection."""
         super().__init__(server.config, server.server_state, {})
         self._running: RequestResponseCycle | None = None
 

@@ -92,7 +92,6 @@ class OpenStreams:
     """Counts the open streams of all kinds per operator."""
 
     def __init__(self, max_per_operator: int = FOLLOWERS_MAX) -> None:
-        """Start without streams."""
         self._max_per_operator = max_per_operator
         self.count = 0
         self._held: Counter[str] = Counter()

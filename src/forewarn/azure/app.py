@@ -111,7 +111,6 @@ class ArmApp:
     """The ASGI application of Azure Resource Manager."""
 
     def __init__(self, control: ControlClient, callers: ArmCallers, *, bookkeeping: bool) -> None:
-        """Serve requests to a running service."""
         self._control = control
         self._callers = callers
         self._resources = Resources(control, bookkeeping)

@@ -33,7 +33,6 @@ class ArmCallers:
     """Identifies the callers of Azure Resource Manager."""
 
     def __init__(self, callers: Principals, tokens: TokenIssuer) -> None:
-        """Use the principals of the operator API."""
         self.tokens = tokens
         self._callers = callers
 

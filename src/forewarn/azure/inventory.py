@@ -56,7 +56,6 @@ class Inventory:
     """
 
     def __init__(self, topology: Topology) -> None:
-        """Index a fleet."""
         self.topology = topology
         self._vm_names: dict[str, str] = {}
         self._group_names = {name.lower(): name for name in topology.groups}

@@ -114,7 +114,6 @@ class ArmEventsUnknown(CallerError):
     advice = "Read the live events from Resource Graph or in the VM, and use their ids."
 
     def __init__(self, ids: list[str]) -> None:
-        """Create the error for these event ids."""
         super().__init__(count=len(ids), some=", ".join(ids[:3]))
         self.details = [
             {

@@ -21,6 +21,7 @@ function of the module when the user types one of its nouns::
 - `main.NOUNS` lists each noun with its module and its help. Import each new module in the
   `TYPE_CHECKING` block of `main.py`, too.
 - `run` receives the parsed arguments and returns an exit status of `exit_codes.py`.
+- `parser.option("--gate NAME", "help")` adds an option with a value, and `parser.flag` one without.
 - Every command has `--json` (`arguments.json`). `remote=False` omits `--server` and `--token-file`
   from a command that calls no server.
 - To fail, raise a `ForewarnError`. `main.py` prints the error's code, message and advice, as JSON

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.cli.api_client import Answer, client_of, part
 from forewarn.cli.output import call_in_words, note, print_json, print_table
+from forewarn.cli.parsing import Parser
 from forewarn.exit_codes import OK, REFUSED
 
 if TYPE_CHECKING:
@@ -34,16 +35,16 @@ def add_commands(commands: CommandGroup) -> None:
     )
     can_i.add_argument("method", metavar="METHOD", help="such as POST")
     can_i.add_argument("path", metavar="PATH", help="such as /v1/hosts/h7/reboot")
-    can_i.add_argument("--host", metavar="NAME", help="host that the call's body names")
-    can_i.add_argument("--vm", metavar="NAME", help="VM that the call's body names")
+    can_i.option("--host NAME", "host that the call's body names")
+    can_i.option("--vm NAME", "VM that the call's body names")
     token = access.group("token", "bearer tokens: create, list, revoke")
     create = token.command("create", "create a token, and print it once", run=_create)
     create.add_argument(
         "principal", metavar="NAME", help="principal that uses the token and appears in history"
     )
-    create.add_argument("--role", required=True, choices=ROLES, help=", ".join(ROLES))
+    create.option("--role", ", ".join(ROLES), required=True, choices=ROLES)
     _add_owner(create)
-    create.add_argument("--expires", metavar="TIME", help="expiry time: +90d (default: never)")
+    create.option("--expires TIME", "expiry time: +90d (default: never)")
     token.command("list", "list tokens, without their secrets", run=_tokens)
     revoke = token.command("revoke", "revoke a token", run=_revoke)
     revoke.add_argument("id", metavar="ID", help="id of the token: the middle part of fw_ID_SECRET")
@@ -62,8 +63,8 @@ def add_commands(commands: CommandGroup) -> None:
         drop.add_argument("id", metavar="ID", help="such as c-12")
 
 
-def _add_owner(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--owner", metavar="OWNER", help="only for VMs of this owner")
+def _add_owner(command: Parser) -> None:
+    command.option("--owner OWNER", "only for VMs of this owner")
 
 
 def _list(arguments: argparse.Namespace) -> int:

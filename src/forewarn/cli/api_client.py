@@ -109,7 +109,6 @@ class ApiRefused(CallerError):
     advice = "{advice}"
 
     def __init__(self, *, status: int, code: str, message: str, advice: str) -> None:
-        """Store the server's error."""
         super().__init__(message=message, advice=advice)
         self.status = status
         self.code = code

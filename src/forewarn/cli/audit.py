@@ -41,27 +41,23 @@ def add_commands(commands: CommandGroup) -> None:
     """Add `audit`."""
     audit = commands.group("audit")
     shown = audit.command("list", "list the newest changes and refusals", run=_list)
-    shown.add_argument("--limit", metavar="N", type=whole_number, default=50, help="default: 50")
+    shown.option("--limit N", "default: 50", type=whole_number, default=50)
     audit.command("export", "print all records as JSON lines", run=_export)
     verify = audit.command(
         "verify", "check that no record was changed, removed or moved", run=_verify
     )
-    verify.add_argument(
-        "--file",
-        metavar="FILE",
+    verify.option(
+        "--file FILE",
+        "verify exported files instead of the service; repeat for each file, oldest first",
         action="append",
-        help="verify exported files instead of the service; repeat for each file, oldest first",
     )
-    verify.add_argument(
-        "--head",
-        metavar="SEQUENCE:DIGEST",
+    verify.option(
+        "--head SEQUENCE:DIGEST",
+        "SEQUENCE:DIGEST of a record, from a copy outside the service; repeatable",
         action="append",
         default=[],
-        help="SEQUENCE:DIGEST of a record, from a copy outside the service; repeatable",
     )
-    verify.add_argument(
-        "--key-file", metavar="FILE", help="file with the key of [audit], to check signatures"
-    )
+    verify.option("--key-file FILE", "file with the key of [audit], to check signatures")
 
 
 def _list(arguments: argparse.Namespace) -> int:

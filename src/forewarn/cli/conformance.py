@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from forewarn import exit_codes
 from forewarn.cli.output import print_json
+from forewarn.cli.parsing import Parser
 from forewarn.errors import CallerError, PeerError, reason_of
 
 if TYPE_CHECKING:
@@ -53,25 +54,22 @@ def add_commands(commands: CommandGroup) -> None:
         "--cancel": "command that cancels the last scheduled event",
         "--fail": "command that schedules an event that starts at once",
     }.items():
-        server.add_argument(option, metavar="COMMAND", help=text)
-    server.add_argument(
-        "--only", metavar="STATEMENT", action="append", default=[], help="such as E-7 (repeatable)"
-    )
-    server.add_argument("--approve", action="store_true", help="approve the events of --schedule")
-    server.add_argument(
-        "--agent", action="store_true", help="also run Forewarn's agent, which approves an event; "
+        server.option(f"{option} COMMAND", text)
+    server.option("--only STATEMENT", "such as E-7 (repeatable)", action="append", default=[])
+    server.flag("--approve", "approve the events of --schedule")
+    server.flag(
+        "--agent",
+        "also run Forewarn's agent, which approves an event; "
         "the agent uses only host and port of the address",
-    )  # fmt: skip
-    server.add_argument(
-        "--peer", metavar="URL", help="address of the service for another VM of the group"
     )
-    server.add_argument(
-        "--other", metavar="URL", help="address of the service for a VM of another group"
+    server.option("--peer URL", "address of the service for another VM of the group")
+    server.option("--other URL", "address of the service for a VM of another group")
+    server.option(
+        "--timeout SECONDS",
+        "longest wait for an event's announcement, start or end (default: 300)",
+        type=float,
+        default=300.0,
     )
-    server.add_argument(
-        "--timeout", metavar="SECONDS", type=float, default=300.0,
-        help="longest wait for an event's announcement, start or end (default: 300)",
-    )  # fmt: skip
     _add_junit(server)
     _add_client(group)
 
@@ -86,28 +84,22 @@ def _add_client(group: CommandGroup) -> None:
         nargs="*",
         help="the client's command, after `--`; started for each scenario",
     )
-    client.add_argument("--agent", action="store_true", help="check Forewarn's agent")
-    client.add_argument(
-        "--story", metavar="NAME", action="append", default=[], help="only this story (repeatable)"
+    client.flag("--agent", "check Forewarn's agent")
+    client.option("--story NAME", "only this story (repeatable)", action="append", default=[])
+    client.flag("--list", "list the stories")
+    client.flag("--without-marks", "do not expect reports of preparation from the client")
+    client.option(
+        "--patience SECONDS",
+        "longest wait for each action of the client, in seconds (default: 20)",
+        type=float,
+        default=20.0,
     )
-    client.add_argument("--list", action="store_true", help="list the stories")
-    client.add_argument(
-        "--without-marks",
-        action="store_true",
-        help="do not expect reports of preparation from the client",
-    )
-    client.add_argument(
-        "--patience", metavar="SECONDS", type=float, default=20.0,
-        help="longest wait for each action of the client, in seconds (default: 20)",
-    )  # fmt: skip
-    client.add_argument(
-        "--parallel", metavar="N", type=int, default=8, help="parallel scenarios (default: 8)"
-    )
+    client.option("--parallel N", "parallel scenarios (default: 8)", type=int, default=8)
     _add_junit(client)
 
 
-def _add_junit(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--junit", metavar="FILE", help="write a JUnit report, for CI")
+def _add_junit(parser: Parser) -> None:
+    parser.option("--junit FILE", "write a JUnit report, for CI")
 
 
 def _server(arguments: argparse.Namespace) -> int:

@@ -48,22 +48,12 @@ def add_commands(commands: CommandGroup) -> None:
     check = group.command(
         "check", "check a driver's guarantees; this executes real work on the host", run=_check
     )
-    check.add_argument("--host", metavar="NAME", required=True, help="host to work on")
-    check.add_argument(
-        "--vm", metavar="NAME", default="", help="work on this VM instead of the host"
-    )
-    check.add_argument(
-        "--effects",
-        metavar="PROGRAM",
-        help="prints how often the task with the given id was started",
-    )
-    check.add_argument(
-        "--task-timeout", metavar="SECONDS", type=float, default=600.0, help="(default: 600)"
-    )
-    check.add_argument(
-        "--as-is",
-        action="store_true",
-        help="use the driver's own name; requires that no running service uses the driver",
+    check.option("--host NAME", "host to work on", required=True)
+    check.option("--vm NAME", "work on this VM instead of the host", default="")
+    check.option("--effects PROGRAM", "prints how often the task with the given id was started")
+    check.option("--task-timeout SECONDS", "(default: 600)", type=float, default=600.0)
+    check.flag(
+        "--as-is", "use the driver's own name; requires that no running service uses the driver"
     )
     discover = group.command(
         "discover", "print the topology that a driver discovers", run=_discover

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from forewarn.cli.api_client import ApiRefused, client_of, part
 from forewarn.cli.emulator_run import FAULT_HELP, add_run
 from forewarn.cli.output import print_json, print_table
+from forewarn.cli.parsing import Parser
 from forewarn.cli.text_files import text_of
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
@@ -59,7 +60,7 @@ def add_commands(commands: CommandGroup) -> None:
     start.add_argument(
         "name", metavar="NAME|FILE", help="a listed scenario, or a file that ends in .toml"
     )
-    start.add_argument("--vm", metavar="NAME", help="VM to affect (default: the first VM)")
+    start.option("--vm NAME", "VM to affect (default: the first VM)")
     stop = _add(scenario, "stop", "stop a scenario and undo its changes", _stop)
     stop.add_argument("name", metavar="NAME")
     fault = emulator.group("fault", "list, set or clear faults in the answers to VMs")
@@ -72,7 +73,7 @@ def add_commands(commands: CommandGroup) -> None:
 
 def _add(
     group: CommandGroup, name: str, text: str, run: Callable[[argparse.Namespace], int]
-) -> argparse.ArgumentParser:
+) -> Parser:
     """Add a command that fails with `EmulatorMissing` if the server is a service."""
 
     @wraps(run)

@@ -10,6 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from forewarn.cli.parsing import Parser
 from forewarn.cli.program_name import typed_name
 from forewarn.cli.text_files import text_of
 from forewarn.errors import CallerError
@@ -58,129 +59,111 @@ def add_commands(commands: CommandGroup) -> None:
 def add_run(commands: CommandGroup, name: str, line: str) -> None:
     """Add a command that runs an emulator."""
     emulate = commands.command(name, line, run=_emulate, remote=False)
-    add = emulate.add_argument
-    add(
-        "--listen",
-        metavar="ADDRESS",
-        action="append",
-        default=[],
-        help="address for VMs: IPV4:PORT, localhost:PORT, [IPV6]:PORT or unix:PATH; repeatable"
+    emulate.option(
+        "--listen ADDRESS",
+        "address for VMs: IPV4:PORT, localhost:PORT, [IPV6]:PORT or unix:PATH; repeatable"
         " (default 127.0.0.1:8169)",
+        action="append",
+        default=[],
     )
-    add(
-        "--operator-listen",
-        metavar="ADDRESS",
+    emulate.option(
+        "--operator-listen ADDRESS",
+        "address of the operator API (default %(default)s); `none`: no operator API",
         default="127.0.0.1:8470",
-        help="address of the operator API (default %(default)s); `none`: no operator API",
     )
-    add(
-        "--vm",
-        metavar="NAME[=ADDRESS]",
-        action="append",
-        default=[],
-        help="a VM and its source address; repeatable, all in one group;"
+    emulate.option(
+        "--vm NAME[=ADDRESS]",
+        "a VM and its source address; repeatable, all in one group;"
         " requests from other addresses count as the first VM's (default: vm-1)",
-    )
-    add("--topology", metavar="FILE", help="file of hosts, groups and VMs (TOML, YAML or JSON)")
-    add(
-        "--scenario",
-        metavar="NAME|FILE",
         action="append",
         default=[],
-        help="run a scenario from the start; repeatable",
     )
-    add(
-        "--speed",
-        metavar="N",
-        type=float,
-        default=1.0,
-        help="emulated seconds per real second (default 1)",
+    emulate.option("--topology FILE", "file of hosts, groups and VMs (TOML, YAML or JSON)")
+    emulate.option(
+        "--scenario NAME|FILE",
+        "run a scenario from the start; repeatable",
+        action="append",
+        default=[],
     )
-    add("--seed", metavar="N", type=int, help="seed for reproducible event ids and random choices")
-    add("--store", metavar="PATH", default="", help="store the state in a file (default: memory)")
+    emulate.option(
+        "--speed N", "emulated seconds per real second (default 1)", type=float, default=1.0
+    )
+    emulate.option("--seed N", "seed for reproducible event ids and random choices", type=int)
+    emulate.option("--store PATH", "store the state in a file (default: memory)", default="")
     _add_azure(emulate)
     _add_manners(emulate)
     _add_versions(emulate)
-    add("--quiet", action="store_true", help="print only problems")
+    emulate.flag("--quiet", "print only problems")
 
 
-def _add_azure(emulate: argparse.ArgumentParser) -> None:
+def _add_azure(emulate: Parser) -> None:
     """Add the option `--azure`."""
-    emulate.add_argument(
-        "--azure",
-        metavar="ADDRESS",
+    emulate.option(
+        "--azure ADDRESS",
+        "also serve Azure Resource Manager, and print how to configure `az` and the SDK"
+        " (default ADDRESS: 127.0.0.1:8472)",
         nargs="?",
         const="127.0.0.1:8472",
         default="",
-        help="also serve Azure Resource Manager, and print how to configure `az` and the SDK"
-        " (default ADDRESS: 127.0.0.1:8472)",
     )
 
 
-def _add_manners(emulate: argparse.ArgumentParser) -> None:
+def _add_manners(emulate: Parser) -> None:
     """Add the options for the emulator's answers to clients."""
-    add = emulate.add_argument
-    add(
-        "--fault",
-        metavar="KIND[=ARG]",
+    emulate.option(
+        "--fault KIND[=ARG]",
+        f"inject a fault from the start; repeatable; {FAULT_HELP}",
         action="append",
         default=[],
-        help=f"inject a fault from the start; repeatable; {FAULT_HELP}",
     )
-    add(
-        "--enable-on-first-request",
-        metavar="DELAY",
+    emulate.option(
+        "--enable-on-first-request DELAY",
+        "enable a group at its first request, as the public cloud does,"
+        " and delay the first answer by DELAY",
         nargs="?",
         const="",
-        help="enable a group at its first request, as the public cloud does,"
-        " and delay the first answer by DELAY",
     )
-    add(
-        "--rate-limit",
-        metavar="N",
+    emulate.option(
+        "--rate-limit N",
+        "at most N requests a second for each VM, in bursts of up to twice as many"
+        " (default N: 5; without the option, no limit)",
         nargs="?",
         type=_rate,
         const=5.0,
-        help="at most N requests a second for each VM, in bursts of up to twice as many"
-        " (default N: 5; without the option, no limit)",
     )
-    add(
+    emulate.option(
         "--gone-vm",
+        "response to an evicted or deleted VM (default: 404); `refuse` resets the connection",
         choices=("404", "hang", "refuse"),
         default="404",
-        help="response to an evicted or deleted VM (default: 404); `refuse` resets the connection",
     )
-    add(
-        "--proxy-secret",
-        metavar="FILE",
-        help="file with the secret that proxies on this machine use to sign X-Instance-ID",
+    emulate.option(
+        "--proxy-secret FILE",
+        "file with the secret that proxies on this machine use to sign X-Instance-ID",
     )
 
 
-def _add_versions(emulate: argparse.ArgumentParser) -> None:
+def _add_versions(emulate: Parser) -> None:
     """Add the options for preview, old and unknown api-versions."""
-    add = emulate.add_argument
-    add("--preview", action="store_true", help="serve the preview api-version 2024-07-09, too")
-    add(
+    emulate.flag("--preview", "serve the preview api-version 2024-07-09, too")
+    emulate.flag(
         "--post-without-header",
-        action="store_true",
-        help="accept approvals with api-versions of 2017 without the Metadata header",
+        "accept approvals with api-versions of 2017 without the Metadata header",
     )
-    add(
+    emulate.flag(
         "--compat",
-        action="store_true",
-        help="compatibility with old clients of the public service: --post-without-header and"
+        "compatibility with old clients of the public service: --post-without-header and"
         " --scheduledevents-unknown-version-status 404",
     )
     for what, subject in (
         ("scheduledevents", "Scheduled Events"),
         ("instance", "instance metadata"),
     ):
-        add(
+        emulate.option(
             f"--{what}-unknown-version-status",
+            f"response to an unknown api-version of {subject} (default: 400)",
             type=int,
             choices=(400, 404),
-            help=f"response to an unknown api-version of {subject} (default: 400)",
         )
 
 

@@ -52,11 +52,11 @@ def add_commands(commands: CommandGroup) -> None:
     outcome = event.command("outcome", "show how an event ended", run=_outcome)
     outcome.add_argument("id", metavar="ID", help="an event's id")
     report = event.command("report", "report how the events of an owner ended", run=_report)
-    report.add_argument("--owner", metavar="NAME", help="only of groups of this owner")
-    report.add_argument("--group", metavar="NAME", help="only of this group")
-    report.add_argument("--month", metavar="YYYY-MM", help="only of this month, in UTC")
-    report.add_argument("--since", metavar="TIME", help="only work that ended after this time")
-    report.add_argument("--until", metavar="TIME", help="only work that ended before this time")
+    report.option("--owner NAME", "only of groups of this owner")
+    report.option("--group NAME", "only of this group")
+    report.option("--month YYYY-MM", "only of this month, in UTC")
+    report.option("--since TIME", "only work that ended after this time")
+    report.option("--until TIME", "only work that ended before this time")
     add_format(report)
     document = commands.command("document", run=_document)
     whose = document.add_mutually_exclusive_group()
@@ -64,7 +64,7 @@ def add_commands(commands: CommandGroup) -> None:
         "vm_name", metavar="VM", nargs="?", default="", help="default: the fleet's only VM"
     )
     whose.add_argument("--url", metavar="URL", help="query this metadata service directly")
-    document.add_argument("--api-version", metavar="V", help="api-version (default: the newest)")
+    document.option("--api-version V", "api-version (default: the newest)")
 
 
 def _list(arguments: argparse.Namespace) -> int:

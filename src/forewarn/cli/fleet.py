@@ -11,7 +11,7 @@ from typing import Any
 from forewarn.cli.api_client import ApiRefused, client_of, part
 from forewarn.cli.listing import natural, records
 from forewarn.cli.output import note, print_facts, print_json, print_table
-from forewarn.cli.parsing import CommandGroup, add_list_options, set_members, written_kind
+from forewarn.cli.parsing import CommandGroup, Parser, add_list_options, set_members, written_kind
 from forewarn.cli.work_requests import add_host_work, add_vm_work
 from forewarn.core.topology import Health
 from forewarn.exit_codes import OK
@@ -48,33 +48,26 @@ def add_commands(commands: CommandGroup) -> None:
     add_vm_work(vm)
 
 
-def _add_record_actions(commands: CommandGroup, kind: str) -> argparse.ArgumentParser:
+def _add_record_actions(commands: CommandGroup, kind: str) -> Parser:
     """Add the actions list, show, remove and add; return the parser of add."""
     word = written_kind(kind)
     add = commands.command("add", f"add a {word}", run=_add)
     add.add_argument("name", metavar="NAME")
-    add.add_argument(
-        "--replace",
-        action="store_true",
-        help="change an existing record; omitted members keep their values",
-    )
+    add.flag("--replace", "change an existing record; omitted members keep their values")
     listing = commands.command("list", f"list {word}s", run=_list)
     states = [each.value for each in Health] if kind == "host" else []
     add_list_options(listing, states=states, limit=None)
     if kind == "host":
-        listing.add_argument(
-            "--selector", metavar="KEY=VALUE,...", help="only hosts with all these labels"
-        )
+        listing.option("--selector KEY=VALUE,...", "only hosts with all these labels")
     if kind == "group":
-        listing.add_argument(
+        listing.flag(
             "--silent",
-            action="store_const",
+            "only groups without notice, because none of their VMs polls",
             const="false",
             dest="enabled",
-            help="only groups without notice, because none of their VMs polls",
         )
     for column in {"host": ("zone",), "vm": ("host", "group")}.get(kind, ()):
-        listing.add_argument(f"--{column}", metavar="NAME", help=f"only of this {column}")
+        listing.option(f"--{column} NAME", f"only of this {column}")
     show = commands.command("show", f"show one {word}", run=_show)
     show.add_argument("name", metavar="NAME")
     remove = commands.command(
@@ -86,86 +79,65 @@ def _add_record_actions(commands: CommandGroup, kind: str) -> argparse.ArgumentP
     return add
 
 
-def _add_host_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--fault-domain", metavar="N", type=int)
-    parser.add_argument("--update-domain", metavar="N", type=int)
-    parser.add_argument("--zone", metavar="NAME")
-    parser.add_argument("--driver", metavar="NAME", help="driver that carries out work on the host")
-    parser.add_argument(
-        "--label",
-        metavar="KEY=VALUE",
+def _add_host_options(parser: Parser) -> None:
+    parser.option("--fault-domain N", type=int)
+    parser.option("--update-domain N", type=int)
+    parser.option("--zone NAME")
+    parser.option("--driver NAME", "driver that carries out work on the host")
+    parser.option(
+        "--label KEY=VALUE",
+        "such as rack=r7; repeatable",
         action="append",
         dest="labels",
         type=_tag,
-        help="such as rack=r7; repeatable",
     )
-    parser.add_argument(
-        "--memory-mib", metavar="N", type=int, help="memory available to VMs, in MiB"
-    )
+    parser.option("--memory-mib N", "memory available to VMs, in MiB", type=int)
 
 
-def _add_group_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+def _add_group_options(parser: Parser) -> None:
+    parser.option(
         "--kind",
         dest="group_kind",
         choices=("availability-set", "scale-set", "cloud-service", "lone"),
     )
-    parser.add_argument("--owner", metavar="NAME")
-    parser.add_argument("--fault-domain-count", metavar="N", type=int)
-    parser.add_argument(
-        "--strict-approval",
-        action="store_const",
-        const=True,
-        help="require the approval of every VM of an event",
-    )
-    parser.add_argument(
-        "--automatic-approval",
-        metavar="IMPACT",
+    parser.option("--owner NAME")
+    parser.option("--fault-domain-count N", type=int)
+    parser.flag("--strict-approval", "require the approval of every VM of an event", const=True)
+    parser.option(
+        "--automatic-approval IMPACT",
+        "approve this impact automatically if a user requested it; repeatable",
         action="append",
         choices=("Reboot", "Redeploy"),
-        help="approve this impact automatically if a user requested it; repeatable",
     )
-    parser.add_argument(
-        "--terminate-notice", metavar="DURATION", help="notice before deletions: 5m to 15m"
-    )
-    parser.add_argument(
-        "--reimage-notice", action="store_const", const=True, help="announce image upgrades"
-    )
+    parser.option("--terminate-notice DURATION", "notice before deletions: 5m to 15m")
+    parser.flag("--reimage-notice", "announce image upgrades", const=True)
 
 
-def _add_vm_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--host", metavar="NAME", required=True)
-    parser.add_argument("--group", metavar="NAME", help="(default: a group of its own, same name)")
-    parser.add_argument("--size", metavar="SIZE", help="such as Standard_D4s_v5")
-    parser.add_argument("--memory-mib", metavar="N", type=int, help="memory of the VM, in MiB")
-    parser.add_argument(
-        "--address",
-        metavar="ADDRESS",
+def _add_vm_options(parser: Parser) -> None:
+    parser.option("--host NAME", required=True)
+    parser.option("--group NAME", "(default: a group of its own, same name)")
+    parser.option("--size SIZE", "such as Standard_D4s_v5")
+    parser.option("--memory-mib N", "memory of the VM, in MiB", type=int)
+    parser.option(
+        "--address ADDRESS",
+        "source address of the VM's requests; repeatable",
         action="append",
         dest="addresses",
-        help="source address of the VM's requests; repeatable",
     )
-    parser.add_argument(
-        "--interface", metavar="NAME", help="interface on which the VM's addresses are valid"
-    )
-    parser.add_argument(
-        "--instance-id", metavar="ID", help="VM id in the requests of a metadata proxy"
-    )
-    parser.add_argument("--vm-id", metavar="GUID")
-    parser.add_argument("--os-type", metavar="NAME", help="Linux or Windows")
+    parser.option("--interface NAME", "interface on which the VM's addresses are valid")
+    parser.option("--instance-id ID", "VM id in the requests of a metadata proxy")
+    parser.option("--vm-id GUID")
+    parser.option("--os-type NAME", "Linux or Windows")
     for name in ("location", "resource-group", "subscription"):
-        parser.add_argument(f"--{name}", metavar="NAME")
-    parser.add_argument("--gpu", action="store_const", const=True, help="has a GPU")
-    parser.add_argument(
-        "--spot", action="store_const", const=True, help="Spot VM, which can be evicted"
-    )
-    parser.add_argument("--tag", metavar=_TAG_HINT, action="append", dest="tags", type=_tag)
-    parser.add_argument(
-        "--instance",
-        metavar=_TAG_HINT,
+        parser.option(f"--{name} NAME")
+    parser.flag("--gpu", "has a GPU", const=True)
+    parser.flag("--spot", "Spot VM, which can be evicted", const=True)
+    parser.option(f"--tag {_TAG_HINT}", action="append", dest="tags", type=_tag)
+    parser.option(
+        f"--instance {_TAG_HINT}",
+        "further instance metadata, such as osProfile.adminUsername=ann; repeatable",
         action="append",
         type=_tag,
-        help="further instance metadata, such as osProfile.adminUsername=ann; repeatable",
     )
 
 

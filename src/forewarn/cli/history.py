@@ -48,23 +48,18 @@ def add_commands(commands: CommandGroup) -> None:
     export = history.command(
         "export", "write entries and their records as JSON lines, oldest first", run=_export
     )
-    export.add_argument(
-        "--output",
-        metavar="FILE",
+    export.option(
+        "--output FILE",
+        "output file, compressed if it ends in .gz (default: standard output)",
         default="-",
-        help="output file, compressed if it ends in .gz (default: standard output)",
     )
     for parser in (listing, export):
         add_filters(parser, HISTORY_FILTERS)
-        parser.add_argument("--after", metavar="N", type=int, help="only entries after entry N")
+        parser.option("--after N", "only entries after entry N", type=int)
     add_list_options(listing, since="recorded")
     watch = commands.command("watch", run=_watch)
-    watch.add_argument(
-        "--after", metavar="N", type=int, help="start after this entry (default: now)"
-    )
-    watch.add_argument(
-        "--count", metavar="N", type=whole_number, default=0, help="stop after this many entries"
-    )
+    watch.option("--after N", "start after this entry (default: now)", type=int)
+    watch.option("--count N", "stop after this many entries", type=whole_number, default=0)
     add_filters(watch, HISTORY_FILTERS)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.cli.parsing import Parser
 from forewarn.cli.text_files import text_of
 from forewarn.errors import CallerError
 
@@ -33,15 +34,11 @@ class HostsFileEmpty(CallerError):
     advice = "Write host names into the file, separated by white space."
 
 
-def add_host_selection(parser: argparse.ArgumentParser) -> None:
+def add_host_selection(parser: Parser) -> None:
     """Add names, `--selector` and `--file`."""
     parser.add_argument("names", metavar="NAME", nargs="*")
-    parser.add_argument(
-        "--selector", metavar="KEY=VALUE,...", help="hosts with all of these labels: zone=2,rack=r7"
-    )
-    parser.add_argument(
-        "--file", metavar="FILE", help="file of host names, separated by white space"
-    )
+    parser.option("--selector KEY=VALUE,...", "hosts with all of these labels: zone=2,rack=r7")
+    parser.option("--file FILE", "file of host names, separated by white space")
 
 
 def named_hosts(arguments: argparse.Namespace) -> list[str]:

@@ -21,7 +21,7 @@ from forewarn.cli.maintenance_output import (
     watch,
 )
 from forewarn.cli.output import note, print_json, warn_unasked
-from forewarn.cli.parsing import CommandGroup, add_list_options, set_members, whole_number
+from forewarn.cli.parsing import CommandGroup, Parser, add_list_options, set_members, whole_number
 from forewarn.cli.reports import add_format, all_outcomes, print_outcomes, summary
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.exit_codes import OK, REFUSED
@@ -46,103 +46,77 @@ def add_commands(commands: CommandGroup) -> None:
     create = group.command("create", "create a draft and plan it", run=_create)
     for parser in (plan, create):
         _add_form(parser)
-    create.add_argument("--start", action="store_true", help="start it immediately")
+    create.flag("--start", "start it immediately")
     for word, line in _WORDS.items():
         parser = group.command(word, line, run=_change_state)
         parser.set_defaults(word=word)
         _add_id(parser)
         if word in {"pause", "cancel"}:
-            parser.add_argument("--reason", metavar="TEXT", help="the reason, recorded in history")
+            parser.option("--reason TEXT", "the reason, recorded in history")
         if word == "pause":
-            parser.add_argument(
-                "--keep-announced", action="store_const", const=True, help="keep announced work"
-            )
+            parser.flag("--keep-announced", "keep announced work", const=True)
     postpone = group.command("postpone", "postpone the work on some hosts", run=_postpone)
     _add_id(postpone)
     postpone.add_argument("hosts", metavar="HOST", nargs="+", help="names of hosts")
-    postpone.add_argument("--until", metavar="TIME", required=True, help="earliest start: +4h")
-    postpone.add_argument("--reason", metavar="TEXT", help="the reason, shown to operators")
-    postpone.add_argument(
-        "--by", metavar="NAME", help="person who requested the delay (default: you)"
-    )
+    postpone.option("--until TIME", "earliest start: +4h", required=True)
+    postpone.option("--reason TEXT", "the reason, shown to operators")
+    postpone.option("--by NAME", "person who requested the delay (default: you)")
     show = group.command("show", "show waves, progress and blockers", run=_show)
     _add_id(show)
-    show.add_argument(
-        "--watch", action="store_true", help="follow progress until the maintenance ends"
-    )
+    show.flag("--watch", "follow progress until the maintenance ends")
     lists = group.command("list", "list maintenances that have not ended", run=_list)
-    lists.add_argument("--all", action="store_true", help="include maintenances that have ended")
+    lists.flag("--all", "include maintenances that have ended")
     add_list_options(lists, states=[each.value for each in MaintenanceState])
     diff = group.command("diff", "compare a plan with an earlier one", run=_diff)
     _add_id(diff)
-    diff.add_argument("--plan", metavar="ID", help="number of the plan (default: the current plan)")
-    diff.add_argument(
-        "--against", metavar="ID", help="number of the earlier plan (default: the previous plan)"
-    )
+    diff.option("--plan ID", "number of the plan (default: the current plan)")
+    diff.option("--against ID", "number of the earlier plan (default: the previous plan)")
     report = group.command("report", "show the outcome of each event", run=_report)
     _add_id(report)
     add_format(report)
 
 
-def _add_id(parser: argparse.ArgumentParser) -> None:
+def _add_id(parser: Parser) -> None:
     parser.add_argument("id", metavar="ID", help="m-12")
 
 
-def _add_form(parser: argparse.ArgumentParser) -> None:
+def _add_form(parser: Parser) -> None:
     parser.add_argument("names", metavar="HOST", nargs="*", help="names of hosts")
-    parser.add_argument(
-        "--selector", metavar="KEY=VALUE,...", help="hosts with these labels: zone=2"
+    parser.option("--selector KEY=VALUE,...", "hosts with these labels: zone=2")
+    parser.option("--file FILE", "file of host names, one per line")
+    parser.flag("--all", "every host", const=True)
+    parser.option("--cause", "the work", choices=_CAUSES, default="host-reboot")
+    parser.flag(
+        "--restart", "a host update with a restart: VMs reboot", const="Reboot", dest="impact"
     )
-    parser.add_argument("--file", metavar="FILE", help="file of host names, one per line")
-    parser.add_argument("--all", action="store_const", const=True, help="every host")
-    parser.add_argument("--cause", choices=_CAUSES, default="host-reboot", help="the work")
-    parser.add_argument(
-        "--restart",
-        action="store_const",
-        const="Reboot",
-        dest="impact",
-        help="a host update with a restart: VMs reboot",
+    parser.option(
+        "--duration", "duration of the work on each host (default: PT10M)", default="PT10M"
     )
-    parser.add_argument(
-        "--duration", default="PT10M", help="duration of the work on each host (default: PT10M)"
+    parser.option(
+        "--move-vms DURATION", "before the work, move the VMs off each host, within this time"
     )
-    parser.add_argument(
-        "--move-vms",
-        metavar="DURATION",
-        help="before the work, move the VMs off each host, within this time",
-    )
-    parser.add_argument(
+    parser.flag(
         "--return-vms",
-        action="store_const",
+        "move VMs back to their host after its work (default: VMs stay on their new host)",
         const=True,
-        help="move VMs back to their host after its work (default: VMs stay on their new host)",
     )
-    parser.add_argument("--reason", metavar="TEXT", help="the reason, shown to operators")
-    parser.add_argument("--description", metavar="TEXT", help="description shown to VMs")
-    parser.add_argument("--earliest-start", metavar="TIME", help="no work starts before this time")
-    parser.add_argument("--deadline", metavar="TIME", help="time by which the last host is done")
-    parser.add_argument(
-        "--priority", metavar="N", type=int, help="priority: higher numbers are planned first"
-    )
-    parser.add_argument(
-        "--max-at-once", metavar="N", type=whole_number, help="maximum number of hosts at a time"
-    )
-    parser.add_argument(
-        "--max-failures",
-        metavar="N",
+    parser.option("--reason TEXT", "the reason, shown to operators")
+    parser.option("--description TEXT", "description shown to VMs")
+    parser.option("--earliest-start TIME", "no work starts before this time")
+    parser.option("--deadline TIME", "time by which the last host is done")
+    parser.option("--priority N", "priority: higher numbers are planned first", type=int)
+    parser.option("--max-at-once N", "maximum number of hosts at a time", type=whole_number)
+    parser.option(
+        "--max-failures N",
+        "maximum number of failed hosts; one more stops the maintenance (default: from the policy)",
         type=int,
-        help="maximum number of failed hosts; one more stops the maintenance "
-        "(default: from the policy)",
     )
-    parser.add_argument(
-        "--gate", metavar="NAME", help="gate from the settings, checked after each wave"
-    )
-    parser.add_argument(
-        "--canary",
-        metavar="HOST",
+    parser.option("--gate NAME", "gate from the settings, checked after each wave")
+    parser.option(
+        "--canary HOST",
+        "a host of the first wave; repeatable",
         action="append",
         dest="canary_hosts",
-        help="a host of the first wave; repeatable",
     )
     set_members(parser, ("file",))
 

@@ -51,17 +51,14 @@ def add_commands(commands: CommandGroup) -> None:
         f" (default: {DEFAULT_CONFIG} if it exists)",
     )
     for name, placeholder, text in _OPTIONS:
-        parser.add_argument(f"--{name}", metavar=placeholder, help=text)
-    parser.add_argument(
-        "--hosts",
-        metavar="HOST,HOST",
-        help="hosts whose VMs the node serves (default: all permitted hosts)",
+        parser.option(f"--{name} {placeholder}", text)
+    parser.option(
+        "--hosts HOST,HOST", "hosts whose VMs the node serves (default: all permitted hosts)"
     )
-    parser.add_argument(
-        "--listen",
-        metavar="ADDRESS",
+    parser.option(
+        "--listen ADDRESS",
+        "address for VMs, repeatable (default: 169.254.169.254:80)",
         action="append",
-        help="address for VMs, repeatable (default: 169.254.169.254:80)",
     )
 
 

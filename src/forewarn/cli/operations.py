@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from forewarn.cli.api_client import Answer, NameEmpty, client_of, part
 from forewarn.cli.listing import newest
 from forewarn.cli.output import call_in_words, print_facts, print_json, when
-from forewarn.cli.parsing import CommandGroup, add_filters, add_list_options
+from forewarn.cli.parsing import CommandGroup, Parser, add_filters, add_list_options
 from forewarn.cli.work_requests import (
     add_wait_options,
     awaited_text,
@@ -41,7 +41,7 @@ def add_commands(commands: CommandGroup) -> None:
     operation = commands.group("operation")
     listing = operation.command("list", "list operations that have not ended", run=_list)
     add_filters(listing, ("host", "vm", "group"))
-    listing.add_argument("--all", action="store_true", help="include operations that have ended")
+    listing.flag("--all", "include operations that have ended")
     add_list_options(listing, states=[each.value for each in OperationState], since="requested")
     _add_id(operation.command("show", "show one operation with its events", run=_show))
     why = operation.command(
@@ -57,15 +57,13 @@ def add_commands(commands: CommandGroup) -> None:
         _add_id(parser)
         parser.set_defaults(act=name)
         if name in {"cancel", "complete"}:
-            parser.add_argument("--reason", metavar="TEXT", help="the reason, recorded in history")
+            parser.option("--reason TEXT", "the reason, recorded in history")
         else:
             add_wait_options(parser)
-    parsers["complete"].add_argument(
-        "--failed", action="store_const", const=True, help="record the work as failed"
-    )
+    parsers["complete"].flag("--failed", "record the work as failed", const=True)
 
 
-def _add_id(parser: argparse.ArgumentParser) -> None:
+def _add_id(parser: Parser) -> None:
     parser.add_argument(
         "id", metavar="ID", help="operation (op-12), event id, or its first characters"
     )

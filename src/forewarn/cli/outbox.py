@@ -25,9 +25,7 @@ def add_commands(commands: CommandGroup) -> None:
     retry.add_argument("name", metavar="NAME", help="destination, as in [outbox.NAME]")
     skip = outbox.command("skip", "skip entries that a destination refuses", run=_skip)
     skip.add_argument("name", metavar="NAME", help="destination, as in [outbox.NAME]")
-    skip.add_argument(
-        "--to", metavar="SEQUENCE", type=whole_number, required=True, help="last entry to skip"
-    )
+    skip.option("--to SEQUENCE", "last entry to skip", type=whole_number, required=True)
 
 
 def _list(arguments: argparse.Namespace) -> int:

@@ -34,36 +34,22 @@ HISTORY_FILTERS = ("operation", "event", "host", "vm", "group", "action")
 LIST_MAX = 100
 
 
-def add_json_option(parser: argparse.ArgumentParser, *, default: object) -> None:
+def add_json_option(parser: Parser, *, default: object) -> None:
     """Add the option `--json`."""
-    parser.add_argument(
-        "--json", action="store_true", default=default, help="print JSON, errors included"
-    )
+    parser.flag("--json", "print JSON, errors included", default=default)
 
 
-def add_server_options(parser: argparse.ArgumentParser, *, default: object) -> None:
+def add_server_options(parser: Parser, *, default: object) -> None:
     """Add the options `--server` and `--token-file`."""
-    parser.add_argument(
-        "--server",
-        metavar="URL",
-        default=default,
-        help=f"operator API (default: FOREWARN_SERVER, then {DEFAULT_SERVER})",
-    )
-    parser.add_argument(
-        "--token-file",
-        metavar="FILE",
-        default=default,
-        help="file with the bearer token (default: FOREWARN_TOKEN)",
-    )
+    text = f"operator API (default: FOREWARN_SERVER, then {DEFAULT_SERVER})"
+    parser.option("--server URL", text, default=default)
+    text = "file with the bearer token (default: FOREWARN_TOKEN)"
+    parser.option("--token-file FILE", text, default=default)
 
 
-def add_config_option(
-    parser: argparse.ArgumentParser, text: str = "settings of the service (TOML)"
-) -> None:
+def add_config_option(parser: Parser, text: str = "settings of the service (TOML)") -> None:
     """Add `--config`, for commands that use the settings of the service on this machine."""
-    parser.add_argument(
-        "--config", metavar="FILE", type=Path, action="append", default=[], help=text
-    )
+    parser.option("--config FILE", text, type=Path, action="append", default=[])
 
 
 def settings_files(arguments: argparse.Namespace) -> list[Path]:
@@ -71,17 +57,15 @@ def settings_files(arguments: argparse.Namespace) -> list[Path]:
     return arguments.config or ([DEFAULT_CONFIG] if DEFAULT_CONFIG.is_file() else [])
 
 
-def add_store_options(parser: argparse.ArgumentParser) -> None:
+def add_store_options(parser: Parser) -> None:
     """Add `--store` and `--config`, for commands that open the store."""
-    parser.add_argument(
-        "--store",
-        metavar="ADDRESS",
-        help="the store: a file or a database URL (default: from the settings)",
+    parser.option(
+        "--store ADDRESS", "the store: a file or a database URL (default: from the settings)"
     )
     add_config_option(parser)
 
 
-def add_filters(parser: argparse.ArgumentParser, names: tuple[str, ...]) -> None:
+def add_filters(parser: Parser, names: tuple[str, ...]) -> None:
     """Add options that filter records."""
     for name in names:
         metavar = "ID" if name in {"operation", "event"} else "NAME"
@@ -89,7 +73,7 @@ def add_filters(parser: argparse.ArgumentParser, names: tuple[str, ...]) -> None
         text = f"only of this {written_kind(name)}" + (
             ", such as operation.started" if choices else ""
         )
-        parser.add_argument(f"--{name}", metavar=metavar, choices=choices, help=text)
+        parser.option(f"--{name} {metavar}", text, choices=choices)
 
 
 def written_kind(kind: str) -> str:
@@ -116,11 +100,7 @@ def seconds(text: str) -> float:
 
 
 def add_list_options(
-    parser: argparse.ArgumentParser,
-    *,
-    states: Sequence[str] = (),
-    since: str = "",
-    limit: int | None = LIST_MAX,
+    parser: Parser, *, states: Sequence[str] = (), since: str = "", limit: int | None = LIST_MAX
 ) -> None:
     """Add the options common to all lists.
 
@@ -132,31 +112,17 @@ def add_list_options(
         limit: the default of `--limit`.
     """
     if states:
-        parser.add_argument(
-            "--state",
-            choices=tuple(states),
-            action="append",
-            default=[],
-            help="only in this state; repeatable",
-        )
+        text = "only in this state; repeatable"
+        parser.option("--state", text, choices=tuple(states), action="append", default=[])
     if since:
-        parser.add_argument(
-            "--since",
-            metavar="TIME",
-            help=f"only {since} since this time: 2h (ago), or 2026-11-21T18:30:00Z",
-        )
-    parser.add_argument(
-        "--limit",
-        metavar="N",
-        type=whole_number,
-        default=limit,
-        help=f"list at most N (default: {limit or 'all'})",
-    )
+        text = f"only {since} since this time: 2h (ago), or 2026-11-21T18:30:00Z"
+        parser.option("--since TIME", text)
+    text = f"list at most N (default: {limit or 'all'})"
+    parser.option("--limit N", text, type=whole_number, default=limit)
 
 
-def set_members(parser: argparse.ArgumentParser, known: Iterable[str] = ()) -> None:
+def set_members(parser: Parser, known: Iterable[str] = ()) -> None:
     """Set `members` to the destinations of the parser's options, except the known ones."""
-    assert isinstance(parser, Parser), parser
     others = {*known, "help", "json", "server", "token_file"}
     names = (each.dest for each in parser.arguments if each.option_strings)
     parser.set_defaults(members=tuple(name for name in names if name not in others))
@@ -199,6 +165,16 @@ class Parser(argparse.ArgumentParser):
                 self._check_option(word)
             self.error(f"unexpected argument {word!r}")
         return parsed, left
+
+    def option(self, name: str, text: str | None = None, **more: Any) -> None:  # noqa: ANN401 - as argparse
+        """Add an option with a value, such as `--gate NAME`; `more`: as for `add_argument`."""
+        name, _, metavar = name.partition(" ")
+        self.add_argument(name, metavar=metavar or None, help=text, **more)
+
+    def flag(self, name: str, text: str, **more: Any) -> None:  # noqa: ANN401 - the same
+        """Add an option without a value, which sets true, or `const` if that is given."""
+        action = "store_const" if "const" in more else "store_true"
+        self.add_argument(name, action=action, help=text, **more)
 
     @property
     def arguments(self) -> Sequence[argparse.Action]:
@@ -281,7 +257,7 @@ class CommandGroup:
 
     def __init__(
         self,
-        parser: argparse.ArgumentParser,
+        parser: Parser,
         helps: Mapping[str, str],
         metavar: str,
         *,
@@ -309,7 +285,7 @@ class CommandGroup:
         run: Callable[[argparse.Namespace], int],
         remote: bool = True,
         answers: bool = True,
-    ) -> argparse.ArgumentParser:
+    ) -> Parser:
         """Add a command; return its parser, so that the caller can add arguments.
 
         Args:

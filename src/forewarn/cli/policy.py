@@ -44,19 +44,15 @@ def add_commands(commands: CommandGroup) -> None:
     policy = commands.group("policy", default="show")
     apply = policy.command("apply", "replace the policy with a file", run=_apply)
     add_file(apply)
-    apply.add_argument("--dry-run", action="store_true", help="show what would change")
+    apply.flag("--dry-run", "show what would change")
     check = policy.command("check", "check a file without changing anything", run=_apply)
     add_file(check)
     check.set_defaults(dry_run=True)
     show = policy.command("show", "print the policy as a file for `policy apply`", run=_show)
-    show.add_argument(
-        "--format", choices=("toml", "yaml", "json"), help="format of the file (default: toml)"
-    )
+    show.option("--format", "format of the file (default: toml)", choices=("toml", "yaml", "json"))
     spans = policy.command("windows", "list the times open for maintenance", run=_windows)
-    spans.add_argument("--days", metavar="N", type=whole_number, help="days ahead (default: 7)")
-    spans.add_argument(
-        "--host", metavar="NAME", help="only the times at which this host may be maintained"
-    )
+    spans.option("--days N", "days ahead (default: 7)", type=whole_number)
+    spans.option("--host NAME", "only the times at which this host may be maintained")
 
 
 def _apply(arguments: argparse.Namespace) -> int:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from forewarn.cli.listing import records
 from forewarn.cli.output import noun, print_facts, print_table
+from forewarn.cli.parsing import Parser
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
     from forewarn.cli.api_client import Answer, ApiClient
@@ -49,10 +49,10 @@ td,th{{border:1px solid #999;padding:.3em .5em;text-align:left}}</style>
 </table></html>"""
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
+def add_format(parser: Parser) -> None:
     """Add the option for the format of a report."""
-    parser.add_argument(
-        "--format", choices=FORMATS, default="text", help="format of the report (default: text)"
+    parser.option(
+        "--format", "format of the report (default: text)", choices=FORMATS, default="text"
     )
 
 

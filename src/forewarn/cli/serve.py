@@ -24,15 +24,10 @@ def add_commands(commands: CommandGroup) -> None:
         "settings (TOML), repeatable; also reads FILE.d/*.toml of each"
         f" (default: {DEFAULT_CONFIG} if it exists)",
     )
-    parser.add_argument(
-        "--workers",
-        metavar="N",
-        type=int,
-        help="number of metadata worker processes (default: [listen] workers)",
+    parser.option(
+        "--workers N", "number of metadata worker processes (default: [listen] workers)", type=int
     )
-    parser.add_argument(
-        "--check", action="store_true", help="check all requirements of a start, then exit"
-    )
+    parser.flag("--check", "check all requirements of a start, then exit")
     commands.command("reload", run=_reload)
     leader = commands.group("leader", default="show")
     leader.command("show", "show which process is active", run=_leader)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.cli.api_client import client_of
 from forewarn.cli.output import note, print_json, print_json_line
+from forewarn.cli.parsing import Parser
 from forewarn.cli.topology_import import add_imports
 from forewarn.cli.topology_portions import TopologyFileUnreadable, apply_portions, portions_of
 from forewarn.errors import CallerError
@@ -55,25 +56,19 @@ def add_commands(commands: CommandGroup) -> None:
     topology = commands.group("topology", default="show")
     apply = topology.command("apply", "change the fleet to match a file", run=_apply)
     add_file(apply)
-    apply.add_argument(
-        "--prune", action="store_true", help="remove records that the file does not name"
-    )
-    apply.add_argument("--dry-run", action="store_true", help="show what would change")
+    apply.flag("--prune", "remove records that the file does not name")
+    apply.flag("--dry-run", "show what would change")
     show = topology.command("show", "print the fleet as a file for `topology apply`", run=_show)
-    show.add_argument(
-        "--format", choices=("toml", "yaml", "json"), help="format of the file (default: toml)"
-    )
+    show.option("--format", "format of the file (default: toml)", choices=("toml", "yaml", "json"))
     group = topology.group("import", "import hosts and VMs from a platform", default="")
     add_imports(group)
 
 
-def add_file(parser: argparse.ArgumentParser) -> None:
+def add_file(parser: Parser) -> None:
     """Add the arguments for a file in one of the three formats."""
     parser.add_argument("file", metavar="FILE", help=".toml, .yaml or .json; - is standard input")
-    parser.add_argument(
-        "--format",
-        choices=("toml", "yaml", "json"),
-        help="format (default: by the file name extension)",
+    parser.option(
+        "--format", "format (default: by the file name extension)", choices=("toml", "yaml", "json")
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from forewarn.cli.api_client import ApiClient, ApiRefused, client_of
 from forewarn.cli.driver import driver_table
 from forewarn.cli.output import note, print_json
-from forewarn.cli.parsing import CommandGroup, add_config_option
+from forewarn.cli.parsing import CommandGroup, Parser, add_config_option
 from forewarn.clock import Clock, SystemClock
 from forewarn.core.impact import TRAITS, Cause
 from forewarn.errors import CallerError, ForewarnError
@@ -59,13 +59,13 @@ def add_imports(group: CommandGroup) -> None:
     parser.add_argument(
         "uris", metavar="[NAME=]URI", nargs="*", help="such as h1=qemu+tls://h1.example/system"
     )
-    parser.add_argument("--config", metavar="FILE", help="the libvirt driver's file")
+    parser.option("--config FILE", "the libvirt driver's file")
     _add_options(parser)
     text = "import hosts and VMs from OpenStack Nova"
     _add_settings(group.command("nova", text, run=_import_nova), "nova")
 
 
-def _add_settings(parser: argparse.ArgumentParser, driver: str) -> None:
+def _add_settings(parser: Parser, driver: str) -> None:
     """Add the arguments that name a driver of the service's settings."""
     text = f"as in [drivers.NAME] (default: {driver})"
     parser.add_argument("name", metavar="NAME", nargs="?", default=driver, help=text)
@@ -73,9 +73,9 @@ def _add_settings(parser: argparse.ArgumentParser, driver: str) -> None:
     _add_options(parser)
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--follow", action="store_true", help="keep importing changes until Ctrl-C")
-    parser.add_argument("--dry-run", action="store_true", help="show what would change")
+def _add_options(parser: Parser) -> None:
+    parser.flag("--follow", "keep importing changes until Ctrl-C")
+    parser.flag("--dry-run", "show what would change")
 
 
 # Commands import the packages of drivers late, because `--help` works without these packages.

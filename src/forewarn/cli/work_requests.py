@@ -9,7 +9,7 @@ from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, lo
 from forewarn.cli.host_selection import add_host_selection, named_hosts
 from forewarn.cli.maintenance_output import print_maintenances
 from forewarn.cli.output import note, print_json, print_table, warn_unasked, when
-from forewarn.cli.parsing import CommandGroup, seconds
+from forewarn.cli.parsing import CommandGroup, Parser, seconds
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED, TIMED_OUT
 
@@ -54,42 +54,31 @@ def add_host_work(commands: CommandGroup) -> None:
         parser = _add_work(commands, action, cause, line)
         add_host_selection(parser)
         if cause in _QUEUED:
-            parser.add_argument(
+            parser.flag(
                 "--queue",
-                action="store_true",
+                "queue the work if the same work already runs on a host (default: refuse)",
                 default=None,
-                help="queue the work if the same work already runs on a host (default: refuse)",
             )
         if action == "update":
-            parser.add_argument(
-                "--restart",
-                action="store_const",
-                const="Reboot",
-                dest="impact",
-                help="restart the hosts; their VMs reboot",
+            parser.flag(
+                "--restart", "restart the hosts; their VMs reboot", const="Reboot", dest="impact"
             )
-            parser.add_argument(
+            parser.flag(
                 "--network-only",
-                action="store_const",
+                "update only the network, without interrupting VMs",
                 const="network-update",
                 dest="cause",
-                help="update only the network, without interrupting VMs",
             )
         elif action == "degrade":
-            parser.add_argument(
-                "--freeze",
-                action="store_const",
-                const="Freeze",
-                dest="impact",
-                help="the VMs can still be live-migrated",
+            parser.flag(
+                "--freeze", "the VMs can still be live-migrated", const="Freeze", dest="impact"
             )
         elif action == "fail":
-            parser.add_argument(
+            parser.flag(
                 "--lost",
-                action="store_const",
+                "the hosts are lost; their VMs restart on other hosts",
                 const="host-lost",
                 dest="cause",
-                help="the hosts are lost; their VMs restart on other hosts",
             )
     repair = commands.command("repair", "mark hosts as repaired", run=_repair)
     repair.add_argument("names", metavar="NAME", nargs="+")
@@ -111,15 +100,14 @@ class TimeoutAlone(CallerError):
     advice = "Add --wait or remove --timeout."
 
 
-def add_wait_options(parser: argparse.ArgumentParser) -> None:
+def add_wait_options(parser: Parser) -> None:
     """Add the options `--wait` and `--timeout`."""
-    parser.add_argument("--wait", action="store_true", help="wait until the work has ended")
-    parser.add_argument(
-        "--timeout",
-        metavar="SECONDS",
+    parser.flag("--wait", "wait until the work has ended")
+    parser.option(
+        "--timeout SECONDS",
+        "with --wait: stop waiting after this time; the work continues",
         type=seconds,
         default=0.0,
-        help="with --wait: stop waiting after this time; the work continues",
     )
 
 
@@ -168,20 +156,14 @@ def awaited_text(waiting: Answer, now_ms: int) -> str:
     return f"{waiting['text']}; {word} {until}" if until else str(waiting["text"])
 
 
-def _add_work(
-    commands: CommandGroup, action: str, cause: str, line: str
-) -> argparse.ArgumentParser:
+def _add_work(commands: CommandGroup, action: str, cause: str, line: str) -> Parser:
     parser = commands.command(action, line, run=_ask)
     if action != "fail":
-        parser.add_argument(
-            "--not-before", metavar="TIME", help="2026-11-21T18:30:00Z, or +1h from now"
-        )
-    parser.add_argument(
-        "--duration", metavar="DURATION", help="expected interruption: 90, 9s, 5m; 0 for none"
-    )
-    parser.add_argument("--description", metavar="TEXT", help="description shown to VMs")
-    parser.add_argument("--destination", metavar="HOST", help="host to which the VMs move")
-    parser.add_argument("--source", choices=("Platform", "User"), help="source shown to VMs")
+        parser.option("--not-before TIME", "2026-11-21T18:30:00Z, or +1h from now")
+    parser.option("--duration DURATION", "expected interruption: 90, 9s, 5m; 0 for none")
+    parser.option("--description TEXT", "description shown to VMs")
+    parser.option("--destination HOST", "host to which the VMs move")
+    parser.option("--source", "source shown to VMs", choices=("Platform", "User"))
     add_wait_options(parser)
     parser.set_defaults(cause=cause, impact=None, not_before=None, queue=None)
     return parser
