@@ -84,35 +84,25 @@ class _Token:
 _BINDING: schemas.ObjectSchema[_Binding] = schemas.ObjectSchema(
     "Binding",
     "A role of a principal.",
-    (
-        schemas.Member("principal", schemas.TEXT),
-        schemas.Member("role", schemas.words(Role), lambda b: b.role),
-        schemas.Member("owner", schemas.TEXT, meaning="Empty: the whole fleet."),
-    ),
+    schemas.Member("principal", schemas.TEXT),
+    schemas.Member("role", schemas.words(Role), lambda b: b.role),
+    schemas.Member("owner", schemas.TEXT, meaning="Empty: the whole fleet."),
 )
 _BINDINGS = schemas.page_schema("bindings", _BINDING.schema())
 _TOKEN_SHAPE: schemas.ObjectSchema[_Token] = schemas.ObjectSchema(
     "Token",
     "A bearer token.",
-    (
-        schemas.Member("id", schemas.TEXT, "token.id", "The token's id; logs may contain the id."),
-        schemas.Member("principal", schemas.TEXT, "token.principal"),
-        schemas.Member("role", schemas.words(Role), "token.role"),
-        schemas.Member("owner", schemas.TEXT, "token.owner", "Empty: the whole fleet."),
-        schemas.Member("created", schemas.TIME, "token.created_ms"),
-        schemas.Member("expires", schemas.TIME, "token.expires_ms"),
-        schemas.Member(
-            "used",
-            schemas.TIME,
-            "used_ms",
-            "Time of the token's last use, accurate to ten minutes.",
-        ),
-        schemas.Member(
-            "token",
-            schemas.TEXT,
-            "text",
-            "The token's secret; only the creation returns the secret.",
-        ),
+    schemas.Member("id", schemas.TEXT, "token.id", "The token's id; logs may contain the id."),
+    schemas.Member("principal", schemas.TEXT, "token.principal"),
+    schemas.Member("role", schemas.words(Role), "token.role"),
+    schemas.Member("owner", schemas.TEXT, "token.owner", "Empty: the whole fleet."),
+    schemas.Member("created", schemas.TIME, "token.created_ms"),
+    schemas.Member("expires", schemas.TIME, "token.expires_ms"),
+    schemas.Member(
+        "used", schemas.TIME, "used_ms", "Time of the token's last use, accurate to ten minutes."
+    ),
+    schemas.Member(
+        "token", schemas.TEXT, "text", "The token's secret; only the creation returns the secret."
     ),
 )
 _WHOAMI: Schema = schemas.object_schema(

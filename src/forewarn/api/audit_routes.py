@@ -21,25 +21,19 @@ PAGE_MAX = 10_000
 AUDIT: schemas.ObjectSchema[AuditEntry] = schemas.ObjectSchema(
     "AuditRecord",
     "A change or a refusal of a call.",
-    (
-        schemas.Member(
-            "sequence", schemas.WHOLE, "seq", "Number of the record: from 1, without gaps."
-        ),
-        schemas.Member("at_ms", schemas.WHOLE, "record.at_ms", "Since 1970, UTC."),
-        schemas.Member("at", schemas.TIME, "record.at_ms"),
-        schemas.Member("principal", schemas.TEXT, "record.principal"),
-        schemas.Member("address", schemas.TEXT, "record.address"),
-        schemas.Member("request", schemas.TEXT, "record.request"),
-        schemas.Member("object", schemas.TEXT, "record.object"),
-        schemas.Member(
-            "outcome", schemas.TEXT, "record.outcome", "`done`, or the code of the error."
-        ),
-        schemas.Member("digest", schemas.TEXT, meaning="Hash of this record and all earlier ones."),
-        schemas.Member(
-            "signature",
-            schemas.TEXT,
-            meaning="Signature of the record; empty if the service has no signing key.",
-        ),
+    schemas.Member("sequence", schemas.WHOLE, "seq", "Number of the record: from 1, without gaps."),
+    schemas.Member("at_ms", schemas.WHOLE, "record.at_ms", "Since 1970, UTC."),
+    schemas.Member("at", schemas.TIME, "record.at_ms"),
+    schemas.Member("principal", schemas.TEXT, "record.principal"),
+    schemas.Member("address", schemas.TEXT, "record.address"),
+    schemas.Member("request", schemas.TEXT, "record.request"),
+    schemas.Member("object", schemas.TEXT, "record.object"),
+    schemas.Member("outcome", schemas.TEXT, "record.outcome", "`done`, or the code of the error."),
+    schemas.Member("digest", schemas.TEXT, meaning="Hash of this record and all earlier ones."),
+    schemas.Member(
+        "signature",
+        schemas.TEXT,
+        meaning="Signature of the record; empty if the service has no signing key.",
     ),
 )
 

@@ -41,15 +41,13 @@ class ConfirmationAwaited(CallerError):
 _CONFIRMATION: schemas.ObjectSchema[Confirmation] = schemas.ObjectSchema(
     "Confirmation",
     "A call that waits for a second principal.",
-    (
-        schemas.Member("id", schemas.TEXT),
-        schemas.Member("principal", schemas.TEXT, meaning="The caller."),
-        schemas.Member("request", schemas.TEXT, meaning="Method and path of the call."),
-        schemas.Member("body", schemas.TEXT),
-        schemas.Member("text", schemas.TEXT, "words", "The call in words."),
-        schemas.Member("asked", schemas.TIME, "asked_ms"),
-        schemas.Member("expires", schemas.TIME, "expires_ms"),
-    ),
+    schemas.Member("id", schemas.TEXT),
+    schemas.Member("principal", schemas.TEXT, meaning="The caller."),
+    schemas.Member("request", schemas.TEXT, meaning="Method and path of the call."),
+    schemas.Member("body", schemas.TEXT),
+    schemas.Member("text", schemas.TEXT, "words", "The call in words."),
+    schemas.Member("asked", schemas.TIME, "asked_ms"),
+    schemas.Member("expires", schemas.TIME, "expires_ms"),
 )
 
 

@@ -47,27 +47,24 @@ class GroupAnswer:
 APPROVAL: ObjectSchema[GroupAnswer] = ObjectSchema(
     "GroupAnswer",
     "A group's answer to one event; each event belongs to one group and one operation.",
-    (
-        Member("operation", TEXT, "operation.id"),
-        Member("host", TEXT, "operation.host"),
-        Member("event", TEXT, "event.id"),
-        Member("group", TEXT, "event.group"),
-        Member("owner", TEXT, meaning="Empty: nobody's."),
-        Member("state", _STATES, meaning="not-asked: the group does not listen for events."),
-        Member(
-            "missing",
-            TEXTS,
-            "missing",
-            "VMs without an approval of the event. One approval is enough unless the group is "
-            "strict.",
-        ),
-        Member("not_before", TIME, "operation.notice.not_before_ms"),
-        Member(
-            "polled",
-            TIME,
-            lambda a: written(a.enrolment.polled_ms if a.enrolment else 0),
-            POLLED_MEANING,
-        ),
+    Member("operation", TEXT, "operation.id"),
+    Member("host", TEXT, "operation.host"),
+    Member("event", TEXT, "event.id"),
+    Member("group", TEXT, "event.group"),
+    Member("owner", TEXT, meaning="Empty: nobody's."),
+    Member("state", _STATES, meaning="not-asked: the group does not listen for events."),
+    Member(
+        "missing",
+        TEXTS,
+        "missing",
+        "VMs without an approval of the event. One approval is enough unless the group is strict.",
+    ),
+    Member("not_before", TIME, "operation.notice.not_before_ms"),
+    Member(
+        "polled",
+        TIME,
+        lambda a: written(a.enrolment.polled_ms if a.enrolment else 0),
+        POLLED_MEANING,
     ),
 )
 

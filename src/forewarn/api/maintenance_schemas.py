@@ -127,190 +127,164 @@ _WAVE_STATES: Schema = {"type": "string", "enum": ["over", "running", "announced
 BLOCKER: ObjectSchema[Waits] = ObjectSchema(
     "Blocker",
     "The first blocker of a host, wave or maintenance.",
-    (
-        Member("name", TEXT, meaning="The waiting host, wave or maintenance."),
-        Member("code", words(Code), "blocker.code", "Stable code of the blocker."),
-        Member(
-            "subject", TEXT, "blocker.subject", "Host, operation or budget that causes the blocker."
-        ),
-        Member("since", TIME, "blocker.since_ms"),
-        Member("clears", TIME, "blocker.clears_ms", "Null: unknown."),
-        Member("text", TEXT, "sentence", "Description of the blocker for operators."),
+    Member("name", TEXT, meaning="The waiting host, wave or maintenance."),
+    Member("code", words(Code), "blocker.code", "Stable code of the blocker."),
+    Member(
+        "subject", TEXT, "blocker.subject", "Host, operation or budget that causes the blocker."
     ),
+    Member("since", TIME, "blocker.since_ms"),
+    Member("clears", TIME, "blocker.clears_ms", "Null: unknown."),
+    Member("text", TEXT, "sentence", "Description of the blocker for operators."),
 )
 POSTPONEMENT: ObjectSchema[Postponement] = ObjectSchema(
     "Postponement",
     "A granted later start of one host.",
-    (
-        Member("host", TEXT),
-        Member("until", TIME, "until_ms", "Earliest start."),
-        Member("by", TEXT, meaning="The requesting principal."),
-        Member("reason", TEXT, meaning="Reason, for operators."),
-    ),
+    Member("host", TEXT),
+    Member("until", TIME, "until_ms", "Earliest start."),
+    Member("by", TEXT, meaning="The requesting principal."),
+    Member("reason", TEXT, meaning="Reason, for operators."),
 )
 WAVE: ObjectSchema[WaveView] = ObjectSchema(
     "Wave",
     "Hosts with work at the same time. Times in the future are planned times.",
-    (
-        Member("number", WHOLE),
-        Member("state", _WAVE_STATES),
-        Member("hosts", TEXTS, lambda w: [*(each.host for each in w.work), *w.left]),
-        Member(
-            "counts",
-            {"type": "object", "additionalProperties": WHOLE},
-            lambda w: {each.value: w.count(each) for each in HostState},
-            "Number of the wave's hosts by state. The counts exclude hosts that are not "
-            "announced yet.",
-        ),
-        Member("canary", FLAG, lambda w: w.planned.canary if w.planned else False),
-        Member("announced", TIME, "announced_ms"),
-        Member("started", TIME, "started_ms", "Start of the work; null: not started."),
-        Member("ended", TIME, "ended_ms", "End of the work; null: not ended."),
-        Member(
-            "earliest_start",
-            TIME,
-            lambda w: written(w.planned.earliest_start_ms if w.planned else 0),
-        ),
-        Member(
-            "latest_start", TIME, lambda w: written(w.planned.latest_start_ms if w.planned else 0)
-        ),
-        Member("latest_end", TIME, lambda w: written(w.planned.latest_end_ms if w.planned else 0)),
-        Member(
-            "waits_for",
-            {"anyOf": [BLOCKER.schema(), {"type": "null"}]},
-            lambda w: (
-                BLOCKER.of(Waits(f"wave {w.number}", w.planned.waits, w.number))
-                if w.planned
-                else None
-            ),
+    Member("number", WHOLE),
+    Member("state", _WAVE_STATES),
+    Member("hosts", TEXTS, lambda w: [*(each.host for each in w.work), *w.left]),
+    Member(
+        "counts",
+        {"type": "object", "additionalProperties": WHOLE},
+        lambda w: {each.value: w.count(each) for each in HostState},
+        "Number of the wave's hosts by state. The counts exclude hosts that are not announced yet.",
+    ),
+    Member("canary", FLAG, lambda w: w.planned.canary if w.planned else False),
+    Member("announced", TIME, "announced_ms"),
+    Member("started", TIME, "started_ms", "Start of the work; null: not started."),
+    Member("ended", TIME, "ended_ms", "End of the work; null: not ended."),
+    Member(
+        "earliest_start", TIME, lambda w: written(w.planned.earliest_start_ms if w.planned else 0)
+    ),
+    Member("latest_start", TIME, lambda w: written(w.planned.latest_start_ms if w.planned else 0)),
+    Member("latest_end", TIME, lambda w: written(w.planned.latest_end_ms if w.planned else 0)),
+    Member(
+        "waits_for",
+        {"anyOf": [BLOCKER.schema(), {"type": "null"}]},
+        lambda w: (
+            BLOCKER.of(Waits(f"wave {w.number}", w.planned.waits, w.number)) if w.planned else None
         ),
     ),
 )
 MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
     "Maintenance",
     "Work on many hosts. Unknown times are null.",
-    (
-        Member("id", TEXT, "maintenance.id", "Display name of the maintenance, such as m-12."),
-        Member("state", words(MaintenanceState), "maintenance.state"),
-        Member("cause", words(Cause), "maintenance.cause"),
-        Member("impact", words(Impact), "maintenance.impact"),
-        Member("reason", TEXT, "maintenance.reason", "Reason, for operators."),
-        Member("hosts", WHOLE, lambda v: len(v.maintenance.hosts), "Number of hosts."),
-        *(
-            Member(each.value, WHOLE, lambda v, state=each: v.count(state))  # type: ignore[misc]
-            for each in HostState
-        ),
-        Member("duration_s", WHOLE, "maintenance.duration_s", "Duration of the work on each host."),
-        Member(
-            "move_s",
-            WHOLE,
-            "maintenance.move_s",
-            "Time in which VMs leave a host before its work starts; 0: VMs stay on the host.",
-        ),
-        Member(
-            "return_s",
-            WHOLE,
-            "maintenance.return_s",
-            "Time in which VMs return to a host after its work, including notice; 0: VMs do not "
-            "return.",
-        ),
-        Member("earliest_start", TIME, "maintenance.earliest_ms"),
-        Member("deadline", TIME, "maintenance.deadline_ms"),
-        Member("priority", WHOLE, "maintenance.priority"),
-        Member("max_failures", WHOLE, "maintenance.max_failures"),
-        Member("canary_hosts", TEXTS, "maintenance.canary_hosts"),
-        Member("wave", WHOLE, lambda v: v.maintenance.wave or 0, "0: between waves."),
-        Member(
-            "gate",
-            TEXT,
-            "maintenance.gate",
-            "Gate that Forewarn checks after each wave; may be empty.",
-        ),
-        Member(
-            "checking",
-            FLAG,
-            lambda v: isinstance(v.maintenance.phase, Checking),
-            "Whether a check of the gate is running.",
-        ),
-        Member("plan", TEXT, "maintenance.plan", "Id of the plan in force."),
-        Member(
-            "planning", FLAG, "maintenance.plan_wanted", "Whether Forewarn is computing a plan."
-        ),
-        Member("next_wave", TIME, "next_wave_ms", "Time of the next wave's announcement."),
-        Member("expected_end", TIME, "expected_end_ms", "Planned end of the maintenance."),
-        Member(
-            "postponed",
-            list_of(POSTPONEMENT.schema()),
-            lambda v: POSTPONEMENT.each(v.maintenance.postponed),
-        ),
-        Member("halt_reason", TEXT, "maintenance.halt_reason", "Reason for the pause or stop."),
-        Member(
-            "waits_for",
-            {"anyOf": [BLOCKER.schema(), {"type": "null"}]},
-            lambda v: BLOCKER.of(Waits(v.maintenance.id, v.blocker)) if v.blocker else None,
-        ),
-        Member("created", TIME, "maintenance.created_ms"),
-        Member("started", TIME, "maintenance.started_ms"),
-        Member("ended", TIME, "maintenance.ended_ms"),
-        Member("actor", TEXT, "maintenance.actor", "Actor who requested the maintenance."),
+    Member("id", TEXT, "maintenance.id", "Display name of the maintenance, such as m-12."),
+    Member("state", words(MaintenanceState), "maintenance.state"),
+    Member("cause", words(Cause), "maintenance.cause"),
+    Member("impact", words(Impact), "maintenance.impact"),
+    Member("reason", TEXT, "maintenance.reason", "Reason, for operators."),
+    Member("hosts", WHOLE, lambda v: len(v.maintenance.hosts), "Number of hosts."),
+    *(
+        Member(each.value, WHOLE, lambda v, state=each: v.count(state))  # type: ignore[misc]
+        for each in HostState
     ),
+    Member("duration_s", WHOLE, "maintenance.duration_s", "Duration of the work on each host."),
+    Member(
+        "move_s",
+        WHOLE,
+        "maintenance.move_s",
+        "Time in which VMs leave a host before its work starts; 0: VMs stay on the host.",
+    ),
+    Member(
+        "return_s",
+        WHOLE,
+        "maintenance.return_s",
+        "Time in which VMs return to a host after its work, including notice; 0: VMs do not "
+        "return.",
+    ),
+    Member("earliest_start", TIME, "maintenance.earliest_ms"),
+    Member("deadline", TIME, "maintenance.deadline_ms"),
+    Member("priority", WHOLE, "maintenance.priority"),
+    Member("max_failures", WHOLE, "maintenance.max_failures"),
+    Member("canary_hosts", TEXTS, "maintenance.canary_hosts"),
+    Member("wave", WHOLE, lambda v: v.maintenance.wave or 0, "0: between waves."),
+    Member(
+        "gate", TEXT, "maintenance.gate", "Gate that Forewarn checks after each wave; may be empty."
+    ),
+    Member(
+        "checking",
+        FLAG,
+        lambda v: isinstance(v.maintenance.phase, Checking),
+        "Whether a check of the gate is running.",
+    ),
+    Member("plan", TEXT, "maintenance.plan", "Id of the plan in force."),
+    Member("planning", FLAG, "maintenance.plan_wanted", "Whether Forewarn is computing a plan."),
+    Member("next_wave", TIME, "next_wave_ms", "Time of the next wave's announcement."),
+    Member("expected_end", TIME, "expected_end_ms", "Planned end of the maintenance."),
+    Member(
+        "postponed",
+        list_of(POSTPONEMENT.schema()),
+        lambda v: POSTPONEMENT.each(v.maintenance.postponed),
+    ),
+    Member("halt_reason", TEXT, "maintenance.halt_reason", "Reason for the pause or stop."),
+    Member(
+        "waits_for",
+        {"anyOf": [BLOCKER.schema(), {"type": "null"}]},
+        lambda v: BLOCKER.of(Waits(v.maintenance.id, v.blocker)) if v.blocker else None,
+    ),
+    Member("created", TIME, "maintenance.created_ms"),
+    Member("started", TIME, "maintenance.started_ms"),
+    Member("ended", TIME, "maintenance.ended_ms"),
+    Member("actor", TEXT, "maintenance.actor", "Actor who requested the maintenance."),
 )
 #: Number of a wave, VM, the VM's old host, the VM's new host.
 MOVE: ObjectSchema[tuple[int, str, str, str]] = ObjectSchema(
     "Move",
     "A VM that moves permanently before the work on its host.",
-    (
-        Member("wave", WHOLE, lambda m: m[0]),
-        Member("vm", TEXT, lambda m: m[1]),
-        Member("from", TEXT, lambda m: m[2]),
-        Member(
-            "to", TEXT, lambda m: m[3], "New host of the VM; empty: the driver's scheduler chooses."
-        ),
+    Member("wave", WHOLE, lambda m: m[0]),
+    Member("vm", TEXT, lambda m: m[1]),
+    Member("from", TEXT, lambda m: m[2]),
+    Member(
+        "to", TEXT, lambda m: m[3], "New host of the VM; empty: the driver's scheduler chooses."
     ),
 )
 ROOM: ObjectSchema[HostRoom] = ObjectSchema(
     "HostRoom",
     "Memory in MiB that VMs use on a host in a wave that moves VMs.",
-    (
-        Member("wave", WHOLE),
-        Member("host", TEXT),
-        Member("memory_mib", WHOLE, meaning="0: unknown."),
-        Member("before_mib", WHOLE),
-        Member("during_mib", WHOLE, meaning="Used memory, including arriving and leaving VMs."),
-        Member("after_mib", WHOLE),
-    ),
+    Member("wave", WHOLE),
+    Member("host", TEXT),
+    Member("memory_mib", WHOLE, meaning="0: unknown."),
+    Member("before_mib", WHOLE),
+    Member("during_mib", WHOLE, meaning="Used memory, including arriving and leaving VMs."),
+    Member("after_mib", WHOLE),
 )
 PLAN: ObjectSchema[MaintenancePlan] = ObjectSchema(
     "Plan",
     "The waves of a plan, and the hosts without a wave.",
-    (
-        Member("id", TEXT),
-        Member("parent", TEXT, meaning="Id of the replaced plan."),
-        Member("made", TIME, "made_ms"),
-        Member("least_waves", WHOLE, "body.bound.waves", "Least number of waves of any plan."),
-        Member("argument", TEXT, "body.bound.argument", "Why not."),
-        Member(
-            "waves",
-            list_of(WAVE.schema()),
-            lambda p: WAVE.each(
-                WaveView(wave.number, "planned", (), wave.hosts, wave) for wave in p.waves
-            ),
+    Member("id", TEXT),
+    Member("parent", TEXT, meaning="Id of the replaced plan."),
+    Member("made", TIME, "made_ms"),
+    Member("least_waves", WHOLE, "body.bound.waves", "Least number of waves of any plan."),
+    Member("argument", TEXT, "body.bound.argument", "Why not."),
+    Member(
+        "waves",
+        list_of(WAVE.schema()),
+        lambda p: WAVE.each(
+            WaveView(wave.number, "planned", (), wave.hosts, wave) for wave in p.waves
         ),
-        Member(
-            "moves",
-            list_of(MOVE.schema()),
-            lambda p: MOVE.each(
-                (wave.number, vm, host, to)
-                for wave in p.waves
-                for host in wave.hosts
-                for vm, to in p.body.moves.get(host, ())
-            ),
+    ),
+    Member(
+        "moves",
+        list_of(MOVE.schema()),
+        lambda p: MOVE.each(
+            (wave.number, vm, host, to)
+            for wave in p.waves
+            for host in wave.hosts
+            for vm, to in p.body.moves.get(host, ())
         ),
-        Member(
-            "blocked",
-            list_of(BLOCKER.schema()),
-            lambda p: BLOCKER.each(Waits(host, each) for host, each in p.body.blocked),
-        ),
+    ),
+    Member(
+        "blocked",
+        list_of(BLOCKER.schema()),
+        lambda p: BLOCKER.each(Waits(host, each) for host, each in p.body.blocked),
     ),
 )
 
@@ -318,45 +292,39 @@ _LEFT: Schema = {"type": "string", "enum": ["left", *(each.value for each in Hos
 HOST_WORK: ObjectSchema[tuple[str, HostWork | None]] = ObjectSchema(
     "MaintenanceHost",
     "A host of a maintenance. Times in the future are null.",
-    (
-        Member("host", TEXT, lambda w: w[0]),
-        Member(
-            "state",
-            _LEFT,
-            lambda w: w[1].state.value if w[1] else "left",
-            "State of the host; `left` means that it is not announced yet.",
-        ),
-        Member(
-            "wave",
-            WHOLE,
-            lambda w: w[1].wave if w[1] else 0,
-            "Number of the host's wave; 0: no wave yet.",
-        ),
-        Member("operation", TEXT, lambda w: f"op-{w[1].operation}" if w[1] else ""),
-        Member("announced", TIME, lambda w: written(w[1].announced_ms if w[1] else 0)),
-        Member("started", TIME, lambda w: written(w[1].started_ms if w[1] else 0)),
-        Member("ended", TIME, lambda w: written(w[1].ended_ms if w[1] else 0)),
-        Member(
-            "reason", TEXT, lambda w: w[1].reason if w[1] else "", "Reason of the host's failure."
-        ),
+    Member("host", TEXT, lambda w: w[0]),
+    Member(
+        "state",
+        _LEFT,
+        lambda w: w[1].state.value if w[1] else "left",
+        "State of the host; `left` means that it is not announced yet.",
     ),
+    Member(
+        "wave",
+        WHOLE,
+        lambda w: w[1].wave if w[1] else 0,
+        "Number of the host's wave; 0: no wave yet.",
+    ),
+    Member("operation", TEXT, lambda w: f"op-{w[1].operation}" if w[1] else ""),
+    Member("announced", TIME, lambda w: written(w[1].announced_ms if w[1] else 0)),
+    Member("started", TIME, lambda w: written(w[1].started_ms if w[1] else 0)),
+    Member("ended", TIME, lambda w: written(w[1].ended_ms if w[1] else 0)),
+    Member("reason", TEXT, lambda w: w[1].reason if w[1] else "", "Reason of the host's failure."),
 )
 OUTLOOK: ObjectSchema[GroupOutlook] = ObjectSchema(
     "GroupOutlook",
     "Availability of a group during a plan, without other failures.",
-    (
-        Member("group", TEXT),
-        Member("owner", TEXT, meaning="Owner of the group; may be empty."),
-        Member("vms", WHOLE),
-        Member("up_before", WHOLE, meaning="Number of undisturbed VMs now."),
-        Member("up_least", WHOLE, meaning="Number of undisturbed VMs in the worst wave."),
-        Member("waves", WHOLE, meaning="Numbers of the waves that disturb the group."),
-        Member(
-            "first_notice",
-            TIME,
-            "first_notice_ms",
-            "First and last time at which the group's document shows an event.",
-        ),
-        Member("last_notice", TIME, "last_notice_ms"),
+    Member("group", TEXT),
+    Member("owner", TEXT, meaning="Owner of the group; may be empty."),
+    Member("vms", WHOLE),
+    Member("up_before", WHOLE, meaning="Number of undisturbed VMs now."),
+    Member("up_least", WHOLE, meaning="Number of undisturbed VMs in the worst wave."),
+    Member("waves", WHOLE, meaning="Numbers of the waves that disturb the group."),
+    Member(
+        "first_notice",
+        TIME,
+        "first_notice_ms",
+        "First and last time at which the group's document shows an event.",
     ),
+    Member("last_notice", TIME, "last_notice_ms"),
 )

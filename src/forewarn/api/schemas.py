@@ -111,13 +111,13 @@ def _reader(path: str, schema: Schema) -> Callable[[Any], object]:
     return read
 
 
-@value
 class ObjectSchema(Generic[V]):
     """The schema of a JSON object and its encoder."""
 
-    name: str
-    meaning: str
-    members: tuple[Member[V], ...]
+    def __init__(self, name: str, meaning: str, *members: Member[V]) -> None:
+        self.name = name
+        self.meaning = meaning
+        self.members = members
 
     def of(self, value: V) -> dict[str, object]:
         """Return the JSON object of a value."""
@@ -203,17 +203,15 @@ def _glanced(member: Member[Operation]) -> Member[Glance]:
 HOST: ObjectSchema[Placed[Host]] = ObjectSchema(
     "Host",
     "A physical machine.",
-    (
-        Member("name", TEXT, "record.name"),
-        Member("fault_domain", WHOLE, "record.fault_domain"),
-        Member("update_domain", WHOLE, "record.update_domain"),
-        Member("zone", TEXT, "record.zone"),
-        Member("driver", TEXT, "record.driver", "Driver of the host; empty: the default driver."),
-        Member("labels", TEXTS_BY_NAME, "record.labels"),
-        Member("memory_mib", WHOLE, "record.memory_mib", "Memory for VMs, in MiB; 0: unknown."),
-        Member("health", words(Health), "record.health"),
-        Member("vms", TEXTS, lambda p: list(p.topology.vms_on(p.record.name)), "Its VMs."),
-    ),
+    Member("name", TEXT, "record.name"),
+    Member("fault_domain", WHOLE, "record.fault_domain"),
+    Member("update_domain", WHOLE, "record.update_domain"),
+    Member("zone", TEXT, "record.zone"),
+    Member("driver", TEXT, "record.driver", "Driver of the host; empty: the default driver."),
+    Member("labels", TEXTS_BY_NAME, "record.labels"),
+    Member("memory_mib", WHOLE, "record.memory_mib", "Memory for VMs, in MiB; 0: unknown."),
+    Member("health", words(Health), "record.health"),
+    Member("vms", TEXTS, lambda p: list(p.topology.vms_on(p.record.name)), "Its VMs."),
 )
 _ENABLED: Member[Placed[Any]] = Member(
     "enabled", FLAG, lambda p: p.enrolment is not None, "Whether Scheduled Events is enabled."
@@ -221,262 +219,245 @@ _ENABLED: Member[Placed[Any]] = Member(
 GROUP: ObjectSchema[Placed[Group]] = ObjectSchema(
     "Group",
     "VMs that share a document.",
-    (
-        Member("name", TEXT, "record.name"),
-        Member("kind", words(GroupKind), "record.kind"),
-        Member("owner", TEXT, "record.owner"),
-        Member("fault_domain_count", WHOLE, "record.fault_domain_count"),
-        Member("strict_approval", FLAG, "record.strict_approval"),
-        Member(
-            "automatic_approval",
-            TEXTS,
-            lambda p: sorted(impact.value for impact in p.record.automatic_approval),
-        ),
-        Member(
-            "terminate_notice",
-            TEXT,
-            lambda p: iso_duration(p.record.terminate_notice_s),
-            "Notice of a deletion, ISO 8601; PT0S: deletions are not announced.",
-        ),
-        Member("reimage_notice", FLAG, "record.reimage_notice"),
-        Member("approves_when_down", FLAG, "record.approves_when_down"),
-        Member("published", TEXT, "record.published"),
-        _ENABLED,
-        Member(
-            "polled",
-            TIME,
-            lambda p: written(p.enrolment.polled_ms if p.enrolment else 0),
-            "Last poll of the group, to the minute; null: Scheduled Events is not enabled.",
-        ),
-        Member(
-            "clients",
-            TEXTS,
-            lambda p: p.clients(p.topology.vms_in(p.record.name)),
-            "User-Agent of each VM's last poll.",
-        ),
-        Member("vms", TEXTS, lambda p: list(p.topology.vms_in(p.record.name)), "Its VMs."),
+    Member("name", TEXT, "record.name"),
+    Member("kind", words(GroupKind), "record.kind"),
+    Member("owner", TEXT, "record.owner"),
+    Member("fault_domain_count", WHOLE, "record.fault_domain_count"),
+    Member("strict_approval", FLAG, "record.strict_approval"),
+    Member(
+        "automatic_approval",
+        TEXTS,
+        lambda p: sorted(impact.value for impact in p.record.automatic_approval),
     ),
+    Member(
+        "terminate_notice",
+        TEXT,
+        lambda p: iso_duration(p.record.terminate_notice_s),
+        "Notice of a deletion, ISO 8601; PT0S: deletions are not announced.",
+    ),
+    Member("reimage_notice", FLAG, "record.reimage_notice"),
+    Member("approves_when_down", FLAG, "record.approves_when_down"),
+    Member("published", TEXT, "record.published"),
+    _ENABLED,
+    Member(
+        "polled",
+        TIME,
+        lambda p: written(p.enrolment.polled_ms if p.enrolment else 0),
+        "Last poll of the group, to the minute; null: Scheduled Events is not enabled.",
+    ),
+    Member(
+        "clients",
+        TEXTS,
+        lambda p: p.clients(p.topology.vms_in(p.record.name)),
+        "User-Agent of each VM's last poll.",
+    ),
+    Member("vms", TEXTS, lambda p: list(p.topology.vms_in(p.record.name)), "Its VMs."),
 )
 VM: ObjectSchema[Placed[Vm]] = ObjectSchema(
     "Vm",
     "A virtual machine.",
-    (
-        Member("name", TEXT, "record.name"),
-        Member("host", TEXT, "record.host"),
-        Member("group", TEXT, "record.group"),
-        _ENABLED,
-        Member(
-            "polled",
-            TIME,
-            lambda p: p.polled(p.record.name),
-            "The VM's last poll, to about a minute; null: no poll since the start of the service.",
-        ),
-        Member(
-            "client",
-            TEXT,
-            lambda p: "".join(p.clients((p.record.name,))),
-            "User-Agent of the VM's last poll; empty: unknown.",
-        ),
-        Member("size", TEXT, "record.size"),
-        Member("memory_mib", WHOLE, "record.memory_mib", "0: unknown."),
-        Member("gpu", FLAG, "record.gpu"),
-        Member("spot", FLAG, "record.spot"),
-        Member("addresses", TEXTS, "record.addresses"),
-        Member("interface", TEXT, "record.interface"),
-        Member("instance_id", TEXT, "record.instance_id"),
-        Member("vm_id", TEXT, "record.vm_id"),
-        Member("os_type", TEXT, "record.os_type"),
-        Member("location", TEXT, "record.location"),
-        Member("resource_group", TEXT, "record.resource_group"),
-        Member("subscription", TEXT, "record.subscription"),
-        Member("tags", TEXTS_BY_NAME, "record.tags"),
-        Member("instance", TEXTS_BY_NAME, "record.instance"),
+    Member("name", TEXT, "record.name"),
+    Member("host", TEXT, "record.host"),
+    Member("group", TEXT, "record.group"),
+    _ENABLED,
+    Member(
+        "polled",
+        TIME,
+        lambda p: p.polled(p.record.name),
+        "The VM's last poll, to about a minute; null: no poll since the start of the service.",
     ),
+    Member(
+        "client",
+        TEXT,
+        lambda p: "".join(p.clients((p.record.name,))),
+        "User-Agent of the VM's last poll; empty: unknown.",
+    ),
+    Member("size", TEXT, "record.size"),
+    Member("memory_mib", WHOLE, "record.memory_mib", "0: unknown."),
+    Member("gpu", FLAG, "record.gpu"),
+    Member("spot", FLAG, "record.spot"),
+    Member("addresses", TEXTS, "record.addresses"),
+    Member("interface", TEXT, "record.interface"),
+    Member("instance_id", TEXT, "record.instance_id"),
+    Member("vm_id", TEXT, "record.vm_id"),
+    Member("os_type", TEXT, "record.os_type"),
+    Member("location", TEXT, "record.location"),
+    Member("resource_group", TEXT, "record.resource_group"),
+    Member("subscription", TEXT, "record.subscription"),
+    Member("tags", TEXTS_BY_NAME, "record.tags"),
+    Member("instance", TEXTS_BY_NAME, "record.instance"),
 )
 OPERATION: ObjectSchema[Operation] = ObjectSchema(
     "Operation",
     "Work on one host or one VM. Times that have not arrived are null.",
-    (
-        Member("id", TEXT, meaning="Display name of the operation, such as op-12."),
-        Member("number", WHOLE),
-        Member(
-            "request", WHOLE, meaning="First operation of the same request, or number of its order."
-        ),
-        Member("cause", words(Cause)),
-        Member("impact", words(Impact)),
-        Member("source", words(Source)),
-        Member("state", words(OperationState)),
-        Member(
-            "target_kind",
-            {"type": "string", "enum": ["host", "vm"]},
-            lambda o: "vm" if o.of_vm else "host",
-        ),
-        Member("target", TEXT, meaning="Host or VM of the operation."),
-        Member("host", TEXT),
-        Member("vms", TEXTS, meaning="Names of all disturbed VMs."),
-        Member("events", TEXTS, meaning="Ids of the operation's events, one per group."),
-        Member("routine", FLAG, meaning="Whether the operation is planned platform work."),
-        Member(
-            "silent",
-            FLAG,
-            meaning="Whether the operation has no event, because no affected group listens.",
-        ),
-        Member("description", TEXT),
-        Member("duration_s", WHOLE, meaning="0: none, -1: unknown."),
-        Member("notice_s", WHOLE, meaning="Minimum notice of the operation."),
-        Member("asked_not_before", TIME, "requested_start_ms", "The requested earliest start."),
-        Member("not_before", TIME, "notice.not_before_ms", "NotBefore as shown to VMs."),
-        Member("created", TIME, "created_ms"),
-        Member("announced", TIME, "notice.announced_ms"),
-        Member("shown", TIME, "notice.shown_ms"),
-        Member("started", TIME, "execution.started_ms"),
-        Member("begun", TIME, "execution.begun_ms"),
-        Member("ended", TIME, "ended_ms"),
-        Member("attempt", WHOLE, "execution.attempt"),
-        Member("reason", TEXT, meaning="Reason of the result or of the stuck state."),
-        Member(
-            "driver",
-            TEXT,
-            "execution.driver",
-            "Driver that carries out the operation; empty before the start.",
-        ),
-        Member("progress", TEXT, "execution.progress", "Latest progress report of the driver."),
-        Member("progress_percent", WHOLE, "execution.progress_percent", "-1 unknown."),
-        Member(
-            "alert",
-            words(Alert),
-            "alert",
-            "Problem of the operation. blocked: it is due but cannot start; overdue: it runs too "
-            "long; stuck: its driver failed.",
-        ),
-        Member(
-            "maintenance",
-            TEXT,
-            lambda o: f"m-{o.maintenance}" if o.maintenance else "",
-            "Maintenance of the operation; may be empty.",
-        ),
-        Member("destination", TEXT),
-        Member(
-            "placements",
-            TEXTS_BY_NAME,
-            "execution.placements",
-            "Hosts to which the driver moves VMs.",
-        ),
-        Member("actor", TEXT, meaning="Actor who requested the operation."),
+    Member("id", TEXT, meaning="Display name of the operation, such as op-12."),
+    Member("number", WHOLE),
+    Member(
+        "request", WHOLE, meaning="First operation of the same request, or number of its order."
     ),
+    Member("cause", words(Cause)),
+    Member("impact", words(Impact)),
+    Member("source", words(Source)),
+    Member("state", words(OperationState)),
+    Member(
+        "target_kind",
+        {"type": "string", "enum": ["host", "vm"]},
+        lambda o: "vm" if o.of_vm else "host",
+    ),
+    Member("target", TEXT, meaning="Host or VM of the operation."),
+    Member("host", TEXT),
+    Member("vms", TEXTS, meaning="Names of all disturbed VMs."),
+    Member("events", TEXTS, meaning="Ids of the operation's events, one per group."),
+    Member("routine", FLAG, meaning="Whether the operation is planned platform work."),
+    Member(
+        "silent",
+        FLAG,
+        meaning="Whether the operation has no event, because no affected group listens.",
+    ),
+    Member("description", TEXT),
+    Member("duration_s", WHOLE, meaning="0: none, -1: unknown."),
+    Member("notice_s", WHOLE, meaning="Minimum notice of the operation."),
+    Member("asked_not_before", TIME, "requested_start_ms", "The requested earliest start."),
+    Member("not_before", TIME, "notice.not_before_ms", "NotBefore as shown to VMs."),
+    Member("created", TIME, "created_ms"),
+    Member("announced", TIME, "notice.announced_ms"),
+    Member("shown", TIME, "notice.shown_ms"),
+    Member("started", TIME, "execution.started_ms"),
+    Member("begun", TIME, "execution.begun_ms"),
+    Member("ended", TIME, "ended_ms"),
+    Member("attempt", WHOLE, "execution.attempt"),
+    Member("reason", TEXT, meaning="Reason of the result or of the stuck state."),
+    Member(
+        "driver",
+        TEXT,
+        "execution.driver",
+        "Driver that carries out the operation; empty before the start.",
+    ),
+    Member("progress", TEXT, "execution.progress", "Latest progress report of the driver."),
+    Member("progress_percent", WHOLE, "execution.progress_percent", "-1 unknown."),
+    Member(
+        "alert",
+        words(Alert),
+        "alert",
+        "Problem of the operation. blocked: it is due but cannot start; overdue: it runs too "
+        "long; stuck: its driver failed.",
+    ),
+    Member(
+        "maintenance",
+        TEXT,
+        lambda o: f"m-{o.maintenance}" if o.maintenance else "",
+        "Maintenance of the operation; may be empty.",
+    ),
+    Member("destination", TEXT),
+    Member(
+        "placements", TEXTS_BY_NAME, "execution.placements", "Hosts to which the driver moves VMs."
+    ),
+    Member("actor", TEXT, meaning="Actor who requested the operation."),
 )
 GLANCE: ObjectSchema[Glance] = ObjectSchema(
     "OperationGlance",
     "Summary of an operation, for lists.",
-    (
-        *(_glanced(each) for each in OPERATION.members if each.name in _AT_A_GLANCE),
-        Member("vm_count", WHOLE, lambda g: len(g.operation.vms)),
-        Member("asked", WHOLE, meaning="Number of the operation's events that VMs can read."),
-        Member("approved", WHOLE, meaning="Number of the operation's approved or started events."),
-    ),
+    *(_glanced(each) for each in OPERATION.members if each.name in _AT_A_GLANCE),
+    Member("vm_count", WHOLE, lambda g: len(g.operation.vms)),
+    Member("asked", WHOLE, meaning="Number of the operation's events that VMs can read."),
+    Member("approved", WHOLE, meaning="Number of the operation's approved or started events."),
 )
 OUTCOME: ObjectSchema[EventOutcome] = ObjectSchema(
     "Outcome",
     "The outcome of an event: its end, notice and duration.",
-    (
-        Member("event", TEXT, "event.id"),
-        Member("operation", TEXT, "operation.id"),
-        Member(
-            "maintenance",
-            TEXT_OR_NONE,
-            lambda o: f"m-{o.operation.maintenance}" if o.operation.maintenance else None,
-        ),
-        Member("group", TEXT, "event.group"),
-        Member("host", TEXT, "operation.host"),
-        Member("resources", TEXTS, "event.resources"),
-        Member("type", words(Impact), "operation.impact"),
-        Member("cause", words(Cause), "operation.cause"),
-        Member(
-            "result",
-            words(EventResult),
-            meaning="End of the event; unknown: VMs can still read the event.",
-        ),
-        Member("reason", TEXT, "operation.reason"),
-        Member("notice_promised_s", WHOLE, "operation.notice_s"),
-        Member(
-            "notice_given_s",
-            WHOLE_OR_NONE,
-            "notice_given_s",
-            "Time from the published notice to the start; null without a notice or a start.",
-        ),
-        Member("approved_by", TEXTS, "approvers", "VMs and operators who approved the event."),
-        Member("not_before", TIME, "operation.notice.not_before_ms"),
-        Member("started", TIME, "operation.execution.started_ms"),
-        Member(
-            "start",
-            words(StartTiming),
-            meaning="Time of the start relative to the published NotBefore.",
-        ),
-        Member("ended", TIME, "operation.ended_ms"),
-        Member("lasted_s", WHOLE_OR_NONE, meaning="Time from the start to the end."),
-        Member("duration_s", WHOLE, "operation.duration_s", "Announced; -1 unknown."),
-        Member(
-            "interruption_ms",
-            WHOLE_OR_NONE,
-            meaning="Interruption that the driver measured; null: not measured.",
-        ),
+    Member("event", TEXT, "event.id"),
+    Member("operation", TEXT, "operation.id"),
+    Member(
+        "maintenance",
+        TEXT_OR_NONE,
+        lambda o: f"m-{o.operation.maintenance}" if o.operation.maintenance else None,
+    ),
+    Member("group", TEXT, "event.group"),
+    Member("host", TEXT, "operation.host"),
+    Member("resources", TEXTS, "event.resources"),
+    Member("type", words(Impact), "operation.impact"),
+    Member("cause", words(Cause), "operation.cause"),
+    Member(
+        "result",
+        words(EventResult),
+        meaning="End of the event; unknown: VMs can still read the event.",
+    ),
+    Member("reason", TEXT, "operation.reason"),
+    Member("notice_promised_s", WHOLE, "operation.notice_s"),
+    Member(
+        "notice_given_s",
+        WHOLE_OR_NONE,
+        "notice_given_s",
+        "Time from the published notice to the start; null without a notice or a start.",
+    ),
+    Member("approved_by", TEXTS, "approvers", "VMs and operators who approved the event."),
+    Member("not_before", TIME, "operation.notice.not_before_ms"),
+    Member("started", TIME, "operation.execution.started_ms"),
+    Member(
+        "start",
+        words(StartTiming),
+        meaning="Time of the start relative to the published NotBefore.",
+    ),
+    Member("ended", TIME, "operation.ended_ms"),
+    Member("lasted_s", WHOLE_OR_NONE, meaning="Time from the start to the end."),
+    Member("duration_s", WHOLE, "operation.duration_s", "Announced; -1 unknown."),
+    Member(
+        "interruption_ms",
+        WHOLE_OR_NONE,
+        meaning="Interruption that the driver measured; null: not measured.",
     ),
 )
 EVENT: ObjectSchema[OperationSummary] = ObjectSchema(
     "Event",
     "An operation's event as shown to the VMs of one group.",
-    (
-        Member("id", TEXT, "event.id"),
-        Member("operation", TEXT, "operation.id"),
-        Member("group", TEXT, "event.group"),
-        Member("resources", TEXTS, "event.resources"),
-        Member("state", words(EventState), "event.state"),
-        Member(
-            "shown_as",
-            {"enum": ["Scheduled", "Started", None]},
-            lambda t: SHOWN_AS.get(t.event.state),
-            "EventStatus in the document; null after the end of the event.",
-        ),
-        Member("type", words(Impact), "operation.impact"),
-        Member("source", words(Source), "operation.source"),
-        Member("not_before", TIME, "operation.notice.not_before_ms"),
-        Member(
-            "shown_not_before",
-            TEXT,
-            lambda t: (
-                format_not_before(shown(t.operation, t.event).not_before_ms) if t.event.live else ""
-            ),
-            "NotBefore as shown to VMs.",
-        ),
-        Member("description", TEXT, "operation.description"),
-        Member("duration_s", WHOLE, "operation.duration_s"),
-        Member("approved_by", TEXTS, "event.approved_by"),
+    Member("id", TEXT, "event.id"),
+    Member("operation", TEXT, "operation.id"),
+    Member("group", TEXT, "event.group"),
+    Member("resources", TEXTS, "event.resources"),
+    Member("state", words(EventState), "event.state"),
+    Member(
+        "shown_as",
+        {"enum": ["Scheduled", "Started", None]},
+        lambda t: SHOWN_AS.get(t.event.state),
+        "EventStatus in the document; null after the end of the event.",
     ),
+    Member("type", words(Impact), "operation.impact"),
+    Member("source", words(Source), "operation.source"),
+    Member("not_before", TIME, "operation.notice.not_before_ms"),
+    Member(
+        "shown_not_before",
+        TEXT,
+        lambda t: (
+            format_not_before(shown(t.operation, t.event).not_before_ms) if t.event.live else ""
+        ),
+        "NotBefore as shown to VMs.",
+    ),
+    Member("description", TEXT, "operation.description"),
+    Member("duration_s", WHOLE, "operation.duration_s"),
+    Member("approved_by", TEXTS, "event.approved_by"),
 )
 
 
 ENTRY: ObjectSchema[Recorded] = ObjectSchema(
     "Entry",
     "One entry of history.",
-    (
-        Member("sequence", WHOLE, "seq", "Sequence number of the entry: from 1, without gaps."),
-        Member("at", TIME, "entry.at_ms"),
-        Member("actor", TEXT, "entry.actor", "Actor of the change."),
-        Member("action", TEXT, "entry.action", "Stable name of the transition."),
-        Member("text", TEXT, "entry.text", "One sentence."),
-        Member("operation", TEXT, lambda r: f"op-{r.entry.operation}" if r.entry.operation else ""),
-        Member("event", TEXT, "entry.event"),
-        Member("group", TEXT, "entry.group"),
-        Member("vm", TEXT, "entry.vm"),
-        Member("host", TEXT, "entry.host"),
-        Member(
-            "images",
-            {"type": "array", "items": TABLE},
-            lambda r: [
-                {"kind": image.kind, "key": image.key, "row": image.row} for image in r.entry.images
-            ],
-            "The changed records, with only the changed columns of an existing record; empty "
-            "unless requested.",
-        ),
+    Member("sequence", WHOLE, "seq", "Sequence number of the entry: from 1, without gaps."),
+    Member("at", TIME, "entry.at_ms"),
+    Member("actor", TEXT, "entry.actor", "Actor of the change."),
+    Member("action", TEXT, "entry.action", "Stable name of the transition."),
+    Member("text", TEXT, "entry.text", "One sentence."),
+    Member("operation", TEXT, lambda r: f"op-{r.entry.operation}" if r.entry.operation else ""),
+    Member("event", TEXT, "entry.event"),
+    Member("group", TEXT, "entry.group"),
+    Member("vm", TEXT, "entry.vm"),
+    Member("host", TEXT, "entry.host"),
+    Member(
+        "images",
+        {"type": "array", "items": TABLE},
+        lambda r: [
+            {"kind": image.kind, "key": image.key, "row": image.row} for image in r.entry.images
+        ],
+        "The changed records, with only the changed columns of an existing record; empty "
+        "unless requested.",
     ),
 )
