@@ -81,6 +81,20 @@ async def find(call: ApiCall, name: str) -> LookupResult:
     return operation
 
 
+async def find_event(call: ApiCall) -> tuple[Event, Operation]:
+    """Return the event in the path, or the only event of the operation in the path.
+
+    Raises:
+        UnknownOperation: there is no such event, or the operation has several.
+        Ambiguous: several live events match.
+    """
+    work = await find(call, call.path["id"])
+    event = work.event or (work.events[0] if len(work.events) == 1 else None)
+    if event is None:
+        raise UnknownOperation(name=call.path["id"][:64])
+    return event, work.operation
+
+
 def _find_live(view: StateView, name: str) -> LookupResult | None:
     state = view.state
     number = NUMBER.fullmatch(name)

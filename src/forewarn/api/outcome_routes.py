@@ -6,13 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.api import schemas
-from forewarn.api.lookup import check_named, find
+from forewarn.api.lookup import check_named, find_event
 from forewarn.api.maintenance_reading import find_view, number_of
 from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.core.access import Permission
 from forewarn.core.outcomes import EventOutcome
-from forewarn.core.refusals import UnknownOperation
 from forewarn.store import HistoryPage, OperationPage, Store
 from forewarn.validation.durations import read_time_ms
 from forewarn.validation.fields import NAME, Integer, Text, Timestamp
@@ -39,12 +38,9 @@ _PAGE = schemas.page_schema("outcomes", schemas.OUTCOME.schema(), paged="integer
 @Route("GET /v1/events/{id}/outcome", Permission.READ, answer=schemas.OUTCOME.schema())
 async def get_outcome(call: ApiCall) -> ApiResponse:
     """Read the outcome of an event."""
-    work = await find(call, call.path["id"])
-    event = work.event or (work.events[0] if len(work.events) == 1 else None)
-    if event is None:
-        raise UnknownOperation(name=call.path["id"][:64])
+    event, operation = await find_event(call)
     by = await call.control.look_up(lambda store: _approvers(store, event.id))
-    return ApiResponse(schemas.OUTCOME.of(EventOutcome(event, work.operation, by)))
+    return ApiResponse(schemas.OUTCOME.of(EventOutcome(event, operation, by)))
 
 
 @Route("GET /v1/maintenances/{id}/report", Permission.READ_FLEET, query=_SPAN, answer=_PAGE)

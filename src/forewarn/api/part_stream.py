@@ -7,7 +7,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forewarn.api.responses import left
+from forewarn.api.responses import first_of, left, start_stream
 from forewarn.errors import ForewarnError
 
 if TYPE_CHECKING:
@@ -34,23 +34,15 @@ class PartStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send all parts; abort the response if the caller disconnects or stalls."""
         sending = asyncio.ensure_future(self._send(send))
-        leaving = asyncio.ensure_future(left(receive))
-        try:
-            await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
-            caller_left = not sending.done()
-        finally:
-            leaving.cancel()
-            sending.cancel()
-            await asyncio.gather(leaving, sending, return_exceptions=True)
-        error = None if caller_left or sending.cancelled() else sending.exception()
+        ended = sending in await first_of(sending, left(receive))
+        error = sending.exception() if ended and not sending.cancelled() else None
         if isinstance(error, ForewarnError):
             log.error("%s %s broke off: %s", scope["method"], scope["path"], error)
         elif error is not None:
             raise error
 
     async def _send(self, send: Send) -> None:
-        headers = [(b"content-type", self._media.encode()), (b"cache-control", b"no-store")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await start_stream(send, self._media)
         more = True
         while more:
             part = await self._control.compute(partial(next, self._parts, b""))

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from forewarn.api import schemas
-from forewarn.api.lookup import check_named, find
+from forewarn.api.lookup import check_named, find, find_event
 from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.watch import WatchStream, check_cursor
@@ -112,11 +112,7 @@ def _summaries(vm: str, group: str, view: StateView) -> list[schemas.OperationSu
 @Route("GET /v1/events/{id}", Permission.READ, answer=schemas.EVENT.schema())
 async def get_event(call: ApiCall) -> ApiResponse:
     """Read one live or ended event. The id of a live event may be abbreviated."""
-    record = await find(call, call.path["id"])
-    event = record.event or (record.events[0] if len(record.events) == 1 else None)
-    if event is None:
-        raise UnknownOperation(name=call.path["id"][:64])
-    return ApiResponse(schemas.EVENT.of(schemas.OperationSummary(event, record.operation)))
+    return ApiResponse(schemas.EVENT.of(schemas.OperationSummary(*await find_event(call))))
 
 
 @Route(

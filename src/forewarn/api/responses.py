@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.responses import Response
 
 if TYPE_CHECKING:
-    from starlette.types import Receive
+    from collections.abc import Awaitable
+
+    from starlette.types import Receive, Send
 
     from forewarn.errors import ForewarnError
 
@@ -44,3 +47,21 @@ async def left(receive: Receive) -> None:
     """Wait until the caller disconnects; read the request body before this call."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def first_of(*work: Awaitable[Any]) -> set[asyncio.Future[Any]]:
+    """Run tasks until the first ends, and cancel the others; return those that ended first."""
+    tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(each) for each in work]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return done
+
+
+async def start_stream(send: Send, media: str) -> None:
+    """Send the head of a streamed response."""
+    headers = [(b"content-type", media.encode()), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from forewarn.api.auth import STILL_PERMITTED
-from forewarn.api.responses import left
+from forewarn.api.responses import first_of, left, start_stream
 from forewarn.control.inbox import Overloaded
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.store import HistoryPage, Recorded, Store
@@ -258,26 +258,13 @@ class WatchStream(Generic[T]):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the follower leaves, stalls or loses its permission, or the service stops."""
-        tasks = [
-            asyncio.ensure_future(each)
-            for each in (
-                self._send(send),
-                left(receive),
-                _refused(scope.get("state", {}).get(STILL_PERMITTED)),
-            )
-        ]
-        try:
-            with contextlib.suppress(asyncio.CancelledError):  # the service ends
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        still = scope.get("state", {}).get(STILL_PERMITTED)
+        with contextlib.suppress(asyncio.CancelledError):  # the service ends
+            await first_of(self._send(send), left(receive), _refused(still))
 
     async def _send(self, send: Send) -> None:
         """Send all pages, and a last line after every kind of end."""
-        headers = [(b"content-type", self._media.encode()), (b"cache-control", b"no-store")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await start_stream(send, self._media)
         last = self._last
         try:
             async for page in self._pages:

@@ -42,25 +42,19 @@ def add_host_selection(parser: Parser) -> None:
 
 
 def named_hosts(arguments: argparse.Namespace) -> list[str]:
-    """Return the names of the selected hosts; empty if a selector is given.
+    """Return the names of the selected hosts; empty for a selector, or `--all` of a maintenance.
 
     Raises:
         HostsUnnamed: no selection of hosts, or several.
-    """
-    ways = (arguments.names, arguments.selector, arguments.file)
-    if sum(map(bool, ways)) != 1:
-        raise HostsUnnamed
-    return hosts_in(arguments.file) if arguments.file else list(arguments.names)
-
-
-def hosts_in(path: str) -> list[str]:
-    """Return the hosts named in a file.
-
-    Raises:
         FileUnreadable: the file cannot be read.
         HostsFileEmpty: the file is empty.
     """
-    names = text_of(path).split()
+    ways = (arguments.names, arguments.selector, arguments.file, getattr(arguments, "all", False))
+    if sum(map(bool, ways)) != 1:
+        raise HostsUnnamed
+    if not arguments.file:
+        return list(arguments.names)
+    names = text_of(arguments.file).split()
     if not names:
-        raise HostsFileEmpty(path=path)
+        raise HostsFileEmpty(path=arguments.file)
     return names

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from forewarn.cli.api_client import Answer, ApiClient, client_of, part
-from forewarn.cli.host_selection import HostsUnnamed, hosts_in
+from forewarn.cli.host_selection import named_hosts
 from forewarn.cli.listing import records
 from forewarn.cli.maintenance_output import (
     print_difference,
@@ -127,14 +127,8 @@ def _form(arguments: argparse.Namespace) -> dict[str, object]:
     Raises:
         HostsUnnamed: no hosts are selected, or they are selected in two ways.
     """
-    names = list(arguments.names)
-    if arguments.file:
-        names += hosts_in(arguments.file)
-    ways = [bool(names), bool(arguments.selector), bool(arguments.all)]
-    if sum(ways) != 1 or (arguments.file and arguments.names):
-        raise HostsUnnamed
     form = {name: getattr(arguments, name) for name in arguments.members}
-    return {"hosts": names or None, **form}
+    return {"hosts": named_hosts(arguments) or None, **form}
 
 
 def _plan(arguments: argparse.Namespace) -> int:
