@@ -140,14 +140,6 @@ def test_server_sent_events_carry_ids(live: Live) -> None:
     follower.close()
 
 
-def test_silent_stream_shows_that_it_lives(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While nothing happens an empty line comes from time to time."""
-    monkeypatch.setattr(watch, "SILENCE_S_MAX", 0.01)
-    follower = Follower(live)
-    assert [follower.answer.readline() for _ in range(3)] == [b"\n"] * 3
-    follower.close()
-
-
 def test_too_many_followers_are_refused(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of streams has a limit; who leaves makes room."""
     monkeypatch.setattr(watch, "FOLLOWERS_MAX", 1)

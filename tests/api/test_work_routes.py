@@ -15,35 +15,6 @@ def one(answer: Json) -> Json:
     return operation
 
 
-@pytest.mark.parametrize(
-    ("path", "form", "cause", "impact"),
-    [
-        ("hosts/h1/update", {}, "host-update", "Freeze"),
-        ("hosts/h1/update", {"impact": "Reboot"}, "host-update", "Reboot"),
-        ("hosts/h1/update", {"network_only": True}, "network-update", "Freeze"),
-        ("hosts/h1/reboot", {}, "host-reboot", "Reboot"),
-        ("hosts/h1/migrate", {"destination": "h2"}, "live-migration", "Freeze"),
-        ("hosts/h1/degrade", {}, "hardware-degraded", "Redeploy"),
-        ("hosts/h1/fail", {}, "hardware-failure", "Reboot"),
-        ("hosts/h1/fail", {"lost": True, "destination": "h2"}, "host-lost", "Redeploy"),
-        ("vms/web-0/reboot", {}, "reboot", "Reboot"),
-        ("vms/web-0/redeploy", {}, "redeploy", "Redeploy"),
-        ("vms/web-0/evict", {}, "eviction", "Preempt"),
-        ("vms/web-0/delete", {}, "deletion", "Terminate"),
-        ("vms/web-0/reimage", {}, "reimage", "Reboot"),
-    ],
-)
-def test_each_act_asks_for_its_cause(
-    fleet: Live, path: str, form: dict[str, object], cause: str, impact: str
-) -> None:
-    """Each word for work asks for one row of the table of causes. Source: D-4."""
-    reply = fleet.call("POST", f"/v1/{path}", form)
-    assert reply.status == 202
-    operation = one(reply.json)
-    assert (operation["cause"], operation["impact"]) == (cause, impact)
-    assert operation["actor"] == "operator local at 127.0.0.1"
-
-
 def test_hosts_are_named_by_a_selector(fleet: Live) -> None:
     """An order takes the hosts that have all of a selector; never names and a selector. F-1."""
     fleet.call("PUT", "/v1/hosts/h2", {"zone": "2", "labels": {"rack": "r7"}})

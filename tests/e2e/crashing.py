@@ -50,7 +50,7 @@ ROUNDS_MAX = 100_000
 #: How often a VM approves what it sees: often enough that work goes on, rarely enough to wait.
 APPROVAL_CHANCE = 0.3
 #: Length of a lease here, so that a standby need not wait for long.
-TERM_MS = 1000
+TERM_MS = 2000
 #: Everything the children need, imported once by the server they are forked from.
 PRELOAD = [
     "tests.e2e.crashing",

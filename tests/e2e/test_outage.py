@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 
 #: Length of a lease here, so that an outage outlasts many.
-TERM_MS = 60
-RENEWALS_MISSED = 30
+TERM_MS = 300
+RENEWALS_MISSED = 15
 #: What a client is told that should ask again.
 NOT_READY = '{"error":"Service is not ready. Try again."}'
 FLEET = ChangeTopology(hosts=(Host("h"),), groups=(Group("g"),), vms=(Vm("v", "h", "g"),))

@@ -169,7 +169,7 @@ def test_writer_that_hangs_is_followed_by_another(
 
     Source: H-3.
     """
-    monkeypatch.setattr(service_state, "SILENT_MS_MAX", 300)
+    monkeypatch.setattr(service_state, "SILENT_MS_MAX", 1500)
     settings = Settings(
         store=StoreSettings(url=postgres_address),
         listen=ListenSettings(metadata=("127.0.0.1:0",), operator=f"unix:{tmp_path}/operator"),
@@ -177,7 +177,7 @@ def test_writer_that_hangs_is_followed_by_another(
 
     async def story() -> None:
         daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
-        daemon.term_ms = 600
+        daemon.term_ms = 2000
         await daemon.start()
         rival_store = await asyncio.to_thread(open_store, postgres_address)
         rival = Tenure(rival_store, daemon.term_ms)

@@ -13,9 +13,6 @@ from forewarn.cli.api_client import ApiRefused
 from forewarn.cli.main import main
 from tests.emulator.conftest import Stage
 
-#: Just behind a NotBefore of 15 minutes and the time that a plan leaves for starting.
-PAST_NOTICE = "17m"
-
 
 def shown(stage: Stage) -> dict[str, Any]:
     """Return the maintenance of a scenario."""

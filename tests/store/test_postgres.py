@@ -69,30 +69,6 @@ def test_commit_outlives_a_restart_between_steps(
     assert story.store.load() == story.state
 
 
-def test_backend_killed_in_a_step_changes_nothing(
-    story: Story, server: PostgresServer, database: str
-) -> None:
-    """A step cut off before COMMIT did not happen, and can be repeated. Source: L-7, A-6."""
-    before = last_seq(server, database)
-    with psycopg.connect(server.address(database)) as other:
-        other.execute("LOCK TABLE history IN ACCESS EXCLUSIVE MODE")
-        failures: list[Exception] = []
-        thread = threading.Thread(target=collect, args=(story, failures))
-        thread.start()
-        waiting = "SELECT pid FROM pg_locks WHERE NOT granted AND mode = 'RowExclusiveLock'"
-        rows: list[tuple[object, ...]] = []
-        while thread.is_alive() and not rows:
-            rows = server.run(waiting, database)
-        server.run(f"SELECT pg_terminate_backend({rows[0][0]})")
-        thread.join()
-    [failure] = failures
-    assert isinstance(failure, StoreUnavailable)
-    assert not isinstance(failure, StoreUncertain)
-    assert last_seq(server, database) == before
-    story.reboot("h0")
-    assert story.store.load() == story.state
-
-
 def collect(story: Story, failures: list[Exception]) -> None:
     """Commit, and keep the error for the thread that wants it."""
     try:
