@@ -125,14 +125,18 @@ def test_notification_below_the_level_is_not_sent(receiver: Receiver) -> None:
     assert len(receiver.got) == 1
 
 
-def test_apprise_posts_what_it_is_handed(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The real Apprise, told to post to one of the hundred services it knows."""
+@pytest.fixture
+def apprise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the real Apprise on the path."""
     here = Path(sys.executable).parent
     if not (here / "apprise").exists():
         pytest.skip("Apprise is not installed beside this Python")
     monkeypatch.setenv("PATH", f"{here}:{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("apprise")
+def test_apprise_posts_what_it_is_handed(receiver: Receiver) -> None:
+    """The real Apprise, told to post to one of the hundred services it knows."""
     handed = notify({"apprise": [receiver.url.replace("http", "json", 1)]}, "error")
     assert handed.returncode == 0, handed.stderr
     ((_, body),) = receiver.got
@@ -141,14 +145,9 @@ def test_apprise_posts_what_it_is_handed(
     assert form["type"] == "failure"
 
 
-def test_apprise_that_cannot_deliver_is_said(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("apprise")
+def test_apprise_that_cannot_deliver_is_said(receiver: Receiver) -> None:
     """What Apprise could not send is not taken for sent."""
-    here = Path(sys.executable).parent
-    if not (here / "apprise").exists():
-        pytest.skip("Apprise is not installed beside this Python")
-    monkeypatch.setenv("PATH", f"{here}:{os.environ['PATH']}")
     receiver.statuses = [400]
     assert notify({"apprise": [receiver.url.replace("http", "json", 1)]}).returncode == 1
 

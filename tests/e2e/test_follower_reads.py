@@ -190,3 +190,21 @@ def test_follower_knows_tokens_at_once(pair: list[Plane]) -> None:
     assert active.ask("DELETE", f"/v1/access/tokens/{token['id']}")[0] == 204
     wait_until(lambda: read(follower, "/v1/hosts", bearer)[0] == 401)
     wait_until(lambda: "token-wrong" in read(active, "/v1/audit")[2])
+
+
+def test_follower_answers_for_the_active_process(pair: list[Plane]) -> None:
+    """Reads, changes and a watch; what is asked of one is seen by the other. Source: H-4."""
+    active, follower = pair
+    wait_until(lambda: follower.says(200, "/v1/leader"))
+    assert follower.ask("GET", "/v1/leader")[1]["url"] == f"http://127.0.0.1:{active.port}"
+    assert follower.ask("PUT", "/v1/topology", FLEET)[0] == 200
+    assert [each["name"] for each in active.ask("GET", "/v1/vms")[1]["vms"]] == ["web_0", "web_1"]
+    watch = http.client.HTTPConnection("127.0.0.1", follower.port, timeout=LIMIT_S)
+    watch.request("GET", "/v1/watch")
+    stream = watch.getresponse()
+    form = {"cause": "host-reboot", "targets": ["h1"]}
+    first = follower.ask("POST", "/v1/operations", form, "key-1")
+    assert active.ask("POST", "/v1/operations", form, "key-1") == first, "it was doubled"
+    assert any(b"operation.planned" in line for line in iter(stream.readline, b""))
+    stream.close()
+    watch.close()

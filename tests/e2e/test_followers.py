@@ -29,24 +29,6 @@ def planes(tmp_path: Path, postgres_address: str) -> Iterator[list[Plane]]:
         yield planes
 
 
-def test_follower_answers_for_the_active_process(planes: list[Plane]) -> None:
-    """Reads, changes and a watch; what is asked of one is seen by the other. Source: H-4."""
-    active, follower = planes
-    wait_until(lambda: follower.says(200, "/v1/leader"))
-    assert follower.ask("GET", "/v1/leader")[1]["url"] == f"http://127.0.0.1:{active.port}"
-    assert follower.ask("PUT", "/v1/topology", FLEET)[0] == 200
-    assert [each["name"] for each in active.ask("GET", "/v1/vms")[1]["vms"]] == ["web_0", "web_1"]
-    watch = http.client.HTTPConnection("127.0.0.1", follower.port, timeout=LIMIT_S)
-    watch.request("GET", "/v1/watch")
-    stream = watch.getresponse()
-    form = {"cause": "host-reboot", "targets": ["h1"]}
-    first = follower.ask("POST", "/v1/operations", form, "key-1")
-    assert active.ask("POST", "/v1/operations", form, "key-1") == first, "it was doubled"
-    assert "operation.planned" in str(stream.read1(65536) + stream.read1(65536))
-    stream.close()
-    watch.close()
-
-
 def test_changes_with_a_key_survive_a_takeover(planes: list[Plane]) -> None:
     """Asked of the follower while the active process is killed, each is done once. H-2, P-10."""
     active, follower = planes
