@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,10 +26,10 @@ PLACES = ("/usr/sbin", "/usr/local/bin", "/usr/lib/postgresql/15/bin")
 """Where programs are besides the path. FOREWARN_TEST_BIN is scrubbed; TEST_PROGRAMS names more."""
 
 EVENT = {"event_id": "E1", "event_type": "Reboot", "resources": ["vm_0"]}
-WORKERS_MAX = 16
-WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS_MAX
-PORTS = cycle(random.sample(range(20_000 + WORKER, 32_000, WORKERS_MAX), 700))
-"""Ports of this worker, in an order of its own: none is given twice within minutes."""
+PORTS = range(20_000, 32_000)
+RESERVED_MAX = 64
+RESERVED: list[socket.socket] = []
+"""UDP sockets at the ports given last: while they are open, no other worker is given these."""
 
 
 def program(name: str) -> str:
@@ -48,11 +47,20 @@ def free_port() -> int:
     It is none that the system gives to outgoing connections: such a connection could take it
     while the program it is for is being restarted.
     """
-    for port in islice(PORTS, 100):
-        with socket.socket() as one, contextlib.suppress(OSError):
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind(("127.0.0.1", port))
-            return port
+    for port in random.sample(PORTS, 100):
+        reserved = socket.socket(type=socket.SOCK_DGRAM)
+        try:
+            reserved.bind(("127.0.0.1", port))
+            with socket.socket() as one:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                one.bind(("127.0.0.1", port))
+        except OSError:
+            reserved.close()
+            continue
+        RESERVED.append(reserved)
+        if len(RESERVED) > RESERVED_MAX:
+            RESERVED.pop(0).close()
+        return port
     raise AssertionError("a hundred ports are in use")
 
 

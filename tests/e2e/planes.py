@@ -42,12 +42,14 @@ class Plane:
             f'[drivers]\ndefault = "simulated"\n{more}'
         )
         self._serve = ("serve", "--config", str(config))
+        self.log = folder / f"{name}.log"
         self.start()
 
     def start(self, program: str = "forewarn.cli.main") -> None:
         """Start it, or start it again on the same addresses, as the module of some version."""
         words = [sys.executable, "-m", program, *self._serve]
-        self.process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(words, stderr=log)
 
     def ask(
         self, method: str, path: str, body: object = None, key: str = ""
@@ -78,6 +80,15 @@ class Plane:
         except (OSError, http.client.HTTPException):
             return False
 
+    def wait_started(self, path: str) -> None:
+        """Wait until it answers 200."""
+
+        def started() -> bool:
+            assert self.process.poll() is None, self.log.read_text()
+            return self.says(200, path)
+
+        wait_until(started, what=f"{path} of {self.log}")
+
     def end(self, sign: signal.Signals = signal.SIGKILL) -> None:
         """End it by a signal."""
         os.kill(self.process.pid, sign)
@@ -89,12 +100,12 @@ def running_planes(folder: Path, address: str, count: int = 2) -> Iterator[list[
     """Start an active process, then its followers, whose sessions are named `follower`."""
     planes = [Plane(folder, address, "plane0")]
     try:
-        wait_until(lambda: planes[0].says(200))
+        planes[0].wait_started("/leader")
         for number in range(1, count):
             plane = Plane(folder, f"{address}&application_name=follower", f"plane{number}")
             planes.append(plane)
         for plane in planes[1:]:
-            wait_until(lambda: plane.says(200, "/ready"))  # noqa: B023 - used at once
+            plane.wait_started("/ready")
         yield planes
     finally:
         for plane in planes:
