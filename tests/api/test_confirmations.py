@@ -107,11 +107,23 @@ def test_call_expires(team: Team) -> None:
     """What nobody confirms in time is not done."""
     team.call("ben", "POST", "/v1/hosts/h1/fail", {})
     (each,) = team.waiting()
-    team.live.advance(3600)
+    team.live.advance(3599)
+    assert len(team.waiting()) == 1
+    team.live.advance(1)
     assert team.waiting() == []
     reply = team.call("anna", "POST", f"/v1/confirmations/{each['id']}/confirm")
     assert reply.code == "unknown-confirmation"
     assert team.health() == "healthy"
+
+
+def test_calls_that_wait_are_limited(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call over the limit is refused at once; those before it still wait. Source: P-8."""
+    monkeypatch.setattr("forewarn.core.confirmations.WAITING_MAX", 2)
+    replies = [team.call("ben", "POST", f"/v1/hosts/{name}/fail", {}) for name in ("h1", "h2")]
+    assert {each.code for each in replies} == {"confirmation-awaited"}
+    refused = team.call("ben", "POST", "/v1/hosts/h1/fail", {"lost": True})
+    assert (refused.status, refused.code) == (429, "confirmations-full")
+    assert len(team.waiting()) == 2
 
 
 def test_call_waits_over_a_restart(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def begun(rig: MaintenanceRig, host: str, vm: str, number: int) -> Operation:
 def test_host_is_worked_on_once_its_vms_have_left() -> None:
     """The VM is frozen for its move alone; the empty host reboots without notice. Source: F-1."""
     rig = fleet()
-    number = rig.start("h0", move_s=600)
+    number = rig.start("h0", move_s=600, description="New kernel.")
     move = begun(rig, "h0", "v0", number)
     assert (move.cause, move.impact) == (Cause.LIVE_MIGRATION, Impact.FREEZE)
     assert move.execution.placements == (("v0", "h1"),)  # the fullest host with room
@@ -62,6 +62,7 @@ def test_host_is_worked_on_once_its_vms_have_left() -> None:
     assert rig.shown("g0") == []
     work = rig.working(number)["h0"]
     assert (work.cause, work.vms, work.state) == (Cause.HOST_REBOOT, (), OperationState.RUNNING)
+    assert work.description == "New kernel."
     rig.finish(work)
     assert rig.maintenance(number).state is MaintenanceState.DONE
     rig.check_replay()
