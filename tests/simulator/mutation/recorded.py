@@ -52,7 +52,7 @@ class Recorded:
 
 def recorded(room: str) -> Recorded:
     """Return what is recorded for a room; record it where product or tests have changed."""
-    digest = _digest()
+    digest = _digest(room)
     path = KEPT / f"{room.replace('/', '-')}.json"
     if path.exists():
         held = json.loads(path.read_text(encoding="utf-8"))
@@ -72,8 +72,8 @@ def recorded(room: str) -> Recorded:
     return Recorded(**held)
 
 
-def _digest() -> str:
-    found = hashlib.sha256()
+def _digest(room: str) -> str:
+    found = hashlib.sha256(" ".join(arguments(room)).encode())
     for folder in (SOURCE, ROOT / "tests"):
         for path in sorted(folder.rglob("*")):
             if path.is_relative_to(Path(__file__).parent):

@@ -10,7 +10,10 @@ PAGES = "tests/test_docs.py::test_generated_page_is_up_to_date"
 """Compares errors, settings and commands with what their pages say."""
 ROUTES = "work_routes maintenance_routes maintenance_gates fleet_routes fleet_watch dispatch"
 TESTS: dict[str, tuple[str, ...]] = {
-    "core": ("tests/core", "tests/transcripts", "tests/planning"),
+    "core": (
+        *("tests/core", "tests/transcripts", "tests/planning"),
+        *("tests/api/test_confirmations.py", "tests/api/test_access.py", "tests/api/test_oidc.py"),
+    ),
     "agent/core": (
         *(f"tests/agent/test_{name}.py" for name in AGENT.split()),
         "tests/transcripts",
