@@ -11,7 +11,8 @@ PAGES = "tests/test_docs.py::test_generated_page_is_up_to_date"
 ROUTES = "work_routes maintenance_routes maintenance_gates fleet_routes fleet_watch dispatch"
 TESTS: dict[str, tuple[str, ...]] = {
     "core": (
-        *("tests/core", "tests/transcripts", "tests/planning"),
+        *(PAGES, "tests/core", "tests/transcripts", "tests/planning"),
+        *("tests/store/test_backup.py", "tests/cli/test_plan_preview.py"),
         *("tests/api/test_confirmations.py", "tests/api/test_access.py", "tests/api/test_oidc.py"),
     ),
     "agent/core": (
@@ -21,6 +22,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "control": (
         *(PAGES, "tests/control", "tests/transcripts"),
         *("tests/store/test_lease.py", "tests/store/test_retention.py"),
+        *("tests/api/test_standby.py", "tests/store/test_failover.py"),
         *(f"tests/api/test_{name}.py" for name in ROUTES.split()),
     ),
     "metadata": (PAGES, "tests/metadata", "tests/protocol", "tests/emulator/test_faults.py"),
