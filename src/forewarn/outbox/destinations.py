@@ -95,7 +95,7 @@ def _sink(name: str, read: DestinationOptions) -> Sink:
     if isinstance(read, EventGridOptions):
         return EventGridSink(_http_target(name, read, read.key_file), read)
     if isinstance(read, HttpOptions):
-        return WebhookSink(_http_target(name, read), batch=read.batch, validate=read.validate)
+        return WebhookSink(_http_target(name, read))
     if isinstance(read, NatsOptions):
         return _nats(name, read)
     if isinstance(read, KafkaOptions):
@@ -121,7 +121,7 @@ def _http_target(name: str, read: HttpOptions, key_file: str = "") -> HttpTarget
     if secret and len(secret) < SECRET_BYTES_MIN:
         problem = f"must have a secret of at least {SECRET_BYTES_MIN} bytes"
         raise DestinationInvalid(name=name, problem=problem)
-    return HttpTarget(name, read.url, headers, read.timeout_s, ca_file=read.ca_file, secret=secret)
+    return HttpTarget(name, read, headers, secret)
 
 
 def _nats(name: str, read: NatsOptions) -> Sink:

@@ -83,15 +83,12 @@ class EventGridOptions(HttpOptions):
 
 @dataclass(frozen=True, slots=True)
 class HttpTarget:
-    """The URL and settings of HTTP requests."""
+    """The options of HTTP requests, with the contents of their files."""
 
     name: str
-    url: str
+    options: HttpOptions
     #: Headers of each request.
     headers: Mapping[str, str]
-    timeout_s: float = 10.0
-    #: File of trusted CA certificates; empty: the system's certificates.
-    ca_file: str = ""
     #: Secret for signatures of requests; empty: no signatures.
     secret: bytes = b""
 
@@ -105,10 +102,11 @@ class HttpTarget:
         if self.secret:
             time_s = SystemClock().now_ms() // 1000
             all_headers |= signed(self.secret, EVENT, self.name, time_s=time_s, body=body)
-        request = ClientRequest(method, self.url, all_headers, body)
+        options = self.options
+        request = ClientRequest(method, options.url, all_headers, body)
         try:
             answer = await blocking(
-                partial(exchange, request, timeout_s=self.timeout_s, ca_file=self.ca_file)
+                partial(exchange, request, timeout_s=options.timeout_s, ca_file=options.ca_file)
             )
         except (OSError, http.client.HTTPException) as error:
             problem = f"cannot be reached: {error}"
@@ -123,15 +121,13 @@ class HttpTarget:
 class WebhookSink:
     """Posts CloudEvents, one per request or several as a batch."""
 
-    def __init__(self, target: HttpTarget, *, batch: int = 1, validate: bool = False) -> None:
-        """Store the arguments; `validate`: whether `open` requests the receiver's permission."""
-        self.batch_max = batch
+    def __init__(self, target: HttpTarget) -> None:
+        self.batch_max = target.options.batch
         self._target = target
-        self._validate = validate
 
     async def open(self) -> None:
         """Request the receiver's permission, as CloudEvents prescribes against abuse."""
-        if not self._validate:
+        if not self._target.options.validate:
             return
         answer = await self._target.send("OPTIONS", {"webhook-request-origin": "forewarn"}, b"")
         if answer.headers.get("webhook-allowed-origin", "") not in {"*", "forewarn"}:

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-POLL_S = 2.0
 #: Names of records: acceptance by the remote service, signing time of the last report, and the last
 #: report.
 SENT, REPORT = "sent", "report"
@@ -69,7 +68,7 @@ class WebhookOptions:
     #: Delay before the retry of a request, in seconds; doubled each time.
     backoff_s: Annotated[float, Number(0, 60)] = 0.5
     #: Interval between checks for reports, or requests for progress, in seconds.
-    poll_s: Annotated[float, Number(0.1, 86_400)] = POLL_S
+    poll_s: Annotated[float, Number(0.1, 86_400)] = 2.0
 
 
 def create(name: str, options: Mapping[str, object], store: str) -> WebhookDriver:
@@ -86,28 +85,18 @@ def create(name: str, options: Mapping[str, object], store: str) -> WebhookDrive
     secret = Path(read.secret_file).read_bytes().strip()
     if len(secret) < SECRET_BYTES_MIN:
         raise ValueError(f"the secret in {read.secret_file} is shorter than 16 bytes")
-    endpoint = WebhookEndpoint(
-        name, read.url, secret, read.timeout_s, backoff_s=read.backoff_s, ca_file=read.ca_file
-    )
-    return WebhookDriver(endpoint, TaskRecords(store, name), polls=read.polls, poll_s=read.poll_s)
+    return WebhookDriver(WebhookEndpoint(name, read, secret), TaskRecords(store, name))
 
 
 class WebhookDriver:
     """Sends tasks to a remote service, and stores the records of tasks."""
 
-    def __init__(
-        self,
-        endpoint: WebhookEndpoint,
-        records: TaskRecords,
-        *,
-        polls: bool = False,
-        poll_s: float = POLL_S,
-    ) -> None:
+    def __init__(self, endpoint: WebhookEndpoint, records: TaskRecords) -> None:
         self.name = endpoint.driver
         self._endpoint = endpoint
         self._records = records
-        self._polls = polls
-        self._poll_ms = int(poll_s * 1000)
+        self._polls = endpoint.options.polls
+        self._poll_ms = int(endpoint.options.poll_s * 1000)
 
     def begin(self, task: Task) -> None:
         """Send `begin`, unless the remote service has already accepted the task."""
@@ -187,17 +176,11 @@ class WebhookFailed(PeerError):
 
 @value
 class WebhookEndpoint:
-    """The URL and options of requests."""
+    """The options of a driver, and the shared secret."""
 
     driver: str
-    url: str
+    options: WebhookOptions
     secret: bytes
-    #: Time limit for each step of sending a request, and for the whole answer, in seconds.
-    timeout_s: float
-    #: Delay before the retry of a request, in seconds; doubled each time.
-    backoff_s: float
-    #: Trusted CA certificates; empty: the system's certificates.
-    ca_file: str = ""
 
 
 def send(endpoint: WebhookEndpoint, verb: str, task: str, *, body: bytes) -> bytes:
@@ -209,7 +192,7 @@ def send(endpoint: WebhookEndpoint, verb: str, task: str, *, body: bytes) -> byt
     problem = ""
     for attempt in range(TRIES):
         if attempt:
-            threading.Event().wait(endpoint.backoff_s * 2 ** (attempt - 1))
+            threading.Event().wait(endpoint.options.backoff_s * 2 ** (attempt - 1))
         try:
             status, answer = _exchange(endpoint, f"{verb} {task}", body)
         except (OSError, http.client.HTTPException) as error:
@@ -224,7 +207,7 @@ def send(endpoint: WebhookEndpoint, verb: str, task: str, *, body: bytes) -> byt
         problem = f"answered {status}{message and ': '}{message}"
         if status not in LATER:
             break
-    raise WebhookFailed(url=shown_url(endpoint.url), problem=problem, verb=verb, task=task)
+    raise WebhookFailed(url=shown_url(endpoint.options.url), problem=problem, verb=verb, task=task)
 
 
 def _exchange(endpoint: WebhookEndpoint, key: str, body: bytes) -> tuple[int, bytes]:
@@ -239,6 +222,7 @@ def _exchange(endpoint: WebhookEndpoint, key: str, body: bytes) -> tuple[int, by
             body=body,
         ),
     }
-    request = ClientRequest("POST", endpoint.url, headers, body)
-    response = exchange(request, timeout_s=endpoint.timeout_s, ca_file=endpoint.ca_file)
+    options = endpoint.options
+    request = ClientRequest("POST", options.url, headers, body)
+    response = exchange(request, timeout_s=options.timeout_s, ca_file=options.ca_file)
     return response.status, response.body
