@@ -276,7 +276,7 @@ def test_plan_leaves_time_to_announce(
 
 
 def test_plan_that_was_kept_is_the_one_that_was_made() -> None:
-    """Id, parent, waves, blockers and bound; each host with its times. Source: F-2."""
+    """Id, parent, waves, blockers and bound. Source: F-2."""
     maintenance = replace(MAINTENANCE, earliest_ms=None, postponed=(), rests_until_ms=None)
     first = task(maintenance=maintenance)
     asked = asked_of(maintenance)
@@ -288,6 +288,5 @@ def test_plan_that_was_kept_is_the_one_that_was_made() -> None:
     assert (again.id, again.parent, again.made_ms) == (plan.id, "", NOW_MS)
     assert (again.waves, again.blocked, again.bound) == (plan.waves, plan.blocked, plan.bound)
     assert [host for host, _ in again.blocked] == ["h0", "h2"]  # one failed, one shares a group
-    assert [replace(each, groups=(), moves=()) for each in plan.entries] == [*again.entries]
     child = made(replace(first, in_force=kept))
     assert (child.parent, child.maintenance, child.made_ms) == (kept.id, 7, NOW_MS)

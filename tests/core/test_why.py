@@ -6,7 +6,6 @@ from collections import Counter
 
 import pytest
 
-from forewarn.control.planning import asked_of, plan_of
 from forewarn.core import stimulus as words
 from forewarn.core.draft import Draft
 from forewarn.core.impact import Cause
@@ -28,7 +27,7 @@ from forewarn.core.stimulus import (
 from forewarn.core.topology import Group, Health, Host, Vm
 from forewarn.core.why import blocker_of, why, why_host, why_maintenance, why_wave
 from forewarn.planning.blockers import Blocker, Code
-from forewarn.planning.plan import Plan
+from forewarn.planning.plan_text import PlanBody
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig, fleet
@@ -419,14 +418,14 @@ def test_postponing_leaves_a_paused_maintenance_paused() -> None:
 # -- what a plan means for each group, held against a count of everything ------------------------
 
 
-def planned(rig: MaintenanceRig, number: int) -> Plan:
+def planned(rig: MaintenanceRig, number: int) -> PlanBody:
     """Make a plan of what is true now."""
-    return plan_of(rig.planned(number).plan, asked_of(rig.state.maintenances[number]))
+    return rig.planned(number).plan.body
 
 
 def counted(rig: MaintenanceRig, number: int, occupied: set[str]) -> dict[str, tuple[object, ...]]:
     """Count, for each group that a plan disturbs, everything that is said about it."""
-    topology, entries = rig.state.topology, planned(rig, number).entries
+    topology, plan = rig.state.topology, planned(rig, number).waves
     found: dict[str, tuple[object, ...]] = {}
     for group in topology.groups.values():
         vms = [vm for vm in topology.vms.values() if vm.group == group.name]
@@ -434,10 +433,10 @@ def counted(rig: MaintenanceRig, number: int, occupied: set[str]) -> dict[str, t
             vm.host not in occupied and topology.hosts[vm.host].health is not Health.FAILED
             for vm in vms
         )
-        hits = [entry for entry in entries for vm in vms if vm.host == entry.host]
+        hits = [wave for wave in plan for vm in vms if vm.host in wave.hosts]
         if hits:
-            waves = Counter(entry.wave for entry in hits)
-            told = [entry.shown_ms for entry in hits]
+            waves = Counter(wave.number for wave in hits)
+            told = [wave.shown_ms for wave in hits]
             least = max(up - max(waves.values()), 0)
             times = len(waves), min(told), max(told)
             found[group.name] = (group.owner, len(vms), up, least, *times)

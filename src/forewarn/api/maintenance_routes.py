@@ -12,7 +12,7 @@ from forewarn.api.maintenance_schemas import OUTLOOK, PLAN, ROOM, MaintenanceVie
 from forewarn.api.responses import encoded
 from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
 from forewarn.api.schemas import OPERATION, TABLE, TEXT, TEXTS, list_of, object_schema, page_schema
-from forewarn.control.planning import PlannerTask, plan_of, planner_task
+from forewarn.control.planning import PlannerTask, planner_task
 from forewarn.core import stimulus as stimuli
 from forewarn.core.access import Permission
 from forewarn.core.lifecycle import OperationState
@@ -22,7 +22,7 @@ from forewarn.core.outlook import memory_by_wave, outlook
 from forewarn.core.refusals import MaintenanceInvalid, PostponementRefused, Unknown, UnknownPlan
 from forewarn.core.targets import return_time_s
 from forewarn.planning.difference import difference
-from forewarn.planning.plan import Asked, Plan, WaveBound
+from forewarn.planning.plan_text import NO_PLAN
 from forewarn.planning.policy import Budget, Scope
 from forewarn.validation.durations import read_time_ms
 from forewarn.validation.fields import Text
@@ -93,8 +93,7 @@ async def preview_maintenance(call: ApiCall) -> ApiResponse:
 
     task, occupied = await call.control.read(take)
     kept = await call.control.compute(lambda: call.control.writer.planner.make(task))
-    plan = plan_of(kept, Asked(asked.hosts, asked.duration_s))
-    groups = await call.control.compute(lambda: outlook(plan, topology, occupied))
+    groups = await call.control.compute(lambda: outlook(kept.body, topology, occupied))
     unasked = await call.control.read(lambda view: unasked_groups(view, asked.hosts))
     room = await call.control.compute(lambda: memory_by_wave(kept, topology))
     shown = {
@@ -188,8 +187,7 @@ async def diff_plans(call: ApiCall) -> ApiResponse:
 
 
 def _differs(before: MaintenancePlan | None, after: MaintenancePlan) -> dict[str, object]:
-    asked = Asked(())
-    changes = difference(plan_of(before, asked) if before else _NO_PLAN, plan_of(after, asked))
+    changes = difference(before.body if before else NO_PLAN, after.body)
     return {
         "from": before.id if before else "",
         "to": after.id,
@@ -202,9 +200,6 @@ def _differs(before: MaintenancePlan | None, after: MaintenancePlan) -> dict[str
             for each in changes.changed
         ],
     }
-
-
-_NO_PLAN = Plan("", "", 0, Asked(()), (), (), (), WaveBound(0, ""))
 
 
 @Route(

@@ -24,7 +24,7 @@ from forewarn.core.usage import disturbed_owners, owners_of
 from forewarn.errors import OurError
 from forewarn.planning import fleet as planned
 from forewarn.planning.checker import check
-from forewarn.planning.plan import Asked, FleetState, Live, Plan, PlanEntry
+from forewarn.planning.plan import Asked, FleetState, Live, Plan
 from forewarn.planning.plan_text import PlanBody
 from forewarn.planning.planner import plan as make_plan
 from forewarn.values import replace, value
@@ -398,23 +398,6 @@ def _owners_disturbed(
 
 
 def plan_of(kept: MaintenancePlan, asked: Asked) -> Plan:
-    """Return a plan in the planner's values, without the groups that got notice."""
-    duration_ms = asked.host_s * SECOND_MS
-    entries = tuple(
-        PlanEntry(
-            host,
-            wave.number,
-            wave.shown_ms,
-            wave.earliest_start_ms,
-            wave.latest_start_ms,
-            wave.earliest_start_ms + duration_ms,
-            wave.latest_start_ms + duration_ms,
-        )
-        for wave in kept.waves
-        for host in wave.hosts
-    )
+    """Return a plan in force in the planner's values; its waves have the hosts and their times."""
     body = kept.body
-    return Plan(
-        *(kept.id, kept.parent, kept.made_ms, asked),
-        *(entries, body.blocked, body.waves, body.bound),
-    )
+    return Plan(kept.id, kept.parent, kept.made_ms, asked, (), body.blocked, body.waves, body.bound)

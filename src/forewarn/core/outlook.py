@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from forewarn.core.maintenance import MaintenancePlan
     from forewarn.core.topology import Topology
-    from forewarn.planning.plan import Plan
+    from forewarn.planning.plan_text import PlanBody
 
 
 @value
@@ -37,7 +37,9 @@ class GroupOutlook:
     last_notice_ms: int
 
 
-def outlook(plan: Plan, topology: Topology, occupied: Collection[str]) -> tuple[GroupOutlook, ...]:
+def outlook(
+    plan: PlanBody, topology: Topology, occupied: Collection[str]
+) -> tuple[GroupOutlook, ...]:
     """Return a plan's effect on each group that it disturbs, worst first.
 
     Costs the VMs of the disturbed groups, and the hosts of the plan. The VMs of `occupied` hosts
@@ -45,11 +47,11 @@ def outlook(plan: Plan, topology: Topology, occupied: Collection[str]) -> tuple[
     """
     disturbed: dict[str, Counter[int]] = {}
     notices: dict[str, list[int]] = {}
-    for entry in plan.entries:
-        for name in topology.vms_on(entry.host):
+    for wave in plan.waves:
+        for name in (name for host in wave.hosts for name in topology.vms_on(host)):
             group = topology.vms[name].group
-            disturbed.setdefault(group, Counter())[entry.wave] += 1
-            notices.setdefault(group, []).append(entry.shown_ms)
+            disturbed.setdefault(group, Counter())[wave.number] += 1
+            notices.setdefault(group, []).append(wave.shown_ms)
     groups = []
     for group, waves in disturbed.items():
         names = topology.vms_in(group)

@@ -11,6 +11,7 @@ from forewarn.values import value
 
 if TYPE_CHECKING:
     from forewarn.planning.plan import Plan
+    from forewarn.planning.plan_text import PlanBody
 
 
 @value
@@ -43,21 +44,21 @@ class PlanDifference:
         return self == PlanDifference((), (), (), (), ())
 
 
-def difference(before: Plan, after: Plan) -> PlanDifference:
+def difference(before: Plan | PlanBody, after: Plan | PlanBody) -> PlanDifference:
     """Return the changes from the previous plan to a plan."""
-    old = {entry.host: entry for entry in before.entries}
-    new = {entry.host: entry for entry in after.entries}
+    old = {host: wave for wave in before.waves for host in wave.hosts}
+    new = {host: wave for wave in after.waves for host in wave.hosts}
     changed = [
         Changed(
             host,
-            old[host].wave,
-            new[host].wave,
+            old[host].number,
+            new[host].number,
             old[host].latest_start_ms,
             new[host].latest_start_ms,
         )
         for host in sorted(old.keys() & new.keys())
-        if (old[host].wave, old[host].latest_start_ms)
-        != (new[host].wave, new[host].latest_start_ms)
+        if (old[host].number, old[host].latest_start_ms)
+        != (new[host].number, new[host].latest_start_ms)
     ]
     stuck_before, stuck_after = dict(before.blocked).keys(), dict(after.blocked).keys()
     return PlanDifference(

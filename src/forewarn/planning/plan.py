@@ -142,7 +142,7 @@ class Plan:
     parent: str
     made_ms: int
     asked: Asked
-    #: One entry for each host that can be done, ordered by wave and name.
+    #: One entry for each host that can be done, ordered by wave and name; empty in a plan in force.
     entries: tuple[PlanEntry, ...]
     #: Hosts that cannot be done, ordered by name, each with its blocker.
     blocked: tuple[tuple[str, Blocker], ...]

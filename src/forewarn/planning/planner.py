@@ -204,7 +204,7 @@ def _waves_before(state: FleetState) -> dict[str, int]:
     """Return the wave of each host in the plan in force."""
     if state.in_force is None:
         return {}
-    return {entry.host: entry.wave for entry in state.in_force.entries}
+    return {host: wave.number for wave in state.in_force.waves for host in wave.hosts}
 
 
 def _since(

@@ -285,5 +285,6 @@ def _last_touched(terms: PlanningTerms) -> int:
     plan = terms.state.in_force
     if plan is None:
         return terms.state.last_wave
-    waves = [each.wave for each in plan.entries if each.host in terms.state.done]
+    done = set(terms.state.done)
+    waves = [each.number for each in plan.waves if not done.isdisjoint(each.hosts)]
     return max(waves, default=terms.state.last_wave)

@@ -17,7 +17,7 @@ from forewarn.core.maintenance import MaintenanceState, TargetState
 from forewarn.core.policy import maintenance_policy
 from forewarn.planning import checker
 from forewarn.planning.plan import FleetState as Beside
-from forewarn.planning.plan import VmMove
+from forewarn.planning.plan import PlanEntry, VmMove
 from forewarn.planning.policy import Scope
 from forewarn.values import replace
 from tests.simulator.checkers.contract import OWED_S, is_fault, is_routine, obstacle
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from forewarn.core.policy import NoticePolicy
     from forewarn.core.state import Changes, State
     from forewarn.core.topology import Topology
-    from forewarn.planning.plan import PlanEntry
     from forewarn.planning.policy import MaintenancePolicy
 
 M = MaintenanceState
@@ -313,7 +312,8 @@ class MaintenanceChecker:
         state, maintenance = self.state, self.state.maintenances[plan.maintenance]
         topology, owed_s = state.topology, OWED_S[maintenance.shown_impact.value]
         kept = plan_of(plan, asked_of(maintenance))
-        entries = tuple(_filled(plan, kept.entries, topology, returning=bool(maintenance.return_s)))
+        planned = _entries(plan, maintenance.host_s * 1000)
+        entries = tuple(_filled(plan, planned, topology, returning=bool(maintenance.return_s)))
         touched = {t.host for t in state.targets.values() if t.maintenance == maintenance.number}
         beside = Beside(
             done=tuple(touched - {each.host for each in entries}),  # a wave may begin with its plan
@@ -775,6 +775,19 @@ def _moves_of(operation: Operation) -> tuple[tuple[str, str], ...]:
     if operation.is_return:
         return ((operation.target, operation.destination),)
     return operation.execution.placements
+
+
+def _entries(plan: MaintenancePlan, duration_ms: int) -> tuple[PlanEntry, ...]:
+    """Each host of a stored plan with the times of its wave."""
+    return tuple(
+        PlanEntry(
+            *(host, wave.number, wave.shown_ms, wave.earliest_start_ms, wave.latest_start_ms),
+            wave.earliest_start_ms + duration_ms,
+            wave.latest_start_ms + duration_ms,
+        )
+        for wave in plan.waves
+        for host in wave.hosts
+    )
 
 
 def _filled(
