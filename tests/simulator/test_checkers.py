@@ -12,7 +12,14 @@ from forewarn.core.impact import Cause, Impact
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import Maintenance
 from forewarn.core.state import Changes
-from forewarn.core.stimulus import ApplyPolicy, Cancel, ChangeTopology, Enable
+from forewarn.core.step import step
+from forewarn.core.stimulus import (
+    ApplyPolicy,
+    Cancel,
+    ChangeTopology,
+    Enable,
+    RequestMaintenance,
+)
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.replication.messages import DocumentChange
@@ -102,6 +109,31 @@ def test_move_is_withdrawn_for_vms_that_their_user_has_moved_there() -> None:
     assert move.destinations == ("h2",)
     rig.ask(Cause.REDEPLOY, "v1", destination="h2")
     assert rig.now(move).state is OperationState.CANCELLED
+
+
+def test_host_that_fails_while_its_vms_return_counts() -> None:
+    """Its service has ended; a service that forgot to count it is noticed. Source: F-5."""
+    rig = CheckedRig(plans_made=False)
+    hosts = tuple(Host(f"h{n}", n, n, memory_mib=1024) for n in range(2))
+    rig.tell(ChangeTopology(hosts, (Group("a"),), (Vm("v0", "h0", "a", memory_mib=1024),)))
+    rig.tell(Enable("a"))
+    number = rig.start("h0", move_s=600, return_vms=True)
+    rig.make_plan(number)
+    rig.finish(begun(rig, "h0", "v0", number))
+    rig.finish(rig.working(number)["h0"])
+    [returns] = rig.state.operations.values()
+    assert returns.is_return
+    target = rig.state.targets["1/h0"]
+    struck = step(
+        rig.state,
+        RequestMaintenance(cause=Cause.HARDWARE_FAILURE, targets=("h0",)),
+        now_ms=rig.now_ms,
+        terms=rig.terms(),
+    )
+    assert rig.state.targets["1/h0"].reason
+    rig.state.targets["1/h0"] = target
+    with pytest.raises(Violation, match="F-5"):
+        rig.checker.durable(struck.changes, rig.now_ms, 0)
 
 
 @dataclass(eq=False)

@@ -461,22 +461,31 @@ class MaintenanceChecker:
         ]
 
     def _check_failures(self, changes: Changes) -> None:
-        """F-5: a host that fails within an hour of its service counts, and no later."""
+        """F-5: a host that fails under its service, or within an hour after it, counts."""
         for operation in changes.operations.values():
             strikes = is_fault(operation) and operation.number not in self._seen
             for target in self._targets.values() if strikes else ():
-                maintenance = self.state.maintenances.get(target.maintenance)
-                if target.host != operation.host or maintenance is None:
-                    continue
-                if target.state is not TargetState.DONE:
-                    continue
-                self.premises["F-5: a host fails after its service"] += 1
-                after_ms = operation.created_ms - (target.ended_ms or 0)
-                soon = after_ms <= FAILS_AFTER_MS
-                after = self.state.targets.get(target.key, target)
-                if soon is not (after.state is TargetState.FAILED):
-                    text = f"{target.key} failed {after_ms} ms after"
-                    raise Violation("F-5", f"{text} its service: {after.state.value}")
+                if target.host == operation.host:
+                    self._check_failure(target, changes, operation.created_ms)
+
+    def _check_failure(self, target: Target, changes: Changes, failed_ms: int) -> None:
+        if target.maintenance not in self.state.maintenances:
+            return
+        after = self.state.targets.get(target.key, target)
+        failed = after.state is TargetState.FAILED
+        if target.state is TargetState.WORKING:
+            work = changes.operations.get(target.operation)
+            work = work or self.state.operations[target.operation]
+            under_way = work.is_return or self._seen.get(work.number) == RUNNING
+            if under_way and not (failed or after.reason):
+                raise Violation("F-5", f"{target.key} failed with {work.id} under way")
+        elif target.state is TargetState.DONE:
+            self.premises["F-5: a host fails after its service"] += 1
+            after_ms = failed_ms - (target.ended_ms or 0)
+            soon = after_ms <= FAILS_AFTER_MS
+            if (failed and not soon) or (soon and not (failed or after.reason)):
+                text = f"{target.key} failed {after_ms} ms after"
+                raise Violation("F-5", f"{text} its service: {after.state.value}")
 
     def _check_withdrawn(
         self, operation: Operation, before: Mapping[int, Maintenance | None], ahead_ms: int
