@@ -118,9 +118,9 @@ def share_of_vms(
         return None
     vm = topology.vms.get(operation.vms[0])
     subjects = tuple(_subjects_of_vms(topology, operation.vms))
-    taken, running = shares.get(vm.host if vm else "", ((), ()))
+    of_host, of_running_host = shares.get(vm.host if vm else "", ((), ()))
     runs = operation.state is OperationState.RUNNING
-    return () if taken else subjects, subjects if runs and not running else ()
+    return () if of_host else subjects, subjects if runs and not of_running_host else ()
 
 
 def subjects_of_host(topology: Topology, name: str) -> tuple[Subject, ...]:

@@ -101,17 +101,18 @@ class Timetable:
         return start_ms == 0, start_ms
 
     def _add(self, batch: Batch) -> None:
-        names = [self._index.fleet.hosts[host].name for host in batch.hosts]
         earliest_ms, start_ms, waits = self._timed(batch)
-        if self._is_late(start_ms):
-            code = Code.DEADLINE if self._terms.asked.deadline_ms else Code.WINDOW
-            blocker = Blocker(code, waits.subject or waits.code.value, waits.since_ms)
+        while self._is_late(start_ms):
             in_time = self._in_time(batch)
             late = [host for host in batch.hosts if host not in in_time]
+            code = Code.DEADLINE if self._terms.asked.deadline_ms else Code.WINDOW
+            blocker = Blocker(code, waits.subject or waits.code.value, waits.since_ms)
             self._add_late(Batch(late or batch.hosts, batch.calendar), blocker)
-            if in_time and late:
-                self._add(Batch(in_time, batch.calendar, batch.canary))
-            return
+            if not (in_time and late):
+                return
+            batch = Batch(in_time, batch.calendar, batch.canary)
+            earliest_ms, start_ms, waits = self._timed(batch)
+        names = [self._index.fleet.hosts[host].name for host in batch.hosts]
         end_ms = start_ms + self._duration_ms
         self._last += 1
         shown_ms = start_ms - self._notice_ms
