@@ -21,7 +21,6 @@ from forewarn.core.access import (
     written_token,
 )
 from forewarn.ids import Ids
-from forewarn.validation.durations import read_time_ms
 from forewarn.validation.fields import NAME, Choice, Schema, Text, Timestamp
 from forewarn.validation.forms import Field, Form
 from forewarn.values import value
@@ -230,7 +229,7 @@ async def create_token(call: ApiCall) -> ApiResponse:
     form, now_ms = call.form, call.control.clock.now_ms()
     ids = Ids()
     token_id, secret = ids.token("id")[:12], ids.token("secret") + ids.token("secret")
-    expires_ms = read_time_ms(form["expires"], now_ms) if "expires" in form else None
+    expires_ms = call.time_ms("expires")
     token = AccessToken(
         token_id,
         form["principal"],

@@ -24,7 +24,6 @@ from forewarn.core.targets import return_time_s
 from forewarn.planning.difference import difference
 from forewarn.planning.plan_text import NO_PLAN
 from forewarn.planning.policy import Budget, Scope
-from forewarn.validation.durations import read_time_ms
 from forewarn.validation.fields import Text
 from forewarn.validation.forms import Field
 from forewarn.values import replace
@@ -240,7 +239,8 @@ async def postpone_event(call: ApiCall) -> ApiResponse:
 def _postponing(call: ApiCall, maintenance: int, hosts: tuple[str, ...]) -> stimuli.PostponeHosts:
     """Convert a form to a request for a later start."""
     form = call.form
-    until_ms = read_time_ms(form["until"], call.control.clock.now_ms())
+    until_ms = call.time_ms("until")
+    assert until_ms is not None, "the form requires it"
     by = form.get("by", call.actor)
     return stimuli.PostponeHosts(maintenance, hosts, until_ms, by, form.get("reason", ""))
 
@@ -265,7 +265,7 @@ def _selected(topology: Topology, call: ApiCall) -> tuple[str, ...]:
 
 async def _asked(call: ApiCall) -> stimuli.CreateMaintenance:
     """Return the requested maintenance; O(fleet) for a form with a selector."""
-    form, now_ms = call.form, call.control.clock.now_ms()
+    form = call.form
     hosts = await call.control.read(lambda view: _selected(view.state.topology, call))
     policy = await call.control.read(lambda view: view.maintenance_policy)
     at_once = form.get("max_at_once", 0)
@@ -276,10 +276,8 @@ async def _asked(call: ApiCall) -> stimuli.CreateMaintenance:
         impact=form.get("impact"),
         reason=form.get("reason", ""),
         description=form.get("description", ""),
-        earliest_ms=read_time_ms(form["earliest_start"], now_ms)
-        if "earliest_start" in form
-        else None,
-        deadline_ms=read_time_ms(form["deadline"], now_ms) if "deadline" in form else None,
+        earliest_ms=call.time_ms("earliest_start"),
+        deadline_ms=call.time_ms("deadline"),
         priority=form.get("priority", 0),
         budgets=(Budget(Scope.FLEET, at_once),) if at_once else (),
         canary_hosts=tuple(form.get("canary_hosts", ())),

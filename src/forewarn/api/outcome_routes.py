@@ -13,7 +13,6 @@ from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.core.access import Permission
 from forewarn.core.outcomes import EventOutcome
 from forewarn.store import HistoryPage, OperationPage, Store
-from forewarn.validation.durations import read_time_ms
 from forewarn.validation.fields import NAME, Integer, Text, Timestamp
 from forewarn.validation.forms import Field
 
@@ -80,13 +79,11 @@ async def _report(
     call: ApiCall, *, group: str = "", groups: Collection[str] | None = None, maintenance: int = 0
 ) -> ApiResponse:
     """Return one page of outcomes, newest operation first; O(operations of the page)."""
-    now_ms = call.control.clock.now_ms()
-    since, until = call.query.get("since"), call.query.get("until")
     page = OperationPage(
         group=group,
         maintenance=maintenance,
-        since_ms=read_time_ms(since, now_ms) if since else 1,
-        until_ms=read_time_ms(until, now_ms) if until else 0,
+        since_ms=call.time_ms("since") or 1,
+        until_ms=call.time_ms("until") or 0,
         before=call.query.get("before", 0),
         limit=call.query.get("limit", PAGE_MAX),
     )

@@ -106,9 +106,5 @@ async def watch_overview(call: ApiCall) -> ApiResponse:
         pages = overview.follow(call.control, place, call.principal.name)
     else:
         pages = overview.follow_scoped(call.control, call.principal.name)
-    stream = WatchStream(pages, _SERVER_SENT, _as_it_is, alive=b":\n\n", last=_END)
+    stream = WatchStream(pages, _SERVER_SENT, bytes, alive=b":\n\n", last=_END)
     return ApiResponse(None, stream=stream)
-
-
-def _as_it_is(data: bytes) -> bytes:
-    return data

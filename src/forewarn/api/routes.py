@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from forewarn.core.access import NOBODY, Permission, Principal
+from forewarn.validation.durations import read_time_ms
 from forewarn.validation.fields import Schema, Values
 from forewarn.validation.forms import Field, Form
 from forewarn.validation.json_reader import JSON
@@ -62,6 +63,11 @@ class ApiCall:
     media: str = ""
     #: Request headers by their lower-case names.
     headers: Mapping[str, str] = field(default_factory=dict)
+
+    def time_ms(self, name: str) -> int | None:
+        """Return a time in the form or the query, ms since the epoch UTC; None if it is absent."""
+        text = self.form.get(name) or self.query.get(name)
+        return read_time_ms(text, self.control.clock.now_ms()) if text else None
 
 
 class AnyRoute(Protocol):

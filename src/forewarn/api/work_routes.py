@@ -18,7 +18,6 @@ from forewarn.core.refusals import WrongState
 from forewarn.core.stimulus import Acknowledge, Cancel, Complete, Repair, RequestMaintenance, Retry
 from forewarn.errors import CallerError
 from forewarn.store import OperationPage
-from forewarn.validation.durations import read_time_ms
 from forewarn.validation.fields import NAME, Boolean, Choice, Integer, ValidationFailed
 from forewarn.validation.forms import Field, Form, ListOf
 
@@ -145,10 +144,7 @@ async def _ask(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> ApiResp
 
 def _work(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> RequestMaintenance:
     form = call.form
-    not_before_ms = None
-    if "not_before" in form:
-        # Use 1 for the epoch, because 0 in a row means no time.
-        not_before_ms = max(read_time_ms(form["not_before"], call.control.clock.now_ms()), 1)
+    not_before_ms = call.time_ms("not_before")
     return RequestMaintenance(
         cause=cause,
         targets=targets,
@@ -156,7 +152,8 @@ def _work(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> RequestMaint
         source=form.get("source"),
         description=form.get("description"),
         duration_s=form.get("duration"),
-        not_before_ms=not_before_ms,
+        # Use 1 for the epoch, because 0 in a row means no time.
+        not_before_ms=None if not_before_ms is None else max(not_before_ms, 1),
         destination=form.get("destination", ""),
         queue=form.get("queue", False),
     )

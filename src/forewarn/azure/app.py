@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
-from forewarn.api.auth import Principals
+from forewarn.api.auth import Principals, check_site
 from forewarn.api.call_audit import REQUEST_LENGTH_MAX, CallAudit, call_record
 from forewarn.api.control_client import ControlClient
 from forewarn.api.dispatch import PRECONDITIONS, answered, read_body
@@ -133,7 +133,7 @@ class ArmApp:
 
     async def _answer(self, request: Request) -> Response:
         address = request.client.host if request.client else ""
-        self._callers.check_site(request.headers)
+        check_site(dict(request.scope["headers"]))
         route, path = self._table.find(request.method, request.url.path)
         principal, actor = NOBODY, ""
         if not route.public:

@@ -12,7 +12,6 @@ from forewarn.api.auth import (
     HostRefused,
     Principals,
     TokenMissing,
-    check_site,
     is_loopback_address,
     names_loopback,
 )
@@ -35,14 +34,6 @@ class ArmCallers:
     def __init__(self, callers: Principals, tokens: TokenIssuer) -> None:
         self.tokens = tokens
         self._callers = callers
-
-    def check_site(self, headers: Mapping[str, str]) -> None:
-        """Refuse a request that a browser sent for a page of another site.
-
-        Raises:
-            CrossSite: the request comes from another site.
-        """
-        check_site({name.encode(): text.encode("latin-1") for name, text in headers.items()})
 
     def principal(self, headers: Mapping[str, str], address: str) -> Principal:
         """Return the principal of the caller.

@@ -50,8 +50,8 @@ def add_commands(commands: CommandGroup) -> None:
     advance.add_argument("by", metavar="DURATION", help="such as 90s, 15m, 1h30m or 7d")
     speed = _add(clock, "speed", "run the clock at another speed", _speed)
     speed.add_argument("speed", metavar="N", type=float, help="emulated seconds per real second")
-    _add(clock, "stop", "stop the clock", _stop_clock)
-    _add(clock, "start", "start a stopped clock", _start_clock)
+    _add(clock, "stop", "stop the clock", _switch_clock)
+    _add(clock, "start", "start a stopped clock", _switch_clock)
     scenario = emulator.group("scenario", "list, run or stop scenarios")
     _add(scenario, "list", "list the scenarios and their progress", _list_scenarios)
     show = _add(scenario, "show", "show what a scenario does", _show_scenario)
@@ -117,12 +117,8 @@ def _speed(arguments: argparse.Namespace) -> int:
     return _print_clock(arguments, answer)
 
 
-def _stop_clock(arguments: argparse.Namespace) -> int:
-    return _print_clock(arguments, client_of(arguments).post("/v1/clock/stop"))
-
-
-def _start_clock(arguments: argparse.Namespace) -> int:
-    return _print_clock(arguments, client_of(arguments).post("/v1/clock/start"))
+def _switch_clock(arguments: argparse.Namespace) -> int:
+    return _print_clock(arguments, client_of(arguments).post(f"/v1/clock/{arguments.action}"))
 
 
 # --- scenarios ---------------------------------------------------------------------------------

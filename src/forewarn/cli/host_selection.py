@@ -49,12 +49,10 @@ def named_hosts(arguments: argparse.Namespace) -> list[str]:
         FileUnreadable: the file cannot be read.
         HostsFileEmpty: the file is empty.
     """
+    names = text_of(arguments.file).split() if arguments.file else list(arguments.names)
+    if arguments.file and not names:
+        raise HostsFileEmpty(path=arguments.file)
     ways = (arguments.names, arguments.selector, arguments.file, getattr(arguments, "all", False))
     if sum(map(bool, ways)) != 1:
         raise HostsUnnamed
-    if not arguments.file:
-        return list(arguments.names)
-    names = text_of(arguments.file).split()
-    if not names:
-        raise HostsFileEmpty(path=arguments.file)
     return names
