@@ -119,7 +119,7 @@ _ALLOWED: Schema = schemas.object_schema(allowed=schemas.FLAG, permission=schema
 async def whoami(call: ApiCall) -> ApiResponse:
     """Show the caller's principal, roles and permitted calls."""
     principal = call.principal
-    routes = call.control.routes
+    routes = call.routes
     can = [each.name for each in routes if principal.owners_for(each.permission) != frozenset()]
     bindings = _BINDING.each(_bindings_of(principal))
     return ApiResponse({"principal": principal.name, "bindings": bindings, "can": can})
@@ -159,7 +159,7 @@ async def can_i(call: ApiCall) -> ApiResponse:
 
 def _needed(call: ApiCall, method: str, path: str) -> tuple[Permission | None, str]:
     """Return the permission of a call, and the name in its path or ""; None: no such call."""
-    for route in (*call.control.routes, *call.control.azure_routes):
+    for route in (*call.routes, *call.azure_routes):
         if route.method == method and (names := match_path(route.path, path)) is not None:
             return route.permission, next(iter(names.values()), "")
     return None, ""

@@ -81,8 +81,7 @@ def build_app(
     store: Store,
     *,
     settings: Settings,
-    extra_routes: Sequence[Route] = (),
-    azure_routes: Sequence[AnyRoute] = (),
+    extra_routes: Sequence[AnyRoute] = (),
     forwarder: Forwarder | None = None,
 ) -> Starlette:
     """Return the operator API.
@@ -92,32 +91,26 @@ def build_app(
         the state.
         store: the store with history and ended work.
         settings: the permitted callers, and the time limit of an answer.
-        extra_routes: further routes, documented like the others.
-        azure_routes: the routes of Azure Resource Manager, for questions about permissions.
+        extra_routes: further routes, documented like the others. Routes of Azure Resource Manager,
+            which has its own address, are known for questions about permissions.
         forwarder: forwards a follower's calls to the active process; None in the active process.
     """
     clock, operator = loop.clock, settings.operator
     oidc = Oidc(settings.oidc, clock)
-    ours = every_route(extra_routes, oidc)
+    ours = every_route([each for each in extra_routes if isinstance(each, Route)], oidc)
+    azure = tuple(each for each in extra_routes if not isinstance(each, Route))
     watch = HistoryWatch(store, operator.max_streams_per_operator)
     timeout_s, topology_bytes = operator.answer_timeout_s, operator.max_topology_bytes
     overview = FleetWatch(loop, clock, watch.streams)
     control = ControlClient(
-        loop,
-        store,
-        clock,
-        watch,
-        overview,
-        timeout_s,
-        topology_bytes,
-        forwarder=forwarder,
-        routes=ours,
-        azure_routes=tuple(azure_routes),
+        loop, store, clock, watch, overview, timeout_s, topology_bytes, forwarder
     )
     if forwarder is not None:
         forwarder.active_paths = _pattern([route.path for route in ours if route.active])
     by_path = groupby(sorted(ours, key=_route_path), key=_route_path)
-    table = Table({path: Dispatch(control, list(rows)) for path, rows in by_path})
+    dispatches = {
+        path: Dispatch(control, list(rows), every=ours, azure=azure) for path, rows in by_path
+    }
     public = _pattern([route.path for route in ours if route.public])
     callers = Principals(loop, store, clock=clock, settings=operator, oidc=oidc)
     guard = Middleware(
@@ -128,7 +121,7 @@ def build_app(
         forwarder=forwarder,
     )
     app = Starlette(
-        routes=[table, WebPage()],
+        routes=[Table(dispatches), WebPage()],
         middleware=[guard],
         exception_handlers={HTTPException: refuse_path},
     )

@@ -119,7 +119,7 @@ async def confirm(call: ApiCall) -> ApiResponse:
     The same transaction removes the call from the store.
     """
     kept = await _kept(call)
-    route, names = _target(call.control.routes, kept.request)
+    route, names = _target(call.routes, kept.request)
     body = kept.body.encode()
     confirmed = replace(
         call,

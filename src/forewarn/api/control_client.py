@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from forewarn.api.call_audit import CallAudit
     from forewarn.api.fleet_watch import FleetWatch
-    from forewarn.api.routes import AnyRoute, Route
     from forewarn.api.standby import Forwarder
     from forewarn.api.watch import HistoryWatch
     from forewarn.clock import Clock
@@ -117,9 +116,6 @@ class ControlClient:
     confirming: Confirming | None = None
     #: Running calls with an Idempotency-Key, by principal and key.
     in_flight: set[tuple[str, str]] = field(default_factory=set)
-    #: The routes of the operator API, and those of Azure Resource Manager.
-    routes: tuple[Route, ...] = ()
-    azure_routes: tuple[AnyRoute, ...] = ()
     #: Threads for long computations.
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(COMPUTING_MAX))
 

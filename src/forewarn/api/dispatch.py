@@ -18,7 +18,7 @@ from forewarn.api.control_client import ConfirmationNeeded, ControlClient
 from forewarn.api.idempotency import HEADER as IDEMPOTENCY_KEY
 from forewarn.api.idempotency import answered_once
 from forewarn.api.responses import encoded, left, refusal
-from forewarn.api.routes import PUBLIC_BYTES_MAX, ApiCall, ApiResponse, Route
+from forewarn.api.routes import PUBLIC_BYTES_MAX, AnyRoute, ApiCall, ApiResponse, Route
 from forewarn.control.inbox import Stopping
 from forewarn.core.access import NOBODY, Principal
 from forewarn.errors import CallerError, ForewarnError, OurError, PeerError
@@ -138,8 +138,18 @@ class StateBehind(PeerError):
 class Dispatch:
     """ASGI application for all methods of one path."""
 
-    def __init__(self, control: ControlClient, routes: Iterable[Route]) -> None:
+    def __init__(
+        self,
+        control: ControlClient,
+        routes: Iterable[Route],
+        *,
+        every: tuple[Route, ...] = (),
+        azure: tuple[AnyRoute, ...] = (),
+    ) -> None:
+        """Serve `routes`; their calls know every route of the API, and Azure's routes."""
         self._control = control
+        self._every = every
+        self._azure = azure
         self._routes = {route.method: route for route in routes}
         self._allowed = sorted(self._routes)
         if "GET" in self._routes:
@@ -226,6 +236,8 @@ class Dispatch:
             body=body,
             media=_request_media_type(route, media, body),
             headers=request.headers,
+            routes=self._every,
+            azure_routes=self._azure,
         )
         audit.name_objects(call.form)
         audit.preview = route.preview or bool(call.query.get("dry_run"))

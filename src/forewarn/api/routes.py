@@ -63,6 +63,9 @@ class ApiCall:
     media: str = ""
     #: Request headers by their lower-case names.
     headers: Mapping[str, str] = field(default_factory=dict)
+    #: All routes of the operator API, and those of Azure Resource Manager.
+    routes: tuple[Route, ...] = ()
+    azure_routes: tuple[AnyRoute, ...] = ()
 
     def time_ms(self, name: str) -> int | None:
         """Return a time in the form or the query, ms since the epoch UTC; None if it is absent."""

@@ -80,35 +80,33 @@ def words(kind: type[Enum]) -> Schema:
     return {"type": "string", "enum": [each.value for each in kind]}
 
 
+@value
 class Member(Generic[V]):
     """One member of an object schema."""
 
-    __slots__ = ("meaning", "name", "of", "schema")
+    name: str
+    schema: Schema
+    #: A function of the value, or an attribute of the value; empty: the attribute `name`.
+    of: str | Callable[[V], object] = ""
+    meaning: str = ""
 
-    def __init__(
-        self, name: str, schema: Schema, of: str | Callable[[V], object] = "", meaning: str = ""
-    ) -> None:
-        """Read the member with a function, or from an attribute; empty: the attribute `name`.
+    def reader(self) -> Callable[[V], object]:
+        """Return the function that reads the member from a value.
 
         The schema determines the JSON of an attribute: times in ms, enumerations, lists, pairs.
         """
-        self.name = name
-        self.schema = schema
-        self.of = _reader(of or name, schema) if isinstance(of, str) else of
-        self.meaning = meaning
-
-
-def _reader(path: str, schema: Schema) -> Callable[[Any], object]:
-    read: Callable[[Any], Any] = attrgetter(path)
-    if schema is TIME:
-        return lambda value: written(read(value))
-    if schema is TEXTS:
-        return lambda value: list(read(value))
-    if schema is TEXTS_BY_NAME:
-        return lambda value: dict(read(value))
-    if "enum" in schema:
-        return lambda value: getattr(word := read(value), "value", word)
-    return read
+        if not isinstance(self.of, str):
+            return self.of
+        read: Callable[[Any], Any] = attrgetter(self.of or self.name)
+        if self.schema is TIME:
+            return lambda value: written(read(value))
+        if self.schema is TEXTS:
+            return lambda value: list(read(value))
+        if self.schema is TEXTS_BY_NAME:
+            return lambda value: dict(read(value))
+        if "enum" in self.schema:
+            return lambda value: getattr(word := read(value), "value", word)
+        return read
 
 
 class ObjectSchema(Generic[V]):
@@ -118,10 +116,11 @@ class ObjectSchema(Generic[V]):
         self.name = name
         self.meaning = meaning
         self.members = members
+        self._readers = [(each.name, each.reader()) for each in members]
 
     def of(self, value: V) -> dict[str, object]:
         """Return the JSON object of a value."""
-        return {member.name: member.of(value) for member in self.members}
+        return {name: read(value) for name, read in self._readers}
 
     def each(self, values: Iterable[V]) -> list[dict[str, object]]:
         """Return the JSON objects of values."""
@@ -197,7 +196,8 @@ _AT_A_GLANCE = frozenset(
 
 
 def _glanced(member: Member[Operation]) -> Member[Glance]:
-    return Member(member.name, member.schema, lambda g: member.of(g.operation), member.meaning)
+    read = member.reader()
+    return Member(member.name, member.schema, lambda g: read(g.operation), member.meaning)
 
 
 HOST: ObjectSchema[Placed[Host]] = ObjectSchema(

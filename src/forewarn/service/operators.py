@@ -132,6 +132,7 @@ class OperatorApi:
             settings=service.settings,
             extra_routes=(
                 *service.more_routes(),
+                *azure_routes,
                 *routes_of(reports, service.drivers),
                 *routes_of(outbox, lambda: service.outbox),
                 *process_routes(
@@ -139,7 +140,6 @@ class OperatorApi:
                     lambda: service.reload(),  # noqa: PLW0108 - it may be replaced
                 ),
             ),
-            azure_routes=azure_routes,
         )
         self.oidc = app.state.oidc
         if self._app is None:
