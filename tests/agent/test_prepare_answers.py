@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,58 +11,27 @@ from forewarn.agent.preparations import patroni, systemd
 from forewarn.agent.preparations.patroni import NoCandidate
 from forewarn.agent.preparations.systemd import SystemctlFailed
 from tests.agent.programs import done
+from tests.serving import HttpServer, Request
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Answers:
+class Answers(HttpServer):
     """Answers each request with the next of its answers; the last one stays."""
 
     def __init__(self, **answers: list[tuple[int, object]]) -> None:
         """Take answers by the last part of the path and the method, as in `pods_GET`."""
         self.asked: list[str] = []
-        outer = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
+        def respond(request: Request) -> tuple[int, bytes, dict[str, str]]:
+            name = f"{request.path.partition('?')[0].rpartition('/')[2]}_{request.method}"
+            self.asked.append(name)
+            left = answers[name]
+            status, form = left.pop(0) if len(left) > 1 else left[0]
+            return status, json.dumps(form).encode(), {}
 
-            def _do(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length", "0")))
-                name = self.path.partition("?")[0].rpartition("/")[2] + "_" + self.command
-                outer.asked.append(name)
-                left = answers[name]
-                status, form = left.pop(0) if len(left) > 1 else left[0]
-                body = json.dumps(form).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def do_GET(self) -> None:
-                self._do()
-
-            def do_POST(self) -> None:
-                self._do()
-
-            def do_PATCH(self) -> None:
-                self._do()
-
-        self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Self:
-        """Serve."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(respond)
 
 
 POD = {"metadata": {"namespace": "d", "name": "web", "ownerReferences": [{"kind": "ReplicaSet"}]}}

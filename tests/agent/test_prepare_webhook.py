@@ -8,8 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +15,10 @@ import pytest
 
 from forewarn.agent.preparations.http_call import CallFailed, call
 from tests.agent.programs import EVENT, do, done
+from tests.serving import HttpServer, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 
 class Receiver:
@@ -28,35 +27,22 @@ class Receiver:
     def __init__(self) -> None:
         """Listen on a free port."""
         self.statuses: list[int] = []
-        self.got: list[tuple[dict[str, str], bytes]] = []
-        outer = self
+        self.got: list[tuple[Mapping[str, str], bytes]] = []
+        self.server = HttpServer(self._take)
+        self.url = f"{self.server.url}/hook"
 
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                outer.got.append(({k.lower(): v for k, v in self.headers.items()}, body))
-                self.send_response(outer.statuses.pop(0) if outer.statuses else 200)
-                self.send_header("Location", "http://127.0.0.1:1/elsewhere")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/hook"
+    def _take(self, request: Request) -> tuple[int, bytes, Mapping[str, str]]:
+        self.got.append((request.headers, request.body))
+        status = self.statuses.pop(0) if self.statuses else 200
+        return status, b"", {"Location": "http://127.0.0.1:1/elsewhere"}
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     """Run a receiver."""
     one = Receiver()
-    thread = threading.Thread(target=one.server.serve_forever, args=(0.01,))
-    thread.start()
     yield one
-    one.server.shutdown()
-    one.server.server_close()
-    thread.join()
+    one.server.close()
 
 
 def test_event_is_posted_signed(receiver: Receiver, tmp_path: Path) -> None:

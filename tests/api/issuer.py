@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs, quote_plus, urlencode, urlsplit
 
@@ -14,6 +13,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.api.live import NOW_MS
+from tests.serving import HttpServer, Request
 
 Json: TypeAlias = Any
 CLIENT = "forewarn-test"
@@ -39,18 +39,16 @@ class Issuer:
         self._listen(0)
 
     def _listen(self, port: int) -> None:
-        self._server = ThreadingHTTPServer(
-            ("127.0.0.1", port), type("Handler", (_Handler,), {"issuer": self})
-        )
-        self._server.daemon_threads = True
-        self.port = self._server.server_port
-        self.url = f"http://127.0.0.1:{self.port}"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        self._server = HttpServer(self._respond, port=port)
+        self.port, self.url, self.stop = self._server.port, self._server.url, self._server.close
 
-    def stop(self) -> None:
-        """Answer no longer."""
-        self._server.shutdown()
-        self._server.server_close()
+    def _respond(self, request: Request) -> tuple[int, bytes, dict[str, str]]:
+        parts = urlsplit(request.path)
+        query = request.body.decode() if request.method == "POST" else parts.query
+        form = {name: values[0] for name, values in parse_qs(query).items()}
+        form["proof"] = request.headers.get("authorization", "")
+        status, text = self.answer(parts.path, form)
+        return (302, b"", {"Location": text}) if status == 302 else (status, text.encode(), {})
 
     def resume(self) -> None:
         """Answer again, at the same address."""
@@ -116,30 +114,3 @@ def _fits(begun: dict[str, str], form: dict[str, str]) -> bool:
     challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
     same = all(begun[name] == form[name] for name in ("client_id", "redirect_uri"))
     return same and begun["code_challenge"] == challenge
-
-
-class _Handler(BaseHTTPRequestHandler):
-    issuer: Issuer
-
-    def do_GET(self) -> None:
-        parts = urlsplit(self.path)
-        self._send(parts.path, parts.query)
-
-    def do_POST(self) -> None:
-        length = int(self.headers["Content-Length"])
-        self._send(self.path, self.rfile.read(length).decode())
-
-    def _send(self, path: str, query: str) -> None:
-        form = {name: values[0] for name, values in parse_qs(query).items()}
-        form["proof"] = self.headers.get("Authorization", "")
-        status, text = self.issuer.answer(path, form)
-        self.send_response(status)
-        if status == 302:
-            self.send_header("Location", text)
-        body = b"" if status == 302 else text.encode()
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Write nothing."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
 import itertools
 import json
 import socket
@@ -23,37 +22,41 @@ from forewarn.control.gate_checks import (
 )
 from tests.drivers.dripping import HEADS, dripping
 from tests.prometheus import running_prometheus
+from tests.serving import HttpServer, Request
 from tests.waiting import wait_until
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
+class Target:
     """Answers by its path: a status, a Prometheus that is none, or more than anybody reads."""
 
-    asked: list[str] = []  # noqa: RUF012 - one server, one list
-    answer = b""
+    def __init__(self) -> None:
+        """Serve."""
+        self.asked: list[str] = []
+        self.answer = b""
+        self.server = HttpServer(self._respond)
 
-    def do_GET(self) -> None:
-        self.asked.append(self.path)
-        name = self.path.strip("/").partition("/")[0].partition("?")[0]
-        self.send_response(int(name) if name.isdecimal() else 200)
-        self.end_headers()
+    def _respond(self, request: Request) -> tuple[int, bytes, dict[str, str]]:
+        self.asked.append(request.path)
+        name = request.path.strip("/").partition("/")[0].partition("?")[0]
         body = {"large": b"x" * 2_000_000, "nan": NAN, "said": self.answer}.get(name, b"{}")
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        return int(name) if name.isdecimal() else 200, b"" if name == "204" else body, {}
 
 
 NAN = b'{"status": "success", "data": {"resultType": "scalar", "result": [1, "NaN"]}}'
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """The address of an HTTP server."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as serving:
-        threading.Thread(target=serving.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{serving.server_port}"
-        serving.shutdown()
+def target() -> Iterator[Target]:
+    """An HTTP server."""
+    target = Target()
+    yield target
+    target.server.close()
+
+
+@pytest.fixture
+def server(target: Target) -> str:
+    """Its address."""
+    return target.server.url
 
 
 def command(script: str, **options: object) -> Gate:
@@ -141,12 +144,15 @@ def test_answer_that_never_ends_fails_in_time(head: bytes) -> None:
     ],
     ids=["query", "no-path", "prometheus", "below-a-path"],
 )
-def test_address_is_asked_as_it_was_given(server: str, options: dict[str, str], sent: str) -> None:
+def test_address_is_asked_as_it_was_given(
+    target: Target, options: dict[str, str], sent: str
+) -> None:
     """Path and query reach the far side. Source: F-5."""
-    whole = {name: word if name == "query" else server + word for name, word in options.items()}
-    _Handler.asked.clear()
+    url = target.server.url
+    whole = {name: word if name == "query" else url + word for name, word in options.items()}
+    target.asked.clear()
     run_gate(Gate("g", **whole), "m-1")  # type: ignore[arg-type]
-    assert _Handler.asked == [sent]
+    assert target.asked == [sent]
 
 
 def result(*values: object, kind: str = "vector") -> bytes:
@@ -180,11 +186,12 @@ def result(*values: object, kind: str = "vector") -> bytes:
     ids=itertools.count(),
 )
 def test_query_decides_by_each_of_its_values(
-    server: str, answer: bytes, bounds: dict[str, float], told: str
+    target: Target, answer: bytes, bounds: dict[str, float], told: str
 ) -> None:
     """Bounds include their ends, and what is too much or nothing fails. Source: F-5."""
-    _Handler.answer = answer
-    found = run_gate(Gate("g", prometheus=f"{server}/said", query="up", **bounds), "m-1")  # type: ignore[arg-type]
+    target.answer = answer
+    prometheus = f"{target.server.url}/said"
+    found = run_gate(Gate("g", prometheus=prometheus, query="up", **bounds), "m-1")  # type: ignore[arg-type]
     assert told in found
     assert bool(found) == bool(told)
 

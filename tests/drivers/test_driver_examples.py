@@ -7,8 +7,6 @@ import os
 import re
 import shutil
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +16,7 @@ from forewarn.drivers.registry import make_driver
 from forewarn.drivers.webhook.signing import check_report
 from forewarn.validation.toml_reader import read_toml
 from tests.drivers.tasks import ended, now_ms, task
+from tests.serving import HttpServer, Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,40 +39,17 @@ class Bmc:
         """Serve until closed; the host is on."""
         self.resets: list[str] = []
         self.looks = 0
-        board = self
+        self._server = HttpServer(self._respond)
+        self.url, self.close = self._server.url, self._server.close
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                assert self.path == "/redfish/v1/Systems/1"
-                board.looks += 1
-                self.reply({"PowerState": "Off" if board.looks == 1 else "On"})
-
-            def do_POST(self) -> None:
-                assert self.path.endswith("/ComputerSystem.Reset")
-                body = self.rfile.read(int(self.headers["content-length"]))
-                board.resets.append(json.loads(body)["ResetType"])
-                self.reply(None)
-
-            def reply(self, form: object) -> None:
-                body = json.dumps(form).encode() if form else b""
-                self.send_response(200 if body else 204)
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-
-    def close(self) -> None:
-        """Serve no more."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def _respond(self, request: Request) -> tuple[int, bytes, dict[str, str]]:
+        if request.method == "POST":
+            assert request.path.endswith("/ComputerSystem.Reset")
+            self.resets.append(request.json["ResetType"])
+            return 204, b"", {}
+        assert request.path == "/redfish/v1/Systems/1"
+        self.looks += 1
+        return 200, b'{"PowerState": "%s"}' % (b"Off" if self.looks == 1 else b"On"), {}
 
 
 @pytest.fixture

@@ -8,14 +8,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import threading
 import time
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
+
+from tests.serving import HttpServer, Request
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Mapping
 
 SECRET = b"a secret of thirty-two bytes 012"
 
@@ -34,41 +35,19 @@ class TicketSystem:
         self.troubles: list[int] = []
         #: What requests for progress are answered with.
         self.progress: dict[str, object] = {"done": True}
-        far = self
+        self._server = HttpServer(self._respond, tls=tls)
+        self.close = self._server.close
+        self.url = f"{self._server.url}/tickets"
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                status, answer = far.answer(dict(self.headers.items()), body)
-                self.send_response(status)
-                self.send_header("content-length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
+    def _respond(self, request: Request) -> tuple[int, bytes, dict[str, str]]:
+        return *self.answer(request.headers, request.body), {}
 
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        scheme = "http"
-        if tls is not None:
-            scheme = "https"
-            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self.url = f"{scheme}://127.0.0.1:{self._server.server_port}/tickets"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-
-    def close(self) -> None:
-        """Serve no more."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def answer(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+    def answer(self, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
         """Answer one request; one that meets trouble may have been taken all the same."""
         answer = self._answer(headers, body)
         return (self.troubles.pop(0), b"later") if self.troubles else answer
 
-    def _answer(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+    def _answer(self, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
         signed = f"forewarn-request:{headers['forewarn-driver']}:{headers['forewarn-timestamp']}:"
         right = hmac.new(SECRET, signed.encode() + body, hashlib.sha256).hexdigest()
         if headers["forewarn-signature"] != f"sha256={right}":

@@ -8,8 +8,6 @@ import re
 import shutil
 import socket
 import subprocess
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +16,7 @@ import pytest
 from tests.agent.programs import free_port
 from tests.metadata.live import EVENTS, FREEZE, approval, serving
 from tests.metadata.test_neutron import PROXY, by_agent
+from tests.serving import HttpServer, Request
 from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
@@ -35,30 +34,15 @@ http {{
 """
 
 
-class Nova(BaseHTTPRequestHandler):
-    """Answers what is not Forewarn's."""
-
-    def do_GET(self) -> None:
-        """Say who answers, and for whom."""
-        body = f"nova for {self.headers['X-Instance-ID']}".encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *words: object) -> None:  # noqa: A002
-        """Say nothing."""
-
-
 @pytest.fixture
 def nova() -> Iterator[int]:
-    """Run Nova's metadata API; return its port."""
-    with HTTPServer(("127.0.0.1", 0), Nova) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
+    """Run Nova's metadata API, which says for whom it answers; return its port."""
+
+    def respond(request: Request) -> tuple[int, bytes, dict[str, str]]:
+        return 200, f"nova for {request.headers['x-instance-id']}".encode(), {}
+
+    with HttpServer(respond) as server:
+        yield server.port
 
 
 def ask(port: int, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:

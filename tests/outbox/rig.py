@@ -8,10 +8,8 @@ import json
 import multiprocessing
 import os
 import signal
-import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from forewarn.clock import SystemClock
@@ -19,25 +17,11 @@ from forewarn.ids import Ids
 from forewarn.service.daemon import Daemon
 from forewarn.settings import NamedTable, OutboxSettings, Settings, StoreSettings
 from tests.api.live import FLEET, SETTINGS, Json
+from tests.serving import HttpServer, Request
 from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
-
-
-@dataclass(frozen=True)
-class Request:
-    """One request that came."""
-
-    method: str
-    path: str
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Json:
-        """The body, read."""
-        return json.loads(self.body)
 
 
 class Receiver:
@@ -54,42 +38,15 @@ class Receiver:
         self.answer: dict[str, tuple[dict[str, str], bytes]] = {}
         #: Makes the body of an answer; None: `answer` does.
         self.respond: Any = None
-        receiver = self
+        self._server = HttpServer(self._take)
+        self.close = self._server.close
+        self.url = f"{self._server.url}/events"
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def _take(self) -> None:
-                length = int(self.headers.get("content-length", 0))
-                headers = {name.lower(): text for name, text in self.headers.items()}
-                body = self.rfile.read(length)
-                request = Request(self.command, self.path, headers, body)
-                status = receiver.status
-                (receiver.taken if status < 300 else receiver.refused).append(request)
-                more, body = receiver.answer.get(self.command, ({}, b""))
-                if receiver.respond is not None:
-                    body = receiver.respond(request)
-                self.send_response(status)
-                for name, text in more.items():
-                    self.send_header(name, text)
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            do_POST = do_OPTIONS = _take  # noqa: N815 - the names that http.server looks for
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/events"
-
-    def close(self) -> None:
-        """Listen no more."""
-        self._server.shutdown()
-        self._server.server_close()
+    def _take(self, request: Request) -> tuple[int, bytes, Mapping[str, str]]:
+        status = self.status
+        (self.taken if status < 300 else self.refused).append(request)
+        more, body = self.answer.get(request.method, ({}, b""))
+        return status, body if self.respond is None else self.respond(request), more
 
     def events(self) -> list[Any]:
         """Return every CloudEvent that was taken, in the order in which they came."""

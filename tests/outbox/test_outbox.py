@@ -18,7 +18,8 @@ from forewarn.outbox.destinations import DestinationInvalid, make_destinations
 from forewarn.settings import AuditSettings
 from forewarn.store import Retention
 from tests.api.live import FLEET, Json, Live
-from tests.outbox.rig import Receiver, Request, delivering, is_complete
+from tests.outbox.rig import Receiver, delivering, is_complete
+from tests.serving import Request
 from tests.waiting import wait_until
 
 

@@ -14,7 +14,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from forewarn.settings import OtlpSettings
 from tests.api.live import FLEET, NOW_MS, SETTINGS, Live
-from tests.outbox.rig import Receiver, Request
+from tests.outbox.rig import Receiver
+from tests.serving import Request
 
 Spans = dict[str, Any]
 
