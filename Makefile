@@ -16,9 +16,9 @@ FULLY_COVERED := $(FULLY_COVERED),src/forewarn/agent/core/*
 PYTEST ?= $(BIN)/pytest
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes
 COMPILE += --no-annotate --custom-compile-command "make lock" $(ARGS)
-# Many tests wait for another process, so there are two workers more than cores. One worker runs
+# Many tests wait for another process, so there are three workers more than cores. One worker runs
 # all tests of a file, so shared fixtures are set up once. Slow files start first.
-PARALLEL ?= -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2) --dist loadfile \
+PARALLEL ?= -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 3) --dist loadfile \
 	--no-loadscope-reorder
 BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store bench-agent \
 	bench-planner bench-scale bench-nodes bench-page bench-telemetry bench-maintenance \
