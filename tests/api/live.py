@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-import json
 import threading
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from forewarn.api.server import OperatorServer
@@ -22,6 +20,7 @@ from forewarn.settings import (
     Settings,
     StoreSettings,
 )
+from tests.asking import EVENTS, Reply, ask
 from tests.clock import VirtualClock
 from tests.waiting import LIMIT_S
 
@@ -132,17 +131,8 @@ class Live:
         body: bytes | None = None,
     ) -> Reply:
         """Send one request and return what came back."""
-        sent = dict(headers or {})
-        if form is not None:
-            body = json.dumps(form).encode()
-            sent.setdefault("Content-Type", "application/json")
-        connection = http.client.HTTPConnection(self.host, int(self.port), timeout=LIMIT_S)
-        try:
-            connection.request(method, path, body, sent)
-            answer = connection.getresponse()
-            return Reply(answer.status, answer.read(), dict(answer.getheaders()))
-        finally:
-            connection.close()
+        address = f"{self.host}:{self.port}"
+        return ask(address, method, path, form, headers=headers, body=body)
 
     def stream(self, path: str, token: str) -> http.client.HTTPResponse:
         """Return the answer to a GET that goes on, read as far as its head."""
@@ -176,35 +166,10 @@ class Live:
 
     def document(self, vm: str) -> Json:
         """Return what a VM reads at the metadata port."""
-        host, port = self.metadata_url.removeprefix("http://").partition("/")[0].rsplit(":", 1)
-        connection = http.client.HTTPConnection(host, int(port), timeout=LIMIT_S)
-        path = f"/metadata/scheduledevents?api-version=2020-07-01&vm={vm}"
-        connection.request("GET", path, headers={"Metadata": "true"})
-        answer = connection.getresponse()
-        content = answer.read()
-        connection.close()
-        assert answer.status == 200, content
-        return json.loads(content)
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What came back."""
-
-    status: int
-    body: bytes
-    headers: dict[str, str] = field(repr=False)
-
-    @property
-    def json(self) -> Json:
-        """The body, read."""
-        return json.loads(self.body)
-
-    @property
-    def code(self) -> str:
-        """The code of a refusal."""
-        code: str = self.json["error"]["code"]
-        return code
+        address = self.metadata_url.removeprefix("http://").partition("/")[0]
+        reply = ask(address, "GET", f"{EVENTS}&vm={vm}")
+        assert reply.status == 200, reply
+        return reply.json
 
 
 async def _nothing() -> None:

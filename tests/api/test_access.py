@@ -15,7 +15,8 @@ import pytest
 from forewarn.api.auth import Principals
 from forewarn.core.access import Grant, Role, actor_for_owner
 from forewarn.settings import ListenSettings, OperatorSettings, StoreSettings
-from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live, Reply
+from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
+from tests.asking import Reply
 from tests.waiting import LIMIT_S
 
 #: The fleet of the shop, and another owner's, on a host of its own and on one they share.

@@ -26,7 +26,8 @@ from forewarn.core.access import IN_FLEET, WITHIN_OWNER, Permission, Role
 from forewarn.emulator import routes as emulator_routes
 from forewarn.settings import OperatorSettings
 from forewarn.web import web_files
-from tests.api.live import SETTINGS, TOKEN, Json, Live, Reply
+from tests.api.live import SETTINGS, TOKEN, Json, Live
+from tests.asking import Reply
 
 #: Routes that not every service has; only those of the outbox are carried out here.
 EXTRA = (

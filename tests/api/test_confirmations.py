@@ -10,7 +10,8 @@ import pytest
 
 from forewarn.core.access import Role
 from forewarn.settings import OperatorSettings, Settings, StoreSettings
-from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live, Reply
+from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
+from tests.asking import Reply
 
 CLOSED = replace(SETTINGS, operator=OperatorSettings())
 POLICY = {"confirm": ["answer", "fail-host", "start-maintenance", "apply-policy"]}

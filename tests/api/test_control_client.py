@@ -15,7 +15,8 @@ import psycopg
 import pytest
 
 from forewarn.settings import StoreSettings
-from tests.api.live import FLEET, SETTINGS, Live, Reply
+from tests.api.live import FLEET, SETTINGS, Live
+from tests.asking import Reply
 from tests.postgres import PostgresServer
 from tests.store.proxy import running_proxy
 from tests.waiting import LIMIT_S, wait_until

@@ -12,7 +12,8 @@ import pytest
 
 from forewarn.cli.api_client import ApiClient
 from forewarn.settings import StoreSettings
-from tests.api.live import FLEET, SETTINGS, Json, Live, Reply
+from tests.api.live import FLEET, SETTINGS, Json, Live
+from tests.asking import Reply
 
 REBOOT = "/v1/vms/db-0/reboot"
 

@@ -21,7 +21,8 @@ from forewarn.core.access import Grant, Role
 from forewarn.service.reload import Reload
 from forewarn.settings import OidcSettings, OperatorSettings
 from tests.api.issuer import CLIENT, NOW_S, Issuer
-from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live, Reply
+from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
+from tests.asking import Reply
 from tests.waiting import LIMIT_S, wait_until
 
 

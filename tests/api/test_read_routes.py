@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from forewarn.protocol.versions import VERSIONS
 from forewarn.settings import StoreSettings
 from forewarn.store.sqlite import SqliteEngine
 from tests.api.live import SETTINGS, Live
+from tests.asking import ask
 from tests.waiting import LIMIT_S, wait_until
 
 
@@ -79,12 +79,9 @@ def test_document_is_what_the_vm_reads(fleet: Live, version: str) -> None:
     fleet.post("/v1/hosts/h1/reboot")
     fleet.settle()
     shown = fleet.call("GET", f"/v1/documents?vm=web-0&api-version={version}").body
-    host, port = fleet.metadata_url.removeprefix("http://").split("/")[0].rsplit(":", 1)
-    connection = http.client.HTTPConnection(host, int(port), timeout=LIMIT_S)
+    address = fleet.metadata_url.removeprefix("http://").split("/")[0]
     path = f"/metadata/scheduledevents?api-version={version}&vm=web-0"
-    connection.request("GET", path, headers={"Metadata": "true"})
-    assert connection.getresponse().read() == shown
-    connection.close()
+    assert ask(address, "GET", path).body == shown
 
 
 def test_document_of_a_disabled_group_is_the_truth(live: Live) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import re
 import subprocess
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.core.access import Role, written_token
+from tests import asking
 from tests.access import seed_token
 from tests.agent.programs import free_port
 from tests.e2e.certificates import make_certificates
@@ -119,15 +118,8 @@ class Process:
 
 def ask(port: int, method: str, path: str, body: object = None) -> tuple[int, dict[str, object]]:
     """Send one request; return status and body, empty if it is not JSON."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
-    headers = {"Metadata": "true", "Content-Type": "application/json"}
-    try:
-        connection.request(method, path, None if body is None else json.dumps(body), headers)
-        answer = connection.getresponse()
-        text = answer.read()
-        return answer.status, json.loads(text) if text else {}
-    finally:
-        connection.close()
+    reply = asking.ask(f"127.0.0.1:{port}", method, path, body)
+    return reply.status, reply.json
 
 
 class Cloud:

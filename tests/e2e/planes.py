@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import signal
 import subprocess
@@ -12,7 +11,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tests.agent.programs import free_port
-from tests.waiting import LIMIT_S, wait_until
+from tests.asking import ask
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,23 +55,13 @@ class Plane:
         self, method: str, path: str, body: object = None, key: str = ""
     ) -> tuple[int, dict[str, Any]]:
         """Send one request; return status and answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
-        headers = {"Content-Type": "application/json", **({"Idempotency-Key": key} if key else {})}
-        try:
-            connection.request(method, path, json.dumps(body) if body else None, headers)
-            answer = connection.getresponse()
-            return answer.status, json.loads(answer.read() or b"{}")
-        finally:
-            connection.close()
+        headers = {"Idempotency-Key": key} if key else {}
+        reply = ask(f"127.0.0.1:{self.port}", method, path, body, headers=headers)
+        return reply.status, reply.json
 
     def poll(self) -> int:
         """Return the status that a VM gets."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.metadata_port, timeout=LIMIT_S)
-        try:
-            connection.request("GET", POLL, headers={"Metadata": "true"})
-            return connection.getresponse().status
-        finally:
-            connection.close()
+        return ask(f"127.0.0.1:{self.metadata_port}", "GET", POLL).status
 
     def says(self, status: int, path: str = "/leader") -> bool:
         """Whether it answers with a status."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import re
 import subprocess
 from contextlib import contextmanager
@@ -12,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import asking
 from tests.agent.programs import free_port
 from tests.e2e.planes import Plane, running_planes
-from tests.waiting import LIMIT_S, wait_until
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,17 +43,14 @@ def balanced(folder: Path, planes: list[Plane]) -> Iterator[int]:
 
 def ask(port: int, method: str, path: str, key: str = "") -> tuple[int, str]:
     """Be a client that trusts its balancer; return status and text, 0 where it hangs up."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
-    head = {"Content-Type": "application/json", "Idempotency-Key": key}
-    body = json.dumps({"fault_domain": 0}) if method == "PUT" else None
+    form = {"fault_domain": 0} if method == "PUT" else None
     try:
-        connection.request(method, path, body, head)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
+        reply = asking.ask(
+            f"127.0.0.1:{port}", method, path, form, headers={"Idempotency-Key": key}
+        )
     except (OSError, http.client.HTTPException):
         return 0, ""
-    finally:
-        connection.close()
+    return reply.status, reply.body.decode()
 
 
 def test_operators_notice_no_takeover_in_reads(tmp_path: Path, postgres_address: str) -> None:

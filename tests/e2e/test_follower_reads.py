@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from forewarn.control.standby import STALE_MS_MAX
+from tests.asking import ask
 from tests.e2e.planes import FLEET, Plane, running_planes
 from tests.waiting import LIMIT_S, wait_until
 
@@ -46,13 +47,8 @@ def read(
     plane: Plane, path: str, headers: dict[str, str] | None = None
 ) -> tuple[int, dict[str, str], str]:
     """Ask a process; return status, headers and text."""
-    connection = http.client.HTTPConnection("127.0.0.1", plane.port, timeout=LIMIT_S)
-    try:
-        connection.request("GET", path, headers=headers or {})
-        answer = connection.getresponse()
-        return answer.status, dict(answer.headers), answer.read().decode()
-    finally:
-        connection.close()
+    reply = ask(f"127.0.0.1:{plane.port}", "GET", path, headers=headers)
+    return reply.status, reply.headers, reply.body.decode()
 
 
 def read_at(plane: Plane, path: str, generation: str) -> str:
@@ -71,15 +67,9 @@ def read_at(plane: Plane, path: str, generation: str) -> str:
 
 def change(plane: Plane, host: str) -> str:
     """Add a host; return the number of that commit."""
-    connection = http.client.HTTPConnection("127.0.0.1", plane.port, timeout=LIMIT_S)
-    try:
-        head = {"Content-Type": "application/json"}
-        connection.request("PUT", f"/v1/hosts/{host}", json.dumps({"fault_domain": 0}), head)
-        answer = connection.getresponse()
-        assert answer.status < 300, answer.read()
-        return str(answer.headers["Forewarn-Generation"])
-    finally:
-        connection.close()
+    reply = ask(f"127.0.0.1:{plane.port}", "PUT", f"/v1/hosts/{host}", {"fault_domain": 0})
+    assert reply.status < 300, reply
+    return reply.headers["forewarn-generation"]
 
 
 def test_follower_reads_without_the_active_process(own_pair: list[Plane]) -> None:

@@ -9,8 +9,6 @@ import asyncio
 import json
 import logging
 import tempfile
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,9 +27,10 @@ from forewarn.settings import (
     Settings,
     StoreSettings,
 )
+from tests import asking
 from tests.postgres import PostgresServer
 from tests.store.proxy import Proxy, running_proxy
-from tests.waiting import LIMIT_S, wait_until
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -132,12 +131,5 @@ async def ask(daemon: Daemon, body: object = None) -> tuple[int, str]:
 def ask_now(daemon: Daemon, body: object = None) -> tuple[int, str]:
     """Send one request as a VM."""
     assert daemon.bound is not None
-    url = f"http://{daemon.bound.metadata[0]}/metadata/scheduledevents?api-version=2020-07-01"
-    sent = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data=sent, headers={"Metadata": "true"})
-    try:
-        with urllib.request.urlopen(request, timeout=LIMIT_S) as response:
-            return response.status, response.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
+    reply = asking.ask(daemon.bound.metadata[0], "POST" if body else "GET", asking.EVENTS, body)
+    return reply.status, reply.body.decode()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import urllib.error
-import urllib.request
 from typing import TYPE_CHECKING
 
 from forewarn.core.impact import Cause
@@ -15,10 +13,11 @@ from forewarn.settings import StoreSettings
 from forewarn.store import open_store
 from forewarn.store.sqlite import SqliteEngine
 from forewarn.values import replace
+from tests import asking
 from tests.api.live import SETTINGS
 from tests.clock import VirtualClock
 from tests.store.story import begin
-from tests.waiting import LIMIT_S, wait_until
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,10 +73,6 @@ def test_known_vms_are_told_what_was_loaded(tmp_path: Path) -> None:
 
 def ask(url: str) -> tuple[int, str]:
     """Send one request as a VM or an operator."""
-    request = urllib.request.Request(url, headers={"Metadata": "true"})
-    try:
-        with urllib.request.urlopen(request, timeout=LIMIT_S) as response:
-            return response.status, response.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
+    address, _, path = url.removeprefix("http://").partition("/")
+    reply = asking.ask(address, "GET", f"/{path}")
+    return reply.status, reply.body.decode()

@@ -9,8 +9,6 @@ import signal
 import socket
 import sys
 import tempfile
-import urllib.error
-import urllib.request
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -32,6 +30,7 @@ from forewarn.settings import (
     Settings,
     StoreSettings,
 )
+from tests import asking
 from tests.postgres import running_postgres
 from tests.waiting import LIMIT_S, wait_until
 
@@ -80,20 +79,18 @@ async def serving(settings: Settings) -> AsyncIterator[Daemon]:
         await daemon.stop()
 
 
+class Refused(Exception):
+    """An answer other than 200."""
+
+
 async def ask(daemon: Daemon, query: str = "", body: object = None) -> bytes:
     """Send one request over a connection of its own."""
     assert daemon.bound is not None
-    url = f"http://{daemon.bound.metadata[-1]}/metadata/scheduledevents?api-version=2020-07-01"
-    sent = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url + query, data=sent, headers={"Metadata": "true"})
-
-    def answer() -> bytes:
-        with urllib.request.urlopen(request, timeout=LIMIT_S) as response:
-            body = response.read()
-            assert isinstance(body, bytes)
-            return body
-
-    return await asyncio.to_thread(answer)
+    method, path = ("GET" if body is None else "POST"), asking.EVENTS + query
+    reply = await asyncio.to_thread(asking.ask, daemon.bound.metadata[-1], method, path, body)
+    if reply.status != 200:
+        raise Refused(reply.status)
+    return reply.body
 
 
 async def announce(daemon: Daemon) -> str:
@@ -148,8 +145,8 @@ def test_one_address_has_one_limit() -> None:
             for _ in range(CLIENTS):
                 try:
                     await ask(daemon)
-                except urllib.error.HTTPError as error:
-                    codes.append(error.code)
+                except Refused as refused:
+                    codes.append(refused.args[0])
             assert codes == [429] * (CLIENTS - 3)
 
     asyncio.run(story())

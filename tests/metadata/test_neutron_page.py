@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import shutil
@@ -13,11 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import asking
 from tests.agent.programs import free_port
 from tests.metadata.live import EVENTS, FREEZE, approval, serving
 from tests.metadata.test_neutron import PROXY, by_agent
 from tests.serving import HttpServer, Request
-from tests.waiting import LIMIT_S, wait_until
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,15 +47,10 @@ def nova() -> Iterator[int]:
 
 def ask(port: int, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
     """Ask as Neutron's agent does in the name of a VM."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
     headers = {name.replace("_", "-"): text for name, text in by_agent("instance-a").items()}
     del headers["metadata"]
-    try:
-        connection.request(method, path, body, headers)
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    finally:
-        connection.close()
+    reply = asking.ask(f"127.0.0.1:{port}", method, path, body=body, headers=headers)
+    return reply.status, reply.body
 
 
 def accepts(port: int) -> bool:

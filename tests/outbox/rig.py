@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
-import json
 import multiprocessing
 import os
 import signal
@@ -17,6 +15,7 @@ from forewarn.ids import Ids
 from forewarn.service.daemon import Daemon
 from forewarn.settings import NamedTable, OutboxSettings, Settings, StoreSettings
 from tests.api.live import FLEET, SETTINGS, Json
+from tests.asking import ask
 from tests.serving import HttpServer, Request
 from tests.waiting import LIMIT_S
 
@@ -111,19 +110,11 @@ class Life:
         self._process.start()
         sending.close()
         assert receiving.poll(LIMIT_S), "the service does not start"
-        self.host, self.port = receiving.recv().rsplit(":", 1)
+        self.address: str = receiving.recv()
 
     def call(self, method: str, path: str, form: object = None) -> Json:
         """Send one request to its operator API."""
-        connection = http.client.HTTPConnection(self.host, int(self.port), timeout=LIMIT_S)
-        try:
-            body = None if form is None else json.dumps(form).encode()
-            headers = {"content-type": "application/json"} if body else {}
-            connection.request(method, path, body, headers)
-            answer = connection.getresponse()
-            return json.loads(answer.read() or b"{}")
-        finally:
-            connection.close()
+        return ask(self.address, method, path, form).json
 
     def fleet(self) -> None:
         """Apply a topology."""

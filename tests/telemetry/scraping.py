@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
 from dataclasses import replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from forewarn.settings import Settings
 from tests.api.live import SETTINGS
-from tests.waiting import LIMIT_S
+from tests.asking import ask
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 """Name and labels of each sample -> its value."""
@@ -17,14 +16,8 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 def scrape(address: str, path: str = "/metrics", method: str = "GET") -> tuple[int, str]:
     """Return status and text of one request to a metrics address."""
-    host, _, port = address.removeprefix("http://").rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=LIMIT_S)
-    try:
-        connection.request(method, path)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
-    finally:
-        connection.close()
+    reply = ask(address, method, path)
+    return reply.status, reply.body.decode()
 
 
 def samples(text: str) -> Samples:

@@ -15,6 +15,7 @@ from forewarn.core.access import Role
 from tests.access import seed_token
 from tests.agent.programs import free_port, running
 from tests.api.live import FLEET, Json
+from tests.asking import EVENTS, ask
 from tests.outbox.rig import Receiver
 from tests.prometheus import Prometheus, running_prometheus
 from tests.telemetry.test_dashboard import DASHBOARD, RULES
@@ -73,30 +74,17 @@ class Site:
 
     def call(self, path: str, form: object) -> Json:
         """Post to the operator API, and return the answer."""
-        return _posted(f"http://{self.operator}{path}", form)
+        return ask(self.operator, "POST", path, form).json
 
     def document(self, vm: str) -> Json:
         """Return what a VM reads."""
-        with urllib.request.urlopen(self._events(vm), timeout=LIMIT_S) as answer:
-            return json.load(answer)
+        return ask(self.metadata, "GET", f"{EVENTS}&vm={vm}").json
 
     def approve(self, vm: str) -> None:
         """Approve every event that a VM is shown."""
         wanted = [{"EventId": each["EventId"]} for each in self.document(vm)["Events"]]
-        with urllib.request.urlopen(self._events(vm, {"StartRequests": wanted}), timeout=LIMIT_S):
-            pass
-
-    def _events(self, vm: str, form: object = None) -> urllib.request.Request:
-        url = f"http://{self.metadata}/metadata/scheduledevents?api-version=2020-07-01&vm={vm}"
-        body = json.dumps(form).encode() if form else None
-        return urllib.request.Request(url, body, {"Metadata": "true", "Content-Type": FORM})
-
-
-def _posted(url: str, form: object, method: str = "POST") -> Json:
-    body = json.dumps(form).encode()
-    request = urllib.request.Request(url, body, {"Content-Type": FORM}, method=method)
-    with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
-        return json.load(answer)
+        reply = ask(self.metadata, "POST", f"{EVENTS}&vm={vm}", {"StartRequests": wanted})
+        assert reply.status == 200, reply
 
 
 def _is_up(operator: str) -> bool:
@@ -134,11 +122,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 def _in_trouble(site: Site) -> Site:
     """Have an operation stuck after Prometheus has seen that none was."""
-    ask = site.prometheus.results
-    _posted(f"http://{site.operator}/v1/topology", FLEET, "PUT")
+    assert ask(site.operator, "PUT", "/v1/topology", FLEET).status == 200
+    results = site.prometheus.results
     up = 'up{job=~"forewarn.*"} == 1'
-    wait_until(lambda: len(ask(up)) == 2, what="both scraped", limit_s=LIMIT_S)
-    wait_until(lambda: ask("forewarn_alerts_total == 0"), what="no alert", limit_s=LIMIT_S)
+    wait_until(lambda: len(results(up)) == 2, what="both scraped", limit_s=LIMIT_S)
+    wait_until(lambda: results("forewarn_alerts_total == 0"), what="no alert", limit_s=LIMIT_S)
     site.document("db-0")
     [site.stuck] = [each["id"] for each in site.call("/v1/vms/db-0/reboot", {})["operations"]]
     wait_until(lambda: site.document("db-0")["Events"], what="the event", limit_s=LIMIT_S)
