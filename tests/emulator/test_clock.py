@@ -13,6 +13,7 @@ import pytest
 from forewarn.cli.api_client import ApiRefused
 from forewarn.emulator.options import ADVANCE_S_MAX, Options, margin_ms, settings_of
 from forewarn.protocol import timestamps
+from tests.emulator.asking import get
 from tests.emulator.conftest import Stage
 
 
@@ -74,9 +75,7 @@ def test_running_clock_needs_nobody(stage: Stage) -> None:
     url = stage.emulator.endpoint + "&wait=30&incarnation="
     incarnation = 1
     while stage.sees():
-        ask = urllib.request.Request(f"{url}{incarnation}", headers={"Metadata": "true"})
-        with urllib.request.urlopen(ask) as answer:
-            answer.read()
+        get(f"{url}{incarnation}")
         incarnation = stage.emulator.document().incarnation
     operation = stage.api.get("/v1/operations/op-1")["operation"]
     assert operation["state"] == "succeeded"
@@ -113,10 +112,7 @@ def test_notice_is_whole_at_high_speed(staged: Callable[..., Stage]) -> None:
     stage.api.post("/v1/scenarios/host-update/run")
     seen = stage.emulator.document().incarnation
     while seen < 3:
-        url = f"{stage.emulator.endpoint}&wait=30&incarnation={seen}"
-        ask = urllib.request.Request(url, headers={"Metadata": "true"})
-        with urllib.request.urlopen(ask) as answer:
-            answer.read()
+        get(f"{stage.emulator.endpoint}&wait=30&incarnation={seen}")
         seen = stage.emulator.document().incarnation
     entries = stage.api.get("/v1/history", operation="op-1")["entries"]
     at_ms = {entry["action"]: timestamps.parse(entry["at"]) for entry in entries}

@@ -6,7 +6,7 @@ import json
 import select
 import socket
 from collections.abc import Callable
-from http.client import BadStatusLine, HTTPConnection, IncompleteRead
+from http.client import BadStatusLine, IncompleteRead
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 from forewarn.cli.api_client import ApiRefused
 from forewarn.emulator.faults import FaultInvalid, FaultKind, FaultPlan, read_fault
 from forewarn.metadata.http.request import HttpRequest, parse_head
+from tests.asking import ask
 from tests.emulator.conftest import Stage
 from tests.waiting import LIMIT_S
 
@@ -38,14 +39,8 @@ class Vm:
         return self._ask("POST", PATH, body)
 
     def _ask(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, dict[str, str]]:
-        connection = HTTPConnection(*self.address, timeout=LIMIT_S)
-        try:
-            connection.request(method, path, body, {"Metadata": "true"})
-            answer = connection.getresponse()
-            headers = {name.lower(): text for name, text in answer.getheaders()}
-            return answer.status, answer.read(), headers
-        finally:
-            connection.close()
+        reply = ask(f"{self.address[0]}:{self.address[1]}", method, path, body=body)
+        return reply.status, reply.body, {n.lower(): text for n, text in reply.headers.items()}
 
 
 @pytest.fixture
