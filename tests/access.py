@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from forewarn.control.plane import ControlPlane
-from forewarn.core.access import AccessToken, AddToken, Role, digest_of, written_token
+from forewarn.core.access import AccessToken, Role, digest_of, written_token
 from forewarn.core.policy import NoticePolicy
+from forewarn.core.stimulus import AddToken
 from forewarn.store import open_store
 
 

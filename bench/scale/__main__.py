@@ -36,8 +36,8 @@ from forewarn.core.stimulus import (
     DriverBegun,
     DriverDone,
     NoticeShown,
+    PlaneStimulus,
     RequestMaintenance,
-    Stimulus,
 )
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.ids import Ids
@@ -124,7 +124,7 @@ def _plane(folder: Path) -> ControlPlane:
     return ControlPlane(store, NoticePolicy(), lambda: ids.guid("event"))
 
 
-def _tell(plane: ControlPlane, stimulus: Stimulus) -> Committed:
+def _tell(plane: ControlPlane, stimulus: PlaneStimulus) -> Committed:
     return plane.commit(stimulus, actor="bench", now_ms=NOW_MS)
 
 
@@ -139,7 +139,9 @@ class Measured:
         self._step_ms = 0.0
         plain = step
 
-        def timed(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> StepResult:
+        def timed(
+            state: State, stimulus: PlaneStimulus, *, now_ms: int, terms: Terms
+        ) -> StepResult:
             begun = time.perf_counter()
             try:
                 return plain(state, stimulus, now_ms=now_ms, terms=terms)
@@ -148,7 +150,7 @@ class Measured:
 
         vars(sys.modules[ControlPlane.__module__])["step"] = timed
 
-    def tell(self, case: str, stimulus: Stimulus) -> Committed:
+    def tell(self, case: str, stimulus: PlaneStimulus) -> Committed:
         """Send a stimulus to the control plane, and record its duration."""
         begun = time.perf_counter()
         told = _tell(self._plane, stimulus)

@@ -26,7 +26,7 @@ from forewarn.ids import Ids
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 
 if TYPE_CHECKING:
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import PlaneStimulus
 
 NOW_MS = 1_790_000_000_000
 VMS_A_HOST = 10
@@ -55,7 +55,7 @@ def portions_ms(hosts: int, at_once: int) -> list[float]:
     terms = Terms(policy, "bench", lambda: ids.guid("event"))
     state = State()
 
-    def told(stimulus: Stimulus) -> StepResult:
+    def told(stimulus: PlaneStimulus) -> StepResult:
         outcome = step(state, stimulus, now_ms=NOW_MS, terms=terms)
         state.adopt(outcome.changes)
         return outcome

@@ -28,9 +28,9 @@ from typing import Any
 from bench.scale.live import fleet
 from forewarn.clock import SystemClock
 from forewarn.control.plane import ControlPlane
-from forewarn.core.access import AccessToken, AddToken, Role, digest_of, written_token
+from forewarn.core.access import AccessToken, Role, digest_of, written_token
 from forewarn.core.policy import NoticePolicy
-from forewarn.core.stimulus import ChangeTopology
+from forewarn.core.stimulus import AddToken, ChangeTopology
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.ids import Ids
 from forewarn.replication.follower import Follower, NodeIdentity

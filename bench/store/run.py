@@ -25,8 +25,8 @@ from forewarn.core.stimulus import (
     DriverBegun,
     DriverDone,
     NoticeShown,
+    PlaneStimulus,
     RequestMaintenance,
-    Stimulus,
 )
 from forewarn.store import Store, open_store
 from tests.postgres import running_postgres
@@ -36,7 +36,7 @@ BLOCK = b"\xa5" * 4096
 WARM_UP = 20
 
 
-def steps(story: Story) -> Iterator[Stimulus]:
+def steps(story: Story) -> Iterator[PlaneStimulus]:
     """Yield the steps of successive host reboots."""
     while True:
         for host in ("h0", "h1"):

@@ -9,7 +9,8 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, TypeAlias
 
 from forewarn.api.server import OperatorServer
-from forewarn.core.access import AccessToken, AddToken, Role, digest_of, written_token
+from forewarn.core.access import AccessToken, Role, digest_of, written_token
+from forewarn.core.stimulus import AddToken
 from forewarn.ids import Ids
 from forewarn.service.daemon import Daemon
 from forewarn.settings import (

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from forewarn.api.auth import Principals
-from forewarn.core.access import Grant, Role, actor_for_owner
+from forewarn.core.access import Role, actor_for_owner
+from forewarn.core.stimulus import Grant
 from forewarn.settings import ListenSettings, OperatorSettings, StoreSettings
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
 from tests.asking import Reply

@@ -17,7 +17,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from forewarn.core.access import Grant, Role
+from forewarn.core.access import Role
+from forewarn.core.stimulus import Grant
 from forewarn.service.reload import Reload
 from forewarn.settings import OidcSettings, OperatorSettings
 from tests.api.issuer import CLIENT, NOW_S, Issuer

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from forewarn.cli.api_client import ApiClient, ApiRefused, ServerUnreachable
-from forewarn.core.access import Grant, Role
+from forewarn.core.access import Role
+from forewarn.core.stimulus import Grant
 from forewarn.service.reload import Reload
 from forewarn.settings import OperatorSettings
 from tests.api.live import SETTINGS, TOKEN, Live

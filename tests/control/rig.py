@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from forewarn.control.planning import Planner
     from forewarn.core.lifecycle import Operation, OperationState
     from forewarn.core.state import Changes, Entry
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import PlaneStimulus
     from forewarn.drivers import Driver
     from forewarn.errors import ForewarnError
     from forewarn.replication import messages as feed
@@ -201,7 +201,7 @@ class Running:
         self.start()
         return self.recovered_ms - before_ms - (self.elapsed_ms - elapsed_ms)
 
-    def ask(self, stimulus: Stimulus) -> Committed:
+    def ask(self, stimulus: PlaneStimulus) -> Committed:
         """Ask for something."""
         return self.loop.submit(stimulus, "test").result(LIMIT_S)
 

@@ -20,7 +20,7 @@ from forewarn.core.maintenance import (
 )
 from forewarn.core.records import from_row, to_row
 from forewarn.core.step import next_deadline_ms, step
-from forewarn.core.stimulus import Proceed, Stimulus
+from forewarn.core.stimulus import PlaneStimulus, Proceed
 from forewarn.core.topology import Group, Host, Topology, Vm
 from forewarn.core.usage import UNCOUNTED_MAX, Usage, share_of_host, share_of_vms
 from forewarn.core.why import blocker_of, why_host, why_maintenance
@@ -144,7 +144,7 @@ def check_rest(state: State, now_ms: int, terms: Terms) -> None:
     _check_waits(state)
 
 
-def check_undone(state: State, stimulus: Stimulus, now_ms: int, terms: Terms) -> None:
+def check_undone(state: State, stimulus: PlaneStimulus, now_ms: int, terms: Terms) -> None:
     """A step that is thrown away, or refused, leaves the state bit for bit as it was. L-7."""
     before = everything_in(state)
     with suppress(CallerError):

@@ -12,7 +12,7 @@ from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance import Checking, Maintenance, MaintenancePlan, Target
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.step import StepResult, next_deadline_ms
-from forewarn.core.stimulus import ChangeTopology, Enable, Stimulus, Tick
+from forewarn.core.stimulus import ChangeTopology, Enable, PlaneStimulus, Tick
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.core.why import why_host, why_maintenance
 from forewarn.planning.blockers import Blocker
@@ -31,7 +31,7 @@ class MaintenanceRig(Rig):
     #: Whether plans are made.
     plans_made: bool = True
 
-    def _tell(self, stimulus: Stimulus) -> StepResult:
+    def _tell(self, stimulus: PlaneStimulus) -> StepResult:
         outcome = super()._tell(stimulus)
         self.maintenances.update(outcome.changes.maintenances)
         self.plans.update(outcome.changes.plans)

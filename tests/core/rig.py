@@ -24,9 +24,9 @@ from forewarn.core.stimulus import (
     DriverDone,
     Enable,
     NoticeShown,
+    PlaneStimulus,
     Proceed,
     RequestMaintenance,
-    Stimulus,
     Tick,
 )
 from forewarn.core.topology import Group, Health, Host, Vm
@@ -74,14 +74,14 @@ class Rig:
         ids = copy.deepcopy(self.ids)
         return replace(self.terms(), new_guid=lambda: ids.guid("event"))
 
-    def tell(self, first: Stimulus, *more: Stimulus) -> StepResult:
+    def tell(self, first: PlaneStimulus, *more: PlaneStimulus) -> StepResult:
         """Step, adopt and note each, with all that follows; return the last one's outcome."""
         outcome = self._tell_all(first)
         for stimulus in more:
             outcome = self._tell_all(stimulus)
         return outcome
 
-    def _tell_all(self, stimulus: Stimulus) -> StepResult:
+    def _tell_all(self, stimulus: PlaneStimulus) -> StepResult:
         outcome = self._tell(stimulus)
         rest = dict.fromkeys(outcome.rest)
         while rest:  # as the engine does: in portions, until nothing is left
@@ -98,7 +98,7 @@ class Rig:
     def _is_checked(self) -> bool:
         return self.checked and len(self.state.topology.hosts) <= CHECKED_MAX
 
-    def _tell(self, stimulus: Stimulus) -> StepResult:
+    def _tell(self, stimulus: PlaneStimulus) -> StepResult:
         terms = self.terms()
         before = invariants.Before(dict(self.state.views), dict(self.state.maintenances))
         known = self.state.copy() if self._is_checked() else State()
@@ -193,7 +193,7 @@ class Rig:
         draft = Draft(self.state, self.now_ms, self.terms())
         return list(why(draft, self.now(number)))
 
-    def refuses(self, stimulus: Stimulus, error: type[ForewarnError]) -> ForewarnError:
+    def refuses(self, stimulus: PlaneStimulus, error: type[ForewarnError]) -> ForewarnError:
         """Assert that a stimulus is refused and changes nothing; return the refusal."""
         before = invariants.everything_in(self.state)
         with pytest.raises(error) as raised:

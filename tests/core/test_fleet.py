@@ -18,7 +18,7 @@ from tests.core.rig import Rig, small, small_fleet
 
 if TYPE_CHECKING:
     from forewarn.core.step import StepResult
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import PlaneStimulus
 
 
 def test_fleet_is_put_and_removed() -> None:
@@ -204,7 +204,7 @@ class Mirrored(Rig):
 
     mirror: State = field(default_factory=State)
 
-    def _tell(self, stimulus: Stimulus) -> StepResult:
+    def _tell(self, stimulus: PlaneStimulus) -> StepResult:
         outcome = super()._tell(stimulus)
         self.mirror.adopt(outcome.changes)
         assert self.mirror == self.state

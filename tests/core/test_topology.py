@@ -22,11 +22,19 @@ from forewarn.core.naming import (
     SelectorInvalid,
     check_text,
     read_selector,
+)
+from forewarn.core.refusals import FleetContradiction
+from forewarn.core.topology import (
+    FleetChange,
+    Group,
+    GroupKind,
+    Health,
+    Host,
+    Topology,
+    Vm,
     select,
     words_of,
 )
-from forewarn.core.refusals import FleetContradiction
-from forewarn.core.topology import FleetChange, Group, GroupKind, Health, Host, Topology, Vm
 from forewarn.values import replace
 
 GPU_GROUP = Group("gpu", GroupKind.SCALE_SET, fault_domain_count=1)

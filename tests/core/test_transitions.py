@@ -37,11 +37,11 @@ from forewarn.core.stimulus import (
     DriverDone,
     DriverFailed,
     DriverProgressed,
+    PlaneStimulus,
     Recover,
     Repair,
     Reports,
     Retry,
-    Stimulus,
 )
 from forewarn.core.topology import Health
 from forewarn.values import replace
@@ -297,7 +297,7 @@ def test_reports_of_another_attempt_mean_nothing() -> None:
     ],
     ids=repr,
 )
-def test_illegal_order_is_refused(stimulus: Stimulus, error: type[WrongState]) -> None:
+def test_illegal_order_is_refused(stimulus: PlaneStimulus, error: type[WrongState]) -> None:
     """What cannot be done where an operation stands is refused, nothing changed. Source: L-3."""
     rig = small()
     rig.ask(Cause.HARDWARE_FAILURE, "h2")
@@ -517,6 +517,6 @@ def test_every_stimulus_has_a_handler() -> None:
     """What can happen is handled: the table of handlers has an entry for each stimulus."""
     named = [each for module in (access, stimuli) for each in vars(module).values()]
     kinds = {
-        each for each in named if isinstance(each, type) and issubclass(each, stimuli.Stimulus)
+        each for each in named if isinstance(each, type) and issubclass(each, stimuli.PlaneStimulus)
     }
-    assert kinds - {stimuli.Stimulus, stimuli.Reports, stimuli.Confirmed} == set(_HANDLERS)
+    assert kinds - {stimuli.PlaneStimulus, stimuli.Reports, stimuli.Confirmed} == set(_HANDLERS)

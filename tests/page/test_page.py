@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.core.access import Grant, Role
+from forewarn.core.access import Role
+from forewarn.core.stimulus import Grant
 from forewarn.settings import OidcSettings, OperatorSettings
 from tests.api.issuer import CLIENT, Issuer
 from tests.api.live import SETTINGS, TOKEN, Live

@@ -35,7 +35,7 @@ from tests.simulator.world.side_work import SAME_PLANS_MAX, SideWork
 
 if TYPE_CHECKING:
     from forewarn.core.step import StepResult
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import PlaneStimulus
 
 
 @dataclass
@@ -47,7 +47,7 @@ class CheckedRig(MaintenanceRig):
     def __post_init__(self) -> None:
         self.checker = MaintenanceChecker(self.state, self.policy, Counter(), self.events)
 
-    def _tell(self, stimulus: Stimulus) -> StepResult:
+    def _tell(self, stimulus: PlaneStimulus) -> StepResult:
         outcome = super()._tell(stimulus)
         self.checker.durable(outcome.changes, self.now_ms, 0)
         return outcome

@@ -14,7 +14,7 @@ from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 
 if TYPE_CHECKING:
     from forewarn.core.state import State
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import PlaneStimulus
 
 OF_HOSTS: tuple[Cause, ...] = (Cause.HOST_REBOOT, Cause.HOST_UPDATE)
 OF_VMS: tuple[Cause, ...] = (Cause.REBOOT, Cause.REDEPLOY, Cause.REIMAGE, Cause.DELETION)
@@ -29,7 +29,7 @@ class RandomWork:
         self._random = random.Random(seed)
         self._made = 0
 
-    def next(self, state: State) -> Stimulus:
+    def next(self, state: State) -> PlaneStimulus:
         """Return something that may happen in a state."""
         seldom = (self._fleet, self._approve, self._shown, self._operator, self._time, self._polls)
         often = (self._request, self._driver)
@@ -40,7 +40,7 @@ class RandomWork:
         """Return how much time passes before it."""
         return self._random.choice((1, 1000, 60_000, 900_000))
 
-    def _fleet(self, state: State) -> Stimulus:
+    def _fleet(self, state: State) -> PlaneStimulus:
         self._made += 1
         known = sorted(state.topology.vms)
         if known and self._random.random() < 0.3:
@@ -52,7 +52,7 @@ class RandomWork:
             (host,), (Group(group),), (Vm(name, host.name, group, tags=tags),)
         )
 
-    def _request(self, state: State) -> Stimulus:
+    def _request(self, state: State) -> PlaneStimulus:
         hosts, vms = sorted(state.topology.hosts), sorted(state.topology.vms)
         if not vms or self._random.random() < 0.5:
             cause, target = self._random.choice(OF_HOSTS), self._random.choice(hosts or ["none"])
@@ -61,7 +61,7 @@ class RandomWork:
         text = self._random.choice(TEXTS)[:200] or None
         return words.RequestMaintenance(cause=cause, targets=(target,), description=text)
 
-    def _approve(self, state: State) -> Stimulus:
+    def _approve(self, state: State) -> PlaneStimulus:
         events = sorted(state.events.values(), key=lambda each: each.id)
         if not events:
             return self._polls(state)
@@ -70,12 +70,12 @@ class RandomWork:
             return words.Acknowledge((event.id,))
         return words.Approve(self._random.choice(event.resources), (event.id,))
 
-    def _shown(self, state: State) -> Stimulus:
+    def _shown(self, state: State) -> PlaneStimulus:
         announced = OperationState.ANNOUNCED
         unseen = [n for n, each in state.operations.items() if each.state is announced]
         return words.NoticeShown(tuple(unseen)) if unseen else words.Tick()
 
-    def _driver(self, state: State) -> Stimulus:
+    def _driver(self, state: State) -> PlaneStimulus:
         running = [
             each for each in state.operations.values() if each.state is OperationState.RUNNING
         ]
@@ -85,7 +85,7 @@ class RandomWork:
             return words.Tick()
         one = self._random.choice(running)
         number, attempt = one.number, one.execution.attempt
-        reports: tuple[Stimulus, ...] = (
+        reports: tuple[PlaneStimulus, ...] = (
             words.DriverBegun(number, attempt),
             words.DriverProgressed(number, attempt, "migrating", self._random.randrange(101)),
             words.DriverDone(number, attempt),
@@ -93,25 +93,28 @@ class RandomWork:
         )
         return self._random.choice(reports)
 
-    def _operator(self, state: State) -> Stimulus:
+    def _operator(self, state: State) -> PlaneStimulus:
         if not state.operations:
             return words.Tick()
         number = self._random.choice(sorted(state.operations))
         kinds = (words.Cancel(number, "not today"), words.Complete(number), words.Retry(number))
         return self._random.choice(kinds)
 
-    def _time(self, state: State) -> Stimulus:  # noqa: ARG002 - time passes in every state
+    def _time(self, state: State) -> PlaneStimulus:  # noqa: ARG002 - time passes in every state
         return self._random.choice((words.Tick(), words.Recover(0)))
 
-    def _polls(self, state: State) -> Stimulus:
+    def _polls(self, state: State) -> PlaneStimulus:
         groups = sorted(state.topology.groups)
         if not groups:
             return words.Tick()
         group = self._random.choice(groups)
-        asked: tuple[Stimulus, ...] = (words.Enable(group), words.GroupsPolled(frozenset({group})))
+        asked: tuple[PlaneStimulus, ...] = (
+            words.Enable(group),
+            words.GroupsPolled(frozenset({group})),
+        )
         return self._random.choice(asked)
 
-    def _maintenance(self, state: State) -> Stimulus:
+    def _maintenance(self, state: State) -> PlaneStimulus:
         hosts = tuple(sorted(state.topology.hosts))
         if not hosts or self._random.random() < 0.5:
             return ApplyPolicy(

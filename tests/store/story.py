@@ -19,8 +19,8 @@ from forewarn.core.stimulus import (
     Enable,
     GroupsPolled,
     NoticeShown,
+    PlaneStimulus,
     RequestMaintenance,
-    Stimulus,
 )
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.ids import Ids
@@ -49,14 +49,14 @@ class Story:
     now_ms: int = START_MS
     ids: Ids = field(default_factory=lambda: Ids(7))
 
-    def decide(self, stimulus: Stimulus) -> Changes:
+    def decide(self, stimulus: PlaneStimulus) -> Changes:
         """What a stimulus writes; the state is not touched."""
         terms = Terms(NoticePolicy(), "operator", lambda: self.ids.guid("event"))
         changes = step(self.state, stimulus, now_ms=self.now_ms, terms=terms).changes
         self.state.rollback()
         return changes
 
-    def tell(self, *stimuli: Stimulus) -> int:
+    def tell(self, *stimuli: PlaneStimulus) -> int:
         """Commit and adopt what follows from each; return the history sequence."""
         sequence = 0
         for stimulus in stimuli:

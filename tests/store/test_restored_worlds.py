@@ -13,7 +13,7 @@ from forewarn.core.draft import Terms
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import State
 from forewarn.core.step import step
-from forewarn.core.stimulus import Recover, Stimulus
+from forewarn.core.stimulus import PlaneStimulus, Recover
 from forewarn.errors import ForewarnError
 from forewarn.ids import Ids
 from forewarn.protocol.documents import Document
@@ -51,7 +51,7 @@ class World:
         self.state = self.store.load()
         self.take(lambda _: Recover())
 
-    def take(self, draw: Callable[[State], Stimulus]) -> None:
+    def take(self, draw: Callable[[State], PlaneStimulus]) -> None:
         """Decide, commit, show and begin."""
         terms = Terms(NoticePolicy(), "operator", lambda: self.ids.guid("event"))
         try:

@@ -10,16 +10,13 @@ from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.core.access import (
     PRINCIPAL_LENGTH_MAX,
     AccessToken,
-    AddToken,
-    Grant,
     Permission,
     Principal,
-    Revoke,
-    RevokeToken,
     Role,
     digest_of,
     written_token,
 )
+from forewarn.core.stimulus import AddToken, Grant, Revoke, RevokeToken
 from forewarn.ids import Ids
 from forewarn.validation.fields import NAME, Choice, Schema, Text, Timestamp
 from forewarn.validation.forms import Field, Form

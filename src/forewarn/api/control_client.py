@@ -27,7 +27,7 @@ from forewarn.control.engine import ControlEngine
 from forewarn.control.inbox import Stopping
 from forewarn.control.plane import Committed, StateView
 from forewarn.core.confirmations import confirmed_act, needs_confirmation
-from forewarn.core.stimulus import Confirmed, Stimulus
+from forewarn.core.stimulus import Confirmed, PlaneStimulus
 from forewarn.errors import CallerError, OurError
 from forewarn.validation.complexity import abandonable
 from forewarn.values import replace, value
@@ -197,7 +197,7 @@ class ControlClient:
         finally:
             gone.set()
 
-    async def submit(self, stimulus: Stimulus, actor: str) -> Committed:
+    async def submit(self, stimulus: PlaneStimulus, actor: str) -> Committed:
         """Send a stimulus to the control plane; return once its change is durable and published.
 
         The policy limits the wait for a metadata node that does not confirm. Source: M-4.
@@ -263,7 +263,7 @@ class ControlClient:
             timer.cancel()
 
 
-def _needs_confirmation(stimulus: Stimulus, view: StateView) -> bool:
+def _needs_confirmation(stimulus: PlaneStimulus, view: StateView) -> bool:
     return needs_confirmation(view.state, view.maintenance_policy, stimulus)
 
 

@@ -28,10 +28,11 @@ from forewarn.api.topology_file import (
 )
 from forewarn.core.access import Permission
 from forewarn.core.draft import Terms
-from forewarn.core.naming import pairs_of, read_selector
+from forewarn.core.naming import read_selector
 from forewarn.core.refusals import Unknown
 from forewarn.core.step import step
 from forewarn.core.stimulus import ChangeTopology
+from forewarn.core.topology import pairs_of
 from forewarn.errors import CallerError
 from forewarn.garbage import uncollected
 from forewarn.validation.fields import NAME, Boolean, Choice, Integer, Schema, Text

@@ -17,10 +17,10 @@ from forewarn.core import stimulus as stimuli
 from forewarn.core.access import Permission
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import MaintenancePlan
-from forewarn.core.naming import select
 from forewarn.core.outlook import memory_by_wave, outlook
 from forewarn.core.refusals import MaintenanceInvalid, PostponementRefused, Unknown, UnknownPlan
 from forewarn.core.targets import return_time_s
+from forewarn.core.topology import select
 from forewarn.planning.difference import difference
 from forewarn.planning.plan_text import NO_PLAN
 from forewarn.planning.policy import Budget, Scope
@@ -104,7 +104,7 @@ async def preview_maintenance(call: ApiCall) -> ApiResponse:
     return ApiResponse(shown)
 
 
-async def _moved(call: ApiCall, word: stimuli.Stimulus) -> ApiResponse:
+async def _moved(call: ApiCall, word: stimuli.PlaneStimulus) -> ApiResponse:
     """Apply an operator's command and return the maintenance afterwards."""
     number = number_of(call)
     await call.control.submit(word, call.actor)

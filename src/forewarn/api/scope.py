@@ -19,9 +19,9 @@ from forewarn.core.state import Changes, State
 from forewarn.core.stimulus import (
     Acknowledge,
     ChangeTopology,
+    PlaneStimulus,
     PostponeHosts,
     RequestMaintenance,
-    Stimulus,
 )
 from forewarn.core.topology import Topology
 from forewarn.planning.blockers import Blocker, Code
@@ -137,7 +137,7 @@ def _neutral(clears_ms: int) -> Blocker:
     return Blocker(Code.TIME, "", 0, clears_ms, text)
 
 
-def check_stimulus(stimulus: Stimulus, layout: Topology) -> None:
+def check_stimulus(stimulus: PlaneStimulus, layout: Topology) -> None:
     """Refuse a stimulus for records outside a layout.
 
     Raises:

@@ -13,9 +13,9 @@ from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
 from forewarn.core.access import Permission
 from forewarn.core.impact import TRAITS, Cause, TargetKind
 from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
-from forewarn.core.naming import select
 from forewarn.core.refusals import WrongState
 from forewarn.core.stimulus import Acknowledge, Cancel, Complete, Repair, RequestMaintenance, Retry
+from forewarn.core.topology import select
 from forewarn.errors import CallerError
 from forewarn.store import OperationPage
 from forewarn.validation.fields import NAME, Boolean, Choice, Integer, ValidationFailed

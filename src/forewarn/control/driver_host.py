@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from forewarn.control.driver_calls import DriverSetup
     from forewarn.control.plane import ControlPlane
-    from forewarn.core.stimulus import DriverReport, Stimulus
+    from forewarn.core.stimulus import DriverReport, PlaneStimulus
     from forewarn.core.topology import Host
 
 
@@ -89,7 +89,7 @@ class DriverHost:
         setup: DriverSetup,
         *,
         deliver: Callable[[CallEnded], None],
-        report: Callable[[Stimulus, str], None],
+        report: Callable[[PlaneStimulus, str], None],
     ) -> None:
         """Start without calls.
 

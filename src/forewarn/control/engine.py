@@ -29,9 +29,9 @@ from forewarn.core.stimulus import (
     CreateMaintenance,
     NoticeShown,
     NotShown,
+    PlaneStimulus,
     PlannerReport,
     Proceed,
-    Stimulus,
     Tick,
 )
 from forewarn.errors import CallerError, ForewarnError, OurError
@@ -165,7 +165,12 @@ class ControlEngine(ReadableControl):
         self.replica.stop()
 
     def submit(
-        self, stimulus: Stimulus, actor: str, *, shown: bool = False, call: CallRecord | None = None
+        self,
+        stimulus: PlaneStimulus,
+        actor: str,
+        *,
+        shown: bool = False,
+        call: CallRecord | None = None,
     ) -> Future[Committed]:
         """Send a stimulus; the future is done once it is durable, or refused.
 
@@ -182,7 +187,7 @@ class ControlEngine(ReadableControl):
         """Record a call that was refused or changed nothing; on any thread."""
         self._inbox.put(call)
 
-    def note(self, stimulus: Stimulus, actor: str) -> None:
+    def note(self, stimulus: PlaneStimulus, actor: str) -> None:
         """Queue a report without a waiting caller, such as polls."""
         self._inbox.note(stimulus, actor)
 
@@ -298,7 +303,9 @@ class ControlEngine(ReadableControl):
             else:
                 answer.set_result(committed)
 
-    def _commit(self, stimulus: Stimulus, actor: str, call: CallRecord | None = None) -> Committed:
+    def _commit(
+        self, stimulus: PlaneStimulus, actor: str, call: CallRecord | None = None
+    ) -> Committed:
         """Commit and publish; the effects wait until nodes confirm the publication."""
         if self._status.ended:
             raise Stopping
@@ -422,7 +429,7 @@ class ControlEngine(ReadableControl):
             self._report(stimulus, actor)
         return self._status.ready
 
-    def _report(self, stimulus: Stimulus, actor: str) -> None:
+    def _report(self, stimulus: PlaneStimulus, actor: str) -> None:
         """Commit a report without a waiting caller; store it for later if the store fails."""
         try:
             self._commit(stimulus, actor)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from forewarn.control.publishing import PublicationEnded
     from forewarn.control.service_state import ServiceStatus
     from forewarn.core.step import FollowUp
-    from forewarn.core.stimulus import PlannerReport, Stimulus
+    from forewarn.core.stimulus import PlaneStimulus, PlannerReport
 
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class Stopping(OurError):
 class Submission:
     """A stimulus to be decided and committed."""
 
-    stimulus: Stimulus
+    stimulus: PlaneStimulus
     #: The actor, for history.
     actor: str
     #: Future for the answer; None if no caller waits.
@@ -121,7 +121,7 @@ class Inbox:
         self._items.put(item)
 
     def submit(
-        self, stimulus: Stimulus, actor: str, *, shown: bool, call: CallRecord | None = None
+        self, stimulus: PlaneStimulus, actor: str, *, shown: bool, call: CallRecord | None = None
     ) -> Future[Committed]:
         """Queue a stimulus; the future is done once it is durable, or refused."""
         answer: Future[Committed] = Future()
@@ -142,7 +142,7 @@ class Inbox:
             self.put(StateQuery(query, answer))  # type: ignore[arg-type]
         return answer
 
-    def note(self, stimulus: Stimulus, actor: str) -> None:
+    def note(self, stimulus: PlaneStimulus, actor: str) -> None:
         """Queue a report without a waiting caller, such as polls."""
         if len(self) < INBOX_MAX:
             self.put(Submission(stimulus, actor, None))
@@ -194,7 +194,7 @@ class KeptReports:
     """Reports to commit once the store works again; on the writer's thread only."""
 
     def __init__(self) -> None:
-        self._reports: list[tuple[Stimulus, str]] = []
+        self._reports: list[tuple[PlaneStimulus, str]] = []
         #: Group -> its last poll, ms since the epoch UTC: one entry per group, however long the
         #: store is unavailable.
         self._polled_ms: dict[str, int] = {}
@@ -203,7 +203,7 @@ class KeptReports:
         """Whether there are reports."""
         return bool(self._reports or self._polled_ms)
 
-    def keep(self, stimulus: Stimulus, actor: str, now_ms: int) -> None:
+    def keep(self, stimulus: PlaneStimulus, actor: str, now_ms: int) -> None:
         """Store a report; only the last poll of a group is stored."""
         if not isinstance(stimulus, GroupsPolled):
             self._reports.append((stimulus, actor))
@@ -212,7 +212,7 @@ class KeptReports:
         for group in stimulus.groups:
             self._polled_ms[group] = max(self._polled_ms.get(group, 0), at_ms)
 
-    def take(self) -> list[tuple[Stimulus, str]]:
+    def take(self) -> list[tuple[PlaneStimulus, str]]:
         """Remove and return all reports except polls, oldest first."""
         reports, self._reports = self._reports, []
         return reports

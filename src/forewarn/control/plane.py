@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from forewarn.core.maintenance import Maintenance
     from forewarn.core.policy import NoticePolicy
     from forewarn.core.state import Changes, State
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import PlaneStimulus
     from forewarn.core.topology import Topology
     from forewarn.errors import CallerError
     from forewarn.planning.blockers import Blocker
@@ -195,7 +195,7 @@ class ControlPlane(StateView):
         self._forgiven_ms = now_ms
 
     def commit(
-        self, stimulus: Stimulus, *, actor: str, now_ms: int, call: CallRecord | None = None
+        self, stimulus: PlaneStimulus, *, actor: str, now_ms: int, call: CallRecord | None = None
     ) -> Committed:
         """Decide and write in one transaction, or undo; `call` describes the request for the audit.
 
@@ -348,7 +348,7 @@ class ControlPlane(StateView):
         self.on_adopted((written, sequence))
         self.sequence = sequence  # callers notified of it may read it
 
-    def _ended(self, stimulus: Stimulus) -> CallerError | None:
+    def _ended(self, stimulus: PlaneStimulus) -> CallerError | None:
         """Return an error if an operation or maintenance has ended; otherwise None."""
         asked = WORDS.get(type(stimulus), "")
         if isinstance(stimulus, OperatorWord):

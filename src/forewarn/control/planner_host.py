@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from forewarn.control.planning import PlannerTask
     from forewarn.control.readable import StateReplica
     from forewarn.core.maintenance import Maintenance
-    from forewarn.core.stimulus import CreateMaintenance, PlannerReport, Stimulus
+    from forewarn.core.stimulus import CreateMaintenance, PlaneStimulus, PlannerReport
 
 
 log = logging.getLogger("forewarn.control")
@@ -67,7 +67,7 @@ class PlannerHost:
         *,
         inbox: Inbox,
         replica: StateReplica,
-        report: Callable[[Stimulus, str], None],
+        report: Callable[[PlaneStimulus, str], None],
     ) -> None:
         """Plan for a plane; results arrive through `inbox`, and `report` commits them.
 
@@ -132,7 +132,7 @@ class PlannerHost:
             self._report(report, "planner")
         self.request(())
 
-    def decided(self, stimulus: Stimulus) -> None:
+    def decided(self, stimulus: PlaneStimulus) -> None:
         """Start the next plan or check after a plan or gate result was committed.
 
         An earlier start could accumulate reports, because a refused report is stored.

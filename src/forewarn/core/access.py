@@ -11,14 +11,11 @@ import json
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from forewarn.core.stimulus import Stimulus
 from forewarn.errors import CallerError
 from forewarn.values import Word, value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
-
-    from forewarn.core.draft import Draft
 
 
 #: Maximum length of a principal's name, which may be the URI of a certificate.
@@ -185,90 +182,6 @@ def actor_for_owner(actor: str, vms: Container[str]) -> str:
 NOBODY = Principal("")
 #: The built-in user of an emulator, and of the Unix socket when the service's own user calls.
 BUILT_IN = ((Role.ADMIN.value, ""),)
-
-
-@value
-class Grant(Stimulus):
-    """A role is granted to a principal in a scope."""
-
-    principal: str
-    role: Role
-    owner: str = ""
-
-
-@value
-class Revoke(Stimulus):
-    """A principal's role in a scope is removed."""
-
-    principal: str
-    role: Role
-    owner: str = ""
-
-
-@value
-class AddToken(Stimulus):
-    """A token is created."""
-
-    token: AccessToken
-
-
-@value
-class RevokeToken(Stimulus):
-    """A token is revoked."""
-
-    id: str
-
-
-def grant(draft: Draft, stimulus: Grant) -> None:
-    """Grant a role to a principal; raises `ScopeInvalid` if the role cannot have this scope."""
-    _check_scope(stimulus.role, stimulus.owner)
-    known = draft.state.principals.get(stimulus.principal) or Principal(stimulus.principal)
-    pair = stimulus.role.value, stimulus.owner
-    if pair not in known.bindings:
-        granted = Principal(known.name, tuple(sorted({*known.bindings, pair})))
-        draft.put("access.granted", f"{known.name} is {_words(*pair)}", granted)
-
-
-def revoke(draft: Draft, stimulus: Revoke) -> None:
-    """Remove a role from a principal; raises `UnknownBinding` if the principal lacks it."""
-    pair = stimulus.role.value, stimulus.owner
-    known = draft.state.principals.get(stimulus.principal)
-    if known is None or pair not in known.bindings:
-        raise UnknownBinding(what=f"binding of {stimulus.principal[:64]} as {_words(*pair)}")
-    left = tuple(each for each in known.bindings if each != pair)
-    text = f"{known.name} is no longer {_words(*pair)}"
-    if left:
-        draft.put("access.revoked", text, Principal(known.name, left))
-    else:
-        draft.remove("access.revoked", text, known)
-
-
-def add_token(draft: Draft, stimulus: AddToken) -> None:
-    """Store a token; raises `ScopeInvalid` if its role cannot have its scope."""
-    token = stimulus.token
-    _check_scope(token.role, token.owner)
-    words = f"token {token.id} of {token.principal} is {_words(token.role.value, token.owner)}"
-    draft.put("token.created", words, token)
-
-
-def revoke_token(draft: Draft, stimulus: RevokeToken) -> None:
-    """Remove a token; raises `UnknownBinding` if it does not exist."""
-    known = draft.state.tokens.get(stimulus.id)
-    if known is None:
-        raise UnknownBinding(what=f"token {stimulus.id[:64]}")
-    draft.remove("token.revoked", f"token {known.id} of {known.principal} is revoked", known)
-
-
-def _check_scope(role: Role, owner: str) -> None:
-    if role not in (WITHIN_OWNER if owner else IN_FLEET):
-        wanted = (
-            "the whole fleet, not for one owner" if owner else "one owner, named with `--owner`"
-        )
-        raise ScopeInvalid(role=role.value, wanted=wanted)
-
-
-def _words(role: str, owner: str) -> str:
-    return f"{role} of {owner}" if owner else f"{role} of the whole fleet"
 
 
 @value

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from forewarn.core.access import Confirmation
     from forewarn.core.draft import Draft
     from forewarn.core.state import State
-    from forewarn.core.stimulus import DropConfirmation, Stimulus
+    from forewarn.core.stimulus import DropConfirmation, PlaneStimulus
     from forewarn.planning.policy import MaintenancePolicy
 
 #: Maximum number of calls that wait for confirmation.
@@ -59,7 +59,7 @@ class OwnConfirmation(CallerError):
     advice = "Ask another operator."
 
 
-def needs_confirmation(state: State, policy: MaintenancePolicy, stimulus: Stimulus) -> bool:
+def needs_confirmation(state: State, policy: MaintenancePolicy, stimulus: PlaneStimulus) -> bool:
     """Whether the policy requires a second principal for this stimulus."""
     if isinstance(stimulus, StartMaintenance):
         maintenance = state.maintenances.get(stimulus.maintenance)
@@ -68,7 +68,7 @@ def needs_confirmation(state: State, policy: MaintenancePolicy, stimulus: Stimul
     return confirmed_act(stimulus) in policy.confirm
 
 
-def confirmed_act(stimulus: Stimulus) -> ConfirmedAct | None:
+def confirmed_act(stimulus: PlaneStimulus) -> ConfirmedAct | None:
     """Return a policy's name for a stimulus; None: never needs confirmation."""
     match stimulus:
         case Acknowledge():

@@ -10,6 +10,14 @@ from typing import TYPE_CHECKING
 
 from forewarn.core import confirmations, fleet_changes, maintenance_commands, targets, transitions
 from forewarn.core import stimulus as stimuli
+from forewarn.core.access import (
+    IN_FLEET,
+    WITHIN_OWNER,
+    Principal,
+    Role,
+    ScopeInvalid,
+    UnknownBinding,
+)
 from forewarn.core.approvals import recount, wake_coupled
 from forewarn.core.document import Enrolment, fresh
 from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
@@ -401,3 +409,55 @@ def disabled_ms(polled_ms: int, after_s: int) -> int:
     See B-2.
     """
     return polled_ms + (after_s + POLL_RECORD_INTERVAL_S) * SECOND_MS
+
+
+def grant(draft: Draft, stimulus: stimuli.Grant) -> None:
+    """Grant a role to a principal; raises `ScopeInvalid` if the role cannot have this scope."""
+    _check_scope(stimulus.role, stimulus.owner)
+    known = draft.state.principals.get(stimulus.principal) or Principal(stimulus.principal)
+    pair = stimulus.role.value, stimulus.owner
+    if pair not in known.bindings:
+        granted = Principal(known.name, tuple(sorted({*known.bindings, pair})))
+        draft.put("access.granted", f"{known.name} is {_words(*pair)}", granted)
+
+
+def revoke(draft: Draft, stimulus: stimuli.Revoke) -> None:
+    """Remove a role from a principal; raises `UnknownBinding` if the principal lacks it."""
+    pair = stimulus.role.value, stimulus.owner
+    known = draft.state.principals.get(stimulus.principal)
+    if known is None or pair not in known.bindings:
+        raise UnknownBinding(what=f"binding of {stimulus.principal[:64]} as {_words(*pair)}")
+    left = tuple(each for each in known.bindings if each != pair)
+    text = f"{known.name} is no longer {_words(*pair)}"
+    if left:
+        draft.put("access.revoked", text, Principal(known.name, left))
+    else:
+        draft.remove("access.revoked", text, known)
+
+
+def add_token(draft: Draft, stimulus: stimuli.AddToken) -> None:
+    """Store a token; raises `ScopeInvalid` if its role cannot have its scope."""
+    token = stimulus.token
+    _check_scope(token.role, token.owner)
+    words = f"token {token.id} of {token.principal} is {_words(token.role.value, token.owner)}"
+    draft.put("token.created", words, token)
+
+
+def revoke_token(draft: Draft, stimulus: stimuli.RevokeToken) -> None:
+    """Remove a token; raises `UnknownBinding` if it does not exist."""
+    known = draft.state.tokens.get(stimulus.id)
+    if known is None:
+        raise UnknownBinding(what=f"token {stimulus.id[:64]}")
+    draft.remove("token.revoked", f"token {known.id} of {known.principal} is revoked", known)
+
+
+def _check_scope(role: Role, owner: str) -> None:
+    if role not in (WITHIN_OWNER if owner else IN_FLEET):
+        wanted = (
+            "the whole fleet, not for one owner" if owner else "one owner, named with `--owner`"
+        )
+        raise ScopeInvalid(role=role.value, wanted=wanted)
+
+
+def _words(role: str, owner: str) -> str:
+    return f"{role} of {owner}" if owner else f"{role} of the whole fleet"

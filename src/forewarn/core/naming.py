@@ -6,15 +6,10 @@ Independent of the layout: `topology.py` checks whether a host exists.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from forewarn.core.refusals import FleetContradiction
 from forewarn.errors import CallerError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from forewarn.core.topology import Host
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 #: The selector key of a host's zone; no label may have this key.
@@ -53,30 +48,6 @@ def read_selector(text: str) -> Labels:
             raise SelectorInvalid(selector=text, problem=f"{key} occurs twice")
         pairs[key] = value
     return tuple(pairs.items())
-
-
-def select(hosts: Iterable[Host], selector: str) -> tuple[str, ...]:
-    """Return the names of the hosts that match every pair of a selector; O(hosts).
-
-    Raises:
-        SelectorInvalid: the selector cannot be read.
-        NothingSelected: it matches no host.
-    """
-    wanted = frozenset(read_selector(selector))
-    names = tuple(host.name for host in hosts if wanted.issubset(pairs_of(host)))
-    if not names:
-        raise NothingSelected(selector=selector)
-    return names
-
-
-def pairs_of(host: Host) -> frozenset[tuple[str, str]]:
-    """Return the labels of a host, its zone included, for selectors, windows and budgets."""
-    return frozenset((*host.labels, (ZONE, host.zone)))
-
-
-def words_of(host: Host) -> frozenset[str]:
-    """Return a host's labels and zone as `key=value` texts, as in a policy."""
-    return frozenset(f"{key}={value}" for key, value in pairs_of(host))
 
 
 #: Form of the name of a host, group or VM: it appears in URLs, documents and shell commands.

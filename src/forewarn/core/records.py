@@ -235,11 +235,12 @@ def _columns(kind: type[object]) -> Iterator[tuple[str, str]]:
     """Yield the getter of each column of a record, such as `execution.attempt`, and its type."""
     for name in kind.__match_args__:  # type: ignore[attr-defined]
         column = kind.__annotations__[name]
-        if column in PARTS:
-            yield from ((f"{name}.{path}", each) for path, each in _columns(PARTS[column]))
-        else:
-            assert column in _FORMS or column in {"int", "str"}, (kind, name)
-            yield name, column
+        part = PARTS.get(column)
+        columns = {name: column}
+        if part is not None:
+            columns = {f"{name}.{each}": part.__annotations__[each] for each in part.__match_args__}
+        assert all(each in _FORMS or each in {"int", "str"} for each in columns.values()), kind
+        yield from columns.items()
 
 
 def _ms(time: int | None) -> int:

@@ -41,7 +41,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Never
 
 from forewarn.core import (
-    access,
     approvals,
     confirmations,
     handlers,
@@ -67,7 +66,7 @@ if TYPE_CHECKING:
     from forewarn.core.maintenance import Maintenance
     from forewarn.core.policy import NoticePolicy
     from forewarn.core.state import Changes, State
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import PlaneStimulus
 
 #: Maximum operations that one step announces or starts. Further steps do the rest, so that
 #: approvals are answered in between: with ten groups on a host one step takes 7 ms.
@@ -112,7 +111,7 @@ class StepResult:
     plan: tuple[int, ...] = ()
 
 
-def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> StepResult:
+def step(state: State, stimulus: PlaneStimulus, *, now_ms: int, terms: Terms) -> StepResult:
     """Apply a stimulus to the state; return the changes and their effects.
 
     The caller then calls `State.keep` once the changes are durable, or `State.rollback`.
@@ -128,8 +127,8 @@ def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Step
         raise
 
 
-def _outcome(draft: Draft, stimulus: Stimulus) -> StepResult:
-    each: tuple[Stimulus, ...]
+def _outcome(draft: Draft, stimulus: PlaneStimulus) -> StepResult:
+    each: tuple[PlaneStimulus, ...]
     if isinstance(stimulus, stimuli.Reports):
         each = stimulus.reports
     elif isinstance(stimulus, stimuli.Confirmed):
@@ -191,7 +190,7 @@ def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | N
 
 #: The function of each stimulus. It returns numbers of operations, or the number of a maintenance.
 #: A test checks that every stimulus has an entry.
-_HANDLERS: dict[type[Stimulus], Callable[[Draft, Never], tuple[int, ...] | None]] = {
+_HANDLERS: dict[type[PlaneStimulus], Callable[[Draft, Never], tuple[int, ...] | None]] = {
     stimuli.RequestMaintenance: handlers.request,
     stimuli.Approve: approvals.approve,
     stimuli.Acknowledge: approvals.acknowledge,
@@ -228,10 +227,10 @@ _HANDLERS: dict[type[Stimulus], Callable[[Draft, Never], tuple[int, ...] | None]
     stimuli.GatePassed: commands.gate_passed,
     stimuli.GateFailed: commands.gate_failed,
     stimuli.ApplyPolicy: commands.apply_policy,
-    access.Grant: access.grant,
-    access.Revoke: access.revoke,
-    access.AddToken: access.add_token,
-    access.RevokeToken: access.revoke_token,
+    stimuli.Grant: handlers.grant,
+    stimuli.Revoke: handlers.revoke,
+    stimuli.AddToken: handlers.add_token,
+    stimuli.RevokeToken: handlers.revoke_token,
 }
 
 

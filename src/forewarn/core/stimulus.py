@@ -14,7 +14,7 @@ from forewarn.protocol.identity import CallerIdentity
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from forewarn.core.access import Confirmation
+    from forewarn.core.access import AccessToken, Confirmation, Role
     from forewarn.core.impact import Cause, Impact, Source
     from forewarn.core.maintenance import MaintenancePlan
     from forewarn.core.policy import AppliedPolicy
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from forewarn.planning.policy import Budget, MaintenancePolicy
 
 
-class Stimulus:
+class PlaneStimulus:
     """A request, an approval, a report or the passing of time."""
 
     __slots__ = ()
 
 
 @value
-class CreateMaintenance(Stimulus):
+class CreateMaintenance(PlaneStimulus):
     """An operator creates a maintenance as a draft. Source: F-1."""
 
     cause: Cause
@@ -63,14 +63,14 @@ class CreateMaintenance(Stimulus):
 
 
 @value
-class StartMaintenance(Stimulus):
+class StartMaintenance(PlaneStimulus):
     """An operator starts a draft. Source: F-1."""
 
     maintenance: int
 
 
 @value
-class PauseMaintenance(Stimulus):
+class PauseMaintenance(PlaneStimulus):
     """An operator pauses a maintenance. Source: F-6."""
 
     maintenance: int
@@ -80,14 +80,14 @@ class PauseMaintenance(Stimulus):
 
 
 @value
-class ResumeMaintenance(Stimulus):
+class ResumeMaintenance(PlaneStimulus):
     """An operator resumes a paused or stopped maintenance. Source: F-1."""
 
     maintenance: int
 
 
 @value
-class CancelMaintenance(Stimulus):
+class CancelMaintenance(PlaneStimulus):
     """An operator ends a maintenance for good. Source: F-6."""
 
     maintenance: int
@@ -95,7 +95,7 @@ class CancelMaintenance(Stimulus):
 
 
 @value
-class PostponeHosts(Stimulus):
+class PostponeHosts(PlaneStimulus):
     """An owner, or an operator for the owner, asks for a later start of some hosts. Source: F-8."""
 
     maintenance: int
@@ -108,7 +108,7 @@ class PostponeHosts(Stimulus):
 
 
 @value
-class PlanMade(Stimulus):
+class PlanMade(PlaneStimulus):
     """A plan passed the checker; it takes force if its parent is in force. F-2."""
 
     maintenance: int
@@ -122,7 +122,7 @@ class PlanMade(Stimulus):
 
 
 @value
-class PlanFailed(Stimulus):
+class PlanFailed(PlaneStimulus):
     """Planning failed; it is tried again later."""
 
     maintenance: int
@@ -130,7 +130,7 @@ class PlanFailed(Stimulus):
 
 
 @value
-class GateFailed(Stimulus):
+class GateFailed(PlaneStimulus):
     """Checks after a wave have failed. Source: F-5."""
 
     maintenance: int
@@ -138,14 +138,14 @@ class GateFailed(Stimulus):
 
 
 @value
-class GatePassed(Stimulus):
+class GatePassed(PlaneStimulus):
     """Checks after a wave have passed. Source: F-5."""
 
     maintenance: int
 
 
 @value
-class ApplyPolicy(Stimulus):
+class ApplyPolicy(PlaneStimulus):
     """An operator replaces the maintenance policy in force. Source: F-3."""
 
     policy: MaintenancePolicy
@@ -163,7 +163,7 @@ TARGETS_MAX = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestMaintenance(Stimulus):
+class RequestMaintenance(PlaneStimulus):
     """A principal requests work: on all of its targets, or on none. Source: O-2."""
 
     cause: Cause
@@ -185,7 +185,7 @@ class RequestMaintenance(Stimulus):
 
 
 @value
-class Approve(Stimulus):
+class Approve(PlaneStimulus):
     """A VM approves events of its document. Source: A-1."""
 
     vm: str
@@ -199,14 +199,14 @@ class Approve(Stimulus):
 
 
 @value
-class Acknowledge(Stimulus):
+class Acknowledge(PlaneStimulus):
     """An operator approves events on behalf of their VMs, all or none. Source: A-9."""
 
     event_ids: tuple[str, ...]
 
 
 @value
-class Cancel(Stimulus):
+class Cancel(PlaneStimulus):
     """An operator or user cancels an operation that has not started. Source: L-3."""
 
     operation: int
@@ -214,7 +214,7 @@ class Cancel(Stimulus):
 
 
 @value
-class Complete(Stimulus):
+class Complete(PlaneStimulus):
     """An operator reports that a running operation has succeeded or failed. Source: L-8."""
 
     operation: int
@@ -223,21 +223,21 @@ class Complete(Stimulus):
 
 
 @value
-class Retry(Stimulus):
+class Retry(PlaneStimulus):
     """An operator retries a running operation. Source: L-8."""
 
     operation: int
 
 
 @value
-class Repair(Stimulus):
+class Repair(PlaneStimulus):
     """An operator marks a host as repaired."""
 
     host: str
 
 
 @value
-class DriverBegun(Stimulus):
+class DriverBegun(PlaneStimulus):
     """A driver confirms that it has begun an attempt."""
 
     operation: int
@@ -245,7 +245,7 @@ class DriverBegun(Stimulus):
 
 
 @value
-class DriverProgressed(Stimulus):
+class DriverProgressed(PlaneStimulus):
     """A driver reports the progress of an attempt."""
 
     operation: int
@@ -259,7 +259,7 @@ class DriverProgressed(Stimulus):
 
 
 @value
-class DriverDone(Stimulus):
+class DriverDone(PlaneStimulus):
     """A driver reports that an attempt has succeeded."""
 
     operation: int
@@ -269,7 +269,7 @@ class DriverDone(Stimulus):
 
 
 @value
-class DriverFailed(Stimulus):
+class DriverFailed(PlaneStimulus):
     """A driver reports that an attempt has failed, and why. Source: L-8."""
 
     operation: int
@@ -279,7 +279,7 @@ class DriverFailed(Stimulus):
 
 
 @value
-class DriverAborted(Stimulus):
+class DriverAborted(PlaneStimulus):
     """A driver was notified that an operation ended without it. Source: L-7."""
 
     operation: int
@@ -292,14 +292,14 @@ DriverReport: TypeAlias = DriverBegun | DriverProgressed | DriverDone | DriverFa
 
 
 @value
-class NoticeShown(Stimulus):
+class NoticeShown(PlaneStimulus):
     """The announcements of these operations are published. Source: L-7."""
 
     operations: tuple[int, ...]
 
 
 @value
-class NotShown(Stimulus):
+class NotShown(PlaneStimulus):
     """Some nodes did not show these operations in time. Source: M-4."""
 
     operations: tuple[int, ...]
@@ -309,7 +309,7 @@ class NotShown(Stimulus):
 
 
 @value
-class ClockMarked(Stimulus):
+class ClockMarked(PlaneStimulus):
     """The service's clock has a new mark. Source: N-4."""
 
     #: See `clock.SystemClock.mark`.
@@ -318,7 +318,7 @@ class ClockMarked(Stimulus):
 
 
 @value
-class PutOff(Stimulus):
+class PutOff(PlaneStimulus):
     """The service's clock is about to be set forward. Source: N-4."""
 
     #: The jump in ms, by which announced work is postponed.
@@ -326,14 +326,14 @@ class PutOff(Stimulus):
 
 
 @value
-class Enable(Stimulus):
+class Enable(PlaneStimulus):
     """A VM of the group polled for the first time. Source: B-1."""
 
     group: str
 
 
 @value
-class GroupsPolled(Stimulus):
+class GroupsPolled(PlaneStimulus):
     """VMs of these groups polled since the last report. Source: B-2."""
 
     groups: frozenset[str]
@@ -342,14 +342,14 @@ class GroupsPolled(Stimulus):
 
 
 @value
-class Reports(Stimulus):
+class Reports(PlaneStimulus):
     """Several reports, in order, in one transaction."""
 
     reports: tuple[DriverReport | GroupsPolled, ...]
 
 
 @value
-class ChangeTopology(Stimulus):
+class ChangeTopology(PlaneStimulus):
     """The fleet's layout changes: records are written and removed, all or none."""
 
     hosts: tuple[Host, ...] = ()
@@ -362,12 +362,12 @@ class ChangeTopology(Stimulus):
 
 
 @value
-class Tick(Stimulus):
+class Tick(PlaneStimulus):
     """Time has passed, and everything due happens."""
 
 
 @value
-class Proceed(Stimulus):
+class Proceed(PlaneStimulus):
     """Work that exceeded an earlier step's portion continues."""
 
     #: Operations to announce or start, and maintenances with more hosts.
@@ -375,7 +375,7 @@ class Proceed(Stimulus):
 
 
 @value
-class Recover(Stimulus):
+class Recover(PlaneStimulus):
     """The service has restarted and continues work that a crash interrupted. Source: L-7."""
 
     #: How long VMs could not poll the service, in ms; this time does not count as silence. B-2.
@@ -383,7 +383,7 @@ class Recover(Stimulus):
 
 
 @value
-class Restored(Stimulus):
+class Restored(PlaneStimulus):
     """The state comes from a backup and lacks all later changes. Source: U-2, U-3."""
 
     #: Base of all incarnations, higher than any incarnation that VMs have read.
@@ -391,14 +391,46 @@ class Restored(Stimulus):
 
 
 @value
-class AskConfirmation(Stimulus):
+class Grant(PlaneStimulus):
+    """A role is granted to a principal in a scope."""
+
+    principal: str
+    role: Role
+    owner: str = ""
+
+
+@value
+class Revoke(PlaneStimulus):
+    """A principal's role in a scope is removed."""
+
+    principal: str
+    role: Role
+    owner: str = ""
+
+
+@value
+class AddToken(PlaneStimulus):
+    """A token is created."""
+
+    token: AccessToken
+
+
+@value
+class RevokeToken(PlaneStimulus):
+    """A token is revoked."""
+
+    id: str
+
+
+@value
+class AskConfirmation(PlaneStimulus):
     """A call is stored until a second principal confirms it. Source: P-8."""
 
     call: Confirmation
 
 
 @value
-class DropConfirmation(Stimulus):
+class DropConfirmation(PlaneStimulus):
     """The principal of a waiting call withdraws it, or another one refuses it. Source: P-8."""
 
     number: int
@@ -406,12 +438,12 @@ class DropConfirmation(Stimulus):
 
 
 @value
-class Confirmed(Stimulus):
+class Confirmed(PlaneStimulus):
     """A second principal confirms a call, and the call is executed. Source: P-8."""
 
     number: int
     principal: str
-    act: Stimulus
+    act: PlaneStimulus
 
 
 #: Command about a maintenance or an operation -> its participle, for a refusal.

@@ -22,13 +22,15 @@ from forewarn.core.naming import (
     ADDRESSES_MAX,
     DOMAIN_MAX,
     TAGS_MAX,
+    ZONE,
     Labels,
+    NothingSelected,
     check_instance,
     check_labels,
     check_memory,
     check_name,
     check_text,
-    words_of,
+    read_selector,
 )
 from forewarn.core.refusals import FleetContradiction
 from forewarn.planning.windows import group_word
@@ -450,3 +452,27 @@ def _take_out(table: dict[str, _R], records: Mapping[str, _R | None], members: P
         if record is None:
             assert not members.get(name), name
             del table[name]
+
+
+def select(hosts: Iterable[Host], selector: str) -> tuple[str, ...]:
+    """Return the names of the hosts that match every pair of a selector; O(hosts).
+
+    Raises:
+        SelectorInvalid: the selector cannot be read.
+        NothingSelected: it matches no host.
+    """
+    wanted = frozenset(read_selector(selector))
+    names = tuple(host.name for host in hosts if wanted.issubset(pairs_of(host)))
+    if not names:
+        raise NothingSelected(selector=selector)
+    return names
+
+
+def pairs_of(host: Host) -> frozenset[tuple[str, str]]:
+    """Return the labels of a host, its zone included, for selectors, windows and budgets."""
+    return frozenset((*host.labels, (ZONE, host.zone)))
+
+
+def words_of(host: Host) -> frozenset[str]:
+    """Return a host's labels and zone as `key=value` texts, as in a policy."""
+    return frozenset(f"{key}={value}" for key, value in pairs_of(host))

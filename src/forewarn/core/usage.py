@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from forewarn.core.impact import Source
 from forewarn.core.indexes import is_disturbing
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.naming import RACK, words_of
-from forewarn.core.topology import Health
+from forewarn.core.naming import RACK
+from forewarn.core.topology import Health, words_of
 from forewarn.planning.policy import Scope, Subject
 
 if TYPE_CHECKING:

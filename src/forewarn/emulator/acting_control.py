@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from forewarn.control.engine import ControlEngine
     from forewarn.control.plane import Committed, ControlPlane
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import PlaneStimulus
     from forewarn.core.topology import Topology
 
 log = logging.getLogger("forewarn.emulator")
@@ -29,7 +29,7 @@ class ActingControl:
     engine: ControlEngine
     actor: str
 
-    async def submit(self, stimulus: Stimulus, actor: str = "") -> Committed:
+    async def submit(self, stimulus: PlaneStimulus, actor: str = "") -> Committed:
         """Apply a stimulus; return its commit.
 
         Raises:
@@ -37,7 +37,7 @@ class ActingControl:
         """
         return await asyncio.wrap_future(self.engine.submit(stimulus, actor or self.actor))
 
-    async def attempt(self, stimulus: Stimulus, actor: str = "") -> str:
+    async def attempt(self, stimulus: PlaneStimulus, actor: str = "") -> str:
         """Apply a stimulus; log and return the reason of a refusal, or an empty text."""
         try:
             await self.submit(stimulus, actor)

@@ -11,7 +11,14 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.stimulus import Approve, Cancel, Complete, Repair, RequestMaintenance, Stimulus
+from forewarn.core.stimulus import (
+    Approve,
+    Cancel,
+    Complete,
+    PlaneStimulus,
+    Repair,
+    RequestMaintenance,
+)
 from forewarn.emulator import scenario_machines
 from forewarn.emulator.acting_control import ActingControl, copied_topology
 from forewarn.emulator.default_fleet import SCENARIO, is_empty
@@ -290,7 +297,7 @@ class Run:
                 Approve(vm, (event_id,)), actor=f"vm {vm} in {self._control.actor}"
             )
 
-    async def _each(self, label: str, act: Callable[[int], Stimulus]) -> None:
+    async def _each(self, label: str, act: Callable[[int], PlaneStimulus]) -> None:
         """Apply an action to all work of a label; ignore work that has started or ended."""
         for number in await self._control.read(lambda plane: self.operations.numbers(plane, label)):
             await self._control.attempt(act(number))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from forewarn.core.maintenance import Maintenance
     from forewarn.core.policy import NoticePolicy
     from forewarn.core.state import State
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import PlaneStimulus
     from forewarn.planning.blockers import Blocker
     from forewarn.planning.policy import MaintenancePolicy
 
@@ -105,7 +105,7 @@ class WorldCopy:
         work = [each for each in self.state.operations.values() if each.maintenance == number]
         return sorted((each.number, each.state.value) for each in work)
 
-    def take(self, *asked: Stimulus) -> None:
+    def take(self, *asked: PlaneStimulus) -> None:
         """Do something, and what follows from it, plans included."""
         left = list(asked)
         for _ in range(STEPS_MAX):
@@ -217,7 +217,7 @@ class WorldCopy:
 
     def _replanned(
         self,
-        *asked: Stimulus,
+        *asked: PlaneStimulus,
         without: Callable[[MaintenancePolicy], MaintenancePolicy] = lambda policy: policy,
     ) -> None:
         """Do something and have a plan made: another policy does that at once."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from forewarn.core.policy import NoticePolicy
     from forewarn.core.records import Record
     from forewarn.core.state import Changes
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import PlaneStimulus
     from forewarn.protocol.documents import Document
     from forewarn.replication.messages import DocumentChange
     from tests.simulator.world.control_process import SimulatedControl
@@ -195,7 +195,7 @@ class InvariantChecker(StateChecker):
         for event_id in event_ids:
             self.asked.setdefault(event_id, {})[vm] = None
 
-    def operator_asks(self, stimulus: Stimulus) -> None:
+    def operator_asks(self, stimulus: PlaneStimulus) -> None:
         """An operator's wish is on its way: it may take effect from now on."""
         if isinstance(stimulus, Acknowledge):
             self.acknowledged.update(map(str.upper, stimulus.event_ids))
@@ -204,7 +204,7 @@ class InvariantChecker(StateChecker):
         elif isinstance(stimulus, Cancel):
             self.maintenance.cancels.add(stimulus.operation)
 
-    def operator_is_refused(self, stimulus: Stimulus) -> None:
+    def operator_is_refused(self, stimulus: PlaneStimulus) -> None:
         """It was refused, so that it never takes effect."""
         if isinstance(stimulus, Acknowledge):
             self.acknowledged.difference_update(map(str.upper, stimulus.event_ids))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from forewarn.core.lifecycle import Event, Operation
     from forewarn.core.state import Changes
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import PlaneStimulus
     from forewarn.core.topology import Topology
     from tests.simulator.world.metadata_node import SimulatedNode
 
@@ -413,7 +413,9 @@ class StateChecker:
         return any(event.group in self.groups_of[vm] for vm in asked)
 
 
-def step_checker(state: State, stimulus: Stimulus, now_ms: int, prediction_s: int) -> StateChecker:
+def step_checker(
+    state: State, stimulus: PlaneStimulus, now_ms: int, prediction_s: int
+) -> StateChecker:
     """Return the checker as it would be with this state, which is its own, before one stimulus."""
     checker = StateChecker(EventQueue(now_ms), state, prediction_s=prediction_s)
     checker.operations = {**state.operations, **state.aborts}

@@ -25,7 +25,7 @@ from tests.simulator.world.crash_points import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import PlaneStimulus
     from tests.simulator.exploration.worlds import SmallWorld
 
 S = OperationState
@@ -253,7 +253,10 @@ class Moves:
         for number, attempt, _ in point.told:
             if number not in running:
                 continue
-            reports: list[Stimulus] = [DriverBegun(number, attempt), DriverDone(number, attempt)]
+            reports: list[PlaneStimulus] = [
+                DriverBegun(number, attempt),
+                DriverDone(number, attempt),
+            ]
             if self._world.operators:
                 reports.append(DriverFailed(number, attempt, "it broke"))
             for report in reports:

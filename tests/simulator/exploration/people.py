@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from forewarn.core.state import State
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import PlaneStimulus
     from tests.simulator.exploration.situations import Effect, Situations
     from tests.simulator.exploration.worlds import SmallWorld
 
@@ -42,8 +42,8 @@ class People:
     def __init__(self, world: SmallWorld, cores: Situations) -> None:
         """Begin with nothing asked for."""
         self._world, self._cores = world, cores
-        self._wishes: list[tuple[str, Stimulus, int]] = []
-        wishes: tuple[Stimulus, ...] = (*world.asks, *world.changes)
+        self._wishes: list[tuple[str, PlaneStimulus, int]] = []
+        wishes: tuple[PlaneStimulus, ...] = (*world.asks, *world.changes)
         for number, stimulus in enumerate(wishes):
             label = f"ask {number}" if number < len(world.asks) else f"change {number}"
             self._wishes.append((label, stimulus, 1 << number))
@@ -65,7 +65,7 @@ class People:
             self.heals(core)
         return offers
 
-    def _wanted(self, core: int) -> Iterator[tuple[str, Stimulus, int]]:
+    def _wanted(self, core: int) -> Iterator[tuple[str, PlaneStimulus, int]]:
         situation = self._cores.all[core]
         asked = (situation.uttered & self._asks_mask).bit_count()
         for label, stimulus, wish in self._wishes:
@@ -81,7 +81,7 @@ class People:
         if self._world.operators:
             yield from self._wanted_by_operators(core)
 
-    def _wanted_by_operators(self, core: int) -> Iterator[tuple[str, Stimulus, int]]:
+    def _wanted_by_operators(self, core: int) -> Iterator[tuple[str, PlaneStimulus, int]]:
         state = self._cores.all[core].state
         for number, operation in state.operations.items():
             if operation.state is not S.RUNNING:
@@ -134,7 +134,7 @@ class People:
         self._healed.update(passed)
 
 
-def _next_good(state: State) -> Iterator[Stimulus]:
+def _next_good(state: State) -> Iterator[PlaneStimulus]:
     """Yield what a sound process, its node and its drivers do next of themselves."""
     operations = state.operations
     for number in state.aborts:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from forewarn.core.policy import NoticePolicy
     from forewarn.core.state import State
     from forewarn.core.step import StepResult
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import PlaneStimulus
     from tests.simulator.exploration.situations import Situation
 
 S, E = OperationState, EventState
@@ -47,7 +47,7 @@ def check_untouched(before: Situation, same: bool) -> None:
 
 def check_step(
     before: Situation,
-    stimulus: Stimulus,
+    stimulus: PlaneStimulus,
     outcome: StepResult,
     after: Situation,
     policy: NoticePolicy,
@@ -93,7 +93,7 @@ def _check_history(outcome: StepResult) -> None:
 
 def _check_changes(
     before: Situation,
-    stimulus: Stimulus,
+    stimulus: PlaneStimulus,
     outcome: StepResult,
     after: Situation,
     policy: NoticePolicy,
@@ -126,7 +126,7 @@ def _check_answered(approval: Approve, before: State, after: State) -> None:
             raise Violation("11", f"{vm.name}'s approval of {event_id} is not durable")
 
 
-def _check_moves(known: Operation | None, operation: Operation, stimulus: Stimulus) -> None:
+def _check_moves(known: Operation | None, operation: Operation, stimulus: PlaneStimulus) -> None:
     """Invariant 9: its attempts are counted, and its driver is owed the word of its end."""
     if known is None:
         return
@@ -163,7 +163,7 @@ def _approved_by_all(operation: Operation, state: State) -> bool:
     return all(e.state is not E.SCHEDULED for e in events if e.group in state.enrolments)
 
 
-def _check_begin(before: State, stimulus: Stimulus, outcome: StepResult, after: State) -> None:
+def _check_begin(before: State, stimulus: PlaneStimulus, outcome: StepResult, after: State) -> None:
     """Invariant 9: a driver is told to begin what has just started, and nothing else."""
     begin = [each.number for each in outcome.follow_up.begin]
     if len(set(begin)) != len(begin):

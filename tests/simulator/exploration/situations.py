@@ -14,7 +14,7 @@ from forewarn.core.draft import Terms
 from forewarn.core.lifecycle import Alert, OperationState
 from forewarn.core.state import Changes, State
 from forewarn.core.step import next_deadline_ms, step
-from forewarn.core.stimulus import Recover, Stimulus, Tick
+from forewarn.core.stimulus import PlaneStimulus, Recover, Tick
 from forewarn.errors import CallerError
 from tests.simulator.exploration import promises
 from tests.simulator.exploration.copies import cloned
@@ -79,7 +79,7 @@ class Situations:
         #: How often the real step was called, and how often it refused.
         self.steps = self.refused = 0
 
-    def first(self, *stimuli: Stimulus) -> int:
+    def first(self, *stimuli: PlaneStimulus) -> int:
         """Return the situation that some stimuli lead to from nothing at all."""
         number = self._note(Situation(State(), START_MS, 0, 0, {}))
         for stimulus in stimuli:
@@ -88,7 +88,7 @@ class Situations:
             number = effect.after
         return number
 
-    def effect(self, number: int, stimulus: Stimulus, wish: int = 0) -> Effect | None:
+    def effect(self, number: int, stimulus: PlaneStimulus, wish: int = 0) -> Effect | None:
         """What a stimulus does in a situation; None if it is refused or changes nothing."""
         effects = self.all[number].effects
         key = (stimulus, wish)
@@ -134,7 +134,9 @@ class Situations:
 
     # ---- making them ---------------------------------------------------------------------------
 
-    def _step(self, number: int, stimulus: Stimulus, wish: int, *, wait_ms: int) -> Effect | None:
+    def _step(
+        self, number: int, stimulus: PlaneStimulus, wish: int, *, wait_ms: int
+    ) -> Effect | None:
         before = self.all[number]
         now_ms = before.now_ms + wait_ms
         given = before.guids

@@ -17,10 +17,10 @@ from forewarn.core.stimulus import (
     DriverDone,
     DriverFailed,
     Enable,
+    PlaneStimulus,
     Repair,
     RequestMaintenance,
     Retry,
-    Stimulus,
 )
 from forewarn.core.topology import Group, GroupKind, Host, Vm
 from forewarn.errors import ForewarnError
@@ -223,7 +223,7 @@ class CommandRunner:
     def _platform(self, words: Words, options: Options) -> list[str]:
         return self._submit(_asked(VM_CAUSES[words[0]], words[1:], options), "platform")
 
-    def _submit(self, stimulus: Stimulus, actor: str = "operator") -> list[str]:
+    def _submit(self, stimulus: PlaneStimulus, actor: str = "operator") -> list[str]:
         answer = self.deployment.service.submit(stimulus, actor)
         if not answer.done():
             return ["no answer"]

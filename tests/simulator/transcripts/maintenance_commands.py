@@ -19,7 +19,7 @@ from tests.simulator.world.event_queue import START_MS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import PlaneStimulus
     from tests.simulator.transcripts.grammar import Options, Words
     from tests.simulator.transcripts.scripted_deployment import ScriptedDeployment
 
@@ -55,7 +55,7 @@ class MaintenanceCommands:
     """Does what operators say of maintenances."""
 
     def __init__(
-        self, deployment: ScriptedDeployment, submit: Callable[[Stimulus], list[str]]
+        self, deployment: ScriptedDeployment, submit: Callable[[PlaneStimulus], list[str]]
     ) -> None:
         """Speak to a deployment; `submit` submits a stimulus and returns what was answered."""
         self._deployment, self._submit = deployment, submit
@@ -74,7 +74,7 @@ class MaintenanceCommands:
             return self._why(number, reason)
         if verb == "postpone":
             return self._postpone(number, rest[1:], options)
-        word: dict[str, Stimulus] = {
+        word: dict[str, PlaneStimulus] = {
             "start": stimuli.StartMaintenance(number),
             "pause": stimuli.PauseMaintenance(number, reason, "keep" in options),
             "resume": stimuli.ResumeMaintenance(number),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from forewarn.control.plane import Committed
     from forewarn.core.lifecycle import Operation
     from forewarn.core.policy import NoticePolicy
-    from forewarn.core.stimulus import PlannerReport, Stimulus
+    from forewarn.core.stimulus import PlaneStimulus, PlannerReport
     from forewarn.drivers import Driver, Task
     from forewarn.replication.messages import DocumentChange, PublishResult
     from tests.simulator.world.crash_points import CrashPoint
@@ -292,7 +292,7 @@ class SimulatedControl:
         """Another process is the writer: the daemon ends as soon as its loop has."""
         self._lost = str(why)
 
-    def submit(self, stimulus: Stimulus, actor: str) -> Future[Committed]:
+    def submit(self, stimulus: PlaneStimulus, actor: str) -> Future[Committed]:
         """Ask for something and have it handled; a dead process refuses the connection."""
         if self.loop is None:
             refused: Future[Committed] = Future()
@@ -302,7 +302,7 @@ class SimulatedControl:
         self.turn()
         return answer
 
-    def note(self, stimulus: Stimulus, actor: str) -> None:
+    def note(self, stimulus: PlaneStimulus, actor: str) -> None:
         """Report something nobody waits for."""
         if self.loop is not None:
             self.loop.note(stimulus, actor)

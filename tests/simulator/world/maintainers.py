@@ -11,9 +11,9 @@ from forewarn.core import stimulus as stimuli
 from forewarn.core.impact import Cause, Impact
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import MaintenanceState
-from forewarn.core.naming import select
 from forewarn.core.policy import maintenance_policy
 from forewarn.core.stimulus import ChangeTopology
+from forewarn.core.topology import select
 from forewarn.planning.blockers import NO_OTHER_HOST
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.windows import Window
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from forewarn.control.plane import Committed
     from forewarn.core.maintenance import Maintenance
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import PlaneStimulus
     from tests.simulator.world.deployment import Deployment
     from tests.simulator.world.dice import Dice
 
@@ -54,10 +54,10 @@ class Operators(Protocol):
     def world(self) -> Deployment:
         """What they look after."""
 
-    def ask(self, stimulus: Stimulus, actor: str) -> Future[Committed]:
+    def ask(self, stimulus: PlaneStimulus, actor: str) -> Future[Committed]:
         """Ask the service; return its answer, which may not have come yet."""
 
-    def submit(self, stimulus: Stimulus, actor: str) -> bool:
+    def submit(self, stimulus: PlaneStimulus, actor: str) -> bool:
         """Ask the service; return whether it agreed."""
 
 
@@ -136,7 +136,7 @@ def steer(people: Operators, dice: Dice) -> None:
             people.submit(word, "operator")
 
 
-def _word(maintenance: Maintenance, dice: Dice, *, now_ms: int) -> Stimulus | None:
+def _word(maintenance: Maintenance, dice: Dice, *, now_ms: int) -> PlaneStimulus | None:
     number = maintenance.number
     if dice.chance(400 if maintenance.keeps_announced else 100):
         return stimuli.CancelMaintenance(number, "not needed any more")

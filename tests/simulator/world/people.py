@@ -14,10 +14,10 @@ from forewarn.core.stimulus import (
     Cancel,
     ChangeTopology,
     Complete,
+    PlaneStimulus,
     Repair,
     RequestMaintenance,
     Retry,
-    Stimulus,
 )
 from forewarn.core.topology import Health
 from forewarn.errors import CallerError
@@ -65,12 +65,12 @@ class People:
         """Ask for nothing new; look after what is left."""
         self._healing = True
 
-    def submit(self, stimulus: Stimulus, actor: str) -> bool:
+    def submit(self, stimulus: PlaneStimulus, actor: str) -> bool:
         """Ask the service; return whether it agreed. A refusal is a fine answer."""
         answer = self.ask(stimulus, actor)
         return answer.done() and answer.exception() is None
 
-    def ask(self, stimulus: Stimulus, actor: str) -> Future[Committed]:
+    def ask(self, stimulus: PlaneStimulus, actor: str) -> Future[Committed]:
         """Ask the service; return its answer, which may not have come yet."""
         world = self.world
         world.checker.operator_asks(stimulus)
