@@ -88,7 +88,7 @@ def test_peers_meet_in_etcd(tmp_path: Path) -> None:
         f"--initial-cluster=default={peer_url}",
     )
     with running(*command, log=tmp_path / "etcd.log"):
-        until(lambda: answers(client), "etcd listens", seconds=30)
+        until(lambda: answers(client), "etcd listens", seconds=60)
         ask_peers({"via": "etcd", "address": url})
 
 

@@ -63,7 +63,7 @@ def proxy(tmp_path: Path) -> Iterator[Proxy]:
     haproxy = program("haproxy")
     one = Proxy(tmp_path)
     with running(haproxy, "-db", "-f", str(one.config), log=tmp_path / "haproxy.log"):
-        until(lambda: answers(one.admin), "haproxy listens", seconds=20)
+        until(lambda: answers(one.admin), "haproxy listens", seconds=60)
         yield one
     one.backend.close()
 

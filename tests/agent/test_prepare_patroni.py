@@ -101,7 +101,7 @@ def members(directory: Path) -> Iterator[tuple[Member, Member]]:
     both = (Member("one"), Member("two"))
     with contextlib.ExitStack() as stack:
         stack.enter_context(running(*store, log=directory / "etcd.log"))
-        until(lambda: answers(client), "etcd listens", seconds=30)
+        until(lambda: answers(client), "etcd listens", seconds=60)
         for member in both:
             config = directory / f"{member.name}.yml"
             config.write_text(
@@ -135,7 +135,7 @@ def test_leader_is_switched_over_and_a_follower_left_alone(
     assert f"switched over from {one.name} to {two.name}" in done(
         "patroni", "prepare", settings, tmp_path / "first"
     )
-    until(lambda: two.role() in LEADING, "the second leads", seconds=30)
+    until(lambda: two.role() in LEADING, "the second leads", seconds=60)
     assert "no switchover is needed" in done("patroni", "prepare", settings, tmp_path / "first")
     assert "this member runs" in done("patroni", "recover", settings, tmp_path / "first")
 

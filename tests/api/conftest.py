@@ -13,9 +13,8 @@ from tests.api.live import FLEET, Live
 @pytest.fixture
 def live() -> Iterator[Live]:
     """An empty service of the test's own."""
-    service = Live()
-    yield service
-    service.stop()
+    with Live() as service:
+        yield service
 
 
 @pytest.fixture
@@ -29,11 +28,10 @@ def fleet(live: Live) -> Live:
 @pytest.fixture(scope="session")
 def shared() -> Iterator[Live]:
     """A service for tests that change nothing, or nothing that others look at."""
-    service = Live()
-    service.fleet(**FLEET)
-    service.enable("web-0", "db-0")
-    yield service
-    service.stop()
+    with Live() as service:
+        service.fleet(**FLEET)
+        service.enable("web-0", "db-0")
+        yield service
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

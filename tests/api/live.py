@@ -6,7 +6,7 @@ import asyncio
 import http.client
 import threading
 from collections.abc import Coroutine, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from forewarn.api.server import OperatorServer
 from forewarn.core.access import AccessToken, Role, digest_of, written_token
@@ -121,6 +121,14 @@ class Live:
         self.settle()
         self.clock.advance(int(seconds * 1000))
         self.settle()
+
+    def __enter__(self) -> Self:
+        """Serve already."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self.stop()
 
     def call(
         self,

@@ -26,9 +26,8 @@ KEY = "k" * 32
 def live() -> Iterator[Live]:
     """A service that wants tokens and signs its audit."""
     settings = replace(SETTINGS, operator=OperatorSettings(), audit=AuditSettings(key=KEY))
-    service = Live(settings)
-    yield service
-    service.stop()
+    with Live(settings) as service:
+        yield service
 
 
 def records(live: Live) -> list[Json]:

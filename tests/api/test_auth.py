@@ -13,6 +13,7 @@ import pytest
 from forewarn.core.access import Role, written_token
 from forewarn.settings import ListenSettings, OperatorSettings
 from tests.api.live import SETTINGS, TOKEN, Live
+from tests.waiting import LIMIT_S
 
 OTHER = written_token("ben", "secret-of-ben")
 
@@ -20,10 +21,9 @@ OTHER = written_token("ben", "secret-of-ben")
 @pytest.fixture(scope="module")
 def closed() -> Iterator[Live]:
     """A service that wants a token from everybody."""
-    service = Live(replace(SETTINGS, operator=OperatorSettings()))
-    service.add_token("ben", Role.OPERATOR)
-    yield service
-    service.stop()
+    with Live(replace(SETTINGS, operator=OperatorSettings())) as service:
+        service.add_token("ben", Role.OPERATOR)
+        yield service
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -120,15 +120,11 @@ def test_unix_socket_counts_as_this_machine(tmp_path: Path) -> None:
     """A Unix socket is guarded by its file's permissions."""
     path = tmp_path / "operator.sock"
     listen = ListenSettings(metadata=("127.0.0.1:0",), operator=f"unix:{path}")
-    service = Live(replace(SETTINGS, listen=listen))
-    try:
-        with socket.socket(socket.AF_UNIX) as channel:
-            channel.settimeout(10)
-            channel.connect(str(path))
-            channel.sendall(b"GET /v1/health HTTP/1.0\r\nHost: localhost\r\n\r\n")
-            assert channel.recv(4096).startswith(b"HTTP/1.")
-    finally:
-        service.stop()
+    with Live(replace(SETTINGS, listen=listen)), socket.socket(socket.AF_UNIX) as channel:
+        channel.settimeout(LIMIT_S)
+        channel.connect(str(path))
+        channel.sendall(b"GET /v1/health HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        assert channel.recv(4096).startswith(b"HTTP/1.")
 
 
 def test_unknown_token_is_logged_and_limited(caplog: pytest.LogCaptureFixture) -> None:

@@ -21,9 +21,8 @@ HALF = b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n"
 
 def served(operator: OperatorSettings) -> Iterator[Live]:
     """Run a service that asks for a token."""
-    service = Live(replace(SETTINGS, operator=operator))
-    yield service
-    service.stop()
+    with Live(replace(SETTINGS, operator=operator)) as service:
+        yield service
 
 
 @pytest.fixture(scope="module")

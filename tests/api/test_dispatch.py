@@ -164,17 +164,16 @@ def extended() -> Iterator[Live]:
     async def bug(_call: ApiCall) -> ApiResponse:
         raise ZeroDivisionError
 
-    service = Live()
-    extra = (Route("GET /v1/bug", Permission.READ, summary="Fail.", answer={})(bug),)
-    app = build_app(
-        service.daemon.control,
-        service.daemon.store,
-        settings=service.daemon.settings,
-        extra_routes=extra,
-    )
-    service.also(start_operator(app, "127.0.0.1:0"))
-    yield service
-    service.stop()
+    with Live() as service:
+        extra = (Route("GET /v1/bug", Permission.READ, summary="Fail.", answer={})(bug),)
+        app = build_app(
+            service.daemon.control,
+            service.daemon.store,
+            settings=service.daemon.settings,
+            extra_routes=extra,
+        )
+        service.also(start_operator(app, "127.0.0.1:0"))
+        yield service
 
 
 def test_bug_is_500_and_logged(extended: Live, caplog: pytest.LogCaptureFixture) -> None:

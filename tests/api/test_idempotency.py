@@ -26,10 +26,9 @@ def call(live: Live, path: str = REBOOT, key: str = "k", form: Json = None) -> R
 @pytest.fixture
 def live() -> Iterator[Live]:
     """A service with a fleet."""
-    service = Live()
-    service.fleet(**FLEET)
-    yield service
-    service.stop()
+    with Live() as service:
+        service.fleet(**FLEET)
+        yield service
 
 
 def test_repeated_call_has_no_further_effect(live: Live) -> None:

@@ -163,15 +163,12 @@ def test_work_is_given_up_with_its_caller() -> None:
 def test_large_topology_has_a_limit_of_its_own() -> None:
     """How large a topology may be is a setting."""
     operator = replace(SETTINGS.operator, max_topology_bytes=65_536)
-    live = Live(replace(SETTINGS, operator=operator))
-    try:
+    with Live(replace(SETTINGS, operator=operator)) as live:
         body = b" " * 65_536
         headers = {"Content-Type": JSON}
         assert live.call("PUT", "/v1/topology", body=body, headers=headers).status == 400
         refused = live.call("PUT", "/v1/topology", body=body + b" ", headers=headers)
         assert (refused.status, refused.code) == (413, "body-too-large")
-    finally:
-        live.stop()
 
 
 @pytest.mark.parametrize(
@@ -185,9 +182,6 @@ def test_large_topology_has_a_limit_of_its_own() -> None:
 def test_as_many_names_as_a_form_takes_fit_a_body(path: str, form: dict[str, object]) -> None:
     """100,000 of the longest are read; that there is no such host is the answer. Source: F-1."""
     headers = {"Content-Type": JSON}
-    live = Live(SETTINGS)
-    try:
+    with Live(SETTINGS) as live:
         reply = live.call("POST", path, body=json.dumps(form).encode(), headers=headers)
         assert (reply.status, reply.code) == (404, "unknown")
-    finally:
-        live.stop()

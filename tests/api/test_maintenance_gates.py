@@ -26,10 +26,9 @@ def gated(tmp_path: Path) -> Iterator[Live]:
     options = {"command": ["test", "-e", str(tmp_path / "fine")]}
     (tmp_path / "fine").touch()
     tables = (NamedTable("fine", options), NamedTable("back", {"polls": True, "tries": 1}))
-    live = Live(replace(SETTINGS, gates=GateSettings(tables)))
-    live.fleet(**FLEET)
-    yield live
-    live.stop()
+    with Live(replace(SETTINGS, gates=GateSettings(tables))) as live:
+        live.fleet(**FLEET)
+        yield live
 
 
 def read(live: Live, name: str) -> Json:

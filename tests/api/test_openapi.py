@@ -100,11 +100,10 @@ def test_names_of_routes_are_unique() -> None:
 @pytest.fixture(scope="module")
 def closed() -> Iterator[Live]:
     """A service of its own, for requests that may do anything, with a token."""
-    service = Live(replace(SETTINGS, operator=OperatorSettings()))
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    assert service.call("PUT", "/v1/topology", FLEET, headers=headers).status == 200
-    yield service
-    service.stop()
+    with Live(replace(SETTINGS, operator=OperatorSettings())) as service:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        assert service.call("PUT", "/v1/topology", FLEET, headers=headers).status == 200
+        yield service
 
 
 def schema_of(*, boundaries: bool) -> schemathesis.BaseSchema:

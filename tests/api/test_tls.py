@@ -45,11 +45,10 @@ def live(directory: Path) -> Iterator[Live]:
         key=str(directory / "control.key"),
         client_ca=str(directory / "ca.pem"),
     )
-    service = Live(replace(SETTINGS, operator=operator))
-    for word in (Grant(CI, Role.OPERATOR), Grant("dns:ops.example.org", Role.VIEWER)):
-        service.daemon.control.submit(word, "test").result(LIMIT_S)
-    yield service
-    service.stop()
+    with Live(replace(SETTINGS, operator=operator)) as service:
+        for word in (Grant(CI, Role.OPERATOR), Grant("dns:ops.example.org", Role.VIEWER)):
+            service.daemon.control.submit(word, "test").result(LIMIT_S)
+        yield service
 
 
 @pytest.fixture

@@ -32,11 +32,10 @@ Run = Callable[..., Ran]
 @pytest.fixture
 def live() -> Iterator[Live]:
     """A service with two hosts and three VMs that ask for their documents."""
-    service = Live()
-    service.fleet(**FLEET)
-    service.enable("web-0", "db-0")
-    yield service
-    service.stop()
+    with Live() as service:
+        service.fleet(**FLEET)
+        service.enable("web-0", "db-0")
+        yield service
 
 
 @pytest.fixture

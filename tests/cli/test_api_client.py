@@ -143,9 +143,6 @@ def test_unix_socket_is_an_address(tmp_path: Path) -> None:
     """`unix:PATH` talks over a Unix socket."""
     path = tmp_path / "s"
     listen = ListenSettings(metadata=("127.0.0.1:0",), operator=f"unix:{path}")
-    service = Live(replace(SETTINGS, listen=listen))
-    try:
+    with Live(replace(SETTINGS, listen=listen)):
         assert main(["host", "list", "--server", f"unix:{path}"]) == 0
-    finally:
-        service.stop()
     assert main(["host", "list", "--server", f"unix:{path}"]) == UNREACHABLE

@@ -166,15 +166,12 @@ def test_nodes_and_destinations_that_are_behind_are_named(tmp_path: Path) -> Non
     table = {"kind": "webhook", "url": f"{UNREACHABLE}/"}
     outbox = OutboxSettings((NamedTable("tickets", table),))
     lifecycle = LifecycleSettings(show_timeout_s=0.1)
-    service = Live(replace(SETTINGS, feed=feed, outbox=outbox, lifecycle=lifecycle))
-    try:
+    with Live(replace(SETTINGS, feed=feed, outbox=outbox, lifecycle=lifecycle)) as service:
         service.fleet(**FLEET)
         open_store(f"sqlite://{tmp_path}/store.db").close()
         file = settings_file(tmp_path, f"sqlite://{tmp_path}/store.db")
         expected = {"nodes": "nodes-behind", "outbox": "destination-behind"}
         wait_until(lambda: named(file, service.url) == expected)
-    finally:
-        service.stop()
 
 
 def test_settings_of_another_store_are_named(live: Live, tmp_path: Path) -> None:

@@ -222,8 +222,7 @@ def test_report_reaches_the_operation_through_the_operator_api(
     """A ticket that is closed ends the operation, with no token but its signature. R-4."""
     tables = (NamedTable("tickets", options),)
     drivers = replace(SETTINGS.drivers, default="tickets", tables=tables)
-    live = Live(replace(SETTINGS, drivers=drivers))
-    try:
+    with Live(replace(SETTINGS, drivers=drivers)) as live:
         live.fleet(hosts={"h1": {}}, groups={"g": {}}, vms={"web_0": {"host": "h1", "group": "g"}})
         task_id = live.post("/v1/hosts/h1/reboot")["operations"][0]["id"] + "/1"
         live.advance(1000)
@@ -245,5 +244,3 @@ def test_report_reaches_the_operation_through_the_operator_api(
             return bool(live.get(path)["operation"]["state"] == "succeeded")
 
         wait_until(succeeded)
-    finally:
-        live.stop()

@@ -29,9 +29,8 @@ NODES = "/api/v1/nodes"
 @pytest.fixture
 def live() -> Iterator[Live]:
     """A service that knows nothing."""
-    service = Live()
-    yield service
-    service.stop()
+    with Live() as service:
+        yield service
 
 
 @pytest.fixture

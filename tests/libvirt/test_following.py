@@ -29,11 +29,10 @@ HERE = HostConfig("test:///default")
 @pytest.fixture
 def live() -> Iterator[Live]:
     """A service that knows two hosts, and a VM on each."""
-    service = Live()
-    vms = {"test": {"host": "h2", "group": "web"}, "far": {"host": "h2", "group": "web"}}
-    service.fleet(hosts={"h1": {}, "h2": {"fault_domain": 1}}, groups={"web": {}}, vms=vms)
-    yield service
-    service.stop()
+    with Live() as service:
+        vms = {"test": {"host": "h2", "group": "web"}, "far": {"host": "h2", "group": "web"}}
+        service.fleet(hosts={"h1": {}, "h2": {"fault_domain": 1}}, groups={"web": {}}, vms=vms)
+        yield service
 
 
 @pytest.fixture

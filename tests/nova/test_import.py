@@ -30,9 +30,8 @@ LOST_AFTER_S = 60
 @pytest.fixture
 def live() -> Iterator[Live]:
     """A service that knows nothing."""
-    service = Live()
-    yield service
-    service.stop()
+    with Live() as service:
+        yield service
 
 
 def topology(live: Live) -> dict[str, dict[str, dict[str, object]]]:

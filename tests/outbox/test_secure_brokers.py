@@ -40,30 +40,24 @@ def status(service: Live) -> Json:
 
 def refused(options: dict[str, object]) -> str:
     """Return what is said of a destination that nothing may be delivered to."""
-    service = Live(delivering({"broker": options}))
-    try:
+    with Live(delivering({"broker": options})) as service:
         service.fleet(**FLEET)
         wait_until(lambda: status(service)["failures"], limit_s=DELIVERED_S_MAX)
         told = status(service)
         assert told["sent"] == 0
         return str(told["error"])
-    finally:
-        service.stop()
 
 
 def test_broker_with_tls_and_a_secret_is_delivered_to(broker: Broker) -> None:
     """The settings of the destination are all that is needed. Source: A-6."""
     before = len(broker.events())
-    service = Live(delivering({"broker": broker.options}))
-    try:
+    with Live(delivering({"broker": broker.options})) as service:
         service.fleet(**FLEET)
         service.post("/v1/hosts/h1/reboot")
         service.settle()
         wait_until(lambda: not status(service)["behind"], limit_s=DELIVERED_S_MAX)
         assert status(service)["error"] == ""
         assert len(broker.events()) - before == status(service)["sent"] > 0
-    finally:
-        service.stop()
 
 
 def test_broker_of_another_authority_is_not_believed(broker: Broker, tmp_path: Path) -> None:

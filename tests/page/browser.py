@@ -22,6 +22,8 @@ Json: TypeAlias = Any
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 """Empty where there is none: tests say so and are skipped."""
+PAGE_MS_MAX = 45_000
+"""Longest wait in the page: shorter than that for an answer of the browser."""
 READ_BYTES = 1 << 20
 FLAGS = (
     *("--headless=new", "--remote-debugging-pipe", "--no-first-run", "--disable-extensions"),
@@ -159,7 +161,7 @@ class Browser:
     def until(self, condition: str, what: str = "") -> Json:
         """Wait in the page until an expression is true there, and return its value."""
         script = f"""new Promise((done) => {{
-            const end = performance.now() + 15000;
+            const end = performance.now() + {PAGE_MS_MAX};
             const look = () => {{
                 let found = null;
                 try {{ found = ({condition}); }} catch (error) {{ found = null; }}

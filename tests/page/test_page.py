@@ -492,8 +492,9 @@ def test_token_is_created_and_revoked(page: Browser, service: Live) -> None:
 
 def test_owner_is_offered_what_an_owner_may_do(page: Browser) -> None:
     """Views and actions of the whole fleet are not shown to an owner."""
-    live = Live(replace(SETTINGS, operator=replace(SETTINGS.operator, open_on_loopback=False)))
-    try:
+    with Live(
+        replace(SETTINGS, operator=replace(SETTINGS.operator, open_on_loopback=False))
+    ) as live:
         page.open("about:blank")
         page.open(f"{live.url}/")
         fill(page, "mouse", "#token", live.add_token("shop-ci", Role.OWNER, owner="shop"))
@@ -506,14 +507,11 @@ def test_owner_is_offered_what_an_owner_may_do(page: Browser) -> None:
         assert page.run("document.querySelectorAll('[data-act]').length") == 0
         page.problems.clear()  # the browser notes the answer of 401
         page.open("about:blank")
-    finally:
-        live.stop()
 
 
 def test_viewer_is_offered_no_action(page: Browser) -> None:
     """Whoever may only read sees every view, and no button that would be refused."""
-    live = Live(replace(SETTINGS, operator=OperatorSettings()))
-    try:
+    with Live(replace(SETTINGS, operator=OperatorSettings())) as live:
         _announce_for_two_owners(live)
         page.open("about:blank")
         page.open(f"{live.url}/")
@@ -528,8 +526,6 @@ def test_viewer_is_offered_no_action(page: Browser) -> None:
             assert set(page.run(acts)) <= {"remind"}, view
         page.problems.clear()  # the browser notes the answer of 401
         page.open("about:blank")
-    finally:
-        live.stop()
 
 
 def test_reminders_say_how_many_groups_are_left_out(page: Browser, service: Live) -> None:
@@ -548,8 +544,7 @@ def test_reminders_say_how_many_groups_are_left_out(page: Browser, service: Live
 
 def test_second_operator_confirms(page: Browser) -> None:
     """What needs two people is asked for by one, and named on every view until another confirms."""
-    live = Live(replace(SETTINGS, operator=OperatorSettings()))
-    try:
+    with Live(replace(SETTINGS, operator=OperatorSettings())) as live:
         admin = {"Authorization": f"Bearer {TOKEN}"}
         live.call("PUT", "/v1/topology", FLEET, headers=admin)
         live.call("PUT", "/v1/policy", {"confirm": ["fail-host"]}, headers=admin)
@@ -575,8 +570,6 @@ def test_second_operator_confirms(page: Browser) -> None:
         assert live.call("GET", "/v1/hosts/h1", headers=admin).json["health"] == "failed"
         page.problems.clear()  # the browser notes each answer of 401 and 409
         page.open("about:blank")
-    finally:
-        live.stop()
 
 
 def test_owner_signs_in_at_the_issuer_approves_and_postpones(page: Browser) -> None:
@@ -633,8 +626,9 @@ def _announce_for_two_owners(live: Live) -> None:
 
 def test_signing_in_takes_the_operators_token(page: Browser) -> None:
     """Without a token nothing is shown; it is kept for the tab, and forgotten by signing out."""
-    live = Live(replace(SETTINGS, operator=replace(SETTINGS.operator, open_on_loopback=False)))
-    try:
+    with Live(
+        replace(SETTINGS, operator=replace(SETTINGS.operator, open_on_loopback=False))
+    ) as live:
         page.open("about:blank")
         page.open(f"{live.url}/")
         fill(page, "mouse", "#token", "no-such-token-0123456789")
@@ -650,8 +644,6 @@ def test_signing_in_takes_the_operators_token(page: Browser) -> None:
         assert page.run("sessionStorage.getItem('forewarn-token')") is None
         page.problems.clear()  # the browser notes each answer of 401
         page.open("about:blank")
-    finally:
-        live.stop()
 
 
 def test_tour_of_the_emulator(page: Browser) -> None:

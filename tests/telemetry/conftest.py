@@ -13,8 +13,7 @@ from tests.telemetry.scraping import with_metrics
 @pytest.fixture
 def measured() -> Iterator[Live]:
     """A service with two hosts, two enabled groups, and metrics."""
-    service = Live(with_metrics())
-    service.fleet(**FLEET)
-    service.enable("web-0", "db-0")
-    yield service
-    service.stop()
+    with Live(with_metrics()) as service:
+        service.fleet(**FLEET)
+        service.enable("web-0", "db-0")
+        yield service

@@ -157,12 +157,9 @@ def test_feed_over_nats_is_scraped() -> None:
 def test_workers_are_scraped_with_the_service() -> None:
     """Each metadata worker's figures stand in the service's scrape, by its name. Source: M-1."""
     settings = with_metrics()
-    service = Live(replace(settings, listen=replace(settings.listen, workers=1)))
-    try:
+    with Live(replace(settings, listen=replace(settings.listen, workers=1))) as service:
         key = ("forewarn_metadata_vms", frozenset({("process", "worker 0")}))
         wait_until(lambda: key in scraped(service))
         lag = ("forewarn_feed_lag_changes", frozenset({("node", "worker 0")}))
         wait_until(lambda: scraped(service).get(lag) == 0)
         assert value(scraped(service), "forewarn_feed_nodes", state="current") == 1
-    finally:
-        service.stop()

@@ -24,11 +24,10 @@ def service() -> Iterator[Live]:
     """A service whose operators need a token."""
     closed = OperatorSettings()
     served = AzureSettings(listen="127.0.0.1:0")
-    started = Live(replace(SETTINGS, operator=closed, azure=served))
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    assert started.call("PUT", "/v1/topology", FLEET, headers=headers).status == 200
-    yield started
-    started.stop()
+    with Live(replace(SETTINGS, operator=closed, azure=served)) as started:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        assert started.call("PUT", "/v1/topology", FLEET, headers=headers).status == 200
+        yield started
 
 
 def ask(service: Live, method: str, path: str, **given: Json) -> requests.Response:
