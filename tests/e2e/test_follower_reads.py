@@ -38,7 +38,7 @@ def pair(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def own_pair(tmp_path: Path, postgres_address: str) -> Iterator[list[Plane]]:
-    """The same for one test, which ends the active process."""
+    """The same for one test, which ends one, or must know which leads."""
     with running_planes(tmp_path, postgres_address) as planes:
         yield planes
 
@@ -169,9 +169,9 @@ def test_follower_cut_from_the_store_refuses_reads(pair: list[Plane]) -> None:
     connection.close()
 
 
-def test_follower_knows_tokens_at_once(pair: list[Plane]) -> None:
+def test_follower_knows_tokens_at_once(own_pair: list[Plane]) -> None:
     """A new token reads there, a revoked one does not, and an unknown one is in the audit. P-4."""
-    active, follower = pair
+    active, follower = own_pair
     form = {"principal": "kim", "role": "viewer", "expires": "+1h"}
     token = active.ask("POST", "/v1/access/tokens", form)[1]
     bearer = {"Authorization": f"Bearer {token['token']}"}
@@ -182,9 +182,9 @@ def test_follower_knows_tokens_at_once(pair: list[Plane]) -> None:
     wait_until(lambda: "token-wrong" in read(active, "/v1/audit")[2])
 
 
-def test_follower_answers_for_the_active_process(pair: list[Plane]) -> None:
+def test_follower_answers_for_the_active_process(own_pair: list[Plane]) -> None:
     """Reads, changes and a watch; what is asked of one is seen by the other. Source: H-4."""
-    active, follower = pair
+    active, follower = own_pair
     wait_until(lambda: follower.says(200, "/v1/leader"))
     assert follower.ask("GET", "/v1/leader")[1]["url"] == f"http://127.0.0.1:{active.port}"
     assert follower.ask("PUT", "/v1/topology", FLEET)[0] == 200

@@ -116,10 +116,12 @@ def test_standby_is_ready_for_its_service_manager(postgres_address: str, tmp_pat
         f'[store]\nurl = "{postgres_address}"\n[listen]\nmetadata = ["127.0.0.1:0"]\n'
         f'operator = "unix:{operator}"\nmetrics = "{metrics}"\n'
     )
-    store = open_store(postgres_address)
-    tenure = Tenure(store, 10**9)
-    assert tenure.attempt(0)
-    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as manager:
+    with (
+        closing(open_store(postgres_address)) as store,
+        closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as manager,
+    ):
+        tenure = Tenure(store, 10**9)
+        assert tenure.attempt(0)
         manager.settimeout(LIMIT_S)
         manager.bind(str(notices))
         with subprocess.Popen(
@@ -141,7 +143,6 @@ def test_standby_is_ready_for_its_service_manager(postgres_address: str, tmp_pat
                 assert state_of(metrics) == {"ready"}
             finally:
                 process.send_signal(signal.SIGTERM)
-    store.close()
     assert process.returncode == 0
 
 
