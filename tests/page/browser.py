@@ -195,6 +195,19 @@ class Browser:
         )
         self.click_at(*place)
 
+    def still(self, place: str) -> Json:
+        """Return a place once it has not moved for a second; parts of a view load one by one."""
+        return self.until(
+            f"""(() => {{
+                const now = {place}, known = window.stillPlace;
+                if (known && String(known.now) === String(now))
+                    return performance.now() - known.since > 1000 && now;
+                window.stillPlace = {{ now, since: performance.now() }};
+                return null;
+            }})()""",
+            "a place that does not move",
+        )
+
     def click_at(self, x: float, y: float) -> None:
         """Move the mouse to a place and click."""
         self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)

@@ -417,16 +417,19 @@ def test_refused_machine_is_shown_at_once(page: Browser, service: Live) -> None:
     page.see("odd name")
 
 
+MIDDLE_OF_H3 = """(() => {
+    const box = document.querySelector(".map").getBoundingClientRect();
+    const [x, y] = forewarnMap.middle(2);
+    return [box.x + x, box.y + y];
+})()"""
+
+
 def test_host_is_opened_from_the_map(page: Browser, service: Live) -> None:
     """A cell is a host: a click opens it, and so do the arrow keys and Enter."""
     cells = "document.querySelector('.map').getAttribute('aria-label').includes('6 hosts')"
     show(page, f"{service.url}/")
     page.until(cells)
-    x, y = page.run("forewarnMap.middle(2)")
-    left, top = page.run(
-        "(({x, y}) => [x, y])(document.querySelector('.map').getBoundingClientRect())"
-    )
-    page.click_at(left + x, top + y)
+    page.click_at(*page.still(MIDDLE_OF_H3))
     page.until("document.querySelector('h1').textContent.includes('Host h3')")
     show(page, f"{service.url}/")
     page.until(cells)
