@@ -64,9 +64,12 @@ class World(RandomFleet):
             self._run_until(until_ms)
             self.heal()
             until_ms += HEAL_DAYS_MAX * DAY_MS
-            while self.unfinished() and self.queue.step(until_ms):
-                pass
             self._run_until(self.queue.now_ms + QUIET_MS)
+            while self.unfinished() and self.queue.now_ms < until_ms:
+                while self.unfinished() and self.queue.step(until_ms):
+                    pass
+                # A host that failed before may be reported only now.
+                self._run_until(self.queue.now_ms + QUIET_MS)
             self.audit()
             self.checker.healed(self.nodes)
             unfinished = self.unfinished()
