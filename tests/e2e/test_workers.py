@@ -94,9 +94,9 @@ async def ask(daemon: Daemon, query: str = "", body: object = None) -> bytes:
 
 
 async def announce(daemon: Daemon) -> str:
-    """Announce work on the host; return the event's id."""
+    """Announce work on the host, have every worker show it, and return the event's id."""
     work = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h",))
-    committed = await asyncio.wrap_future(daemon.control.submit(work, "test"))
+    committed = await asyncio.wrap_future(daemon.control.submit(work, "test", shown=True))
     return committed.operations[0].events[0]
 
 
