@@ -104,6 +104,13 @@ def test_command_may_be_tried_again(tmp_path: Path) -> None:
     assert run_gate(command(script, tries=2, every_s=0), "m-1") == ""
 
 
+@pytest.mark.parametrize(("tries", "named"), [(1, False), (2, True)])
+def test_failed_gate_says_how_often_it_was_tried(tries: int, named: bool) -> None:
+    """One try needs no number. Source: F-5."""
+    reason = run_gate(command("raise SystemExit(1)", tries=tries, every_s=0), "m-1")
+    assert ("(tried 2 times)" in reason) == named
+
+
 @pytest.mark.parametrize(
     ("path", "told"),
     [
