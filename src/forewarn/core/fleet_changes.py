@@ -86,6 +86,7 @@ def _tables(layout: Topology | FleetChange) -> dict[str, dict[str, Host | Group 
 
 
 def _in_its_health(before: Topology, host: Host) -> Host:
+    """Return a host with the health that the service keeps; a request does not change it."""
     known = before.hosts.get(host.name)
     return replace(host, health=known.health) if known else host
 

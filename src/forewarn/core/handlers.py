@@ -91,7 +91,10 @@ def retry(draft: Draft, retry: stimuli.Retry) -> tuple[int, ...]:
 
 
 def repair(draft: Draft, repair: stimuli.Repair) -> tuple[int, ...]:
-    """Mark a host as repaired; end its failure and cancel work for its predicted failure."""
+    """Mark a host as repaired; end its failure and cancel work for its predicted failure.
+
+    The success of the failure's own operation also repairs a host: see `transitions`.
+    """
     if repair.host not in draft.topology.hosts:
         raise Unknown(kind="host", name=repair.host)
     about = []

@@ -1,6 +1,6 @@
 """Describes all blockers of a live operation for people, with their end times.
 
-`operation_requests.py` and `step.py` decide whether work is blocked.
+`waiting.py`, `host_admission.py` and the planner decide whether work is blocked.
 """
 
 from __future__ import annotations

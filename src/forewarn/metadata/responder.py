@@ -98,7 +98,7 @@ class Hold(NamedTuple):
     approval: ApprovalRequest | None = None
     """Approval for the control plane, which decides on the answer."""
     outcome: tuple[str, str] | None = None
-    """Id of the VM's event whose outcome the control plane returns. Source: X-1."""
+    """VM, and id of its event whose outcome the control plane returns. Source: X-1."""
     enable: bool = False
     """Whether to enable the VM's group, which changes its view. Source: B-1."""
 
@@ -129,7 +129,7 @@ class Responder:
         """Function that signs attested documents; None: no signed documents. Source: I-1."""
         self.known: dict[bytes, tuple[HttpRequest, RoutedRequest]] = {}
         self.polled: dict[PublishedView, None] = {}
-        """Names of views with polls since the last report. Source: B-2."""
+        """Views with polls or approvals since the last report. Source: B-2."""
         self.figures = Figures()
 
     def apply(self, change: DocumentChange) -> bool:

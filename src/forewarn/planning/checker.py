@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from forewarn.planning.plan import FleetState, Plan, PlanEntry
 
     Found = Iterator[tuple[str, str]]
-    #: One piece of work: host, VMs by disturbed group, end, whether it occupies the host,
-    #: destinations.
+    #: One piece of work: host, VMs by group, end, whether it occupies the host, whether it disturbs
+    #: the groups, destinations.
     Work = tuple[str, Counter[str], int, bool, bool, frozenset[str]]
 
 _FOREVER_MS = 1 << 62

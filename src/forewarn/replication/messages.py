@@ -112,7 +112,7 @@ class NodeTroubles(msgspec.Struct, frozen=True):
 
 
 class ApprovalRequest(Row, frozen=True):
-    """A StartRequest from a VM, which approves all or none of these events."""
+    """The StartRequests of one POST from a VM, which approve all or none of these events."""
 
     vm: str
     event_ids: tuple[str, ...]
@@ -357,7 +357,11 @@ Relayed: TypeAlias = RelayedReport | RelayedApproval | RelayedEnable
 
 
 class Upstream(Protocol):
-    """Requests of metadata nodes to the control plane; no call may block the event loop."""
+    """Requests of metadata nodes to the control plane; no call may block the event loop.
+
+    `Bridge` answers them in the service, and `Follower` sends them from a worker or node. `Spool`
+    and `NodeRequests` stand before these two on a node.
+    """
 
     def approve(self, request: ApprovalRequest) -> asyncio.Future[RequestAnswer]:
         """Approve events; the future completes once the result is durable."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PendingRequest:
-    """A complete request of one connection, during processing."""
+    """A request of one connection whose head is complete, during processing."""
 
     __slots__ = (
         "body",
