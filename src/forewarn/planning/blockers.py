@@ -120,7 +120,7 @@ MEANINGS: dict[Code, tuple[str, str]] = {
     Code.EARLIEST_START: ("The maintenance has an earliest start.", "That time comes."),
     Code.APPROVAL: (
         "A group has not approved its event.",
-        "The group or an operator (`forewarn operation approve`) approves, or NotBefore is reached.",
+        "The group or an operator (`forewarn operation approve`) approves, or NotBefore passes.",
     ),
     Code.COUPLED: (
         "Another deletion of the same request is not approved.",
