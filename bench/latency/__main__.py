@@ -217,10 +217,12 @@ def share(found: Sequence[float], part: float) -> float:
 def main() -> int:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(prog="python -m bench.latency", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="measure only 100 rounds")
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--directory", type=Path, help="directory of the store (default: .build)")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
+    asked.rounds = 100 if asked.quick else asked.rounds
     parent = asked.directory or Path(".build")
     parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=parent, prefix="latency-") as directory:

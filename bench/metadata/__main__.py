@@ -115,12 +115,15 @@ def table(figures: Figures, rivals: list[Rival]) -> str:
 def main() -> None:
     """Run the comparison."""
     parser = argparse.ArgumentParser(prog="python -m bench.metadata")
+    parser.add_argument("--quick", action="store_true", help="measure one short round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--seconds", type=int, default=4, help="duration of each case in each round, in seconds"
     )
     parser.add_argument("--json", type=Path, default=BUILT / "metadata.json")
     options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.seconds = 1, 2
     install()
     on_core(LOAD_CORE)()
     rivals = build()

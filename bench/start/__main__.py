@@ -69,8 +69,10 @@ def one_start() -> tuple[float, float]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print medians with their spread."""
     parser = argparse.ArgumentParser(prog="python -m bench.start", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="measure only 5 starts")
     parser.add_argument("--runs", type=int, default=20)
-    runs = parser.parse_args(arguments).runs
+    options = parser.parse_args(arguments)
+    runs = 5 if options.quick else options.runs
     one_start()  # the first run compiles modules
     starts, stops = zip(*(one_start() for _ in range(runs)), strict=True)
     print(f"Python {platform.python_version()} on {platform.machine()}, {runs} starts")

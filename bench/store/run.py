@@ -93,10 +93,12 @@ def row(name: str, times_s: list[float]) -> str:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--quick", action="store_true", help="measure only 300 rounds")
     parser.add_argument("--rounds", type=int, default=3000)
     parser.add_argument("--folder", type=Path, help="directory of the files, on the measured disk")
     parser.add_argument("--no-postgres", action="store_true")
     asked = parser.parse_args()
+    asked.rounds = 300 if asked.quick else asked.rounds
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=asked.folder)))
         stores = {"SQLite, memory": ":memory:", "SQLite, file": f"{folder}/store.db"}

@@ -110,6 +110,7 @@ def _lay_out(operator: int) -> None:
 def main() -> None:
     """Measure, and print one table."""
     parser = argparse.ArgumentParser(prog="python -m bench.telemetry")
+    parser.add_argument("--quick", action="store_true", help="measure one short round")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument(
         "--seconds",
@@ -118,6 +119,8 @@ def main() -> None:
         help="duration of each service's polls in each round, in seconds",
     )
     options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.seconds = 1, 2
     install()
     on_core(LOAD_CORE)()
     metrics = f"127.0.0.1:{free_port()}"
