@@ -26,6 +26,7 @@ from forewarn.replication.messages import DocumentChange
 from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import DAY_MS, MINUTE_MS
 from tests.core.test_moving import begun
+from tests.simulator.checkers.contract import obstacle
 from tests.simulator.checkers.maintenance_checker import MaintenanceChecker
 from tests.simulator.checkers.node_checker import NodeChecker
 from tests.simulator.checkers.state_checker import StateChecker
@@ -109,6 +110,21 @@ def test_move_is_withdrawn_for_vms_that_their_user_has_moved_there() -> None:
     assert move.destinations == ("h2",)
     rig.ask(Cause.REDEPLOY, "v1", destination="h2")
     assert rig.now(move).state is OperationState.CANCELLED
+
+
+def test_work_waits_for_vms_that_are_leaving_another_host_for_its_host() -> None:
+    """The work is not late: it may not be announced while VMs are to arrive. Source: L-1, F-3."""
+    rig = CheckedRig(plans_made=False)
+    hosts = tuple(Host(f"h{n}", n, n, memory_mib=1024) for n in range(2))
+    layout = ChangeTopology(hosts, (Group("a"),), (Vm("v0", "h0", "a", memory_mib=1024),))
+    rig.tell(layout, Enable("a"))
+    number = rig.start("h0", move_s=600)
+    rig.make_plan(number)
+    move = rig.working(number)["h0"]
+    work = rig.ask(Cause.HOST_UPDATE, "h1", queue=True)
+    assert work.state is OperationState.PLANNED
+    assert obstacle(work, move, rig.state.topology)
+    assert obstacle(move, work, rig.state.topology)
 
 
 def test_host_that_fails_while_its_vms_return_counts() -> None:

@@ -117,9 +117,9 @@ def obstacle(operation: Operation, other: Operation, topology: Topology) -> str:
     else:
         if other.host == operation.host and not other.of_vm:
             return f"{operation.id} and {other.id} work on the same host"
-        if other.destination == operation.host:
+        if operation.host in _destinations(other):
             return f"{operation.id} works where the VMs of {other.id} will arrive"
-    if operation.destination and other.host == operation.destination and not other.of_vm:
+    if other.host in _destinations(operation) and not other.of_vm:
         return f"{operation.id} moves VMs to where {other.id} works"
     if not is_routine(operation) or (other.of_vm and not is_routine(other)):
         return ""
@@ -129,6 +129,11 @@ def obstacle(operation: Operation, other: Operation, topology: Topology) -> str:
         shared = ", ".join(sorted(groups & theirs))
         return f"{operation.id} and {other.id} disturb two fault domains of {shared}"
     return ""
+
+
+def _destinations(operation: Operation) -> set[str]:
+    """Where VMs go: the one VM of the work, or each VM that leaves its host."""
+    return {operation.destination, *(to for _, to in operation.execution.placements)} - {""}
 
 
 def _place_and_groups(
