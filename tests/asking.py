@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"
 """Where a VM reads its document."""

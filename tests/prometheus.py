@@ -7,15 +7,12 @@ import json
 import subprocess
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.agent.programs import free_port, program
 from tests.api.live import Json
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 
 class Prometheus:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
-
-if TYPE_CHECKING:
-    import ssl
+from typing import Any, Self, TypeAlias
 
 
 @dataclass(frozen=True)

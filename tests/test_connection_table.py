@@ -6,22 +6,17 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from pathlib import Path
 
 import pytest
 import uvloop
 
 from forewarn import connection_table
 from forewarn.azure.certificate import make_certificate
-from forewarn.connection_table import ConnectionTable, CountedPort, source_of
+from forewarn.connection_table import ConnectionTable, CountedPort, TrackedConnection, source_of
 from tests.metadata.feeds import until
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from pathlib import Path
-
-    from forewarn.connection_table import TrackedConnection
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 

@@ -7,15 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from forewarn.agent.journal import newest
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import TracebackType
-
 
 HOOK_S = 2.0
 """Timeout of a hook that is to miss it: a loaded machine begins its shell within that."""

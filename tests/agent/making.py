@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from typing import TYPE_CHECKING
 
 from forewarn.agent.core.engine import AgentEngine
 from forewarn.agent.core.identity import Identity
@@ -14,12 +13,11 @@ from forewarn.agent.core.values import (
     DocumentPolled,
     HookEnded,
     HookIntent,
+    Intent,
+    Stimulus,
     TimePassed,
 )
 from forewarn.protocol.documents import Document, ScheduledEvent
-
-if TYPE_CHECKING:
-    from forewarn.agent.core.values import Intent, Stimulus
 
 ME = Identity("vm_0")
 NOW = 1_795_000_000_000

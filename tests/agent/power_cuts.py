@@ -6,12 +6,9 @@ The journal's own calls of the system reach it; reading is done from real files.
 from __future__ import annotations
 
 import os
+import random
 from collections import defaultdict
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import random
-    from pathlib import Path
+from pathlib import Path
 
 SECTOR = 512
 """Bytes that are written as one, or not at all."""

@@ -11,16 +11,13 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from forewarn.agent.preparations.wait_until import until
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 PLACES = ("/usr/sbin", "/usr/local/bin", "/usr/lib/postgresql/15/bin")
 """Where programs are besides the path. FOREWARN_TEST_BIN is scrubbed; TEST_PROGRAMS names more."""

@@ -10,8 +10,9 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -25,14 +26,8 @@ from forewarn.errors import PeerError
 from forewarn.protocol.documents import Document
 from forewarn.protocol.versions import VERSIONS
 from tests.agent.making import event
-from tests.agent.service import Service, cut, reset, status
+from tests.agent.service import Fault, Handler, Service, cut, reset, status
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.agent.service import Fault, Handler
-
 
 EVENT = event(not_before_ms=4_000_000_000_000)
 Kind: TypeAlias = type[forewarn.Client] | type[forewarn.AsyncClient]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -20,9 +20,6 @@ from forewarn.agent.settings import AgentSettings
 from forewarn.agent.startup import load
 from forewarn.cli.main import main as forewarn
 from forewarn.errors import CallerError, ForewarnError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def settings_of(path: Path, text: str) -> AgentSettings:

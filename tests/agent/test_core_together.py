@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from forewarn.agent.core.coordination import LEADER_ANSWER_S, LEADER_ASK_S
-from forewarn.agent.core.engine import CHECK_RETRY_S
+from forewarn.agent.core.engine import CHECK_RETRY_S, AgentEngine
 from forewarn.agent.core.rules import HOLD_STATUS, PreparationStep, default_rules
 from forewarn.agent.core.values import (
     AnnounceIntent,
     AskPeersIntent,
     HookEnded,
+    Intent,
     PeersSeen,
     Resumed,
     TimePassed,
 )
 from forewarn.agent.status_server import prepared_form
+from forewarn.protocol.documents import ScheduledEvent
 from tests.agent.making import (
     BOTH,
     DRAIN,
@@ -31,11 +31,6 @@ from tests.agent.making import (
     prepared,
     restarted,
 )
-
-if TYPE_CHECKING:
-    from forewarn.agent.core.engine import AgentEngine
-    from forewarn.agent.core.values import Intent
-    from forewarn.protocol.documents import ScheduledEvent
 
 
 def test_second_vm_stands_in_after_a_delay() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,9 +40,6 @@ RULES = (
     Rule("all", Match(types=("Redeploy",)), action="prepare", steps=STEPS[:1], coordination="all"),
     Rule("two", Match(), action="prepare", steps=STEPS, checks=(PreparationStep("ask"),)),
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 FREE = {"c", "d"}
 """Steps whose failure is allowed, or that nothing undoes: not watched as strictly."""
 TYPES = ("Freeze", "Reboot", "Redeploy")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.agent.agents import Agent
 from tests.agent.making import event
 from tests.agent.service import Service
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 AHEAD = event(not_before_ms=4_000_000_000_000)
 

@@ -7,17 +7,13 @@ import random
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn.protocol.documents import ScheduledEvent
 from tests.agent.agents import Agent
 from tests.agent.making import event
-from tests.agent.service import Service, reset, status
-
-if TYPE_CHECKING:
-    from forewarn.protocol.documents import ScheduledEvent
-    from tests.agent.service import Fault
+from tests.agent.service import Fault, Service, reset, status
 
 pytestmark = pytest.mark.slow
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,14 +15,10 @@ from forewarn.agent.sdk.dialogue import (
 )
 from forewarn.agent.sdk.http import HttpResponse
 from forewarn.errors import PeerError
+from forewarn.protocol.documents import ScheduledEvent
 from tests.agent.agents import Agent
 from tests.agent.making import event
 from tests.agent.service import Service, status
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from forewarn.protocol.documents import ScheduledEvent
 
 FAR_MS = 4_000_000_000_000
 PAGE = b"<html><body>Please log in</body></html>"

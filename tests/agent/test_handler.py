@@ -6,20 +6,17 @@ import asyncio
 import contextlib
 import logging
 import queue
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import forewarn
+from forewarn.protocol.documents import ScheduledEvent
 from tests.agent.making import event
 from tests.agent.service import Service
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
-
-    from forewarn.protocol.documents import ScheduledEvent
 
 REBOOT = event(not_before_ms=4_000_000_000_000)
 

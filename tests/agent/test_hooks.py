@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -24,9 +24,6 @@ from forewarn.ids import Ids
 from tests.agent.making import event
 from tests.agent.service import Service
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ The real one, with the real logind, is in test_prepare_systemd.py.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,10 +15,6 @@ from tests.agent.agents import Agent
 from tests.agent.making import event
 from tests.agent.service import Service
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 AHEAD = event(not_before_ms=4_000_000_000_000)
 ON = "inhibit_shutdown = true"

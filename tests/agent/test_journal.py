@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,9 +12,6 @@ from hypothesis import strategies as st
 from forewarn.agent import journal as module
 from forewarn.agent.journal import Journal, JournalLocked, JournalLost, JournalOpen, newest
 from tests.agent.power_cuts import CutDisk, PowerCutError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

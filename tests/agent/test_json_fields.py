@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from forewarn.agent.core.records import event_form, read_event, read_event_record, read_step_record
 from forewarn.agent.json_fields import FieldInvalid, inner, member, number, several, texts, words
 from tests.agent.making import event, prepared
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ODD: dict[str, Callable[[], object]] = {
     "a number for a word": lambda: member({"name": 5}, "name", ""),

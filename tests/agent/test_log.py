@@ -6,16 +6,13 @@ import contextlib
 import json
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TextIO
 
 import pytest
 
 from forewarn.agent.log import LINE_BYTES_MAX, Log
 from tests.clock import VirtualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TextIO
 
 PIPE_BYTES_MAX = 4 * 1024 * 1024  # no pipe takes as much without being told to
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,19 +15,15 @@ from forewarn.agent.core.values import RecoverIntent
 from forewarn.agent.hooks import HookRoom
 from forewarn.agent.settings import AgentSettings
 from forewarn.errors import PeerError
+from forewarn.protocol.documents import ScheduledEvent
 from forewarn.replication.follower import FeedLost
 from forewarn.replication.messages import RequestAnswer
+from forewarn.testing import EmulatorThread
 from tests.agent.making import event as shown_event
 from tests.metadata.feeds import run
 from tests.metadata.live import request, serving, with_settings
 from tests.replication.rig import Feed
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from forewarn.protocol.documents import ScheduledEvent
-    from forewarn.testing import EmulatorThread
 
 
 def rebooted(emulator: EmulatorThread) -> ScheduledEvent:

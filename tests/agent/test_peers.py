@@ -9,7 +9,8 @@ import json
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -25,10 +26,6 @@ from tests.agent.making import event
 from tests.agent.programs import answers, free_port, program, running, until
 from tests.serving import serving
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 def form_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from forewarn.agent.preparations.patroni import NoCandidate
 from forewarn.agent.preparations.systemd import SystemctlFailed
 from tests.agent.programs import done
 from tests.serving import HttpServer, Request
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Answers(HttpServer):

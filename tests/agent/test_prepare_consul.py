@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import urllib.request
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.agent.programs import answers, done, free_port, program, running, until
 from tests.agent.test_peers import ask_peers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

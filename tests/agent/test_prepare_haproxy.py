@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.agent.programs import answers, do, done, free_port, program, running, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 CONFIG = """
 global

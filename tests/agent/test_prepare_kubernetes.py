@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,10 +13,6 @@ from forewarn.agent.preparations.http_call import Called, call
 from forewarn.agent.preparations.kubernetes import MARK
 from tests.agent.programs import answers, do, done, free_port, program, running, until
 from tests.agent.test_peers import ask_peers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 pytestmark = pytest.mark.slow
 

@@ -7,17 +7,14 @@ import json
 import os
 import pwd
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from forewarn.agent.preparations.http_call import CallFailed, call
 from forewarn.agent.preparations.patroni import LEADING
 from tests.agent.programs import answers, do, done, free_port, program, running, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.slow
 

@@ -8,17 +8,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from forewarn.agent.preparations.http_call import CallFailed, call
 from tests.agent.programs import EVENT, do, done
 from tests.serving import HttpServer, Request
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 
 class Receiver:

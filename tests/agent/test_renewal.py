@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,10 +26,6 @@ from tests.agent.making import event
 from tests.agent.programs import free_port
 from tests.agent.service import Service
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 AHEAD = event(not_before_ms=4_000_000_000_000)
 

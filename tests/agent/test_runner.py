@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +13,6 @@ from tests.agent.agents import HOOK_S, Agent
 from tests.agent.making import event
 from tests.agent.service import Service
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 FAR_MS = 4_000_000_000_000
 AHEAD = event(not_before_ms=FAR_MS)

@@ -7,7 +7,8 @@ import re
 import socket
 import ssl
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -22,10 +23,6 @@ from tests.agent.programs import free_port, program
 from tests.agent.service import Service
 from tests.agent.test_peers import peers
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 AHEAD = event(not_before_ms=4_000_000_000_000)
 SAMPLE = re.compile(r'[a-z_]+(\{[a-z]+="[a-z-]+"(,[a-z]+="[a-z-]+")*\})? -?[0-9.]+')

@@ -7,8 +7,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,9 +19,6 @@ from tests.agent.agents import Agent
 from tests.agent.making import event
 from tests.agent.service import Service
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AHEAD = event(not_before_ms=4_000_000_000_000)
 

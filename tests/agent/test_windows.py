@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from forewarn.agent.hooks import HookRoom
 from forewarn.agent.windows_processes import WindowsChild, start
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PRINTS = "import sys; print(sys.stdin.read()); sys.exit(3)"
 WAITS = "import threading; threading.Event().wait(60)"

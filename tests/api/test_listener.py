@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from starlette.applications import Starlette
@@ -24,9 +24,6 @@ from forewarn.api.listener import (
 )
 from forewarn.api.server import start_operator
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOBODY = Starlette()
 

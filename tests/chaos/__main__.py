@@ -22,9 +22,10 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.chaos.checker import Evidence, begun_of, violations
 from tests.chaos.clients import (
@@ -39,15 +40,10 @@ from tests.chaos.clients import (
     gap_ms,
     now_ms,
 )
-from tests.chaos.faults import FAULTS, HANG_S, QUICK, faults_of
+from tests.chaos.faults import FAULTS, HANG_S, QUICK, Fault, faults_of
 from tests.chaos.scene import NODES, PLANES, SPOT_HOSTS, VMS, WITH_WORKERS, Scene
 from tests.e2e.cloud import run
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from tests.chaos.faults import Fault
 
 INSIDE = "FOREWARN_CHAOS_INSIDE"
 NAMESPACES = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")

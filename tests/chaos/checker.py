@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tests.e2e.client_log import stale
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from tests.chaos.clients import Record
-    from tests.e2e.client_log import Read
+from tests.chaos.clients import Record
+from tests.e2e.client_log import Read, stale
 
 TERM_MS = 5000
 #: How much shorter than owed a notice may be. Source: H-6.

@@ -7,17 +7,13 @@ import json
 import random
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.chaos.http_call import ask
-from tests.chaos.scene import ADDRESSES, METADATA, OPERATOR, PLANES, SERVED, WORK_HOSTS
+from tests.chaos.scene import ADDRESSES, METADATA, OPERATOR, PLANES, SERVED, WORK_HOSTS, Scene
 from tests.e2e.client_log import Approval, ClientLog, Read, event_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tests.chaos.scene import Scene
 
 #: Pause of a VM between two polls, and of a probe, in seconds.
 POLL_S, PROBE_S = 0.3, 0.1

@@ -6,9 +6,10 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 
@@ -16,9 +17,6 @@ from tests.chaos.http_call import ask
 from tests.e2e.cloud import run
 from tests.postgres import INIT_OPTIONS, SETTINGS, programs_of_postgres
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 PORT, POOLER, PATRONI, ETCD = 5432, 6432, 8008, 2379
 STARTED_S_MAX = 90.0

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import Any
 
 
 def ask(

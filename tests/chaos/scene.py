@@ -13,10 +13,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forewarn.core.access import Role
 from tests.access import seed_token
@@ -25,9 +26,6 @@ from tests.chaos.http_call import ask
 from tests.e2e.certificates import make_certificates
 from tests.e2e.cloud import run
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 PREFIX = "10.99.0"
 #: Where packets for a machine go that is cut off: no machine has this address.

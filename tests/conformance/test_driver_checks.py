@@ -6,8 +6,8 @@ import json
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,9 +18,6 @@ from forewarn.conformance.driver_trial import Subject
 from forewarn.conformance.run import Result, Verdict
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.registry import make_driver
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Far:

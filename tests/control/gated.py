@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from forewarn.control.driver_calls import CallLimits, DaemonThreads
 from forewarn.core.impact import Cause
+from forewarn.core.lifecycle import Operation
 from forewarn.core.stimulus import Approve, ChangeTopology, Complete, Enable, RequestMaintenance
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.manual import ManualDriver
 from tests.control.rig import Running
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from forewarn.core.lifecycle import Operation
 
 MINUTE_MS = 60_000
 

@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
-from forewarn.control.driver_calls import CallLimits, DriverSetup
+from forewarn.control.driver_calls import CallLimits, DriverSetup, Executor
 from forewarn.control.engine import ControlEngine
-from forewarn.control.plane import ControlPlane
+from forewarn.control.gate_checks import Gate
+from forewarn.control.plane import Committed, ControlPlane
+from forewarn.control.planning import Planner
 from forewarn.core.impact import Cause
+from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.policy import NoticePolicy
-from forewarn.core.stimulus import Approve, ChangeTopology, Complete, Enable, RequestMaintenance
+from forewarn.core.state import Changes, Entry
+from forewarn.core.stimulus import (
+    Approve,
+    ChangeTopology,
+    Complete,
+    Enable,
+    PlaneStimulus,
+    RequestMaintenance,
+)
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.core.why import why_maintenance
-from forewarn.drivers import Progress, Task
+from forewarn.drivers import Driver, Progress, Task
 from forewarn.drivers.manual import ManualDriver
+from forewarn.errors import ForewarnError
+from forewarn.replication import messages as feed
 from forewarn.replication.messages import PublishResult
 from forewarn.store import HistoryPage, Store, open_store
 from forewarn.store.errors import StoreUncertain
 from tests.simulator.world.side_work import InlineExecutor
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from forewarn.control.driver_calls import Executor
-    from forewarn.control.gate_checks import Gate
-    from forewarn.control.plane import Committed
-    from forewarn.control.planning import Planner
-    from forewarn.core.lifecycle import Operation, OperationState
-    from forewarn.core.state import Changes, Entry
-    from forewarn.core.stimulus import PlaneStimulus
-    from forewarn.drivers import Driver
-    from forewarn.errors import ForewarnError
-    from forewarn.replication import messages as feed
 
 NS_PER_MS = 1_000_000
 

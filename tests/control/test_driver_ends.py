@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from forewarn.control.driver_calls import CallLimits, DaemonThreads
 from forewarn.control.driver_host import ABORT_TRIES
 from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import OperationState
+from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.stimulus import Cancel, ChangeTopology, Complete, RequestMaintenance, Retry
 from forewarn.core.topology import Host
 from forewarn.drivers import Progress, Task
@@ -19,11 +19,6 @@ from forewarn.values import replace
 from tests.control.gated import MINUTE_MS, Gated, started_on
 from tests.control.rig import Running
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from forewarn.core.lifecycle import Operation
 
 HOUR_MS = 60 * MINUTE_MS
 

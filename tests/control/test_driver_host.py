@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -25,11 +26,6 @@ from forewarn.store.errors import StoreLost
 from tests.control.gated import reason_of
 from tests.control.rig import Running
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 # --- who may call -----------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,9 +18,6 @@ from forewarn.values import replace
 from tests.control.rig import Running
 from tests.drivers.tasks import task as task_of
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    pass
 
 SECOND_MS = 1000
 HOUR_MS = 3_600_000

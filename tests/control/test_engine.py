@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,17 +19,13 @@ from forewarn.core.stimulus import (
     Retry,
 )
 from forewarn.core.topology import Host
-from forewarn.errors import OurError
+from forewarn.drivers import Task
+from forewarn.errors import ForewarnError, OurError
 from forewarn.store.errors import StoreFull, StoreUnavailable, StoreUncertain
 from tests.clock import VirtualClock
 from tests.control.gated import gated, started_on
 from tests.control.rig import Running, cut_once, refuses
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from forewarn.drivers import Task
-    from forewarn.errors import ForewarnError
-
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,9 +17,6 @@ from forewarn.core.topology import Group, Host, Vm
 from forewarn.ids import Ids
 from forewarn.store import Store, open_store
 from forewarn.store.lease import Tenure
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.postgres
 FLEET = ChangeTopology((Host("h1"),), (Group("web"),), (Vm("web_0", "h1", "web"),))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from forewarn.control import planner_host
 from forewarn.control.driver_calls import DaemonThreads
 from forewarn.control.gate_checks import Gate
+from forewarn.control.planning import PlannerTask
 from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import OperationState
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.maintenance import MaintenancePlan
 from forewarn.core.stimulus import (
     ApplyPolicy,
     Approve,
@@ -29,14 +32,6 @@ from forewarn.planning.policy import MaintenancePolicy
 from forewarn.store.errors import StoreContradiction, StoreFull
 from tests.control.rig import Running, refuses
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from forewarn.control.planning import PlannerTask
-    from forewarn.core.lifecycle import Operation
-    from forewarn.core.maintenance import MaintenancePlan
 
 MINUTE_MS = 60_000
 WORK_MAX = 10

@@ -9,25 +9,20 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from forewarn.control.inbox import Stopping
 from forewarn.control.planner_host import PlannerProcess, PlannerProcessFailed
-from forewarn.control.planning import PlannerTask, PlanRefused, made, planner_task
+from forewarn.control.planning import FleetColumns, PlannerTask, PlanRefused, made, planner_task
 from forewarn.core.impact import Cause
-from forewarn.core.maintenance import Postponement
+from forewarn.core.maintenance import MaintenancePlan, Postponement
 from forewarn.core.stimulus import CreateMaintenance, StartMaintenance
 from forewarn.core.waves import PLAN_AGAIN_S
 from forewarn.values import replace
 from tests.control.rig import Running
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from forewarn.control.planning import FleetColumns
-    from forewarn.core.maintenance import MaintenancePlan
 
 WORKER = (sys.executable, "-m", "forewarn.control.planner_worker")
 #: A limit that nothing reaches that works at all, and one that is reached at once; in seconds.

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import OperationState
+from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.step import PORTION_MAX
 from forewarn.core.stimulus import Approve, ChangeTopology, Enable, RequestMaintenance
 from forewarn.core.topology import Group, GroupKind, Host, Vm
 from tests.control.rig import Running
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from forewarn.core.lifecycle import Operation
 
 #: Hosts of an order that takes several portions.
 HOSTS = 5 * PORTION_MAX + 3

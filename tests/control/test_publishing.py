@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -21,10 +21,6 @@ from forewarn.replication.messages import PublishResult
 from forewarn.store.errors import StoreFull, StoreUncertain
 from tests.control.rig import Running, refuses
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 HOUR_MS = 3_600_000
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,15 +11,12 @@ from forewarn.control.plane import StateView
 from forewarn.control.readable import StateReplica
 from forewarn.control.service_state import ServiceStatus
 from forewarn.core.lifecycle import OperationState
+from forewarn.core.state import Changes
 from forewarn.core.stimulus import Approve, Cancel, ChangeTopology, Complete
-from forewarn.core.topology import Group, Host, Vm
+from forewarn.core.topology import Group, Host, Topology, Vm
 from forewarn.store.errors import StoreUncertain
 from tests.control.rig import Running
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from forewarn.core.state import Changes
-    from forewarn.core.topology import Topology
 
 
 def read_all(running: Running) -> tuple[bool, int, int]:

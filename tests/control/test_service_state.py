@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
 
 import pytest
 
 from forewarn.control.inbox import Stopping
 from forewarn.control.service_state import MOVES, ServiceState, ServiceStatus
 from forewarn.core.impact import Cause
+from forewarn.core.state import Changes
 from forewarn.core.stimulus import ChangeTopology, Enable, RequestMaintenance
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.store.errors import StoreUnavailable
 from tests.control.rig import Running, refuses
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from forewarn.core.state import Changes
 
 S = ServiceState
 #: The shortest way into each state.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,16 +16,12 @@ from forewarn.control.service_state import SILENT_MS_MAX, Liveness, ServiceState
 from forewarn.control.standby import LeaseKeeper, StateFollower, become_writer, leave
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import State
+from forewarn.errors import ForewarnError
 from forewarn.store import Lease
 from forewarn.store.errors import StoreLost, StoreUnavailable
 from forewarn.store.lease import Tenure
 from tests.clock import VirtualClock
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.errors import ForewarnError
 
 TERM_MS = 30
 

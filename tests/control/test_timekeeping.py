@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -29,9 +28,6 @@ from forewarn.store import open_store
 from forewarn.store.errors import StoreFull
 from tests.control.rig import Running, refuses
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    pass
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from forewarn.core.actions import ACTIONS
-from forewarn.core.draft import Draft
+from forewarn.core.document import View
+from forewarn.core.draft import Draft, Terms
 from forewarn.core.indexes import Place, places_of
 from forewarn.core.lifecycle import Alert, Event, EventState, Operation, OperationState
 from forewarn.core.maintenance import (
@@ -18,26 +18,18 @@ from forewarn.core.maintenance import (
     TargetProgress,
     TargetState,
 )
-from forewarn.core.records import from_row, to_row
-from forewarn.core.step import next_deadline_ms, step
+from forewarn.core.policy import NoticePolicy
+from forewarn.core.records import Row, from_row, to_row
+from forewarn.core.state import Entry, State
+from forewarn.core.step import StepResult, next_deadline_ms, step
 from forewarn.core.stimulus import PlaneStimulus, Proceed
 from forewarn.core.topology import Group, Host, Topology, Vm
-from forewarn.core.usage import UNCOUNTED_MAX, Usage, share_of_host, share_of_vms
+from forewarn.core.usage import UNCOUNTED_MAX, Disturbed, Share, Usage, share_of_host, share_of_vms
 from forewarn.core.why import blocker_of, why_host, why_maintenance
 from forewarn.errors import CallerError
-from forewarn.planning.blockers import Code
-
-if TYPE_CHECKING:
-    from forewarn.core.document import View
-    from forewarn.core.draft import Terms
-    from forewarn.core.policy import NoticePolicy
-    from forewarn.core.records import Row
-    from forewarn.core.state import Entry, State
-    from forewarn.core.step import StepResult
-    from forewarn.core.usage import Disturbed, Share
-    from forewarn.planning.blockers import Blocker
-    from forewarn.planning.policy import Subject
-    from tests.core.replay import Replay
+from forewarn.planning.blockers import Blocker, Code
+from forewarn.planning.policy import Subject
+from tests.core.replay import Replay
 
 S, E = OperationState, EventState
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from forewarn.core.history import CHECKPOINT, Rows
 from forewarn.core.lifecycle import (
@@ -23,13 +23,8 @@ from forewarn.core.maintenance import (
     MaintenanceState,
 )
 from forewarn.core.records import KINDS, Record, from_row
-from forewarn.core.state import Image
+from forewarn.core.state import Entry, Image
 from forewarn.values import Word
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from forewarn.core.state import Entry
 
 
 def _steps(moves: Iterable[tuple[tuple[Word, Word], Word]]) -> frozenset[tuple[Word, Word]]:

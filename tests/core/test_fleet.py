@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pytest
 
 from forewarn.core.impact import Cause, Source
 from forewarn.core.refusals import AlreadyExists, FleetBusy, FleetContradiction, InUse, Unknown
 from forewarn.core.state import State
-from forewarn.core.stimulus import ChangeTopology, Complete, Enable
+from forewarn.core.step import StepResult
+from forewarn.core.stimulus import ChangeTopology, Complete, Enable, PlaneStimulus
 from forewarn.core.topology import Group, GroupKind, Health, Host, Vm
 from forewarn.protocol.documents import Document
 from tests.core import invariants
 from tests.core.rig import Rig, small, small_fleet
-
-if TYPE_CHECKING:
-    from forewarn.core.step import StepResult
-    from forewarn.core.stimulus import PlaneStimulus
 
 
 def test_fleet_is_put_and_removed() -> None:

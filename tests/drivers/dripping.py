@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HEADS = {"head": b"HTTP/1.0 200 OK\r\nX: ", "body": b"HTTP/1.0 200 OK\r\n\r\n"}
 """Where its answer does not end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -24,9 +24,6 @@ from forewarn.store import open_store
 from forewarn.store.errors import StoreUnavailable
 from tests.drivers.tasks import ended, now_ms, task
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Rig:

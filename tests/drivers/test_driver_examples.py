@@ -7,8 +7,9 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,6 @@ from forewarn.drivers.webhook.signing import check_report
 from forewarn.validation.toml_reader import read_toml
 from tests.drivers.tasks import ended, now_ms, task
 from tests.serving import HttpServer, Request
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HOWTO = Path(__file__).parents[2] / "docs" / "howto" / "write-a-driver.md"
 SECRET = b"a secret of thirty-two bytes 012"

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from forewarn.drivers.libvirt.config import LibvirtConfig
 from forewarn.drivers.libvirt.records import KEPT_MS, DomainRecords
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOW_MS = 1_790_000_000_000
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, EntryPoints
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +12,6 @@ from forewarn.drivers import registry
 from forewarn.drivers.manual import ManualDriver
 from forewarn.drivers.registry import DriverKindUnknown, DriverUnusable, make_driver, make_drivers
 from forewarn.settings_loader import load_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 
 class Boat(ManualDriver):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -22,10 +23,6 @@ from tests.drivers.dripping import HEADS, dripping
 from tests.drivers.tasks import now_ms, task
 from tests.drivers.ticket_system import SECRET, TicketSystem
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture

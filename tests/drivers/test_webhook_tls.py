@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import shutil
 import ssl
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from forewarn.drivers import Driver
 from forewarn.drivers.registry import make_driver
 from forewarn.drivers.webhook.driver import WebhookFailed
 from tests.drivers.tasks import task
 from tests.drivers.ticket_system import SECRET, TicketSystem
 from tests.e2e.certificates import make_certificates
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from forewarn.drivers import Driver
 
 pytestmark = pytest.mark.skipif(
     not shutil.which("openssl"), reason="openssl makes the certificates"

@@ -8,15 +8,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import ssl
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from tests.serving import HttpServer, Request
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Mapping
 
 SECRET = b"a secret of thirty-two bytes 012"
 

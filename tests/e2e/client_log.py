@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 NOTICE_MS = {"Freeze": 900_000, "Reboot": 900_000, "Redeploy": 600_000, "Preempt": 30_000}
 """Least notice of each kind of event, in milliseconds. Source: N-1."""

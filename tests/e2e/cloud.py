@@ -10,14 +10,11 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 ADDRESS = "169.254.169.254"
 URL = f"http://{ADDRESS}/metadata/scheduledevents?api-version=2020-07-01"

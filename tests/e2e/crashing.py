@@ -12,10 +12,12 @@ import os
 import random
 import signal
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from multiprocessing.connection import Connection
 
 from forewarn.clock import SystemClock
+from forewarn.control.plane import ControlPlane
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.ids import Ids
@@ -30,12 +32,6 @@ from forewarn.settings import (
 )
 from tests.e2e.client_log import Approval, ClientLog, Read, event_of
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from multiprocessing.connection import Connection
-
-    from forewarn.control.plane import ControlPlane
 
 CLOCK = SystemClock()
 VERSION = "2020-07-01"

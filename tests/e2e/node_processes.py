@@ -7,9 +7,9 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forewarn.core.access import Role, written_token
 from tests import asking
@@ -17,9 +17,6 @@ from tests.access import seed_token
 from tests.agent.programs import free_port
 from tests.e2e.certificates import make_certificates
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 VERSION = "2020-07-01"
 EVENTS = f"/metadata/scheduledevents?api-version={VERSION}"

@@ -7,16 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.agent.programs import free_port
 from tests.asking import ask
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 TERM_S, SLACK_S = 5, 2
 POLL = "/metadata/scheduledevents?api-version=2020-07-01&vm=web_0"

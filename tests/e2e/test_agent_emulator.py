@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,10 +15,6 @@ from forewarn.emulator.scenario_files import shipped
 from tests.agent.agents import Agent
 from tests.agent.programs import answers, free_port
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

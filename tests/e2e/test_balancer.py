@@ -5,9 +5,9 @@ from __future__ import annotations
 import http.client
 import re
 import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,9 +15,6 @@ from tests import asking
 from tests.agent.programs import free_port
 from tests.e2e.planes import Plane, running_planes
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 

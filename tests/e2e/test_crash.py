@@ -6,19 +6,16 @@ import collections
 import json
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pytest
 
 from forewarn.core.lifecycle import Event, Operation
+from forewarn.core.records import Record
+from forewarn.core.state import Entry, State
 from forewarn.protocol.documents import read_document
 from forewarn.store import open_store
 from tests.core.replay import Replay
 from tests.e2e.crashing import Seen, live_and_die, live_on
-
-if TYPE_CHECKING:
-    from forewarn.core.records import Record
-    from forewarn.core.state import Entry, State
 
 pytestmark = pytest.mark.slow
 

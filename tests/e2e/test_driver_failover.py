@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 
 from forewarn.clock import SystemClock
+from forewarn.control.plane import ControlPlane
 from forewarn.drivers.command import runner
 from forewarn.drivers.registry import make_driver
 from forewarn.drivers.task_records import TaskRecords
@@ -27,12 +29,6 @@ from forewarn.store import open_store
 from tests.drivers.tasks import ended, now_ms, task
 from tests.e2e.crashing import FLEET, TERM_MS, Client, Doom, Life
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-    from pathlib import Path
-
-    from forewarn.control.plane import ControlPlane
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 

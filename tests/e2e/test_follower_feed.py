@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from forewarn.core.access import Role
+from forewarn.protocol.documents import Document
 from forewarn.protocol.identity import CallerIdentity
 from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.replication.messages import ApprovalRequest, DocumentChange, RequestAnswer
@@ -17,12 +19,6 @@ from tests.access import seed_token
 from tests.agent.programs import free_port
 from tests.e2e.planes import Plane
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from forewarn.protocol.documents import Document
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 

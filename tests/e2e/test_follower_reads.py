@@ -7,7 +7,8 @@ import json
 import os
 import signal
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,13 +16,8 @@ import pytest
 from forewarn.control.standby import STALE_MS_MAX
 from tests.asking import ask
 from tests.e2e.planes import FLEET, Plane, running_planes
+from tests.postgres import PostgresServer
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.postgres import PostgresServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 

@@ -6,7 +6,8 @@ import http.client
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -14,10 +15,6 @@ import pytest
 from forewarn.store import open_store
 from tests.e2e.planes import FLEET, Plane, running_planes
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 

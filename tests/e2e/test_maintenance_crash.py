@@ -10,12 +10,14 @@ import http.client
 import json
 import os
 import signal
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from multiprocessing.connection import Connection
+from typing import Any
 
 import pytest
 
-from forewarn.core.state import Changes
+from forewarn.core.state import Changes, Entry
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.drivers.simulated import SimulatedDriver
@@ -24,12 +26,6 @@ from forewarn.store import Store, open_store
 from tests.e2e import crashing
 from tests.e2e.crashing import Client, Doom, Life
 from tests.simulator.world.crash_points import POINTS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from multiprocessing.connection import Connection
-
-    from forewarn.core.state import Entry
 
 pytestmark = pytest.mark.slow
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 import random
 import shutil
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.e2e.node_processes import FLEET, VMS, Cloud
+from tests.e2e.node_processes import FLEET, VMS, Cloud, Process
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.e2e.node_processes import Process
 
 pytestmark = [
     pytest.mark.slow,

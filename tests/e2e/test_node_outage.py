@@ -12,17 +12,12 @@ import shutil
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.e2e.node_processes import FLEET, VMS, Cloud, ask
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.e2e.node_processes import Process
+from tests.e2e.node_processes import FLEET, VMS, Cloud, Process, ask
 
 pytestmark = [
     pytest.mark.slow,

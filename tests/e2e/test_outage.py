@@ -9,8 +9,8 @@ import asyncio
 import json
 import logging
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -31,9 +31,6 @@ from tests import asking
 from tests.postgres import PostgresServer
 from tests.store.proxy import Proxy, running_proxy
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 

@@ -13,16 +13,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.e2e.cloud import ADDRESS, FOREWARN, URL, Cloud, cloud_of, wait_for_line
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CLIENTS = Path(__file__).parent / "clients"
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -30,9 +30,6 @@ from tests.agent.programs import free_port
 from tests.e2e.crashing import VMS, Client, Doom, Life
 from tests.telemetry.scraping import samples, scrape
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 

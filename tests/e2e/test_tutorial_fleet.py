@@ -6,17 +6,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from forewarn.emulator.options import Options
 from forewarn.testing import EmulatorThread
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PAGE = Path(__file__).parents[2] / "docs/tutorial/maintain-a-fleet.md"
 

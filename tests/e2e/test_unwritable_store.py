@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from forewarn.control.plane import ControlPlane
 from forewarn.core.impact import Cause
 from forewarn.core.stimulus import NoticeShown, RequestMaintenance
 from forewarn.ids import Ids
@@ -18,11 +19,6 @@ from tests.api.live import SETTINGS
 from tests.clock import VirtualClock
 from tests.store.story import begin
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from forewarn.control.plane import ControlPlane
 
 
 def seal(plane: ControlPlane, *, shut: bool = True) -> None:

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,10 +20,6 @@ from forewarn.version import version
 from tests.e2e.next_version import STEP, VERSION
 from tests.e2e.planes import FLEET, SLACK_S, TERM_S, Plane, running_planes
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 

@@ -9,13 +9,15 @@ import signal
 import socket
 import sys
 import tempfile
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from forewarn.clock import SystemClock
+from forewarn.control.plane import ControlPlane
 from forewarn.core.impact import Cause
 from forewarn.core.stimulus import ChangeTopology, RequestMaintenance
 from forewarn.core.topology import Group, Host, Vm
@@ -33,12 +35,6 @@ from forewarn.settings import (
 from tests import asking
 from tests.postgres import running_postgres
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from forewarn.control.plane import ControlPlane
 
 pytestmark = [
     pytest.mark.slow,

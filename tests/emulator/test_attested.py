@@ -7,7 +7,7 @@ import json
 import shutil
 import subprocess
 import urllib.request
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,11 +15,7 @@ import pytest
 from forewarn.emulator.attested_documents import attested
 from forewarn.replication.messages import Caller
 from tests.emulator.asking import get
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.emulator.conftest import Stage
+from tests.emulator.conftest import Stage
 
 ATTESTED = "/metadata/attested/document"
 MARCH_1 = 1_772_323_200_000  # Sun, 01 Mar 2026 00:00:00 GMT

@@ -11,17 +11,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.agent.programs import program
 from tests.e2e.cloud import ADDRESS, FOREWARN, Cloud, cloud_of, wait_for_line
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [
     pytest.mark.netns,

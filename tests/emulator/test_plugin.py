@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +16,6 @@ from forewarn.emulator.options import Options
 from forewarn.errors import CallerError
 from forewarn.testing import AgentThread, EmulatorThread
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytest_plugins = ["pytester"]
 

@@ -9,19 +9,15 @@ import json
 import socket
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import yaml
 
+from tests.agent.test_prepare_kubernetes import Cluster
 from tests.kubernetes.small_cluster import PHASES, REBOOT, node_status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Self
-
-    from tests.agent.test_prepare_kubernetes import Cluster
 
 MANIFEST = Path(__file__).parents[2] / "dist" / "forewarn-driver-rbac.yaml"
 _RIGHTS = "/apis/rbac.authorization.k8s.io/v1"

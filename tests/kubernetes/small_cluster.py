@@ -10,12 +10,10 @@ import http.server
 import json
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Form = dict[str, Any]
 VMIS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forewarn.core.impact import Cause, Impact
+from forewarn.drivers import Progress, Task
+from forewarn.drivers.kubernetes.driver import KubernetesDriver
 from tests.drivers.tasks import now_ms
-
-if TYPE_CHECKING:
-    from forewarn.drivers import Progress, Task
-    from forewarn.drivers.kubernetes.driver import KubernetesDriver
 
 LOOKS_MAX = 40
 MOVE: dict[str, Any] = {

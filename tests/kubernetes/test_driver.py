@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,9 +24,6 @@ from tests.kubernetes.small_cluster import (
 )
 from tests.kubernetes.tasks import MOVE, RESTART, carried_out, ended
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize("vm", ["", "default.a"])

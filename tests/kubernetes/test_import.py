@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,11 +19,6 @@ from tests.api.live import Live
 from tests.clock import VirtualClock
 from tests.kubernetes.small_cluster import VMIS, Cluster, node_status, served
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Iterator
-    from pathlib import Path
 
 LOST_AFTER_S = 60
 NODES = "/api/v1/nodes"

@@ -10,8 +10,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -35,9 +36,6 @@ from tests.kubernetes import real_cluster
 from tests.kubernetes.real_cluster import KUBEVIRT, NODES, Controllers, Relay, add_machine
 from tests.kubernetes.small_cluster import REBOOT
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["server"]
 pytestmark = pytest.mark.slow

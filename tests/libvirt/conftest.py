@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from tests.libvirt import laboratory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.libvirt.laboratory import Laboratory
+from tests.libvirt.laboratory import Laboratory
 
 
 @pytest.fixture(scope="module")

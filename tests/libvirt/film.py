@@ -14,19 +14,17 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.e2e.certificates import make_certificates
 from tests.e2e.cloud import FOREWARN, environment
 from tests.libvirt import guest_image, laboratory
 from tests.libvirt.laboratory import Guest, Laboratory
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 #: Longest a scene may take, in seconds; under emulation, on a busy machine.
 SCENE_S = 120

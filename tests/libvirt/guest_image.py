@@ -10,12 +10,9 @@ import gzip
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: Where `tools/system` unpacks Debian's cloud kernel.

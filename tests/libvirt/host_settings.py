@@ -6,12 +6,9 @@ No process may be started from here.
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.e2e.certificates import make_certificates
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def write_settings(directory: Path, *, pki: Path, address: str, host_uuid: str) -> None:

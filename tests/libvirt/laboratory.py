@@ -12,18 +12,14 @@ import shutil
 import signal
 import subprocess
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.e2e.cloud import environment
 from tests.libvirt import guest_image, host_settings
+from tests.libvirt.guest_image import GuestImage
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.libvirt.guest_image import GuestImage
 
 #: What the laboratory needs besides Python and the guests' files.
 PROGRAMS = (

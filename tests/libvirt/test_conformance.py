@@ -5,18 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from forewarn.cli.main import main
 from tests.libvirt.guest_image import poller_image
-from tests.libvirt.laboratory import Guest, Node
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.libvirt.laboratory import Laboratory
+from tests.libvirt.laboratory import Guest, Laboratory, Node
 
 pytestmark = [pytest.mark.slow, pytest.mark.netns]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,13 +17,8 @@ from forewarn.drivers.libvirt.driver import LibvirtDriver, TaskCalledOff, TaskUn
 from forewarn.values import replace
 from tests.e2e.certificates import make_certificates
 from tests.libvirt.guest_image import poller_image
-from tests.libvirt.laboratory import WAIT_S, Guest
+from tests.libvirt.laboratory import WAIT_S, Guest, Laboratory
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.libvirt.laboratory import Laboratory
 
 pytestmark = [pytest.mark.slow, pytest.mark.netns]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,9 +15,6 @@ from forewarn.drivers.libvirt.connection import Connections, HypervisorFailed
 from forewarn.drivers.libvirt.discovery import LibvirtSource
 from tests.api.live import Live
 from tests.clock import VirtualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytest.importorskip("libvirt", reason="libvirt-python is an extra")
 

@@ -8,21 +8,17 @@ from __future__ import annotations
 import itertools
 import os
 import random
-from typing import TYPE_CHECKING
 
 import pytest
 
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import with_execution
 from forewarn.drivers import Task
+from forewarn.drivers.libvirt.config import LibvirtConfig
 from forewarn.drivers.libvirt.driver import LibvirtDriver
-from tests.libvirt.laboratory import WAIT_S
+from tests.libvirt.laboratory import WAIT_S, Laboratory
 from tests.libvirt.test_driver import boots, carried_out, config, guest, home, task
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from forewarn.drivers.libvirt.config import LibvirtConfig
-    from tests.libvirt.laboratory import Laboratory
 
 pytestmark = [pytest.mark.nightly, pytest.mark.netns]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from tests.libvirt import film, laboratory
 from tests.libvirt.guest_image import poller_image
 from tests.libvirt.laboratory import Guest
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.nightly, pytest.mark.netns]
 

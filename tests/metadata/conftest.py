@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.metadata.feeds import Feed
 from tests.metadata.live import Live, serving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SHELLS = ["epoll", "portable"] if sys.platform == "linux" else ["portable"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
 
 from forewarn.protocol.documents import Document
 from forewarn.replication.follower import Follower
@@ -11,9 +11,6 @@ from forewarn.replication.messages import DocumentChange, Publication
 from forewarn.replication.server import FeedServer
 from tests.metadata.live import FREEZE, VM_A, VM_C, Control
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
 
 
 def publication(incarnation: int, *, view: str = "group-1") -> Publication:

@@ -6,15 +6,11 @@ import os
 import socket
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.metadata.live import EVENTS, FREEZE, approval
+from tests.metadata.live import EVENTS, FREEZE, Live, approval
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from tests.metadata.live import Live
 
 HOST, YES = b"Host: 169.254.169.254\r\n", b"Metadata: true\r\n"
 LINE = b"GET " + EVENTS.encode() + b" HTTP/1.1\r\n"

@@ -6,22 +6,24 @@ import asyncio
 import contextlib
 import socket
 import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import Self, TypeVar
 
 from forewarn.ids import Ids
 from forewarn.metadata.server import MetadataServer, new_event_loop
 from forewarn.protocol.documents import Document, ScheduledEvent
-from forewarn.replication.messages import Caller, DocumentChange, Publication, RequestAnswer
+from forewarn.replication.messages import (
+    ApprovalRequest,
+    Caller,
+    DocumentChange,
+    Publication,
+    RequestAnswer,
+    VmPoll,
+)
 from forewarn.settings import MetadataSettings
 from tests.clock import VirtualClock
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-    from typing import Self
-
-    from forewarn.replication.messages import ApprovalRequest, VmPoll
 
 T = TypeVar("T")
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.metadata.http.open_connections import LOOKS_MAX, OpenConnections
+from forewarn.metadata.http.open_connections import (
+    LOOKS_MAX,
+    ConnectedClient,
+    OpenConnection,
+    OpenConnections,
+)
 from forewarn.metadata.identity import Callers, Peer
 from forewarn.replication.messages import Caller, DocumentChange
 from tests.metadata.hostile import GOOD, chunked
-from tests.metadata.live import EVENTS, SETTINGS, VM_A, request, serving, with_settings
-
-if TYPE_CHECKING:
-    from forewarn.metadata.http.open_connections import ConnectedClient, OpenConnection
-    from tests.metadata.live import Live
+from tests.metadata.live import EVENTS, SETTINGS, VM_A, Live, request, serving, with_settings
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="elsewhere loopback has one address only"

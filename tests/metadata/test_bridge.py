@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from collections.abc import Collection
+from typing import cast
 
 import pytest
 
+from forewarn.control.engine import ControlEngine
 from forewarn.protocol.documents import Document
 from forewarn.replication.messages import DocumentChange, Publication, PublishResult
 from forewarn.service.bridge import Bridge
 from tests.metadata.live import FREEZE, VM_A
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from forewarn.control.engine import ControlEngine
 
 NOBODY = cast("ControlEngine", None)
 """Nothing is asked of the control plane here."""

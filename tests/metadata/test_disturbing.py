@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from forewarn.metadata.fault import InjectedFault
+from forewarn.metadata.http.request import HttpRequest
 from forewarn.metadata.http.response import TEXT, Response
 from forewarn.protocol.documents import Document
 from forewarn.replication.messages import DocumentChange, Publication
@@ -22,11 +23,6 @@ from tests.metadata.live import (
     serving,
     wait_for,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from forewarn.metadata.http.request import HttpRequest
 
 
 class OneFault:

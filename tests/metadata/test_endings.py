@@ -5,24 +5,19 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from concurrent.futures import Future
 
 import pytest
 
 from forewarn.metadata import server
 from forewarn.metadata.http import asyncio_transport, epoll_transport
+from forewarn.metadata.http.connection import Connection
 from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.replication.messages import DocumentChange, Publication
 from tests.metadata.hostile import GOOD, get
-from tests.metadata.live import EVENTS, FREEZE, request, serving, wait_for, with_settings
+from tests.metadata.live import EVENTS, FREEZE, Live, Raw, request, serving, wait_for, with_settings
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from concurrent.futures import Future
-
-    from forewarn.metadata.http.connection import Connection
-    from tests.metadata.live import Live, Raw
 
 LONG = ScheduledEvent(event_id=FREEZE.event_id, event_type="Freeze", description="x" * 50_000)
 """Its document is more than a small buffer holds, and goes out in one piece."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -26,9 +26,6 @@ from tests.metadata.live import (
     wait_for,
 )
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 LOOPS = {"of-its-own": new_event_loop, "asyncio": asyncio.new_event_loop}
 if sys.platform == "linux":

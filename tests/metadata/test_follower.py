@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -18,14 +18,9 @@ from forewarn.replication.follower import FAILURES_MAX, FeedLost, Follower, Node
 from forewarn.replication.messages import ApprovalRequest, DocumentChange, RequestAnswer
 from forewarn.replication.server import FeedServer
 from tests.agent.programs import free_port
-from tests.metadata.feeds import WHOLE, publication, run, until
+from tests.metadata.feeds import WHOLE, Feed, publication, run, until
 from tests.metadata.live import EVENTS, VM_A, VM_C, Control, Raw, approval, request
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.metadata.feeds import Feed
 
 ASKED = ApprovalRequest("vm-a", ("A",), "127.0.0.1")
 HOUR_MS = 3_600_000

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
 from forewarn.metadata import service
 from forewarn.metadata.fault import InjectedFault
+from forewarn.metadata.http.request import HttpRequest
 from forewarn.metadata.http.response import Response
 from forewarn.metadata.http.reuseport import processes_of
+from forewarn.metadata.identity import Peer
 from forewarn.metadata.server import MetadataServer
 from forewarn.protocol.documents import Document
 from forewarn.replication.messages import Caller, DocumentChange, Publication
@@ -26,10 +27,6 @@ from tests.metadata.live import (
     wait_for,
     with_settings,
 )
-
-if TYPE_CHECKING:
-    from forewarn.metadata.http.request import HttpRequest
-    from forewarn.metadata.identity import Peer
 
 TOKEN = "/metadata/identity/oauth2/token"
 ATTESTED = "/metadata/attested/document?api-version=2020-09-01"

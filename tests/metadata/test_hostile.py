@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -25,10 +24,7 @@ from tests.metadata.hostile import (
     post,
     resident_kib,
 )
-from tests.metadata.live import EVENTS, FREEZE, request
-
-if TYPE_CHECKING:
-    from tests.metadata.live import Live
+from tests.metadata.live import EVENTS, FREEZE, Live, request
 
 ROWS = [
     Row("garbage", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400, stays=False),

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.metadata.hostile import BODY, GOOD, await_approvals, get, length, raise_file_limit
-from tests.metadata.live import FREEZE, serving, with_settings
+from tests.metadata.live import FREEZE, Live, serving, with_settings
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from tests.metadata.live import Live
 
 
 def test_three_pipelined_requests_are_answered_in_order(live: Live) -> None:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import socket
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
 
 from forewarn.metadata.http.addresses import AddressUnavailable, open_listener, parse
-from tests.metadata.live import EVENTS, VM_A, Raw, request, serving
+from tests.metadata.live import EVENTS, VM_A, Live, Raw, request, serving
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from tests.metadata.live import Live
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody tells")
 LISTEN = ["127.0.0.1:0", "127.0.0.1%lo:0", "[::1]:0", "[::1%lo]:0"]

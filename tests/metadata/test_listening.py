@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -26,9 +26,6 @@ from forewarn.settings import MetadataSettings
 from tests.clock import VirtualClock
 from tests.metadata.live import EVENTS, Control, Live, Raw, request, serving
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
 
 from forewarn.metadata.fault import InjectedFault
+from forewarn.metadata.http.request import HttpRequest
 from forewarn.metadata.http.response import Response
 from forewarn.metadata.snapshot import READY_MAX
 from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.replication.messages import Caller, DocumentChange, Publication
 from tests.metadata.live import EVENTS, FREEZE, VM_A, VM_C, Live, request, serving, with_settings
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from forewarn.metadata.http.request import HttpRequest
 
 KEPT = request(EVENTS)
 LAST = request(EVENTS, connection="close")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
@@ -11,9 +11,6 @@ from msgspec.structs import replace
 from forewarn.protocol.documents import Document
 from forewarn.replication.messages import Caller, DocumentChange, Publication
 from tests.metadata.live import EVENTS, FREEZE, PREEMPT, VM_A, VM_C, Live, Raw, request, wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FROZEN = Publication("group-1", True, Document(4, (FREEZE,)))
 MOVED = replace(VM_A, group="group-2", view="group-2")

@@ -7,8 +7,8 @@ import re
 import shutil
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,9 +18,6 @@ from tests.metadata.live import EVENTS, FREEZE, approval, serving
 from tests.metadata.test_neutron import PROXY, by_agent
 from tests.serving import HttpServer, Request
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "openstack-metadata.md"
 NGINX = """

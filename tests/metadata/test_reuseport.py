@@ -5,15 +5,12 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from forewarn.metadata.http.reuseport import bind_clients, processes_of
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="affinity is Linux's")
 

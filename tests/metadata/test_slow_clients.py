@@ -10,7 +10,6 @@ import socket
 import struct
 import sys
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,11 +18,18 @@ from forewarn.metadata.http import asyncio_transport, epoll_transport
 from forewarn.metadata.http.addresses import Listener
 from forewarn.replication.messages import RequestAnswer
 from tests.metadata.hostile import GOOD
-from tests.metadata.live import EVENTS, FREEZE, approval, request, serving, wait_for, with_settings
+from tests.metadata.live import (
+    EVENTS,
+    FREEZE,
+    Live,
+    Raw,
+    approval,
+    request,
+    serving,
+    wait_for,
+    with_settings,
+)
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from tests.metadata.live import Live, Raw
 
 
 def seconds(live: Live, count: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from forewarn.telemetry.metadata_snapshot import CLIENTS_NAMED_MAX, client_famil
 from tests.metadata.feeds import run, until
 from tests.metadata.live import EVENTS, request, serving
 from tests.replication.rig import Feed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize("portable", [False, True])

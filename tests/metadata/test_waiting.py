@@ -7,7 +7,7 @@ import contextlib
 import json
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -25,10 +25,6 @@ from tests.metadata.live import (
     with_settings,
 )
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 # Long polls.
 

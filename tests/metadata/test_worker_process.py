@@ -8,8 +8,9 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -22,10 +23,6 @@ from forewarn.settings import MetadataSettings
 from tests.metadata.feeds import WHOLE, publication, run, until
 from tests.metadata.live import EVENTS, SETTINGS, Control, request
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 class Parent:

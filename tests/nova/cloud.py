@@ -7,14 +7,12 @@ import os
 import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.nova.keystone import clouds_yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 #: How long one request may take, in seconds: Nova creates a server meanwhile.

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.nova import cloud as clouds
+from tests.nova.cloud import Cloud
 from tests.nova.small_cloud import SmallCloud, serving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.nova.cloud import Cloud
 
 
 @pytest.fixture(scope="session")

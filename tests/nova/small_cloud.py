@@ -14,13 +14,11 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from tests.nova import keystone
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: What Nova writes into a list of actions for each verb, and the status after it.
 VERBS = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,13 +11,11 @@ from forewarn.clock import SystemClock
 from forewarn.core.impact import TRAITS, Cause, Impact
 from forewarn.core.lifecycle import Execution, Operation
 from forewarn.drivers import Progress, Task
+from forewarn.drivers.nova.config import NovaConfig
 from forewarn.drivers.nova.driver import NovaDriver
 from forewarn.drivers.task_records import TaskRecords
 from forewarn.store import open_store
 from tests.waiting import LOOK_EVERY_S, wait_until
-
-if TYPE_CHECKING:
-    from forewarn.drivers.nova.config import NovaConfig
 
 #: openstacksdk warns of a default of its own.
 UNWARNED = pytest.mark.filterwarnings("ignore:Support for InfluxDB")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,14 +14,9 @@ from forewarn.drivers.nova.config import NovaConfig
 from forewarn.drivers.nova.driver import NovaDriver
 from forewarn.values import replace
 from tests.nova import tasks
+from tests.nova.cloud import Cloud
 from tests.nova.tasks import TASK_S, UNWARNED, look, nova, task
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.nova.cloud import Cloud
 
 #: Nova is not asked more often, in seconds.
 LOOK_EVERY_S = 0.2

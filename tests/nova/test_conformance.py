@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from forewarn.cli.main import main
+from tests.nova.cloud import Cloud
 from tests.nova.tasks import UNWARNED
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.nova.cloud import Cloud
 
 pytestmark = [pytest.mark.slow, UNWARNED]
 

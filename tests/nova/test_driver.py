@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,10 +20,8 @@ from forewarn.drivers.nova.work import NovaStillWorking
 from forewarn.drivers.task_records import TaskAborted, TaskForgotten, TaskSuperseded
 from forewarn.values import replace
 from tests.nova.keystone import PROJECT
+from tests.nova.small_cloud import SmallCloud
 from tests.nova.tasks import UNWARNED, carried_out, look, nova, task
-
-if TYPE_CHECKING:
-    from tests.nova.small_cloud import SmallCloud
 
 pytestmark = UNWARNED
 

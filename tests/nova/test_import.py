@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,13 +15,8 @@ from forewarn.drivers.nova.discovery import NovaSource
 from tests.api.live import Live
 from tests.clock import VirtualClock
 from tests.nova.keystone import PROJECT
+from tests.nova.small_cloud import SmallCloud
 from tests.nova.tasks import UNWARNED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.nova.small_cloud import SmallCloud
 
 pytestmark = UNWARNED
 

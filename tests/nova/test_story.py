@@ -9,19 +9,16 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from forewarn.cli.main import main
 from tests.agent.programs import free_port
+from tests.nova.cloud import Cloud
 from tests.nova.tasks import TASK_S, UNWARNED
 from tests.waiting import LIMIT_S, wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.nova.cloud import Cloud
 
 pytestmark = [pytest.mark.slow, UNWARNED]
 

@@ -11,7 +11,6 @@ import ssl
 import subprocess
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import nats
 import pytest
@@ -22,11 +21,9 @@ from nats.aio.client import Client
 from nats.js.errors import APIError
 
 from tests.agent.programs import free_port, program
+from tests.api.live import Json
 from tests.e2e.certificates import make_certificates
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from tests.api.live import Json
 
 STARTS_S_MAX = 90
 HERE = "IP:127.0.0.1"

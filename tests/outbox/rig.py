@@ -8,7 +8,8 @@ import os
 import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from multiprocessing.connection import Connection
+from typing import Any
 
 from forewarn.clock import SystemClock
 from forewarn.ids import Ids
@@ -18,9 +19,6 @@ from tests.api.live import FLEET, SETTINGS, Json
 from tests.asking import ask
 from tests.serving import HttpServer, Request
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
 
 
 class Receiver:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from random import Random
+from ssl import SSLContext
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
-    from ssl import SSLContext
-
-    from forewarn.replication.carrier import Broker
+from forewarn.replication.carrier import Broker
 
 
 @dataclass

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from ssl import SSLContext
 
 from forewarn.nats_client import NatsConnection, NatsLogin, connect_nats
 from tests.agent.programs import answers, free_port, program
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from ssl import SSLContext
 
 MANUAL = Path(__file__).parents[2] / "docs/howto/metadata-nodes.md"
 CONTROL = "control.example"

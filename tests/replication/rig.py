@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from forewarn.protocol.documents import Document
 from forewarn.replication.access import NodeAccess
 from forewarn.replication.follower import Follower, NodeIdentity
-from forewarn.replication.messages import Caller, DocumentChange, Publication
+from forewarn.replication.messages import (
+    ApprovalRequest,
+    Caller,
+    DocumentChange,
+    Publication,
+    RequestAnswer,
+)
 from forewarn.replication.node_files import NodeDirectory
 from forewarn.replication.node_store import NodeStore
 from forewarn.replication.server import FeedServer
 from tests.metadata.live import FREEZE, Control
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from forewarn.replication.messages import ApprovalRequest, RequestAnswer
 
 HOSTS = ("n1=h1", "n2=h2,h3", "n3=h4")
 

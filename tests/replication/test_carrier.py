@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -27,9 +27,6 @@ from forewarn.replication.server import NODES_MAX, FeedServer
 from tests.metadata.live import Control
 from tests.replication.brokers import Exchange, SkippingLoop, Weather, skip
 from tests.replication.rig import DB_0, WEB_0, WEB_1, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
 
 SESSION = bytes(16)
 HEALED_S = 60.0

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import shutil
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
+from ssl import SSLContext
 
 import pytest
 
 from forewarn import nats_client
 from forewarn.replication.access import NodeAccess, TlsFiles
-from forewarn.replication.carrier import BrokerRoute
+from forewarn.replication.carrier import Broker, BrokerRoute
 from forewarn.replication.channel import Frame, Kind
 from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.replication.messages import ApprovalRequest, Caller, DocumentChange
@@ -25,13 +27,6 @@ from tests.replication.nats_credentials import write_credentials
 from tests.replication.nats_server import CONTROL, NatsServer
 from tests.replication.rig import shown
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from ssl import SSLContext
-
-    from forewarn.replication.carrier import Broker
 
 LOSS = (
     'mappings = { "forewarn-feed.to.h1": [ { destination: "forewarn-feed.to.h1", weight: 50% } ] }'

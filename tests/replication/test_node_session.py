@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+
+import pytest
 
 from forewarn.replication import node_session
 from forewarn.replication.access import NodeAccess
@@ -16,17 +17,13 @@ from forewarn.replication.messages import (
     line_of,
     read_server_message,
 )
+from forewarn.replication.node_session import NodeSession
 from forewarn.replication.nodes import FeedPace
 from forewarn.replication.route import connect
 from forewarn.replication.server import FeedServer
 from tests.metadata.feeds import run, until
 from tests.metadata.live import Control
 from tests.replication.rig import HOSTS, WHOLE, proves, token_of
-
-if TYPE_CHECKING:
-    import pytest
-
-    from forewarn.replication.node_session import NodeSession
 
 PAUSE_S = 5
 """How long a process stands still here: less than a test may take."""

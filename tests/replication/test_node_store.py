@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from forewarn.replication.node_store import FILE, NodeStore, Position
 from forewarn.replication.portions import cut
 from tests.metadata.feeds import run, until
 from tests.replication.rig import DB_0, WEB_0, WHOLE, Feed, Node, shown
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def kept(directory: Path) -> DocumentChange | None:

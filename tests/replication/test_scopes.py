@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +10,6 @@ from forewarn.replication.follower import FeedLost
 from forewarn.replication.messages import ApprovalRequest, Caller, DocumentChange
 from tests.metadata.feeds import run, until
 from tests.replication.rig import WEB_0, WHOLE, Feed, Node, caller, shown, token_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_node_is_sent_what_its_vms_are_shown(tmp_path: Path) -> None:

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import logging
 import shutil
+import ssl
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,10 +33,6 @@ from tests.e2e.certificates import make_certificates
 from tests.metadata.feeds import run, until
 from tests.metadata.live import Control
 from tests.replication.rig import WHOLE, Feed, token_of
-
-if TYPE_CHECKING:
-    import ssl
-    from pathlib import Path
 
 NODE = NodeSettings(follow="127.0.0.1:1", store="/nowhere", token="t")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +14,6 @@ from forewarn.exit_codes import OK, USAGE
 from forewarn.service.settings_check import check_settings, warnings_of
 from forewarn.settings import Settings
 from forewarn.settings_loader import RANGES, load_settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_defaults_are_sound() -> None:

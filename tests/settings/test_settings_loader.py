@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from forewarn.settings import SettingInvalid, Settings
 from forewarn.settings_loader import SettingsUnreadable, load_settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def written(folder: Path, text: str) -> Path:

@@ -9,22 +9,17 @@ import argparse
 import multiprocessing
 import signal
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forewarn.exit_codes import INTERRUPTED, OK, REFUSED, USAGE
-from tests.simulator.runs import run_many, run_world, shrinking
+from tests.simulator.runs import WorldResult, run_many, run_world, shrinking
 from tests.simulator.simulation_report import Summary, print_violation
 from tests.simulator.transcript_report import play_file
 from tests.simulator.transcripts.transcript import TranscriptInvalid
 from tests.simulator.world.faults import KINDS
 from tests.simulator.world.people import OPTIONAL
 from tests.simulator.world.world import WorldPlan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tests.simulator.runs import WorldResult
 
 THOROUGH_RUNS = 100
 """Worlds after which a rule that was never tested is a failure."""

@@ -10,17 +10,14 @@ import secrets
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.simulator.runs import WorldResult, run_world
 from tests.simulator.world.faults import KINDS
 from tests.simulator.world.people import OPTIONAL
 from tests.simulator.world.world import WorldPlan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 FOUND = ROOT / ".build" / "found"

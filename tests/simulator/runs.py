@@ -9,9 +9,9 @@ import gc
 import re
 import traceback
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import field, replace
-from typing import TYPE_CHECKING
 
 from forewarn.values import value
 from tests.simulator.checkers.premises import PREMISES
@@ -20,9 +20,6 @@ from tests.simulator.world.agent_habits import HABIT_EFFECTS
 from tests.simulator.world.crash_points import Violation
 from tests.simulator.world.event_queue import HOUR_MS, START_MS
 from tests.simulator.world.world import World, WorldPlan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 LAST_ENTRIES = 12
 """Entries of history shown with a violation."""

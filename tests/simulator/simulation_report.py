@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from forewarn.cli.output import note, noun, print_table
 from forewarn.clock import SystemClock
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.simulator.runs import WorldResult
+from tests.simulator.runs import WorldResult
 
 DAY_MS = 24 * 3600 * 1000
 STATES = ("succeeded", "failed", "cancelled")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,12 +11,13 @@ from forewarn.core.impact import Cause, Impact
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import Maintenance
 from forewarn.core.state import Changes
-from forewarn.core.step import step
+from forewarn.core.step import StepResult, step
 from forewarn.core.stimulus import (
     ApplyPolicy,
     Cancel,
     ChangeTopology,
     Enable,
+    PlaneStimulus,
     RequestMaintenance,
 )
 from forewarn.core.topology import Group, Host, Vm
@@ -33,10 +33,6 @@ from tests.simulator.checkers.state_checker import StateChecker
 from tests.simulator.world.crash_points import Violation
 from tests.simulator.world.event_queue import START_MS, EventQueue
 from tests.simulator.world.side_work import SAME_PLANS_MAX, SideWork
-
-if TYPE_CHECKING:
-    from forewarn.core.step import StepResult
-    from forewarn.core.stimulus import PlaneStimulus
 
 
 @dataclass

@@ -10,9 +10,10 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,6 @@ from tests.simulator.runs import command, run_world
 from tests.simulator.world.crash_points import POINTS
 from tests.simulator.world.faults import KINDS
 from tests.simulator.world.world import WorldPlan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"hosts": 6, "vms": 40, "days": 2.0}

@@ -6,19 +6,15 @@ What its commands do is in `tests.simulator`.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 from forewarn.cli.output import note, noun, print_table
 from forewarn.exit_codes import OK, REFUSED, USAGE
 from tests.simulator.simulation_report import STATES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from tests.simulator.transcripts.commands import CommandRunner
-    from tests.simulator.transcripts.transcript import Transcript, TranscriptResult
-    from tests.simulator.world.crash_points import Violation
+from tests.simulator.transcripts.commands import CommandRunner
+from tests.simulator.transcripts.transcript import Transcript, TranscriptResult
+from tests.simulator.world.crash_points import Violation
 
 NOTHING = ("nothing",)
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
 from forewarn.core import stimulus as words
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.stimulus import ApplyPolicy, CreateMaintenance
+from forewarn.core.state import State
+from forewarn.core.stimulus import ApplyPolicy, CreateMaintenance, PlaneStimulus
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-
-if TYPE_CHECKING:
-    from forewarn.core.state import State
-    from forewarn.core.stimulus import PlaneStimulus
 
 OF_HOSTS: tuple[Cause, ...] = (Cause.HOST_REBOOT, Cause.HOST_UPDATE)
 OF_VMS: tuple[Cause, ...] = (Cause.REBOOT, Cause.REDEPLOY, Cause.REIMAGE, Cause.DELETION)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -13,14 +13,10 @@ from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import NotShown, RequestMaintenance
 from forewarn.errors import CallerError
 from forewarn.ids import Ids
+from forewarn.store import Store
 from forewarn.store.errors import FollowedTooLate, StoreLost
 from tests.store.random_work import RandomWork
 from tests.store.story import START_MS, begin
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.store import Store
 
 STEPS = 120
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import itertools
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
+from forewarn.core.state import Changes
 from forewarn.errors import CallerError
 from forewarn.store import HistoryPage, Store
 from forewarn.store.errors import StoreUnavailable, StoreUncertain
 from tests.store.proxy import Proxy
 from tests.store.random_work import RandomWork
 from tests.store.story import Story, begin
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.core.state import Changes
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 STEPS = 150

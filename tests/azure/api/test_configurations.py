@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from azure.mgmt.maintenance import MaintenanceManagementClient
 from azure.mgmt.maintenance.models import ConfigurationAssignment, MaintenanceConfiguration
 
 from forewarn.core.policy import maintenance_policy
-from tests.azure.api.conftest import GROUP, SUBSCRIPTION, Password
+from tests.api.live import Json
+from tests.azure.api.conftest import GROUP, SUBSCRIPTION, Arm, Password
 from tests.waiting import LIMIT_S
-
-if TYPE_CHECKING:
-    from tests.api.live import Json
-    from tests.azure.api.conftest import Arm
 
 VERSION = {"api-version": "2023-04-01"}
 PLACE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers"

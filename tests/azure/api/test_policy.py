@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from forewarn.protocol.versions import VERSIONS
-from tests.azure.api.conftest import GROUP, SUBSCRIPTION
+from tests.api.live import Json
+from tests.azure.api.conftest import GROUP, SUBSCRIPTION, Arm
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from tests.api.live import Json
-    from tests.azure.api.conftest import Arm
 
 VERSION = {"api-version": "2024-07-01"}
 PLACE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.Compute"

@@ -6,18 +6,21 @@ taken away, and then nobody may name it any more. Nothing of the world is change
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable
 
 from forewarn.control.planning import plan_made, planner_task
 from forewarn.core import stimulus as stimuli
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import MaintenanceState
-from forewarn.core.policy import maintenance_policy
+from forewarn.core.maintenance import Maintenance, MaintenanceState
+from forewarn.core.policy import NoticePolicy, maintenance_policy
+from forewarn.core.state import State
 from forewarn.core.step import step
 from forewarn.core.stimulus import (
     ApplyPolicy,
     GatePassed,
+    PlaneStimulus,
     PlanMade,
     ResumeMaintenance,
     StartMaintenance,
@@ -25,20 +28,10 @@ from forewarn.core.stimulus import (
 from forewarn.core.why import why_host, why_maintenance
 from forewarn.errors import CallerError
 from forewarn.ids import Ids
-from forewarn.planning.blockers import NO_OTHER_HOST, Code
+from forewarn.planning.blockers import NO_OTHER_HOST, Blocker, Code
+from forewarn.planning.policy import MaintenancePolicy
 from forewarn.values import replace
 from tests.simulator.world.crash_points import Violation
-
-if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Callable
-
-    from forewarn.core.maintenance import Maintenance
-    from forewarn.core.policy import NoticePolicy
-    from forewarn.core.state import State
-    from forewarn.core.stimulus import PlaneStimulus
-    from forewarn.planning.blockers import Blocker
-    from forewarn.planning.policy import MaintenancePolicy
 
 STEPS_MAX = 200
 """Steps in which what follows from a blocker's end must have come."""

@@ -6,23 +6,18 @@ single answer says is checked in `invariants.py`, what is durable in `state_chec
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
-from forewarn.core.lifecycle import OperationState
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.policy import NoticePolicy
+from forewarn.core.state import Changes
 from tests.simulator.checkers.client_history import ClientHistory, Exchange
 from tests.simulator.checkers.contract import DAY_MS, is_a_users_wish, view_owed
+from tests.simulator.checkers.state_checker import StateChecker
 from tests.simulator.world.crash_points import Violation
 from tests.simulator.world.document_cache import read
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.core.lifecycle import Operation
-    from forewarn.core.policy import NoticePolicy
-    from forewarn.core.state import Changes
-    from tests.simulator.checkers.state_checker import StateChecker
-    from tests.simulator.world.metadata_node import SimulatedNode, SimulatedReply
+from tests.simulator.world.metadata_node import SimulatedNode, SimulatedReply
 
 S = OperationState
 

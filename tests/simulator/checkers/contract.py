@@ -9,12 +9,10 @@ from __future__ import annotations
 import json
 from email.utils import formatdate
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from forewarn.core.lifecycle import Event, Operation
-    from forewarn.core.topology import Group, Topology, Vm
-    from forewarn.protocol.documents import ScheduledEvent
+from forewarn.core.lifecycle import Event, Operation
+from forewarn.core.topology import Group, Topology, Vm
+from forewarn.protocol.documents import ScheduledEvent
 
 OWED_S = {"Freeze": 900, "Reboot": 900, "Redeploy": 600, "Preempt": 30, "Terminate": 300}
 """Least notice of each impact in seconds; a group may set more for Terminate. Source: N-1."""

@@ -6,21 +6,16 @@ here. The rules are written a second time, from the documents. Source: C-5.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from forewarn.agent.core.records import APPROVED, HELD, READY
+from forewarn.agent.core.records import APPROVED, HELD, READY, EventRecord
 from forewarn.agent.core.rules import STAND_IN_S
 from forewarn.core.lifecycle import EventState
+from forewarn.core.state import Changes
+from forewarn.protocol.documents import ScheduledEvent
+from tests.simulator.checkers.state_checker import StateChecker
 from tests.simulator.world.crash_points import Violation
-
-if TYPE_CHECKING:
-    from forewarn.agent.core.records import EventRecord
-    from forewarn.core.state import Changes
-    from forewarn.protocol.documents import ScheduledEvent
-    from tests.simulator.checkers.state_checker import StateChecker
-    from tests.simulator.world.event_queue import EventQueue
-    from tests.simulator.world.machine import Machine
-    from tests.simulator.world.network import Network
+from tests.simulator.world.event_queue import EventQueue
+from tests.simulator.world.machine import Machine
+from tests.simulator.world.network import Network
 
 E = EventState
 

@@ -5,19 +5,14 @@ What a node shows of it and what a VM reads is checked in `invariants.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterable
 
-from forewarn.protocol.documents import Document
+from forewarn.core.document import View
+from forewarn.core.state import Changes, State
+from forewarn.protocol.documents import Document, ScheduledEvent
 from tests.simulator.checkers.contract import row_owed, row_shown, views_owed
 from tests.simulator.world.crash_points import Violation
-
-if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Iterable
-
-    from forewarn.core.document import View
-    from forewarn.core.state import Changes, State
-    from forewarn.protocol.documents import ScheduledEvent
 
 Events = tuple["ScheduledEvent", ...]
 

@@ -6,12 +6,18 @@ answered.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
-from forewarn.core.lifecycle import Alert, EventState, OperationState
-from forewarn.core.stimulus import Acknowledge, Cancel, Retry
+from forewarn.core.lifecycle import Alert, Event, EventState, Operation, OperationState
+from forewarn.core.maintenance import Maintenance
+from forewarn.core.policy import NoticePolicy
+from forewarn.core.records import Record
+from forewarn.core.state import Changes
+from forewarn.core.stimulus import Acknowledge, Cancel, PlaneStimulus, Retry
 from forewarn.ids import Ids
+from forewarn.protocol.documents import Document
+from forewarn.replication.messages import DocumentChange
 from tests.core.replay import Replay
 from tests.simulator.checkers.client_checker import ClientChecker
 from tests.simulator.checkers.contract import (
@@ -26,26 +32,14 @@ from tests.simulator.checkers.contract import (
 from tests.simulator.checkers.maintenance_checker import MaintenanceChecker
 from tests.simulator.checkers.node_checker import NodeChecker
 from tests.simulator.checkers.state_checker import ABORT_TRIES, StateChecker
+from tests.simulator.world.control_process import SimulatedControl
 from tests.simulator.world.crash_points import Violation
+from tests.simulator.world.dice import Dice
 from tests.simulator.world.document_cache import read
+from tests.simulator.world.event_queue import EventQueue
 from tests.simulator.world.history_reader import HistoryReader
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from forewarn.core.lifecycle import Event, Operation
-    from forewarn.core.maintenance import Maintenance
-    from forewarn.core.policy import NoticePolicy
-    from forewarn.core.records import Record
-    from forewarn.core.state import Changes
-    from forewarn.core.stimulus import PlaneStimulus
-    from forewarn.protocol.documents import Document
-    from forewarn.replication.messages import DocumentChange
-    from tests.simulator.world.control_process import SimulatedControl
-    from tests.simulator.world.dice import Dice
-    from tests.simulator.world.event_queue import EventQueue
-    from tests.simulator.world.metadata_node import SimulatedNode, SimulatedReply
-    from tests.simulator.world.simulated_store import SimulatedStore
+from tests.simulator.world.metadata_node import SimulatedNode, SimulatedReply
+from tests.simulator.world.simulated_store import SimulatedStore
 
 S, E = OperationState, EventState
 

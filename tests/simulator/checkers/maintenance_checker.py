@@ -7,38 +7,32 @@ own checker, as they are kept, beside what is durable. Nothing is changed.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from forewarn.control.planning import asked_of, fleet_of, plan_of, planner_task
+from forewarn.control.planning import FleetColumns, asked_of, fleet_of, plan_of, planner_task
 from forewarn.core.impact import Cause, Source
-from forewarn.core.lifecycle import Operation
-from forewarn.core.maintenance import MaintenanceState, TargetState
-from forewarn.core.policy import maintenance_policy
+from forewarn.core.lifecycle import Event, Operation
+from forewarn.core.maintenance import (
+    Maintenance,
+    MaintenancePlan,
+    MaintenanceState,
+    Postponement,
+    Target,
+    TargetState,
+)
+from forewarn.core.policy import NoticePolicy, maintenance_policy
+from forewarn.core.state import Changes, State
+from forewarn.core.topology import Topology
 from forewarn.planning import checker
 from forewarn.planning.plan import FleetState as Beside
 from forewarn.planning.plan import PlanEntry, VmMove
-from forewarn.planning.policy import Scope
+from forewarn.planning.policy import MaintenancePolicy, Scope
 from forewarn.values import replace
 from tests.simulator.checkers.contract import OWED_S, is_fault, is_routine, obstacle
 from tests.simulator.checkers.maintenance_rules import closed, disturbed, over_budget, words
 from tests.simulator.world.crash_points import Violation
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from forewarn.control.planning import FleetColumns
-    from forewarn.core.lifecycle import Event
-    from forewarn.core.maintenance import (
-        Maintenance,
-        MaintenancePlan,
-        Postponement,
-        Target,
-    )
-    from forewarn.core.policy import NoticePolicy
-    from forewarn.core.state import Changes, State
-    from forewarn.core.topology import Topology
-    from forewarn.planning.policy import MaintenancePolicy
 
 M = MaintenanceState
 OF_FLEET = frozenset(

@@ -6,17 +6,14 @@ Plain functions over records: nothing of the planner and of the core's admission
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable
+from typing import Literal
 
+from forewarn.core.lifecycle import Operation
+from forewarn.core.state import State
+from forewarn.core.topology import Host, Topology
+from forewarn.planning.policy import Budget, MaintenancePolicy
 from forewarn.planning.wall_clock import open_throughout
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from forewarn.core.lifecycle import Operation
-    from forewarn.core.state import State
-    from forewarn.core.topology import Host, Topology
-    from forewarn.planning.policy import Budget, MaintenancePolicy
 
 Key = tuple[str, str]
 """What a budget counts for: its scope, and the name in it."""

@@ -7,23 +7,17 @@ are written from the contract; where VMs are is looked up in what is durable.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from forewarn.core.lifecycle import EventState
-from tests.simulator.checkers.node_notice import SETTLE_MS, NodeNoticeChecker
+from forewarn.core.lifecycle import Event, EventState
+from forewarn.core.state import Changes
+from forewarn.protocol.documents import Document
+from forewarn.replication.messages import DocumentChange
+from tests.simulator.checkers.node_notice import SETTLE_MS, FarNode, NodeNoticeChecker
 from tests.simulator.checkers.node_records import NodeRecords
+from tests.simulator.checkers.state_checker import StateChecker
 from tests.simulator.world.crash_points import Violation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from forewarn.core.lifecycle import Event
-    from forewarn.core.state import Changes
-    from forewarn.protocol.documents import Document
-    from forewarn.replication.messages import DocumentChange
-    from tests.simulator.checkers.node_notice import FarNode
-    from tests.simulator.checkers.state_checker import StateChecker
-    from tests.simulator.world.metadata_node import SimulatedNode, SimulatedReply
+from tests.simulator.world.metadata_node import SimulatedNode, SimulatedReply
 
 E = EventState
 

@@ -6,19 +6,15 @@ are sent and how they answer is checked in `node_checker.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
-from forewarn.core.lifecycle import OperationState
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.state import Changes
 from forewarn.planning.policy import MaintenancePolicy
+from forewarn.protocol.documents import Document, ScheduledEvent
+from tests.simulator.checkers.state_checker import StateChecker
 from tests.simulator.world.crash_points import Violation
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from forewarn.core.lifecycle import Operation
-    from forewarn.core.state import Changes
-    from forewarn.protocol.documents import Document, ScheduledEvent
-    from tests.simulator.checkers.state_checker import StateChecker
 
 S = OperationState
 

@@ -5,15 +5,11 @@ Nothing is checked in here (`node_checker.py`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator
 
 from forewarn.core.lifecycle import OperationState
+from forewarn.core.state import Changes, State
 from tests.simulator.checkers.contract import view_owed
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from forewarn.core.state import Changes, State
 
 Hosts = frozenset[str]
 

@@ -7,11 +7,19 @@ shown, begun and answered in `invariants.py`.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
-from forewarn.core.lifecycle import EventState, OperationState
-from forewarn.core.state import State
-from forewarn.core.stimulus import Acknowledge, Approve, DriverAborted, DriverDone, Reports
+from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
+from forewarn.core.state import Changes, State
+from forewarn.core.stimulus import (
+    Acknowledge,
+    Approve,
+    DriverAborted,
+    DriverDone,
+    PlaneStimulus,
+    Reports,
+)
+from forewarn.core.topology import Topology
 from tests.simulator.checkers.contract import (
     OWED_S,
     PREDICTION_S,
@@ -25,15 +33,7 @@ from tests.simulator.checkers.contract import (
 from tests.simulator.checkers.document_checker import DocumentChecker
 from tests.simulator.world.crash_points import Violation
 from tests.simulator.world.event_queue import EventQueue
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from forewarn.core.lifecycle import Event, Operation
-    from forewarn.core.state import Changes
-    from forewarn.core.stimulus import PlaneStimulus
-    from forewarn.core.topology import Topology
-    from tests.simulator.world.metadata_node import SimulatedNode
+from tests.simulator.world.metadata_node import SimulatedNode
 
 ABORT_TRIES = 8
 """How often the abort of a driver that does not hear is called."""

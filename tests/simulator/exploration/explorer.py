@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tests.simulator.exploration.moves import Moves
+from tests.simulator.exploration.points import Point
+from tests.simulator.exploration.worlds import SmallWorld
 from tests.simulator.world.crash_points import Violation
-
-if TYPE_CHECKING:
-    from tests.simulator.exploration.points import Point
-    from tests.simulator.exploration.worlds import SmallWorld
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ The process, its node, VMs and drivers; what people may do is in `people.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.stimulus import (
@@ -16,17 +16,13 @@ from forewarn.core.stimulus import (
     DriverFailed,
     Enable,
     NoticeShown,
+    PlaneStimulus,
 )
 from tests.simulator.exploration.people import People
 from tests.simulator.exploration.points import Duty, Point
 from tests.simulator.exploration.situations import GRAIN_MS, Effect, Shown, Situations
+from tests.simulator.exploration.worlds import SmallWorld
 from tests.simulator.world.crash_points import Violation
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from forewarn.core.stimulus import PlaneStimulus
-    from tests.simulator.exploration.worlds import SmallWorld
 
 S = OperationState
 AGE_GRAINS_MAX = 3

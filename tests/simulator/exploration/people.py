@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from forewarn.core.lifecycle import EventState, OperationState
+from forewarn.core.state import State
 from forewarn.core.stimulus import (
     Acknowledge,
     Approve,
@@ -16,20 +17,15 @@ from forewarn.core.stimulus import (
     Enable,
     GroupsPolled,
     NoticeShown,
+    PlaneStimulus,
     Repair,
     Retry,
 )
 from forewarn.core.topology import Health
 from tests.simulator.exploration.situation_promises import check_in_time
+from tests.simulator.exploration.situations import Effect, Situations
+from tests.simulator.exploration.worlds import SmallWorld
 from tests.simulator.world.crash_points import Violation
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from forewarn.core.state import State
-    from forewarn.core.stimulus import PlaneStimulus
-    from tests.simulator.exploration.situations import Effect, Situations
-    from tests.simulator.exploration.worlds import SmallWorld
 
 S, E = OperationState, EventState
 HEAL_STEPS_MAX = 80

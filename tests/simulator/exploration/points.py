@@ -5,10 +5,9 @@ Values only; what may happen in one is said in `moves.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from tests.simulator.exploration.situations import Shown
+from tests.simulator.exploration.situations import Shown
 
 
 class Duty(NamedTuple):

@@ -8,10 +8,11 @@ what must hold in `promises.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from forewarn.core.draft import Terms
-from forewarn.core.lifecycle import Alert, OperationState
+from forewarn.core.lifecycle import Alert, Operation, OperationState
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import Changes, State
 from forewarn.core.step import next_deadline_ms, step
 from forewarn.core.stimulus import PlaneStimulus, Recover, Tick
@@ -20,10 +21,6 @@ from tests.simulator.exploration import promises
 from tests.simulator.exploration.copies import cloned
 from tests.simulator.exploration.situation_promises import check_situation
 from tests.simulator.world.crash_points import Violation
-
-if TYPE_CHECKING:
-    from forewarn.core.lifecycle import Operation
-    from forewarn.core.policy import NoticePolicy
 
 START_MS = 1_790_000_100_000
 GRAIN_MS = 300_000

@@ -8,14 +8,9 @@ from __future__ import annotations
 import importlib.machinery
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import CodeType
 
-from tests.simulator.mutation.generated import ROOT, broken
-
-if TYPE_CHECKING:
-    from types import CodeType
-
-    from tests.simulator.mutation.generated import Breakage
+from tests.simulator.mutation.generated import ROOT, Breakage, broken
 
 CHILDREN = Path(__file__).parent / "children"
 MODULE, NUMBER = "FOREWARN_BROKEN_MODULE", "FOREWARN_BROKEN_NUMBER"

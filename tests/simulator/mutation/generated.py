@@ -8,12 +8,10 @@ from __future__ import annotations
 import ast
 import copy
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeGuard
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import TypeGuard
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "src"

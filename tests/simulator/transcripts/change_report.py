@@ -5,19 +5,13 @@ Times are relative to the world's beginning.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from forewarn.core.draft import Draft, Terms
-from forewarn.core.lifecycle import Alert, OperationState
+from forewarn.core.lifecycle import Alert, Operation, OperationState
 from forewarn.core.why import why
-from forewarn.planning.blockers import Code
+from forewarn.planning.blockers import Blocker, Code
+from forewarn.protocol.documents import Document, ScheduledEvent
 from tests.simulator.transcripts.time_spans import moment
-
-if TYPE_CHECKING:
-    from forewarn.core.lifecycle import Operation
-    from forewarn.planning.blockers import Blocker
-    from forewarn.protocol.documents import Document, ScheduledEvent
-    from tests.simulator.world.deployment import Deployment
+from tests.simulator.world.deployment import Deployment
 
 S = OperationState
 

@@ -5,10 +5,11 @@ No expectation is compared in here (`transcript.py`), no change is reported (`ch
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from forewarn.core.impact import Cause, Impact, Source
+from forewarn.core.lifecycle import Operation
 from forewarn.core.stimulus import (
     Acknowledge,
     Cancel,
@@ -27,7 +28,7 @@ from forewarn.errors import ForewarnError
 from forewarn.values import replace
 from tests.simulator.transcripts.change_report import ChangeReport
 from tests.simulator.transcripts.fault_commands import FaultCommands
-from tests.simulator.transcripts.grammar import meant, read
+from tests.simulator.transcripts.grammar import Options, Words, meant, read
 from tests.simulator.transcripts.maintenance_commands import MaintenanceCommands
 from tests.simulator.transcripts.scripted_deployment import (
     BY_PROXY,
@@ -38,13 +39,6 @@ from tests.simulator.transcripts.scripted_deployment import (
 from tests.simulator.transcripts.time_spans import clock_time, seconds
 from tests.simulator.transcripts.vm_commands import VmCommands
 from tests.simulator.world.event_queue import START_MS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.core.lifecycle import Operation
-    from tests.simulator.transcripts.grammar import Options, Words
-
 
 CAUSES = {
     "update": Cause.HOST_UPDATE,

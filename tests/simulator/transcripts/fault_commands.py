@@ -5,19 +5,14 @@ What people, machines and drivers do is in `commands.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from forewarn.core.stimulus import GroupsPolled
+from tests.simulator.transcripts.grammar import Options, Words
+from tests.simulator.transcripts.scripted_deployment import ScriptedDeployment
 from tests.simulator.transcripts.time_spans import seconds
 from tests.simulator.world.failover import Failover
 from tests.simulator.world.simulated_store import TROUBLES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.simulator.transcripts.grammar import Options, Words
-    from tests.simulator.transcripts.scripted_deployment import ScriptedDeployment
-
 
 MARK_S = 4 * 3600
 """How often it is noted that groups poll while time passes; a day of silence disables them."""

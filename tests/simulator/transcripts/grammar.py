@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 from forewarn.core.impact import Impact, Source
 from forewarn.core.topology import GroupKind
 from forewarn.values import value
 from tests.simulator.transcripts.time_spans import DAY_S, SPAN_S_MAX, clock_time, seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 Words = tuple[str, ...]
 Options = Mapping[str, str]

@@ -5,23 +5,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from forewarn.core import stimulus as stimuli
 from forewarn.core.impact import Cause
+from forewarn.core.stimulus import PlaneStimulus
 from forewarn.core.why import why_host, why_maintenance
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.windows import Window
 from forewarn.store import HistoryPage
+from tests.simulator.transcripts.grammar import Options, Words
+from tests.simulator.transcripts.scripted_deployment import ScriptedDeployment
 from tests.simulator.transcripts.time_spans import clock_time, seconds
 from tests.simulator.world.event_queue import START_MS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.core.stimulus import PlaneStimulus
-    from tests.simulator.transcripts.grammar import Options, Words
-    from tests.simulator.transcripts.scripted_deployment import ScriptedDeployment
 
 #: What of history is printed: each move of a maintenance and of its waves.
 _TOLD = (

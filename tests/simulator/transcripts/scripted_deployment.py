@@ -5,38 +5,34 @@ No command is done in here (`commands.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from forewarn.control.driver_calls import Executor
 from forewarn.control.gate_checks import Gate
 from forewarn.control.planner_host import PlannerHost
+from forewarn.core.lifecycle import Operation
 from forewarn.core.maintenance import Maintenance
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import GateFailed, GatePassed
-from forewarn.drivers import Progress
+from forewarn.core.topology import Vm
+from forewarn.drivers import Progress, Task
 from forewarn.protocol.versions import VERSIONS
+from tests.simulator.checkers.maintenance_checker import MaintenanceChecker
 from tests.simulator.world.agent_habits import AgentHabits
+from tests.simulator.world.control_process import SimulatedControl
 from tests.simulator.world.crash_points import NeverReturns, Violation
 from tests.simulator.world.deployment import Deployment
 from tests.simulator.world.dice import Dice
 from tests.simulator.world.driver import DriverBroken
+from tests.simulator.world.far_node import FarNode
 from tests.simulator.world.machine import Machine
 from tests.simulator.world.machine_profile import MachineProfile
 from tests.simulator.world.network import KEEPS
 from tests.simulator.world.side_work import InlineExecutor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.control.driver_calls import Executor
-    from forewarn.core.lifecycle import Operation
-    from forewarn.core.topology import Vm
-    from forewarn.drivers import Task
-    from tests.simulator.checkers.maintenance_checker import MaintenanceChecker
-    from tests.simulator.world.control_process import SimulatedControl
-    from tests.simulator.world.far_node import FarNode
 
 BY_HAND, BY_PROXY = "by-hand", "by-proxy"
 """The driver of hosts that name none, and the other one."""

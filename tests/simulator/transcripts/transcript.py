@@ -6,16 +6,13 @@ tests/transcripts/README.md.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
 from forewarn.values import value
 from tests.simulator.transcripts.commands import CommandRunner
 from tests.simulator.world.crash_points import Violation
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MARK = "----"
 """The line between the commands of a block and what is expected of them."""

@@ -6,27 +6,20 @@ What is done to VMs from outside is in `commands.py`.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from forewarn.agent.core.values import ApproveIntent, HookIntent
+from forewarn.agent.core.values import ApproveIntent, HookIntent, Intent
 from forewarn.agent.poller import APPROVAL_MS
 from forewarn.protocol.approvals import render_approval
 from forewarn.protocol.documents import read_document
 from forewarn.protocol.versions import VERSIONS
-from tests.simulator.transcripts.grammar import meant
+from tests.simulator.transcripts.change_report import ChangeReport
+from tests.simulator.transcripts.grammar import Options, Words, meant
+from tests.simulator.transcripts.scripted_deployment import ScriptedDeployment
 from tests.simulator.transcripts.time_spans import moment
 from tests.simulator.world.http_line import NO_ANSWER, HttpAnswer, HttpLine
-from tests.simulator.world.metadata_node import LOST, SimulatedReply
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.agent.core.values import Intent
-    from tests.simulator.transcripts.change_report import ChangeReport
-    from tests.simulator.transcripts.grammar import Options, Words
-    from tests.simulator.transcripts.scripted_deployment import ScriptedDeployment
-    from tests.simulator.world.machine import Machine
-    from tests.simulator.world.metadata_node import SimulatedNode
+from tests.simulator.world.machine import Machine
+from tests.simulator.world.metadata_node import LOST, SimulatedNode, SimulatedReply
 
 FAR_MS, HELD_MS = 100, 2000
 """How long a node away from the service, and one that enables a group first, has to answer; no

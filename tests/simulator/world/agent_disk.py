@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from forewarn.agent.core.engine import AgentEngine
+from forewarn.agent.core.engine import AgentEngine
 
 
 class AgentDisk:

@@ -6,33 +6,26 @@ Everything it decides is decided by the product. No fault may be drawn here.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
-from forewarn.control.driver_calls import CallLimits, DriverSetup
+from forewarn.control.driver_calls import CallLimits, DriverSetup, Executor
 from forewarn.control.engine import RETRY_S, ControlEngine
+from forewarn.control.gate_checks import Gate
 from forewarn.control.inbox import Stopping
-from forewarn.control.plane import ControlPlane
+from forewarn.control.plane import Committed, ControlPlane
+from forewarn.core.lifecycle import Operation
+from forewarn.core.policy import NoticePolicy
+from forewarn.core.stimulus import PlaneStimulus, PlannerReport
+from forewarn.drivers import Driver, Task
 from forewarn.errors import ForewarnError
-from tests.simulator.world.crash_points import Crash, Violation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from forewarn.control.driver_calls import Executor
-    from forewarn.control.gate_checks import Gate
-    from forewarn.control.plane import Committed
-    from forewarn.core.lifecycle import Operation
-    from forewarn.core.policy import NoticePolicy
-    from forewarn.core.stimulus import PlaneStimulus, PlannerReport
-    from forewarn.drivers import Driver, Task
-    from forewarn.replication.messages import DocumentChange, PublishResult
-    from tests.simulator.world.crash_points import CrashPoint
-    from tests.simulator.world.event_queue import EventQueue
-    from tests.simulator.world.simulated_store import SimulatedStore
+from forewarn.replication.messages import DocumentChange, PublishResult
+from tests.simulator.world.crash_points import Crash, CrashPoint, Violation
+from tests.simulator.world.event_queue import EventQueue
+from tests.simulator.world.simulated_store import SimulatedStore
 
 NS_PER_MS = 1_000_000
 NS_PER_S = 1000 * NS_PER_MS

@@ -6,18 +6,15 @@ The interfaces, and whether an agent waits for others; words travel in `peers.py
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from forewarn.agent.core.coordination import turn
+from forewarn.agent.core.engine import AgentEngine
+from forewarn.agent.core.identity import Identity
 from forewarn.agent.core.records import DONE, FAILED, READY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.agent.core.engine import AgentEngine
-    from forewarn.agent.core.identity import Identity
-    from forewarn.agent.core.values import PeersSeen
-    from forewarn.protocol.documents import ScheduledEvent
+from forewarn.agent.core.values import PeersSeen
+from forewarn.protocol.documents import ScheduledEvent
 
 M_contra = TypeVar("M_contra", contravariant=True)
 """A machine."""

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import gc
 import logging
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from forewarn.control.driver_calls import Executor
+from forewarn.control.gate_checks import Gate
+from forewarn.core.lifecycle import Operation
+from forewarn.core.policy import NoticePolicy
+from forewarn.core.state import Changes
+from forewarn.core.topology import Topology, Vm
+from forewarn.drivers import Driver
 from forewarn.ids import Ids
 from forewarn.replication import messages as feed
 from forewarn.replication.portions import PORTION_BYTES
@@ -24,27 +32,15 @@ from tests.simulator.world.control_process import BugLog, ProcessEnvironment, Si
 from tests.simulator.world.crash_points import CrashPoint, Violation
 from tests.simulator.world.dice import Dice
 from tests.simulator.world.event_queue import EventQueue
-from tests.simulator.world.far_node import FarNode, FarPlace
+from tests.simulator.world.far_node import FarNode, FarPlace, Hypervisor
 from tests.simulator.world.feed_wire import FeedWire
+from tests.simulator.world.machine import Machine
+from tests.simulator.world.metadata_node import SimulatedNode
 from tests.simulator.world.network import KINDS, Network
 from tests.simulator.world.own_node import FeedTerms, Observers, OwnNode
 from tests.simulator.world.peers import Peers
 from tests.simulator.world.side_work import InlineExecutor
 from tests.simulator.world.simulated_store import Disk, DiskFaultRates, SimulatedStore
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from forewarn.control.driver_calls import Executor
-    from forewarn.control.gate_checks import Gate
-    from forewarn.core.lifecycle import Operation
-    from forewarn.core.policy import NoticePolicy
-    from forewarn.core.state import Changes
-    from forewarn.core.topology import Topology, Vm
-    from forewarn.drivers import Driver
-    from tests.simulator.world.far_node import Hypervisor
-    from tests.simulator.world.machine import Machine
-    from tests.simulator.world.metadata_node import SimulatedNode
 
 REPUBLISHED_MS = 31_000
 """Within which time the service publishes everything again: "up to every 30 s" (lifecycle.md)."""

@@ -5,12 +5,10 @@ No clock and no decision about what is drawn for may live here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Sequence
+from typing import TypeVar
 
 from forewarn.ids import Ids
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 T = TypeVar("T")
 

@@ -6,22 +6,17 @@ What the driver is called for is decided by the product. It outlives the control
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from forewarn.core.impact import Impact
-from forewarn.drivers import Progress
+from forewarn.core.lifecycle import Operation
+from forewarn.drivers import Progress, Task
 from forewarn.drivers.simulated import duration_s
 from tests.simulator.world.crash_points import CrashPoint, NeverReturns, Violation
+from tests.simulator.world.dice import Dice
 from tests.simulator.world.event_queue import EventQueue
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.core.lifecycle import Operation
-    from forewarn.drivers import Task
-    from tests.simulator.world.dice import Dice
-    from tests.simulator.world.machine import Machine
+from tests.simulator.world.machine import Machine
 
 MODES: tuple[tuple[str, int], ...] = (
     ("good", 0),

@@ -6,12 +6,9 @@ No thing of the world may be known here.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from tests.simulator.world.crash_points import Violation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 START_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z: a world begins at a fixed instant, never at 0, which means "not yet"."""

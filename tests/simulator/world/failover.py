@@ -8,17 +8,14 @@ failovers the lease is not simulated: a renewal that nobody contests changes not
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from forewarn.control.standby import RENEWALS, TERM_MS
 from forewarn.errors import PeerError
 from forewarn.store.lease import Tenure
-
-if TYPE_CHECKING:
-    from tests.simulator.world.control_process import SimulatedControl, SteppedEngine
-    from tests.simulator.world.deployment import Deployment
-    from tests.simulator.world.event_queue import EventQueue
-    from tests.simulator.world.simulated_store import SimulatedStore
+from tests.simulator.world.control_process import SimulatedControl, SteppedEngine
+from tests.simulator.world.deployment import Deployment
+from tests.simulator.world.event_queue import EventQueue
+from tests.simulator.world.simulated_store import SimulatedStore
 
 RENEWAL_MS = TERM_MS // RENEWALS
 

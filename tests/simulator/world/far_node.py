@@ -6,38 +6,33 @@ does; the others keep nothing, as the service's own workers do. When it dies is 
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 from forewarn.ids import Ids
 from forewarn.replication.follower import Follower, NodeIdentity
+from forewarn.replication.messages import (
+    ApprovalRequest,
+    DocumentChange,
+    RequestAnswer,
+    Upstream,
+)
 from forewarn.replication.node_store import NodeStore
+from forewarn.replication.nodes import FeedPace
 from forewarn.replication.route import FeedRoute
 from forewarn.replication.spool import FILE as SPOOLED
 from forewarn.replication.spool import Spool
+from forewarn.settings import MetadataSettings
 from forewarn.values import value
+from tests.simulator.world.control_process import SimulatedControl
 from tests.simulator.world.crash_points import Violation
+from tests.simulator.world.event_queue import EventQueue
+from tests.simulator.world.feed_wire import FeedWire
 from tests.simulator.world.metadata_node import SimulatedNode
-from tests.simulator.world.node_disk import NodeDiskFiles
+from tests.simulator.world.node_disk import NodeDisk, NodeDiskFiles
 from tests.simulator.world.virtual_loop import ProcessKilled
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
-
-    from forewarn.replication.messages import (
-        ApprovalRequest,
-        DocumentChange,
-        RequestAnswer,
-        Upstream,
-    )
-    from forewarn.replication.nodes import FeedPace
-    from forewarn.settings import MetadataSettings
-    from tests.simulator.world.control_process import SimulatedControl
-    from tests.simulator.world.event_queue import EventQueue
-    from tests.simulator.world.feed_wire import FeedWire
-    from tests.simulator.world.node_disk import NodeDisk
 
 
 @value

@@ -8,9 +8,10 @@ were tried. No promise may be checked here.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
+from forewarn.core.lifecycle import Operation
 from forewarn.drivers.simulated import duration_s
 from tests.simulator.checkers.state_checker import RATE_PPM_MAX
 from tests.simulator.world.crash_points import POINTS
@@ -19,14 +20,9 @@ from tests.simulator.world.driver import MODES, NOT_HEARD
 from tests.simulator.world.event_queue import HOUR_MS, MINUTE_MS, SECOND_MS
 from tests.simulator.world.network import NetworkFaultRates
 from tests.simulator.world.node_faults import NODE_EFFECTS
+from tests.simulator.world.people import People
+from tests.simulator.world.random_fleet import RandomFleet
 from tests.simulator.world.simulated_store import TROUBLES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from forewarn.core.lifecycle import Operation
-    from tests.simulator.world.people import People
-    from tests.simulator.world.random_fleet import RandomFleet
 
 AGAIN_PERMILLE = 200
 """How often in a thousand a crash is followed by another, in the recovery or soon after it."""

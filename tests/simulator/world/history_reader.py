@@ -6,16 +6,13 @@ What an entry means is checked in `invariants.py`.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from forewarn.core.history import Rows
+from forewarn.core.state import Entry
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from forewarn.core.state import Entry
-    from tests.simulator.world.simulated_store import SimulatedStore
+from tests.simulator.world.simulated_store import SimulatedStore
 
 _line = msgspec.json.Encoder().encode
 

@@ -6,15 +6,13 @@ Whose request it is, and what becomes of it on its way, is decided in `network.p
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.simulator.world.event_queue import EventQueue
-    from tests.simulator.world.memory_transport import MemoryTransport
-    from tests.simulator.world.metadata_node import SimulatedNode
+from tests.simulator.world.event_queue import EventQueue
+from tests.simulator.world.memory_transport import MemoryTransport
+from tests.simulator.world.metadata_node import SimulatedNode
 
 _LENGTH = re.compile(rb"\r\nContent-Length: (\d+)\r\n")
 _ETAG = re.compile(rb"\r\nETag: ([^\r]+)\r\n")

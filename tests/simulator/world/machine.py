@@ -6,8 +6,8 @@ How requests travel is decided in `network.py`; what the agent does is decided b
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from forewarn.agent.core.engine import AgentEngine
 from forewarn.agent.core.identity import Identity
@@ -19,9 +19,12 @@ from forewarn.agent.core.values import (
     DocumentPolled,
     HookEnded,
     HookIntent,
+    Intent,
     NotifyIntent,
+    PeersSeen,
     PrepareIntent,
     Resumed,
+    Stimulus,
     StopIntent,
     TimePassed,
 )
@@ -30,18 +33,12 @@ from forewarn.protocol.documents import ScheduledEvent
 from tests.simulator.checkers.state_checker import RATE_PPM_MAX
 from tests.simulator.world.agent_disk import AgentDisk
 from tests.simulator.world.agent_habits import AFTER, BEFORE, DRAIN, RETRY_MS, rules_of
-from tests.simulator.world.coordination import only_asks
+from tests.simulator.world.coordination import Coordination, only_asks
+from tests.simulator.world.dice import Dice
 from tests.simulator.world.document_cache import read
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.agent.core.values import Intent, PeersSeen, Stimulus
-    from tests.simulator.world.coordination import Coordination
-    from tests.simulator.world.dice import Dice
-    from tests.simulator.world.event_queue import EventQueue
-    from tests.simulator.world.machine_profile import MachineProfile
-    from tests.simulator.world.network import Network
+from tests.simulator.world.event_queue import EventQueue
+from tests.simulator.world.machine_profile import MachineProfile
+from tests.simulator.world.network import Network
 
 POLL_MS = 1000
 """An agent polls once a second; only the polls that can matter are simulated. Source: C-1."""

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from forewarn.values import value
+from tests.simulator.world.agent_habits import AgentHabits
 from tests.simulator.world.event_queue import DAY_MS, START_MS
-
-if TYPE_CHECKING:
-    from tests.simulator.world.agent_habits import AgentHabits
 
 
 @value

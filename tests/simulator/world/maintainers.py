@@ -5,29 +5,24 @@ What becomes of a word is decided by the product. Each activity draws from its o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from concurrent.futures import Future
+from typing import Protocol
 
+from forewarn.control.plane import Committed
 from forewarn.core import stimulus as stimuli
 from forewarn.core.impact import Cause, Impact
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import MaintenanceState
+from forewarn.core.maintenance import Maintenance, MaintenanceState
 from forewarn.core.policy import maintenance_policy
-from forewarn.core.stimulus import ChangeTopology
+from forewarn.core.stimulus import ChangeTopology, PlaneStimulus
 from forewarn.core.topology import select
 from forewarn.planning.blockers import NO_OTHER_HOST
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.windows import Window
 from forewarn.values import replace
+from tests.simulator.world.deployment import Deployment
+from tests.simulator.world.dice import Dice
 from tests.simulator.world.event_queue import DAY_MS, HOUR_MS, MINUTE_MS
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from forewarn.control.plane import Committed
-    from forewarn.core.maintenance import Maintenance
-    from forewarn.core.stimulus import PlaneStimulus
-    from tests.simulator.world.deployment import Deployment
-    from tests.simulator.world.dice import Dice
 
 M = MaintenanceState
 

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from tests.simulator.world.virtual_loop import ProcessKilled
-
-if TYPE_CHECKING:
-    from tests.simulator.world.virtual_loop import VirtualLoop
+from tests.simulator.world.virtual_loop import ProcessKilled, VirtualLoop
 
 
 class ClientEnd(Protocol):

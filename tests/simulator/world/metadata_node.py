@@ -5,24 +5,20 @@ Nothing is answered in here; how requests travel is decided in `network.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, cast
+from collections.abc import Callable
+from typing import NamedTuple, cast
 
 from forewarn.ids import Ids
+from forewarn.metadata.http.addresses import Listener
 from forewarn.metadata.http.asyncio_transport import StreamConnection
 from forewarn.metadata.service import MetadataService
-from tests.simulator.world.memory_transport import MemoryTransport
+from forewarn.metadata.snapshot import Snapshot
+from forewarn.replication.messages import DocumentChange, Publication, Upstream
+from forewarn.settings import MetadataSettings
+from tests.simulator.world.control_process import SimulatedControl
+from tests.simulator.world.event_queue import EventQueue
+from tests.simulator.world.memory_transport import ClientEnd, MemoryTransport
 from tests.simulator.world.virtual_loop import VirtualLoop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.metadata.http.addresses import Listener
-    from forewarn.metadata.snapshot import Snapshot
-    from forewarn.replication.messages import DocumentChange, Publication, Upstream
-    from forewarn.settings import MetadataSettings
-    from tests.simulator.world.control_process import SimulatedControl
-    from tests.simulator.world.event_queue import EventQueue
-    from tests.simulator.world.memory_transport import ClientEnd
 
 SECOND_MS = 1000
 LOST = 0

@@ -8,24 +8,20 @@ flood, or wait for changes. What an answer says is decided by the product.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from forewarn.agent.poller import ANSWER_MS, APPROVAL_MS, FIRST_ANSWER_MS
 from forewarn.protocol.approvals import render_approval
 from forewarn.values import value
+from tests.simulator.checkers.invariants import InvariantChecker
 from tests.simulator.world.dice import Dice
 from tests.simulator.world.document_cache import read
+from tests.simulator.world.event_queue import EventQueue
 from tests.simulator.world.http_line import HttpAnswer, HttpLine
-from tests.simulator.world.metadata_node import KEPT, LOST, SimulatedReply
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tests.simulator.checkers.invariants import InvariantChecker
-    from tests.simulator.world.event_queue import EventQueue
-    from tests.simulator.world.machine_profile import MachineProfile
-    from tests.simulator.world.metadata_node import SimulatedNode
+from tests.simulator.world.machine_profile import MachineProfile
+from tests.simulator.world.metadata_node import KEPT, LOST, SimulatedNode, SimulatedReply
 
 LATE_MS_MAX = 20 * 60 * 1000
 """A lost packet found again: the longest a request wanders before it arrives."""

@@ -9,15 +9,11 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from tests.simulator.world.dice import Dice
 from tests.simulator.world.virtual_loop import ProcessKilled
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from tests.simulator.world.dice import Dice
 
 NODE_POINTS = (
     "before a write",

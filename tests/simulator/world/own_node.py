@@ -5,26 +5,23 @@ Nodes away from it have the other end (`far_node.py`), and nothing else of it re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import cast
 
+from forewarn.control.engine import ControlEngine
+from forewarn.replication.access import NodeAccess
+from forewarn.replication.messages import DocumentChange, PublishResult, Upstream
 from forewarn.replication.nodes import FeedPace
 from forewarn.replication.server import FeedServer
 from forewarn.service.bridge import Bridge
+from forewarn.settings import MetadataSettings
 from forewarn.values import value
+from tests.simulator.world.control_process import SimulatedControl
+from tests.simulator.world.event_queue import EventQueue
+from tests.simulator.world.feed_wire import WireEnd
 from tests.simulator.world.metadata_node import SimulatedNode
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
-    from concurrent.futures import Future
-
-    from forewarn.control.engine import ControlEngine
-    from forewarn.replication.access import NodeAccess
-    from forewarn.replication.messages import DocumentChange, PublishResult, Upstream
-    from forewarn.settings import MetadataSettings
-    from tests.simulator.world.control_process import SimulatedControl
-    from tests.simulator.world.event_queue import EventQueue
-    from tests.simulator.world.feed_wire import WireEnd
 
 EPOCH = "the store of the world"
 HEARTBEAT_S, SILENT_S_MAX = 30, 90

@@ -6,22 +6,17 @@ checked in `coordination_checker.py`. Words travel as badly as everything else (
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from forewarn.agent.core.values import PeersSeen
 from forewarn.agent.status_server import prepared_form
-from tests.simulator.checkers.coordination_checker import SHARED, STATUS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from forewarn.protocol.documents import ScheduledEvent
-    from tests.simulator.checkers.coordination_checker import CoordinationChecker
-    from tests.simulator.world.dice import Dice
-    from tests.simulator.world.event_queue import EventQueue
-    from tests.simulator.world.machine import Machine
-    from tests.simulator.world.network import Network
+from forewarn.protocol.documents import ScheduledEvent
+from tests.simulator.checkers.coordination_checker import SHARED, STATUS, CoordinationChecker
+from tests.simulator.world.dice import Dice
+from tests.simulator.world.event_queue import EventQueue
+from tests.simulator.world.machine import Machine
+from tests.simulator.world.network import Network
 
 LATE_MS_MAX = 60_000
 """An answer that takes longer is none: the agent ends the job that waits for it."""

@@ -5,10 +5,12 @@ What becomes of a request is decided by the product. Each activity draws from it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from concurrent.futures import Future
 
+from forewarn.control.plane import Committed
 from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import Alert, OperationState
+from forewarn.core.lifecycle import Alert, Operation, OperationState
 from forewarn.core.stimulus import (
     Acknowledge,
     Cancel,
@@ -24,14 +26,7 @@ from forewarn.errors import CallerError
 from tests.simulator.world import maintainers
 from tests.simulator.world.dice import Dice
 from tests.simulator.world.event_queue import HOUR_MS, MINUTE_MS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from concurrent.futures import Future
-
-    from forewarn.control.plane import Committed
-    from forewarn.core.lifecycle import Operation
-    from tests.simulator.world.random_fleet import RandomFleet
+from tests.simulator.world.random_fleet import RandomFleet
 
 S = OperationState
 

@@ -6,47 +6,43 @@ No fault may be drawn here (`faults.py`), and no promise checked (`invariants.py
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from forewarn.control.gate_checks import Gate
 from forewarn.core.impact import Impact
+from forewarn.core.lifecycle import Operation
 from forewarn.core.policy import NoticePolicy
+from forewarn.core.state import Changes
 from forewarn.core.stimulus import ChangeTopology as FleetChange
 from forewarn.core.topology import Group, GroupKind, Host, Vm
 from forewarn.protocol.versions import VERSIONS
 from forewarn.replication.access import NodeAccess
+from forewarn.replication.messages import DocumentChange
 from forewarn.replication.portions import PORTION_BYTES
 from forewarn.settings import MetadataSettings
 from forewarn.values import value
 from tests.simulator.checkers.coordination_checker import PLACES
 from tests.simulator.checkers.state_checker import RATE_PPM_MAX
 from tests.simulator.world.agent_habits import GOOD, HABITS, AgentHabits
+from tests.simulator.world.control_process import SimulatedControl
 from tests.simulator.world.deployment import Deployment
 from tests.simulator.world.dice import Dice
 from tests.simulator.world.driver import SimDriver
 from tests.simulator.world.event_queue import HOUR_MS, MINUTE_MS, START_MS
 from tests.simulator.world.failover import Failover
-from tests.simulator.world.far_node import Hypervisor
+from tests.simulator.world.far_node import FarNode, Hypervisor
 from tests.simulator.world.machine import Machine
 from tests.simulator.world.machine_profile import MachineProfile
 from tests.simulator.world.maintainers import GATE, POLLS
+from tests.simulator.world.metadata_node import SimulatedNode
 from tests.simulator.world.node_disk import NodeDisk
 from tests.simulator.world.node_faults import NodeFaults
 from tests.simulator.world.own_node import FeedTerms
 from tests.simulator.world.side_work import SideWork
 from tests.simulator.world.vm_places import VmPlaces
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from forewarn.core.lifecycle import Operation
-    from forewarn.core.state import Changes
-    from forewarn.replication.messages import DocumentChange
-    from tests.simulator.world.control_process import SimulatedControl
-    from tests.simulator.world.far_node import FarNode
-    from tests.simulator.world.metadata_node import SimulatedNode
 
 TOGETHER_PERMILLE = 300
 """How many groups in a thousand approve only when all their named VMs are prepared."""

@@ -6,25 +6,20 @@ for, and comes back later; so does what a gate finds, which looks at polls or is
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from forewarn.control.gate_checks import POLL_GATE_TRIES, run_gate
+from forewarn.control.gate_checks import POLL_GATE_TRIES, Gate, run_gate
 from forewarn.control.planner_host import PlannerHost
 from forewarn.core.maintenance import Maintenance
+from forewarn.core.policy import AppliedPolicy
 from forewarn.core.stimulus import GateFailed, GatePassed
+from tests.simulator.world.control_process import SimulatedControl
 from tests.simulator.world.crash_points import NeverReturns, Violation
-from tests.simulator.world.event_queue import MINUTE_MS, SECOND_MS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from forewarn.control.gate_checks import Gate
-    from forewarn.core.policy import AppliedPolicy
-    from tests.simulator.world.control_process import SimulatedControl
-    from tests.simulator.world.dice import Dice
-    from tests.simulator.world.event_queue import EventQueue
+from tests.simulator.world.dice import Dice
+from tests.simulator.world.event_queue import MINUTE_MS, SECOND_MS, EventQueue
 
 SLOW_PERMILLE = 100
 """How often in a thousand a plan takes long."""

@@ -6,24 +6,21 @@ What is durable is reported to the checker at the moment it becomes so. No SQL m
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from forewarn.core.records import Record
+from forewarn.core.state import Changes, State
 from forewarn.errors import PeerError
 from forewarn.store import Store
+from forewarn.store.engine import Row, Transaction
 from forewarn.store.errors import StoreFull, StoreUnavailable, StoreUncertain
+from forewarn.store.lease import Lease
 from forewarn.store.migrations import migrate
 from forewarn.store.sqlite import SqliteEngine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from forewarn.core.records import Record
-    from forewarn.core.state import Changes, State
-    from forewarn.store.engine import Row, Transaction
-    from forewarn.store.lease import Lease
-    from tests.simulator.world.crash_points import CrashPoint
-    from tests.simulator.world.dice import Dice
+from tests.simulator.world.crash_points import CrashPoint
+from tests.simulator.world.dice import Dice
 
 TROUBLES = ("refused", "full", "lost before", "lost after")
 """A store that refuses to write, one that is full, and one lost just before or after COMMIT."""

@@ -9,17 +9,13 @@ from __future__ import annotations
 import asyncio
 from asyncio import events
 from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from tests.simulator.world.crash_points import Violation
-from tests.simulator.world.event_queue import START_MS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from contextvars import Context
-
-    from tests.simulator.world.event_queue import EventQueue
+from tests.simulator.world.event_queue import START_MS, EventQueue
 
 T = TypeVar("T")
 

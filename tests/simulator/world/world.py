@@ -5,8 +5,9 @@ No fault is drawn here (`faults.py`), and no promise checked (`invariants.py`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from forewarn.core.lifecycle import Operation
 from tests.simulator.checkers.blocker_checker import check_blockers
 from tests.simulator.world.crash_points import Violation
 from tests.simulator.world.dice import Dice
@@ -15,11 +16,6 @@ from tests.simulator.world.faults import Faults
 from tests.simulator.world.network import NetworkFaultRates
 from tests.simulator.world.people import People
 from tests.simulator.world.random_fleet import RandomFleet, WorldPlan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.core.lifecycle import Operation
 
 __all__ = ["World", "WorldPlan"]
 
