@@ -57,6 +57,10 @@ NEWEST_KNOWN = "2025-11-01"
 #: Maximum number of unknown api-versions in the log; each version is logged once.
 NOTED_MAX = 100
 
+_MODULES = (
+    *(login_routes, subscription_routes, vm_routes, set_routes),
+    *(maintenance_routes, configuration_routes, operations, plain_lists),
+)
 #: Names of path segments that identify the object of a call, for the audit.
 _OBJECTS = ("vm", "resource", "set", "instance", "event")
 _VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(-[a-z]{1,20})?")
@@ -64,16 +68,7 @@ _VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(-[a-z]{1,20})?")
 
 def every_route() -> tuple[ArmRoute, ...]:
     """Return the whole table of routes."""
-    return (
-        *login_routes.routes(),
-        *subscription_routes.routes(),
-        *vm_routes.routes(),
-        *set_routes.routes(),
-        *maintenance_routes.routes(),
-        *configuration_routes.routes(),
-        *operations.routes(),
-        *plain_lists.routes(),
-    )
+    return tuple(route for module in _MODULES for route in module.ROUTES.rows)
 
 
 def build_arm(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from functools import wraps
 from typing import TYPE_CHECKING
 
 from forewarn.azure.details import details, refuse
@@ -20,7 +21,7 @@ from forewarn.azure.routes import (
     SUBSCRIPTION,
     ArmCall,
     ArmResponse,
-    ArmRoute,
+    ArmRoutes,
 )
 from forewarn.azure.vm_values import provider_id
 from forewarn.core.access import Permission
@@ -41,10 +42,12 @@ _CONFIGURATIONS = f"{_MAINTENANCE}/maintenanceConfigurations"
 _CONFIGURATION = f"{RESOURCE_GROUP}{_CONFIGURATIONS}/{{configuration}}"
 _ASSIGNMENTS = f"{_MAINTENANCE}/configurationAssignments"
 _OF_RESOURCE = f"{RESOURCE_GROUP}{COMPUTE}/{{kind}}/{{resource}}{_ASSIGNMENTS}"
+_ONE = f"{_OF_RESOURCE}/{{assignment}}"
 _ID = re.compile(
     f"/subscriptions/([^/]+)/resourceGroups/([^/]+){_CONFIGURATIONS}/([^/]+)".replace(".", r"\."),
     re.IGNORECASE,
 )
+ROUTES = ArmRoutes()
 #: Separator of the parts of a window's name; no part contains it.
 _SEPARATOR = ".."
 _WINDOW = ("properties", "maintenanceWindow")
@@ -92,34 +95,10 @@ _ZONES = {
 }
 
 
-def routes() -> tuple[ArmRoute, ...]:
-    """Return the routes of configurations and assignments."""
-    one, several = (
-        f"{_OF_RESOURCE}/{{assignment}}",
-        "List maintenance configurations (policy windows)",
-    )
-    return (
-        ArmRoute("GET", SUBSCRIPTION + _CONFIGURATIONS, several, _list),
-        ArmRoute("GET", RESOURCE_GROUP + _CONFIGURATIONS, several, _list),
-        ArmRoute("GET", _CONFIGURATION, "Read a maintenance configuration", _get),
-        *(
-            ArmRoute(method, path, summary, _alone(act), needs=Permission.OPERATE)
-            for method, path, summary, act in (
-                ("PUT", _CONFIGURATION, "Create or change a configuration (a policy window)", _put),
-                ("PATCH", _CONFIGURATION, "Change one", _patch),
-                ("DELETE", _CONFIGURATION, "Delete a configuration and its assignments", _delete),
-                ("PUT", one, "Assign a configuration to a VM's group or a set", _assign),
-                ("DELETE", one, "Delete an assignment", _unassign),
-            )
-        ),
-        ArmRoute("GET", _OF_RESOURCE, "List the assignments of a VM or set", _assignments),
-        ArmRoute("GET", one, "Read an assignment", _assigned),
-    )
-
-
 def _alone(act: Callable[[ArmCall], Awaitable[ArmResponse]]) -> Callable[..., Any]:
     """Return a handler that locks the policy while it runs."""
 
+    @wraps(act)
     async def alone(call: ArmCall) -> ArmResponse:
         async with call.resources.policy_lock:
             return await act(call)
@@ -130,7 +109,10 @@ def _alone(act: Callable[[ArmCall], Awaitable[ArmResponse]]) -> Callable[..., An
 # --- configurations -------------------------------------------------------------------------------
 
 
+@ROUTES.serve(f"GET {RESOURCE_GROUP}{_CONFIGURATIONS}")
+@ROUTES.serve(f"GET {SUBSCRIPTION}{_CONFIGURATIONS}")
 async def _list(call: ArmCall) -> ArmResponse:
+    """List maintenance configurations (policy windows)."""
     subscription, group = await call.scope()
     place = _SEPARATOR.join((subscription, group.lower())) if group else subscription
     begin = (place + _SEPARATOR).lower()
@@ -139,11 +121,16 @@ async def _list(call: ArmCall) -> ArmResponse:
     return ArmResponse({"value": [await _shown(call, each) for each in here]})
 
 
+@ROUTES.serve(f"GET {_CONFIGURATION}")
 async def _get(call: ArmCall) -> ArmResponse:
+    """Read a maintenance configuration."""
     return ArmResponse(await _shown(call, await _window(call, _name(call))))
 
 
+@ROUTES.serve(f"PUT {_CONFIGURATION}", needs=Permission.OPERATE)
+@_alone
 async def _put(call: ArmCall) -> ArmResponse:
+    """Create or change a configuration (a policy window)."""
     await call.resources.check_place(call.place)
     name = NAME.read(_name(call), "The name")
     known = next((each for each in (await _policy(call)).windows if each.name == name), None)
@@ -152,7 +139,10 @@ async def _put(call: ArmCall) -> ArmResponse:
     return ArmResponse(await _changed(call, before), 200 if known else 201)
 
 
+@ROUTES.serve(f"PATCH {_CONFIGURATION}", needs=Permission.OPERATE)
+@_alone
 async def _patch(call: ArmCall) -> ArmResponse:
+    """Change one."""
     return ArmResponse(await _changed(call, await _window(call, _name(call))))
 
 
@@ -166,7 +156,10 @@ async def _changed(call: ArmCall, before: Window) -> JsonObject:
     return await _shown(call, window)
 
 
+@ROUTES.serve(f"DELETE {_CONFIGURATION}", needs=Permission.OPERATE)
+@_alone
 async def _delete(call: ArmCall) -> ArmResponse:
+    """Delete a configuration and its assignments."""
     try:
         window = await _window(call, _name(call))
     except ArmResourceUnknown:
@@ -310,19 +303,28 @@ async def _apply(call: ArmCall, name: str, window: Window | None) -> None:
 # --- assignments ----------------------------------------------------------------------------------
 
 
+@ROUTES.serve(f"GET {_OF_RESOURCE}")
 async def _assignments(call: ArmCall) -> ArmResponse:
+    """List the assignments of a VM or set."""
     group = await _group(call)
     policy = await _policy(call)
     windows = [each for each in policy.windows if group.name in (each.groups or ())]
     return ArmResponse({"value": [_assignment(call, each) for each in windows]})
 
 
+@ROUTES.serve(f"GET {_ONE}")
 async def _assigned(call: ArmCall) -> ArmResponse:
+    """Read an assignment."""
     return ArmResponse(_assignment(call, await _assigned_window(call)))
 
 
+@ROUTES.serve(f"PUT {_ONE}", needs=Permission.OPERATE)
+@_alone
 async def _assign(call: ArmCall) -> ArmResponse:
-    """Open the configuration's window for the hosts with VMs of the group."""
+    """Assign a configuration to a VM's group or a set.
+
+    The window of the configuration opens for the hosts with VMs of the group.
+    """
     group = await _group(call)
     match = _ID.fullmatch(text_of(call.json, "properties", "maintenanceConfigurationId"))
     if match is None:
@@ -341,7 +343,10 @@ async def _assign(call: ArmCall) -> ArmResponse:
     return ArmResponse(shown, 200 if group.name in groups else 201)
 
 
+@ROUTES.serve(f"DELETE {_ONE}", needs=Permission.OPERATE)
+@_alone
 async def _unassign(call: ArmCall) -> ArmResponse:
+    """Delete an assignment."""
     try:
         group, window = await _group(call), await _assigned_window(call)
     except ArmResourceUnknown:

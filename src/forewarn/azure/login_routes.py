@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
-from forewarn.azure.routes import ArmCall, ArmResponse, ArmRoute
+from forewarn.azure.routes import ArmCall, ArmResponse, ArmRoutes
 from forewarn.azure.tokens import LIFETIME_S
 from forewarn.clock import SystemClock
 from forewarn.core.access import Permission
@@ -24,26 +24,15 @@ _OPENID = ".well-known/openid-configuration"
 #: Maximum number of fields of a form; msal sends about ten.
 _FIELDS_MAX = 50
 _NO_STORE = {"Cache-Control": "no-store"}
+ROUTES = ArmRoutes(Permission.PUBLIC)
 
 
-def routes() -> tuple[ArmRoute, ...]:
-    """Return the login routes, which need no token."""
-    rows = (
-        ("GET", "/metadata/endpoints", "Discover the cloud", _endpoints),
-        ("GET", f"{ADFS}/{_OPENID}", "Discover the login", _configuration),
-        ("GET", f"{ADFS}/{{tenant}}/v2.0/{_OPENID}", "Resolve the tenant", _configuration),
-        ("GET", f"{ADFS}/discovery/keys", "List signing keys (always empty)", _keys),
-        ("POST", TOKEN_PATH, "Get a token for a name and a secret", _token),
-        ("POST", _V2_TOKEN_PATH, "Get a token, for clients of version 2.0", _token),
-    )
-    return tuple(
-        ArmRoute(method, path, summary, act, needs=Permission.PUBLIC)
-        for method, path, summary, act in rows
-    )
-
-
+@ROUTES.serve("GET /metadata/endpoints")
 async def _endpoints(call: ArmCall) -> ArmResponse:
-    """Answer `az cloud register`; api-versions before 2022 expect a list of clouds."""
+    """Discover the cloud.
+
+    `az cloud register` calls the route; api-versions before 2022 expect a list of clouds.
+    """
     base = call.base
     cloud: JsonObject = {
         "name": "Forewarn",
@@ -78,7 +67,10 @@ async def _endpoints(call: ArmCall) -> ArmResponse:
     return ArmResponse([cloud] if listed else cloud)
 
 
+@ROUTES.serve(f"GET {ADFS}/{{tenant}}/v2.0/{_OPENID}", summary="Resolve the tenant")
+@ROUTES.serve(f"GET {ADFS}/{_OPENID}")
 async def _configuration(call: ArmCall) -> ArmResponse:
+    """Discover the login."""
     base = f"{call.base}{ADFS}"
     return ArmResponse(
         {
@@ -98,11 +90,16 @@ async def _configuration(call: ArmCall) -> ArmResponse:
     )
 
 
+@ROUTES.serve(f"GET {ADFS}/discovery/keys")
 async def _keys(_call: ArmCall) -> ArmResponse:
+    """List signing keys (always empty)."""
     return ArmResponse({"keys": []})
 
 
+@ROUTES.serve(f"POST {_V2_TOKEN_PATH}", summary="Get a token, for clients of version 2.0")
+@ROUTES.serve(f"POST {TOKEN_PATH}")
 async def _token(call: ArmCall) -> ArmResponse:
+    """Get a token for a name and a secret."""
     try:
         fields = parse_qs(call.body.decode(), max_num_fields=_FIELDS_MAX)
     except ValueError:

@@ -11,7 +11,7 @@ from forewarn.azure.graph_query import answered
 from forewarn.azure.inventory import SCALE_SETS, Inventory, location_of, place_of
 from forewarn.azure.json_values import JsonObject, member, text_of
 from forewarn.azure.refusals import ArmEventsUnknown
-from forewarn.azure.routes import COMPUTE, RESOURCE_GROUP, ArmCall, ArmResponse, ArmRoute
+from forewarn.azure.routes import COMPUTE, RESOURCE_GROUP, ArmCall, ArmResponse, ArmRoutes
 from forewarn.azure.tokens import TENANT_ID
 from forewarn.azure.vm_values import provider_id
 from forewarn.core.access import Permission
@@ -37,52 +37,12 @@ _EVENTS = (
     RESOURCE_GROUP + COMPUTE + "/{kind}/{resource}/providers/Microsoft.Maintenance/scheduledevents"
 )
 _MAINTENANCE = RESOURCE_GROUP + COMPUTE + "/virtualMachines/{vm}/providers/Microsoft.Maintenance"
+ROUTES = ArmRoutes()
 
 
-def routes() -> tuple[ArmRoute, ...]:
-    """Return the routes of scheduled events."""
-    return (
-        ArmRoute(
-            "POST",
-            f"{_EVENTS}/{{event}}/acknowledge",
-            "Approve an event",
-            _acknowledge,
-            needs=Permission.APPROVE,
-        ),
-        ArmRoute(
-            "POST",
-            _EVENTS,
-            'Approve events (`{"value": [ids]}`)',
-            _acknowledge_all,
-            needs=Permission.APPROVE,
-        ),
-        ArmRoute("GET", f"{_MAINTENANCE}/updates", "List a VM's planned work", _updates),
-        ArmRoute(
-            "PUT",
-            f"{_MAINTENANCE}/applyUpdates/default",
-            "Approve a VM's planned work, so that the work starts now",
-            _apply_updates,
-            needs=Permission.APPROVE,
-            needs_body=False,
-        ),
-        ArmRoute(
-            "GET",
-            f"{_MAINTENANCE}/applyUpdates/{{update}}",
-            "Show the progress of a VM's planned work",
-            _apply_update,
-        ),
-        ArmRoute(
-            "POST",
-            "/providers/Microsoft.ResourceGraph/resources",
-            "Query the scheduled events (`maintenanceresources`)",
-            _query,
-            needs=Permission.READ,
-        ),
-    )
-
-
+@ROUTES.serve(f"POST {_EVENTS}/{{event}}/acknowledge", needs=Permission.APPROVE)
 async def _acknowledge(call: ArmCall) -> ArmResponse:
-    """Approve an event of the VM or set in the path."""
+    """Approve an event."""
     event_id = call.path["event"].upper()
     if await _foreign(call, (event_id,)):
         kind = "Microsoft.Maintenance/scheduledevents"
@@ -91,8 +51,12 @@ async def _acknowledge(call: ArmCall) -> ArmResponse:
     return ArmResponse({"value": "Successfully Approved"})
 
 
+@ROUTES.serve(f"POST {_EVENTS}", needs=Permission.APPROVE)
 async def _acknowledge_all(call: ArmCall) -> ArmResponse:
-    """Approve all or none of several events of the VM or set in the path. Source: Z-5."""
+    """Approve events (`{"value": [ids]}`).
+
+    The route approves all or none of the events. Source: Z-5.
+    """
     given = call.json.get("value")
     if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
         raise ValidationFailed(where="value", problem="must be a list of event ids")
@@ -120,14 +84,21 @@ async def _foreign(call: ArmCall, ids: tuple[str, ...]) -> list[str]:
 # --- updates: a VM's planned work in Azure's maintenance service ---------------------------------
 
 
+@ROUTES.serve(f"GET {_MAINTENANCE}/updates")
 async def _updates(call: ArmCall) -> ArmResponse:
-    """List the planned work shown to a VM. Source: Z-7."""
+    """List a VM's planned work.
+
+    Source: Z-7.
+    """
     vm = await call.vm()
     return ArmResponse({"value": [_update(call, *each) for each in await _planned(call, vm)]})
 
 
+@ROUTES.serve(
+    f"PUT {_MAINTENANCE}/applyUpdates/default", needs=Permission.APPROVE, needs_body=False
+)
 async def _apply_updates(call: ArmCall) -> ArmResponse:
-    """Approve all planned work of a VM, so that the work starts before its NotBefore.
+    """Approve a VM's planned work, so that the work starts now.
 
     Source: Z-7.
     """
@@ -138,7 +109,9 @@ async def _apply_updates(call: ArmCall) -> ArmResponse:
     return ArmResponse(await _applied(call, vm), 201 if ids else 200)
 
 
+@ROUTES.serve(f"GET {_MAINTENANCE}/applyUpdates/{{update}}")
 async def _apply_update(call: ArmCall) -> ArmResponse:
+    """Show the progress of a VM's planned work."""
     return ArmResponse(await _applied(call, await call.vm()))
 
 
@@ -189,8 +162,12 @@ _IMPACTS = {Impact.FREEZE: "Freeze", Impact.REBOOT: "Restart", Impact.REDEPLOY: 
 # --- Resource Graph -------------------------------------------------------------------------------
 
 
+@ROUTES.serve("POST /providers/Microsoft.ResourceGraph/resources", needs=Permission.READ)
 async def _query(call: ArmCall) -> ArmResponse:
-    """Answer a query of Resource Graph; O(live events of its subscriptions). Source: Z-2."""
+    """Query the scheduled events (`maintenanceresources`).
+
+    It costs O(live events of the subscriptions). Source: Z-2.
+    """
     query, asked = text_of(call.json, "query"), call.json.get("subscriptions") or ()
     if not isinstance(asked, list | tuple):
         raise ValidationFailed(where="subscriptions", problem="must be a list")

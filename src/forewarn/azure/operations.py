@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.azure.inventory import DEFAULT_LOCATION, location_of
 from forewarn.azure.refusals import ArmNotSupported, ArmResourceUnknown
-from forewarn.azure.routes import SUBSCRIPTION, ArmCall, ArmResponse, ArmRoute
+from forewarn.azure.routes import SUBSCRIPTION, ArmCall, ArmResponse, ArmRoutes
 from forewarn.core.impact import Cause, Source
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.stimulus import TARGETS_MAX, RequestMaintenance
@@ -32,11 +32,7 @@ _ENDS = {
     OperationState.FAILED: ("Failed", "OperationFailed"),
     OperationState.CANCELLED: ("Canceled", "OperationPreempted"),
 }
-
-
-def routes() -> tuple[ArmRoute, ...]:
-    """Return the routes for polling long-running operations."""
-    return (ArmRoute("GET", _PATH, "Poll a long-running operation", _poll, ("monitor",)),)
+ROUTES = ArmRoutes()
 
 
 async def begin(
@@ -71,7 +67,9 @@ def accepted(
     return ArmResponse(None, 202, headers)
 
 
+@ROUTES.serve(f"GET {_PATH}", "monitor")
 async def _poll(call: ArmCall) -> ArmResponse:
+    """Poll a long-running operation."""
     operations = await _operations(call)
     over = not any(each.live for each in operations)
     shown = _status(call.path["operation"], operations)

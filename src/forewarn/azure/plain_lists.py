@@ -13,7 +13,7 @@ from forewarn.azure.routes import (
     SUBSCRIPTION,
     ArmCall,
     ArmResponse,
-    ArmRoute,
+    ArmRoutes,
 )
 from forewarn.azure.set_routes import SCALE_SET, named_set, shown_sets
 from forewarn.azure.vm_routes import VM, shown_vms
@@ -50,18 +50,7 @@ EMPTY: dict[str, tuple[str, ...]] = {
 }
 
 
-def routes() -> tuple[ArmRoute, ...]:
-    """Return the routes of plain lists."""
-    empty = [
-        ArmRoute("GET", before + path, "Empty list", _empty, ANY_QUERY)
-        for before, paths in EMPTY.items()
-        for path in paths
-    ]
-    every = [
-        ArmRoute("GET", f"{where}/resources", "List VMs and sets", _resources, _RESOURCES)
-        for where in (SUBSCRIPTION, RESOURCE_GROUP)
-    ]
-    return (*empty, *every)
+ROUTES = ArmRoutes()
 
 
 async def _empty(call: ArmCall) -> ArmResponse:
@@ -75,6 +64,10 @@ async def _empty(call: ArmCall) -> ArmResponse:
     return ArmResponse({"value": []})
 
 
+for _before, _paths in EMPTY.items():
+    for _path in _paths:
+        ROUTES.serve(f"GET {_before}{_path}", *ANY_QUERY, summary="Empty list")(_empty)
+
 _RESOURCES = ("$filter", "$top", "$expand")
 #: Member of a row of all resources -> name for filters.
 _SHOWN = ("id", "name", "type", "location", "tags", "zones", "sku")
@@ -86,8 +79,13 @@ _COLUMNS = {
 }
 
 
+@ROUTES.serve(f"GET {RESOURCE_GROUP}/resources", *_RESOURCES)
+@ROUTES.serve(f"GET {SUBSCRIPTION}/resources", *_RESOURCES)
 async def _resources(call: ArmCall) -> ArmResponse:
-    """List all VMs and sets in the form of Azure's generic resource list."""
+    """List VMs and sets.
+
+    The answer has the form of Azure's generic resource list.
+    """
     bare = replace(call, query={})
     rows = await shown_vms(bare)
     for kind in (GroupKind.SCALE_SET, GroupKind.AVAILABILITY_SET):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections import defaultdict
 from dataclasses import field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.azure.inventory import ResourceScope
 from forewarn.azure.refusals import ArmPathUnknown, ArmPreconditionFailed, ArmSubscriptionUnknown
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from forewarn.azure.resources import Resources
     from forewarn.azure.tokens import TokenIssuer
     from forewarn.core.topology import Vm
+
+A = TypeVar("A", bound="Callable[[ArmCall], Awaitable[ArmResponse]]")
 
 SUBSCRIPTION = "/subscriptions/{subscription}"
 RESOURCE_GROUP = SUBSCRIPTION + "/resourceGroups/{resource_group}"
@@ -153,6 +156,38 @@ class ArmRoute:
     def public(self) -> bool:
         """Whether the route needs neither a token nor an api-version."""
         return self.permission is Permission.PUBLIC
+
+
+class ArmRoutes:
+    """The routes of one module, in the order in which they were added."""
+
+    def __init__(self, needs: Permission | None = None) -> None:
+        """Start without a route; `needs` is the permission of routes that name none."""
+        self.rows: list[ArmRoute] = []
+        self._needs = needs
+
+    def serve(
+        self,
+        request: str,
+        *query: str,
+        needs: Permission | None = None,
+        needs_body: bool = True,
+        summary: str = "",
+    ) -> Callable[[A], A]:
+        """Return a decorator that adds a route, carried out by the decorated function.
+
+        `request` is the method and the path, and `query` are the supported query parameters. The
+        default summary is the first paragraph of the function's docstring.
+        """
+        method, _, path = request.partition(" ")
+
+        def adopt(act: A) -> A:
+            text = summary or (inspect.getdoc(act) or "").partition("\n\n")[0].removesuffix(".")
+            needed = needs or self._needs
+            self.rows.append(ArmRoute(method, path, text, act, query, needed, needs_body))
+            return act
+
+        return adopt
 
 
 class ArmTable:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from forewarn.azure import operations
 from forewarn.azure.creation import check_allowed, scaled_out
@@ -25,7 +24,7 @@ from forewarn.azure.routes import (
     SUBSCRIPTION,
     ArmCall,
     ArmResponse,
-    ArmRoute,
+    ArmRoutes,
 )
 from forewarn.azure.set_values import (
     instance_id,
@@ -41,10 +40,6 @@ from forewarn.core.impact import Cause
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, GroupKind, Vm
 from forewarn.validation.fields import ValidationFailed
-
-if TYPE_CHECKING:
-    pass
-
 
 _SETS = RESOURCE_GROUP + COMPUTE + f"/{SCALE_SETS}"
 SCALE_SET = _SETS + "/{set}"
@@ -64,25 +59,12 @@ _MODEL = (
     ("properties", "virtualMachineProfile"),
 )
 _OPERATE, _REQUEST = Permission.OPERATE, Permission.REQUEST
+_EXPAND, _FORCE = "$expand", "forcedeletion"
+#: Actions that begin a rolling upgrade, which Forewarn refuses.
+_ROLLING = ("osRollingUpgrade", "extensionRollingUpgrade", "rollingUpgrades/cancel")
+ROUTES = ArmRoutes()
 #: Maximum number of instances of a scale set.
 CAPACITY_MAX = 1000
-
-
-def routes() -> tuple[ArmRoute, ...]:
-    """Return the routes of sets."""
-    work = {**WORK, "reimageAll": Cause.REIMAGE}
-    refused = ("osRollingUpgrade", "extensionRollingUpgrade", "rollingUpgrades/cancel")
-    return (
-        *_ROUTES,
-        *action_routes(SCALE_SET, _vms, work, summary="Work on some or all instances"),
-        *action_routes(_INSTANCE, _vms, work, summary="Work on an instance"),
-        *(
-            ArmRoute(
-                "POST", f"{SCALE_SET}/{action}", "Refused with 409", _refuse_rolling, needs=_OPERATE
-            )
-            for action in refused
-        ),
-    )
 
 
 async def named_set(
@@ -141,15 +123,18 @@ def _wanted(call: ArmCall) -> list[str] | None:
     return given
 
 
+@ROUTES.serve(f"GET {_SETS}", summary="List the scale sets of a resource group")
+@ROUTES.serve(f"GET {SUBSCRIPTION}{COMPUTE}/{SCALE_SETS}")
+async def _list_sets(call: ArmCall) -> ArmResponse:
+    """List all scale sets."""
+    return ArmResponse({"value": await shown_sets(call, GroupKind.SCALE_SET)})
+
+
 async def shown_sets(call: ArmCall, kind: GroupKind) -> list[JsonObject]:
     """Return the sets of a kind in a subscription or resource group."""
     inventory = await call.resources.inventory()
     groups = inventory.groups(kind, *await call.scope())
     return [_shown(call, inventory, each, ResourceScope("", "")) for each in groups]
-
-
-async def _list_sets(call: ArmCall) -> ArmResponse:
-    return ArmResponse({"value": await shown_sets(call, GroupKind.SCALE_SET)})
 
 
 def _shown(call: ArmCall, inventory: Inventory, group: Group, place: ResourceScope) -> JsonObject:
@@ -161,18 +146,82 @@ def _shown(call: ArmCall, inventory: Inventory, group: Group, place: ResourceSco
     return call.resources.shown(shown_availability_set(group, vms, at, hosts=hosts))
 
 
+@ROUTES.serve(f"GET {SCALE_SET}")
 async def _get_set(call: ArmCall) -> ArmResponse:
+    """Read a scale set."""
     inventory, group = await named_set(call)
     return ArmResponse(_shown(call, inventory, group, call.place))
 
 
+@ROUTES.serve(f"GET {SCALE_SET}/instanceView")
 async def _view_set(call: ArmCall) -> ArmResponse:
+    """Count the VMs by state."""
     inventory, group = await named_set(call)
     return ArmResponse(shown_set_view(inventory.members(group), call.resources.power))
 
 
+@ROUTES.serve(f"PUT {SCALE_SET}", needs=_OPERATE)
+async def _put_set(call: ArmCall) -> ArmResponse:
+    """Create (emulator only) or change a scale set."""
+    new = await _create(call, GroupKind.SCALE_SET)
+    answer = await _change_set(call)
+    return replace(answer, status=201) if new else answer
+
+
+async def _create(call: ArmCall, kind: GroupKind) -> bool:
+    """Create the set in the path unless it exists; return whether the set is new."""
+    inventory = await call.resources.inventory()
+    name = call.path["set"]
+    await call.resources.check_place(call.place)
+    known = inventory.find_group(name)
+    gone = known is not None and known.name in call.resources.deleted_sets
+    present = known is not None and not (gone and not inventory.members(known))
+    call.check_condition(present=present)
+    if present:
+        return False
+    check_allowed(call, name)
+    group = Group(known.name if known else name, kind=kind)
+    absent = () if known else (("group", name),)
+    await call.control.submit(ChangeTopology(groups=(group,), absent=absent), call.actor)
+    call.resources.deleted_sets.pop(group.name, None)
+    call.resources.forget(f"Microsoft.Compute/{SETS[kind]}", group.name)
+    return True
+
+
+@ROUTES.serve(f"DELETE {SCALE_SET}", _FORCE, needs=_OPERATE)
+async def _delete_set(call: ArmCall) -> ArmResponse:
+    """Request the deletion of a set's instances."""
+    try:
+        inventory, group = await named_set(call)
+    except ArmResourceUnknown:
+        return ArmResponse(None, 204)
+    vms = tuple(inventory.members(group))
+    answer = await operations.begin(call, Cause.DELETION, vms) if vms else ArmResponse()
+    call.resources.mark_deleted(group.name)
+    return answer
+
+
+@ROUTES.serve(f"POST {SCALE_SET}/manualupgrade", needs=_REQUEST)
+async def _upgrade(call: ArmCall) -> ArmResponse:
+    """No effect.
+
+    Instances always have the set's model.
+    """
+    await _targets(call)
+    return ArmResponse()
+
+
+@ROUTES.serve(f"GET {SCALE_SET}/rollingUpgrades/latest")
+async def _latest_rolling(call: ArmCall) -> ArmResponse:
+    """Always 404."""
+    _, group = await named_set(call)
+    kind = f"Microsoft.Compute/{SCALE_SETS}/rollingUpgrades"
+    raise await call.resources.unknown(kind, f"{group.name}/latest", call.place)
+
+
+@ROUTES.serve(f"PATCH {SCALE_SET}", needs=_OPERATE)
 async def _change_set(call: ArmCall) -> ArmResponse:
-    """Change a set's event settings and capacity."""
+    """Change capacity, scheduledEventsProfile and -Policy."""
     inventory, group = await named_set(call)
     vms = inventory.members(group)
     shown = _shown(call, inventory, group, call.place)
@@ -218,62 +267,6 @@ def _protected(call: ArmCall, vm: Vm, name: str) -> bool:
     return details.get(("properties", "protectionPolicy", name)) is True
 
 
-async def _put_set(call: ArmCall) -> ArmResponse:
-    """Change a scale set, or create one."""
-    new = await _create(call, GroupKind.SCALE_SET)
-    answer = await _change_set(call)
-    return replace(answer, status=201) if new else answer
-
-
-async def _create(call: ArmCall, kind: GroupKind) -> bool:
-    """Create the set in the path unless it exists; return whether the set is new."""
-    inventory = await call.resources.inventory()
-    name = call.path["set"]
-    await call.resources.check_place(call.place)
-    known = inventory.find_group(name)
-    gone = known is not None and known.name in call.resources.deleted_sets
-    present = known is not None and not (gone and not inventory.members(known))
-    call.check_condition(present=present)
-    if present:
-        return False
-    check_allowed(call, name)
-    group = Group(known.name if known else name, kind=kind)
-    absent = () if known else (("group", name),)
-    await call.control.submit(ChangeTopology(groups=(group,), absent=absent), call.actor)
-    call.resources.deleted_sets.pop(group.name, None)
-    call.resources.forget(f"Microsoft.Compute/{SETS[kind]}", group.name)
-    return True
-
-
-async def _delete_set(call: ArmCall) -> ArmResponse:
-    try:
-        inventory, group = await named_set(call)
-    except ArmResourceUnknown:
-        return ArmResponse(None, 204)
-    vms = tuple(inventory.members(group))
-    answer = await operations.begin(call, Cause.DELETION, vms) if vms else ArmResponse()
-    call.resources.mark_deleted(group.name)
-    return answer
-
-
-async def _upgrade(call: ArmCall) -> ArmResponse:
-    """Do nothing, because instances always have the set's model."""
-    await _targets(call)
-    return ArmResponse()
-
-
-async def _refuse_rolling(call: ArmCall) -> ArmResponse:
-    _, group = await named_set(call)
-    reason = "Forewarn supports no rolling upgrades; reimage the instances"
-    raise ArmNotSupported(action="A rolling upgrade", name=group.name, reason=reason)
-
-
-async def _latest_rolling(call: ArmCall) -> ArmResponse:
-    _, group = await named_set(call)
-    kind = f"Microsoft.Compute/{SCALE_SETS}/rollingUpgrades"
-    raise await call.resources.unknown(kind, f"{group.name}/latest", call.place)
-
-
 def _capacity(body: JsonObject, now: int) -> int:
     wanted = member(body, "sku", "capacity")
     if wanted is None:
@@ -283,24 +276,28 @@ def _capacity(body: JsonObject, now: int) -> int:
     return wanted
 
 
+@ROUTES.serve(
+    f"DELETE {_INSTANCE}", _FORCE, needs=_REQUEST, summary="Request the deletion of an instance"
+)
+@ROUTES.serve(f"POST {SCALE_SET}/delete", _FORCE, needs=_REQUEST)
 async def _delete_instances(call: ArmCall) -> ArmResponse:
+    """Request the deletion of several instances."""
     vms = await _vms(call)
     return await operations.begin(call, Cause.DELETION, vms) if vms else ArmResponse()
 
 
-async def _evict(call: ArmCall) -> ArmResponse:
-    await operations.begin(call, Cause.EVICTION, await _vms(call))
-    return ArmResponse(None, 204)
-
-
+@ROUTES.serve(f"GET {SCALE_SET}/virtualMachines", _EXPAND)
 async def _list_instances(call: ArmCall) -> ArmResponse:
+    """List instances."""
     inventory, group = await named_set(call)
     return ArmResponse(
         {"value": [_instance(call, inventory, vm) for vm in inventory.members(group)]}
     )
 
 
+@ROUTES.serve(f"GET {_INSTANCE}", _EXPAND)
 async def _get_instance(call: ArmCall) -> ArmResponse:
+    """Read an instance."""
     inventory, _, (vm,) = await _targets(call)
     return ArmResponse(_instance(call, inventory, vm))
 
@@ -318,13 +315,17 @@ def _instance(call: ArmCall, inventory: Inventory, vm: Vm) -> JsonObject:
     return call.resources.shown(shown)
 
 
+@ROUTES.serve(f"GET {_INSTANCE}/instanceView")
 async def _view_instance(call: ArmCall) -> ArmResponse:
+    """Read the state of an instance."""
     inventory, _, (vm,) = await _targets(call)
     host = inventory.topology.hosts[vm.host]
     return ArmResponse(shown_view(vm, host, call.resources.power.get(vm.name, "")))
 
 
+@ROUTES.serve(f"PUT {_INSTANCE}", needs=_OPERATE)
 async def _change_instance(call: ArmCall) -> ArmResponse:
+    """Change the tags of an instance."""
     inventory, _, (vm,) = await _targets(call)
     call.check_condition(present=True)
     changed = with_members(vm, call.json)
@@ -339,19 +340,40 @@ async def _change_instance(call: ArmCall) -> ArmResponse:
     return ArmResponse(_instance(call, inventory, changed))
 
 
+@ROUTES.serve(f"POST {_INSTANCE}/simulateEviction", needs=_REQUEST)
+async def _evict(call: ArmCall) -> ArmResponse:
+    """Request the eviction of a Spot VM."""
+    await operations.begin(call, Cause.EVICTION, await _vms(call))
+    return ArmResponse(None, 204)
+
+
 # --- availability sets ----------------------------------------------------------------------------
 
 
+@ROUTES.serve(f"GET {RESOURCE_GROUP}{_AVAILABILITY}", summary="List availability sets")
+@ROUTES.serve(f"GET {SUBSCRIPTION}{_AVAILABILITY}")
 async def _list_availability(call: ArmCall) -> ArmResponse:
+    """List all availability sets."""
     return ArmResponse({"value": await shown_sets(call, GroupKind.AVAILABILITY_SET)})
 
 
+@ROUTES.serve(f"GET {_ONE}")
 async def _get_availability(call: ArmCall) -> ArmResponse:
+    """Read an availability set."""
     inventory, group = await named_set(call, GroupKind.AVAILABILITY_SET)
     return ArmResponse(_shown(call, inventory, group, call.place))
 
 
+@ROUTES.serve(f"PUT {_ONE}", needs=_OPERATE)
+async def _put_availability(call: ArmCall) -> ArmResponse:
+    """Create (emulator only) or change an availability set."""
+    await _create(call, GroupKind.AVAILABILITY_SET)
+    return await _change_availability(call)
+
+
+@ROUTES.serve(f"PATCH {_ONE}", needs=_OPERATE)
 async def _change_availability(call: ArmCall) -> ArmResponse:
+    """Change scheduledEventsPolicy."""
     inventory, group = await named_set(call, GroupKind.AVAILABILITY_SET)
     policy = member(call.json, "properties", "scheduledEventsPolicy")
     changed = with_settings(group, None, policy, patch=call.method == "PATCH")
@@ -363,13 +385,9 @@ async def _change_availability(call: ArmCall) -> ArmResponse:
     return ArmResponse(_shown(call, inventory, changed, call.place))
 
 
-async def _put_availability(call: ArmCall) -> ArmResponse:
-    """Change an availability set, or create one."""
-    await _create(call, GroupKind.AVAILABILITY_SET)
-    return await _change_availability(call)
-
-
+@ROUTES.serve(f"DELETE {_ONE}", needs=_OPERATE)
 async def _delete_availability(call: ArmCall) -> ArmResponse:
+    """Delete an availability set without VMs."""
     try:
         inventory, group = await named_set(call, GroupKind.AVAILABILITY_SET)
     except ArmResourceUnknown:
@@ -381,85 +399,15 @@ async def _delete_availability(call: ArmCall) -> ArmResponse:
     return ArmResponse()
 
 
-_EXPAND, _FORCE = ("$expand",), ("forcedeletion",)
-_ROUTES = (
-    ArmRoute("GET", f"{SUBSCRIPTION}{COMPUTE}/{SCALE_SETS}", "List all scale sets", _list_sets),
-    ArmRoute("GET", _SETS, "List the scale sets of a resource group", _list_sets),
-    ArmRoute("GET", SCALE_SET, "Read a scale set", _get_set),
-    ArmRoute("GET", f"{SCALE_SET}/instanceView", "Count the VMs by state", _view_set),
-    ArmRoute(
-        "PUT",
-        SCALE_SET,
-        "Create (emulator only) or change a scale set",
-        _put_set,
-        needs=_OPERATE,
-    ),
-    ArmRoute(
-        "DELETE",
-        SCALE_SET,
-        "Request the deletion of a set's instances",
-        _delete_set,
-        _FORCE,
-        needs=_OPERATE,
-    ),
-    ArmRoute("POST", f"{SCALE_SET}/manualupgrade", "No effect", _upgrade, needs=_REQUEST),
-    ArmRoute("GET", f"{SCALE_SET}/rollingUpgrades/latest", "Always 404", _latest_rolling),
-    ArmRoute(
-        "PATCH",
-        SCALE_SET,
-        "Change capacity, scheduledEventsProfile and -Policy",
-        _change_set,
-        needs=_OPERATE,
-    ),
-    ArmRoute(
-        "POST",
-        f"{SCALE_SET}/delete",
-        "Request the deletion of several instances",
-        _delete_instances,
-        _FORCE,
-        needs=_REQUEST,
-    ),
-    ArmRoute("GET", f"{SCALE_SET}/virtualMachines", "List instances", _list_instances, _EXPAND),
-    ArmRoute("GET", _INSTANCE, "Read an instance", _get_instance, _EXPAND),
-    ArmRoute("GET", f"{_INSTANCE}/instanceView", "Read the state of an instance", _view_instance),
-    ArmRoute(
-        "PUT",
-        _INSTANCE,
-        "Change the tags of an instance",
-        _change_instance,
-        needs=_OPERATE,
-    ),
-    ArmRoute(
-        "DELETE",
-        _INSTANCE,
-        "Request the deletion of an instance",
-        _delete_instances,
-        _FORCE,
-        needs=_REQUEST,
-    ),
-    ArmRoute(
-        "POST",
-        f"{_INSTANCE}/simulateEviction",
-        "Request the eviction of a Spot VM",
-        _evict,
-        needs=_REQUEST,
-    ),
-    ArmRoute("GET", SUBSCRIPTION + _AVAILABILITY, "List all availability sets", _list_availability),
-    ArmRoute("GET", RESOURCE_GROUP + _AVAILABILITY, "List availability sets", _list_availability),
-    ArmRoute("GET", _ONE, "Read an availability set", _get_availability),
-    ArmRoute(
-        "PUT",
-        _ONE,
-        "Create (emulator only) or change an availability set",
-        _put_availability,
-        needs=_OPERATE,
-    ),
-    ArmRoute("PATCH", _ONE, "Change scheduledEventsPolicy", _change_availability, needs=_OPERATE),
-    ArmRoute(
-        "DELETE",
-        _ONE,
-        "Delete an availability set without VMs",
-        _delete_availability,
-        needs=_OPERATE,
-    ),
-)
+async def _refuse_rolling(call: ArmCall) -> ArmResponse:
+    """Refused with 409."""
+    _, group = await named_set(call)
+    reason = "Forewarn supports no rolling upgrades; reimage the instances"
+    raise ArmNotSupported(action="A rolling upgrade", name=group.name, reason=reason)
+
+
+_WORK = {**WORK, "reimageAll": Cause.REIMAGE}
+ROUTES.rows += action_routes(SCALE_SET, _vms, _WORK, summary="Work on some or all instances")
+ROUTES.rows += action_routes(_INSTANCE, _vms, _WORK, summary="Work on an instance")
+for _action in _ROLLING:
+    ROUTES.serve(f"POST {SCALE_SET}/{_action}", needs=_OPERATE)(_refuse_rolling)

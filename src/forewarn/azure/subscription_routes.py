@@ -12,7 +12,7 @@ from forewarn.azure.filters import filtered
 from forewarn.azure.inventory import DEFAULT_LOCATION, ResourceScope, location_of
 from forewarn.azure.json_values import JsonObject, text_of
 from forewarn.azure.refusals import ArmResourceGroupUnknown
-from forewarn.azure.routes import RESOURCE_GROUP, SUBSCRIPTION, ArmCall, ArmResponse, ArmRoute
+from forewarn.azure.routes import RESOURCE_GROUP, SUBSCRIPTION, ArmCall, ArmResponse, ArmRoutes
 from forewarn.azure.tokens import TENANT_ID
 from forewarn.azure.vm_values import SUCCEEDED, read_tags
 from forewarn.core.access import Permission
@@ -38,8 +38,16 @@ _PROVIDERS = {
     "Microsoft.Resources": ("resourceGroups", "subscriptions"),
 }
 
+ROUTES = ArmRoutes()
+_PROVIDER = SUBSCRIPTION + "/providers/{namespace}"
+_LOCATIONS, _GROUPS = f"{SUBSCRIPTION}/locations", f"{SUBSCRIPTION}/resourceGroups"
+#: Ignored parameters: no region has extended locations; forced deletion has no special effect.
+_NOT_EXTENDED, _FORCE = "includeextendedlocations", "forcedeletiontypes"
 
+
+@ROUTES.serve("GET /tenants")
 async def _tenants(_call: ArmCall) -> ArmResponse:
+    """List the only tenant."""
     tenant = {
         "id": f"/tenants/{TENANT_ID}",
         "tenantId": TENANT_ID,
@@ -49,12 +57,16 @@ async def _tenants(_call: ArmCall) -> ArmResponse:
     return ArmResponse({"value": [tenant]})
 
 
+@ROUTES.serve("GET /subscriptions")
 async def _subscriptions(call: ArmCall) -> ArmResponse:
+    """List the subscriptions of VMs."""
     inventory = await call.resources.inventory()
     return ArmResponse({"value": [_subscription(name) for name in inventory.subscriptions]})
 
 
+@ROUTES.serve(f"GET {SUBSCRIPTION}")
 async def _get_subscription(call: ArmCall) -> ArmResponse:
+    """Read a subscription."""
     return ArmResponse(_subscription(await call.subscription()))
 
 
@@ -70,7 +82,9 @@ def _subscription(name: str) -> JsonObject:
     }
 
 
+@ROUTES.serve(f"GET {_LOCATIONS}", _NOT_EXTENDED)
 async def _locations(call: ArmCall) -> ArmResponse:
+    """List the regions of VMs."""
     subscription = await call.subscription()
     inventory = await call.resources.inventory()
     names = {location_of(vm) for vm in inventory.vms(subscription)} or {DEFAULT_LOCATION}
@@ -88,11 +102,21 @@ async def _locations(call: ArmCall) -> ArmResponse:
     return ArmResponse({"value": shown})
 
 
+@ROUTES.serve(f"GET {SUBSCRIPTION}/providers")
+@ROUTES.serve("GET /providers")
 async def _providers(call: ArmCall) -> ArmResponse:
+    """List providers."""
     return ArmResponse({"value": [_provider(call, name) for name in _PROVIDERS]})
 
 
+@ROUTES.serve(
+    f"POST {_PROVIDER}/register",
+    needs=Permission.SIGNED_IN,
+    summary="Register a provider (no effect)",
+)
+@ROUTES.serve(f"GET {_PROVIDER}")
 async def _get_provider(call: ArmCall) -> ArmResponse:
+    """Read a provider."""
     return ArmResponse(_provider(call, call.path["namespace"]))
 
 
@@ -118,7 +142,9 @@ def _provider(call: ArmCall, name: str) -> JsonObject:
     return shown
 
 
+@ROUTES.serve(f"GET {_GROUPS}", "$filter", "$top")
 async def _resource_groups(call: ArmCall) -> ArmResponse:
+    """List resource groups."""
     subscription = await call.subscription()
     inventory = await call.resources.inventory()
     groups = {key: _shown_group(place) for key, place in inventory.places.items()}
@@ -128,7 +154,9 @@ async def _resource_groups(call: ArmCall) -> ArmResponse:
     return ArmResponse({"value": filtered(call.query, listed, columns)})
 
 
+@ROUTES.serve(f"GET {RESOURCE_GROUP}")
 async def _get_group(call: ArmCall) -> ArmResponse:
+    """Read a resource group."""
     return ArmResponse(await _group(call))
 
 
@@ -143,7 +171,9 @@ async def _group(call: ArmCall) -> JsonObject:
     return _shown_group(scope)
 
 
+@ROUTES.serve(f"PUT {RESOURCE_GROUP}", needs=Permission.OPERATE)
 async def _put_group(call: ArmCall) -> ArmResponse:
+    """Create a resource group (record only)."""
     await call.subscription()
     place = call.place
     shown = _shown_group(place, text_of(call.json, "location") or DEFAULT_LOCATION)
@@ -158,8 +188,9 @@ async def _put_group(call: ArmCall) -> ArmResponse:
     return ArmResponse(shown, 201 if new else 200)
 
 
+@ROUTES.serve(f"DELETE {RESOURCE_GROUP}", _FORCE, needs=Permission.OPERATE)
 async def _delete_group(call: ArmCall) -> ArmResponse:
-    """Delete a resource group with all its VMs."""
+    """Request the deletion of a resource group's VMs."""
     await call.resources.check_place(call.place)
     inventory = await call.resources.inventory()
     vms = tuple(inventory.vms(*call.place.key))
@@ -179,49 +210,3 @@ def _shown_group(place: ResourceScope, location: str = DEFAULT_LOCATION) -> Json
         "tags": {},
         "properties": {"provisioningState": SUCCEEDED},
     }
-
-
-_PROVIDER = SUBSCRIPTION + "/providers/{namespace}"
-_LOCATIONS, _GROUPS = f"{SUBSCRIPTION}/locations", f"{SUBSCRIPTION}/resourceGroups"
-#: Ignored parameter: no region has extended locations.
-_NOT_EXTENDED = ("includeextendedlocations",)
-#: Ignored parameter: forced deletion has no special effect.
-_FORCE = ("forcedeletiontypes",)
-_TOP = ("$filter", "$top")
-
-
-def routes() -> tuple[ArmRoute, ...]:
-    """Return the routes of subscriptions, tenants, providers and resource groups."""
-    return (
-        ArmRoute("GET", "/tenants", "List the only tenant", _tenants),
-        ArmRoute("GET", "/subscriptions", "List the subscriptions of VMs", _subscriptions),
-        ArmRoute("GET", SUBSCRIPTION, "Read a subscription", _get_subscription),
-        ArmRoute("GET", _LOCATIONS, "List the regions of VMs", _locations, _NOT_EXTENDED),
-        ArmRoute("GET", "/providers", "List providers", _providers),
-        ArmRoute("GET", f"{SUBSCRIPTION}/providers", "List providers", _providers),
-        ArmRoute("GET", _PROVIDER, "Read a provider", _get_provider),
-        ArmRoute(
-            "POST",
-            f"{_PROVIDER}/register",
-            "Register a provider (no effect)",
-            _get_provider,
-            needs=Permission.SIGNED_IN,
-        ),
-        ArmRoute("GET", _GROUPS, "List resource groups", _resource_groups, _TOP),
-        ArmRoute("GET", RESOURCE_GROUP, "Read a resource group", _get_group),
-        ArmRoute(
-            "PUT",
-            RESOURCE_GROUP,
-            "Create a resource group (record only)",
-            _put_group,
-            needs=Permission.OPERATE,
-        ),
-        ArmRoute(
-            "DELETE",
-            RESOURCE_GROUP,
-            "Request the deletion of a resource group's VMs",
-            _delete_group,
-            _FORCE,
-            needs=Permission.OPERATE,
-        ),
-    )

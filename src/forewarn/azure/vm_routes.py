@@ -19,6 +19,7 @@ from forewarn.azure.routes import (
     ArmCall,
     ArmResponse,
     ArmRoute,
+    ArmRoutes,
 )
 from forewarn.azure.vm_values import APPLIED, shown_view, shown_vm, vm_id_of, with_members
 from forewarn.core.access import Permission
@@ -57,11 +58,8 @@ FIXED = (("zones",), ("properties", "availabilitySet"), ("properties", "virtualM
 BOOKED = "Recorded immediately, not announced"
 #: Ignored parameters of actions: Forewarn does not shut guests down and has no disks.
 QUERY: Mapping[str, tuple[str, ...]] = {"powerOff": ("skipshutdown",)}
-
-
-def routes() -> tuple[ArmRoute, ...]:
-    """Return the routes of virtual machines."""
-    return (*_ROUTES, *action_routes(VM, _target, WORK, summary="Request work"))
+ROUTES = ArmRoutes()
+_LISTED = ("$filter", "$top", "$expand", "statusonly")
 
 
 def action_routes(
@@ -115,7 +113,10 @@ def set_power(call: ArmCall, action: str, vms: tuple[Vm, ...]) -> None:
         call.resources.set_power(tuple(vm.name for vm in vms), POWER[action])
 
 
+@ROUTES.serve(f"GET {_VMS}", *_LISTED, summary="List the VMs of a resource group")
+@ROUTES.serve(f"GET {SUBSCRIPTION}{COMPUTE}/virtualMachines", *_LISTED)
 async def _list(call: ArmCall) -> ArmResponse:
+    """List all VMs."""
     column = {"virtualmachinescaleset/id": "properties.virtualMachineScaleSet.id"}
     return ArmResponse({"value": filtered(call.query, await shown_vms(call), column)})
 
@@ -156,9 +157,10 @@ def expansions(call: ArmCall) -> set[str]:
     return names
 
 
+@ROUTES.serve(f"GET {VM}", "$expand")
 async def _get(call: ArmCall) -> ArmResponse:
-    vm = await call.vm()
-    return ArmResponse(await _shown_now(call, vm))
+    """Read a VM."""
+    return ArmResponse(await _shown_now(call, await call.vm()))
 
 
 async def _shown_now(call: ArmCall, vm: Vm) -> JsonObject:
@@ -171,19 +173,24 @@ async def _around(call: ArmCall, vm: Vm) -> tuple[Group, Host]:
     )
 
 
+@ROUTES.serve(f"GET {VM}/instanceView")
 async def _view(call: ArmCall) -> ArmResponse:
+    """Read the state of a VM."""
     vm = await call.vm()
     _, host = await _around(call, vm)
     return ArmResponse(shown_view(vm, host, call.resources.power.get(vm.name, "")))
 
 
+@ROUTES.serve(f"GET {VM}/vmSizes")
 async def _sizes(call: ArmCall) -> ArmResponse:
+    """List the only size of a VM."""
     vm = await call.vm()
     return ArmResponse({"value": [{"name": vm.size}]})
 
 
+@ROUTES.serve(f"PUT {VM}", needs=Permission.OPERATE)
 async def _put(call: ArmCall) -> ArmResponse:
-    """Change a VM, or create one."""
+    """Create (emulator only) or change a VM."""
     try:
         vm = await call.vm()
     except ArmResourceUnknown:
@@ -194,7 +201,9 @@ async def _put(call: ArmCall) -> ArmResponse:
     return await _changed(call, vm)
 
 
+@ROUTES.serve(f"PATCH {VM}", needs=Permission.OPERATE)
 async def _patch(call: ArmCall) -> ArmResponse:
+    """Change tags, size, scheduledEventsProfile and -Policy."""
     return await _changed(call, await call.vm())
 
 
@@ -218,7 +227,9 @@ async def _changed(call: ArmCall, vm: Vm) -> ArmResponse:
     return ArmResponse(await _shown_now(call, changed))
 
 
+@ROUTES.serve(f"DELETE {VM}", "forcedeletion", needs=Permission.REQUEST)
 async def _delete(call: ArmCall) -> ArmResponse:
+    """Request the deletion of a VM."""
     try:
         vm = await call.vm()
     except ArmResourceUnknown:
@@ -226,40 +237,11 @@ async def _delete(call: ArmCall) -> ArmResponse:
     return await operations.begin(call, Cause.DELETION, (vm,))
 
 
+@ROUTES.serve(f"POST {VM}/simulateEviction", needs=Permission.REQUEST)
 async def _evict(call: ArmCall) -> ArmResponse:
-    vm = await call.vm()
-    await operations.begin(call, Cause.EVICTION, (vm,))
+    """Request the eviction of a Spot VM."""
+    await operations.begin(call, Cause.EVICTION, await _target(call))
     return ArmResponse(None, 204)
 
 
-_LISTED = ("$filter", "$top", "$expand", "statusonly")
-_ROUTES = (
-    ArmRoute("GET", f"{SUBSCRIPTION}{COMPUTE}/virtualMachines", "List all VMs", _list, _LISTED),
-    ArmRoute("GET", _VMS, "List the VMs of a resource group", _list, _LISTED),
-    ArmRoute("GET", VM, "Read a VM", _get, ("$expand",)),
-    ArmRoute("GET", f"{VM}/instanceView", "Read the state of a VM", _view),
-    ArmRoute("GET", f"{VM}/vmSizes", "List the only size of a VM", _sizes),
-    ArmRoute("PUT", VM, "Create (emulator only) or change a VM", _put, needs=Permission.OPERATE),
-    ArmRoute(
-        "PATCH",
-        VM,
-        "Change tags, size, scheduledEventsProfile and -Policy",
-        _patch,
-        needs=Permission.OPERATE,
-    ),
-    ArmRoute(
-        "DELETE",
-        VM,
-        "Request the deletion of a VM",
-        _delete,
-        ("forcedeletion",),
-        needs=Permission.REQUEST,
-    ),
-    ArmRoute(
-        "POST",
-        f"{VM}/simulateEviction",
-        "Request the eviction of a Spot VM",
-        _evict,
-        needs=Permission.REQUEST,
-    ),
-)
+ROUTES.rows += action_routes(VM, _target, WORK, summary="Request work")
