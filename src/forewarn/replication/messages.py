@@ -6,10 +6,12 @@ A line is a JSON array of a message's name and values, in order: `["ack",7]`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import asdict
 
 from forewarn.errors import PeerError
 from forewarn.protocol.documents import Document, ScheduledEvent
@@ -401,42 +403,6 @@ def line_of(message: ServerMessage | Asked) -> bytes:
     return _encoder.encode(message) + b"\n"
 
 
-def read_server_message(line: bytes) -> ServerMessage:
-    """Decode a message to a node.
-
-    Raises:
-        FeedUnreadable: the line is not such a message.
-    """
-    return _read(_server_message, line)
-
-
-def read_asked(line: bytes) -> Asked:
-    """Decode a message from a node.
-
-    Raises:
-        FeedUnreadable: the line is not such a message.
-    """
-    return _read(_asked, line)
-
-
-def read_relayed(text: bytes) -> Relayed:
-    """Decode a message from a follower.
-
-    Raises:
-        FeedUnreadable: the message is malformed.
-    """
-    return _read(_relayed, text)
-
-
-def read_relay_answer(text: bytes) -> RelayAnswer:
-    """Decode the answer to a follower.
-
-    Raises:
-        FeedUnreadable: the answer is malformed.
-    """
-    return _read(_relay_answer, text)
-
-
 def encoded(item: Caller | Publication | str) -> bytes:
     """Encode one item of a portion's content."""
     return _encoder.encode(item)
@@ -447,16 +413,12 @@ def portion_line(sequence: int, content: bytes, *, checksum: int, last: bool) ->
     return line_of(FeedPortion(sequence, last, checksum, msgspec.Raw(content)))
 
 
-def read_content(content: msgspec.Raw) -> PortionContent:
-    """Decode the content of a portion.
+def _read(decoder: msgspec.json.Decoder[_M], line: bytes | msgspec.Raw) -> _M:
+    """Decode a line, or the content of a portion.
 
     Raises:
-        FeedUnreadable: the content is malformed.
+        FeedUnreadable: the line is malformed.
     """
-    return _read(_content, content)
-
-
-def _read(decoder: msgspec.json.Decoder[_M], line: bytes | msgspec.Raw) -> _M:
     try:
         return decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -471,29 +433,21 @@ def _document_values(document: object) -> tuple[int, tuple[tuple[object, ...], .
 def _document_of(kind: type, values: object) -> Document:
     assert kind is Document, kind
     row = msgspec.convert(values, _DocumentRow)
-    return Document(row.incarnation, tuple(map(_event_of, row.events)))
-
-
-def _event_of(row: _EventRow) -> ScheduledEvent:
-    return ScheduledEvent(
-        event_id=row.event_id,
-        status=row.status,
-        event_type=row.event_type,
-        resource_type=row.resource_type,
-        resources=row.resources,
-        not_before_ms=row.not_before_ms,
-        description=row.description,
-        source=row.source,
-        duration_s=row.duration_s,
-    )
+    events = [ScheduledEvent(**asdict(event)) for event in row.events]
+    return Document(row.incarnation, tuple(events))
 
 
 _event_values: attrgetter[tuple[object, ...]] = attrgetter(*_EventRow.__struct_fields__)
 _encoder = msgspec.json.Encoder(enc_hook=_document_values)
-_server_message: msgspec.json.Decoder[ServerMessage] = msgspec.json.Decoder(ServerMessage)
-_content: msgspec.json.Decoder[PortionContent] = msgspec.json.Decoder(
-    PortionContent, dec_hook=_document_of
-)
-_asked: msgspec.json.Decoder[Asked] = msgspec.json.Decoder(Asked)
-_relayed: msgspec.json.Decoder[Relayed] = msgspec.json.Decoder(Relayed)
-_relay_answer: msgspec.json.Decoder[RelayAnswer] = msgspec.json.Decoder(RelayAnswer)
+_content = msgspec.json.Decoder(PortionContent, dec_hook=_document_of)
+
+read_server_message: partial[ServerMessage] = partial(_read, msgspec.json.Decoder(ServerMessage))
+"""Decode a message to a node."""
+read_asked: partial[Asked] = partial(_read, msgspec.json.Decoder(Asked))
+"""Decode a message from a node."""
+read_content: partial[PortionContent] = partial(_read, _content)
+"""Decode the content of a portion."""
+read_relayed: partial[Relayed] = partial(_read, msgspec.json.Decoder(Relayed))
+"""Decode a message from a follower."""
+read_relay_answer: partial[RelayAnswer] = partial(_read, msgspec.json.Decoder(RelayAnswer))
+"""Decode the answer to a follower."""
