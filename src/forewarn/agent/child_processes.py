@@ -40,13 +40,6 @@ class ChildProcesses:
     """The running hooks, by key."""
 
     def __init__(self, room: HookRoom, identity: Identity, settings: AgentSettings) -> None:
-        """Create an empty set of hooks.
-
-        Args:
-            room: Directory for the mark files of hooks.
-            identity: This VM.
-            settings: Settings for the time between SIGTERM and SIGKILL, and for outcomes.
-        """
         self._room = room
         self._identity = identity
         self._settings = settings

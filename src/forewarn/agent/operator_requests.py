@@ -21,7 +21,6 @@ class OperatorRequests:
     """The requests in one state directory."""
 
     def __init__(self, directory: str) -> None:
-        """Set the directory, which must exist."""
         self._directory = directory
         self._paths: dict[PersonAsked, str] = {}
 

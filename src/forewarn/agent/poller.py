@@ -44,13 +44,6 @@ class Poller:
     """Polls and approves over two connections, and returns stimuli for the core."""
 
     def __init__(self, dialogue: Dialogue, ids: Ids, *, interval_s: float) -> None:
-        """Create a poller whose first request is due immediately.
-
-        Args:
-            dialogue: Builds requests and interprets answers.
-            ids: Random numbers for jitter.
-            interval_s: Seconds between two polls with immediate answers.
-        """
         self._dialogue = dialogue
         self._ids = ids
         self._interval_ms = int(interval_s * 1000)

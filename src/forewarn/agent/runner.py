@@ -60,20 +60,7 @@ class Runner:
         log: Log,
         holdings: Holdings | None = None,
     ) -> None:
-        """Create the runner, and open resources; send no requests yet.
-
-        Args:
-            settings: The agent's settings.
-            clock: Clock, read at every turn of the loop.
-            ids: Random numbers for jitter.
-            log: The agent's log.
-            holdings: System resources; None: open the resources named in the settings.
-
-        Raises:
-            CallerError: another agent uses the state directory, or other users can write to it.
-            JournalLost: the state directory is unusable.
-            OSError: the status endpoint cannot be opened.
-        """
+        """Create the runner, and open resources; send no requests yet."""
         self.settings = settings
         self.clock = clock
         self.log = log

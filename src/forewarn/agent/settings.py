@@ -88,7 +88,6 @@ class AgentSettings:
     """The rules; the first match decides."""
 
     def __init__(self, form: Form) -> None:
-        """Read the settings from a checked form."""
         for name, default in DEFAULTS.items():
             setattr(self, name, form.get(name, default))
         self.aliases = tuple(self.aliases)

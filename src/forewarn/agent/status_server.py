@@ -49,11 +49,7 @@ class StatusServer:
     """Answers `/status`, `/healthz`, `/readyz`, `/drainz`, `/prepared` and `/metrics`."""
 
     def __init__(self, settings: AgentSettings, *, before: StatusServer | None = None) -> None:
-        """Listen at the address in the settings.
-
-        Args:
-            settings: The agent's settings.
-            before: The server to replace, which continues if the new server cannot listen.
+        """Listen at the address in the settings; after a failure, the server `before` continues.
 
         Raises:
             OSError: the address or the certificate is unusable.

@@ -21,7 +21,6 @@ class WindowsChild(Child):
     """A hook on Windows."""
 
     def __init__(self, process: subprocess.Popen[bytes], mark: str) -> None:
-        """Follow a process."""
         super().__init__(process.pid, mark)
         self._process = process
 

@@ -71,12 +71,7 @@ class PlayedServer:
     def __init__(
         self, prepared: Callable[[str], bool], handler: type[PlayedHandler] | None = None
     ) -> None:
-        """Bind a free port on a loopback address.
-
-        Args:
-            prepared: returns whether the client has prepared for the event with an id.
-            handler: answers the requests; None: as the public service does.
-        """
+        """Bind a free port; `prepared` returns whether the client has prepared for an event."""
         #: Notified when the document changes.
         self.lock = threading.Condition()
         self.name = NAME

@@ -59,11 +59,7 @@ class ServiceUnderTest:
     """A client of a metadata service that opens a new connection for each request."""
 
     def __init__(self, url: str, *, pause: Callable[[float], object] | None = None) -> None:
-        """Parse the address of the service.
-
-        Args:
-            url: the address of the service.
-            pause: function that waits for some seconds; None: `time.sleep`.
+        """Parse the address of the service; `pause` waits for some seconds.
 
         Raises:
             TargetInvalid: the address is malformed.

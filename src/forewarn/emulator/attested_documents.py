@@ -51,12 +51,6 @@ class AttestedDocuments:
     """Signs documents with a temporary key, created at the first request."""
 
     def __init__(self, clock: Clock, bound: Callable[[], BoundAddresses | None]) -> None:
-        """Store the arguments; create no key yet.
-
-        Args:
-            clock: source of the times in documents.
-            bound: the emulator's addresses; the operator API serves the issuer's certificate.
-        """
         self._clock = clock
         self._bound = bound
         self._made: SigningKey | None = None

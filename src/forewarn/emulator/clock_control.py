@@ -54,14 +54,6 @@ class ClockControl:
         sleepers: Callable[[], Iterable[Sleeper]],
         driver: str = SimulatedDriver.name,
     ) -> None:
-        """Set the clock and the components that use the clock.
-
-        Args:
-            clock: the emulator's clock.
-            control: the control loop, which has the deadlines.
-            sleepers: function that returns the other components with scheduled actions.
-            driver: the default driver of hosts.
-        """
         self._clock = clock
         self._control = control
         self._sleepers = sleepers

@@ -161,7 +161,6 @@ class Console:
     """Prints one line per committed change."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
-        """Set the function that writes a line with its time."""
         self.say = write
 
     def show(self, committed: Committed, topology: Topology) -> None:

@@ -133,12 +133,7 @@ class FaultPlan:
     """The active faults, for the metadata service; used only on its event loop."""
 
     def __init__(self, now_s: Callable[[], float], chance: Callable[[], float]) -> None:
-        """Start without faults.
-
-        Args:
-            now_s: function that returns real seconds from any origin.
-            chance: function that returns random numbers from 0 up to but excluding 1.
-        """
+        """`now_s` returns real seconds from any origin, `chance` a random number from 0 up to 1."""
         self._now_s = now_s
         self._chance = chance
         self._set: dict[FaultKind, _Active] = {}

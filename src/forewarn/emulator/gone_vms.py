@@ -42,7 +42,6 @@ class GoneVms:
     """Recognises requests of former VMs; used only on the event loop."""
 
     def __init__(self, answer: GoneVmAnswer, settings: MetadataSettings, vms: Iterable[Vm]) -> None:
-        """Start with the current VMs."""
         self._disturbance = _DISTURBANCES[answer]
         self._callers = Callers(settings)
         self.know(vms)

@@ -90,7 +90,6 @@ class Run:
     """One run of a scenario; used only on the event loop."""
 
     def __init__(self, scenario: Scenario, stage: ScenarioFleet, service: ScenarioControl) -> None:
-        """Store the arguments; `start` begins the run."""
         self.scenario = scenario
         self.stage = stage
         self.state = RunState.RUNNING

@@ -44,12 +44,7 @@ class ScenarioOperations:
     """The operations of a run, by label of a step or a maintenance."""
 
     def __init__(self, maintenances: Mapping[str, int]) -> None:
-        """Start without operations.
-
-        Args:
-            maintenances: numbers of the run's maintenances by label; the caller adds later
-                maintenances.
-        """
+        """The caller adds later maintenances to `maintenances`."""
         self._maintenances = maintenances
         #: Requested operations by label; the empty text for operations without a label.
         self.by_label: dict[str, list[int]] = {}
@@ -220,7 +215,6 @@ class TidyUp:
     """
 
     def __init__(self, control: ActingControl, before: Topology) -> None:
-        """Set the control loop, and the fleet to restore."""
         self._control = control
         self._before = before
         self.touched = Touched()

@@ -23,11 +23,7 @@ class Bucket:
     __slots__ = ("_cost", "_full_at", "polled_tick", "user_agent")
 
     def __init__(self, cost: int = 1) -> None:
-        """Create a full bucket.
-
-        Args:
-            cost: tokens per request; more than 1 for a VM whose requests reach several processes.
-        """
+        """`cost` is more than 1 for a VM whose requests reach several processes."""
         self._full_at = 0.0
         self._cost = float(cost)
         self.polled_tick = 0

@@ -58,15 +58,7 @@ class MetadataServer:
         ids: Ids | None = None,
         portable: bool = sys.platform != "linux",
     ) -> None:
-        """Create a server without sockets, which `start` opens.
-
-        Args:
-            settings: Limits and options.
-            upstream: Receiver of approvals and polls.
-            clock: The service's clock, for the `Date` header.
-            ids: Source of `x-ms-request-id`.
-            portable: Whether to avoid epoll.
-        """
+        """Create a server without sockets, which `start` opens."""
         self._settings = settings
         self._upstream = upstream
         self._clock = clock

@@ -41,7 +41,6 @@ class Worker:
     """A metadata server and the follower of its feed."""
 
     def __init__(self, settings: MetadataSettings, feed: str, name: str) -> None:
-        """Connect the server and the follower; call on the event loop."""
         self.follower = Follower(feed, self._apply, identity=NodeIdentity(name))
         self.clock = SystemClock()
         self.server = MetadataServer(settings, self.follower, clock=self.clock)

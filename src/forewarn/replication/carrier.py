@@ -106,15 +106,7 @@ class ChannelTransport(asyncio.Transport):
         on_end: Callable[[], None],
         name: str = "",
     ) -> None:
-        """Send frames with `publish`.
-
-        Args:
-            channel: this end of the session.
-            publish: sends a frame to the other end.
-            figures: the counters.
-            on_end: called once, at the end of the session.
-            name: the node's name, proved by the broker's permissions.
-        """
+        """`name` is the node's name, proved by the broker's permissions."""
         # The feed expects a node's name in the form of a TLS certificate.
         super().__init__({"peercert": {"subject": ((("commonName", name),),)}} if name else {})
         self.channel = channel
@@ -248,14 +240,7 @@ class BrokerListener:
         hears: Callable[[str], bool],
         expected: Callable[[], Iterable[str]],
     ) -> None:
-        """Start unconnected.
-
-        Args:
-            connect: opens a connection to the broker.
-            serve: serves the streams of one node.
-            hears: returns whether to answer a node's request for a session.
-            expected: the names of permitted nodes.
-        """
+        """`hears` returns whether to answer a node, `expected` the permitted nodes."""
         self._connect = connect
         self._serve = serve
         self._hears = hears
@@ -390,12 +375,6 @@ class BrokerRoute:
     def __init__(
         self, name: str, connect: Callable[[str, ssl.SSLContext | None], Awaitable[Broker]]
     ) -> None:
-        """Start unconnected.
-
-        Args:
-            name: name of the node.
-            connect: opens a connection to the broker at an address.
-        """
         self._name = name
         self._connect = connect
         self._ids = Ids()

@@ -28,11 +28,7 @@ class ChangeLog:
     """Changes by position; a position is the unique place before a change."""
 
     def __init__(self, *, share: int = 1) -> None:
-        """Start without changes, so that every new node requires the whole feed.
-
-        Args:
-            share: fraction of the unrestricted feed's limits.
-        """
+        """`share` is the fraction of the unrestricted feed's limits."""
         self._share = share
         self.next = 0
         """The position after the last change."""

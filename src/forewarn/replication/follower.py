@@ -130,15 +130,7 @@ class Follower:
         store: NodeStore | None = None,
         route: FeedRoute | None = None,
     ) -> None:
-        """Follow the feed at `address` (`unix:PATH` or `HOST:PORT`), and apply changes.
-
-        Args:
-            address: address of the feed, or several addresses with commas, which are tried in turn.
-            apply: shows a change.
-            identity: the node's identity.
-            store: stores the shown documents; None: nothing is stored.
-            route: the route to the feed; None: a socket with the usual keepalives.
-        """
+        """Follow the feed at `unix:PATH` or `HOST:PORT`, or one of several, separated by commas."""
         self._route = route or FeedRoute()
         self._addresses = [each.strip() for each in address.split(",")]
         self._apply = apply

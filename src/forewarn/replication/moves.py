@@ -45,14 +45,7 @@ class Moves:
         access: NodeAccess | None,
         over: Callable[[list[str]], None],
     ) -> None:
-        """Start without moves.
-
-        Args:
-            nodes: the last change that each node shows.
-            scopes: the hosts of the VMs.
-            access: the permitted nodes.
-            over: receives the VMs that old nodes must stop serving.
-        """
+        """`over` receives the VMs that old nodes must stop serving."""
         self._nodes = nodes
         self._scopes = scopes
         self._access = access

@@ -33,14 +33,7 @@ class NodeRequests:
         feed: ScopedFeed,
         on_lie: Callable[[str], None],
     ) -> None:
-        """Forward the requests of the VMs in `feed` to `upstream`.
-
-        Args:
-            upstream: the receiver of the requests.
-            scopes: the hosts of the VMs.
-            feed: the node's feed.
-            on_lie: receives refused requests of a node for other VMs.
-        """
+        """Forward the requests of the VMs in `feed`; `on_lie` receives refused requests."""
         self._upstream = upstream
         self._scopes = scopes
         self._feed = feed

@@ -229,7 +229,6 @@ class UnprovedReader(asyncio.StreamReader):
     _limit: int
 
     def __init__(self, tracked: TrackedConnection) -> None:
-        """Read from a connection that is counted."""
         super().__init__(GREETING_BYTES_MAX)
         self._tracked = tracked
 
@@ -248,7 +247,6 @@ class NodeConnection(asyncio.StreamReaderProtocol):
     """The stream of a node over the network, counted until its end."""
 
     def __init__(self, tracked: TrackedConnection, serve: Serve) -> None:
-        """Serve the stream of a node with `serve`."""
         super().__init__(UnprovedReader(tracked), serve)
         self._tracked = tracked
 

@@ -29,12 +29,7 @@ class ScopedFeed:
     """The feed of all nodes with the same name."""
 
     def __init__(self, name: str, hosts: frozenset[str] | None) -> None:
-        """Start with an empty log.
-
-        Args:
-            name: name of the node.
-            hosts: hosts of its VMs; None: every VM.
-        """
+        """Start with an empty log; without `hosts`, the feed has every VM."""
         self.name = name
         self.hosts = hosts
         self.log = ChangeLog(share=1 if hosts is None else SCOPED_SHARE)
@@ -129,7 +124,6 @@ class Scopes:
     """All feeds, and the state that defines their parts."""
 
     def __init__(self) -> None:
-        """Start with the unrestricted feed alone."""
         self.state = FeedState()
         self.everything = ScopedFeed("", None)
         self._feeds: dict[str, ScopedFeed] = {}

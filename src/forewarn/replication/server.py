@@ -86,14 +86,7 @@ class FeedServer:
         access: NodeAccess | None = None,
         pace: FeedPace | None = None,
     ) -> None:
-        """Create a server that forwards the nodes' requests to `upstream`.
-
-        Args:
-            upstream: handles the requests of nodes.
-            epoch: unique id of the sequence of changes.
-            access: the permitted nodes over the network; None: workers only.
-            pace: the interval of keepalives, and the size of portions; None: the defaults.
-        """
+        """Create a server; without `access`, only workers may connect."""
         self._pace = pace or usual_pace()
         self.nodes = NodeTable(self._pace.silent_s_max)
         #: Receives the name of each counting node that has been silent for too long.

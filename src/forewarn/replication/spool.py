@@ -37,13 +37,7 @@ class Spool:
     """The `Upstream` of a node that may accept approvals without the control plane."""
 
     def __init__(self, follower: Follower, store: NodeStore, *, size_max: int) -> None:
-        """Read the stored approvals; call on the event loop.
-
-        Args:
-            follower: forwards requests.
-            store: the node's documents; the approvals are stored in the same directory.
-            size_max: maximum number of waiting approvals.
-        """
+        """Read the stored approvals; call on the event loop."""
         self._follower = follower
         self._store = store
         self._files = store.files

@@ -75,7 +75,6 @@ class Bridge:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start unconnected."""
         self._loop = loop
         self._control: ControlEngine | None = None
         self._node: LocalNode | None = None

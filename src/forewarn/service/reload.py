@@ -28,7 +28,6 @@ class Reload:
     """Reloads the settings when called, one call after the other."""
 
     def __init__(self, daemon: Daemon, read: Callable[[], Settings]) -> None:
-        """Store the current settings."""
         self._daemon = daemon
         self._read = read
         self._lock = asyncio.Lock()

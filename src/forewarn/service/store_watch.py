@@ -21,7 +21,6 @@ class StoreWatch:
     """Watches the file of a store on a thread, and logs each change once."""
 
     def __init__(self, store: Store, *, look_s: float = LOOK_S) -> None:
-        """Start watching."""
         self._store = store
         self._look_s = look_s
         self._stopping = threading.Event()

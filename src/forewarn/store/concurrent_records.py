@@ -27,7 +27,6 @@ class ConcurrentRecords:
     """
 
     def __init__(self, address: str) -> None:
-        """Set the address without connecting."""
         self._lock = threading.Lock()
         self._engine: Engine | None = None
         self._address = "" if address in {":memory:", "sqlite::memory:"} else address

@@ -40,7 +40,6 @@ class Transaction:
     __slots__ = ("_connection", "_statements")
 
     def __init__(self, connection: DatabaseConnection, statements: Statements) -> None:
-        """Use a connection whose transaction has begun."""
         self._connection = connection
         self._statements = statements
 

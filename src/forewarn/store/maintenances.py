@@ -46,7 +46,6 @@ class MaintenanceReader:
     """Reads maintenances in parallel to the writer, on any thread."""
 
     def __init__(self, reader: StoreReader) -> None:
-        """Use the reader of a store."""
         self._reader = reader
 
     def get(self, number: int) -> Maintenance | None:

@@ -113,7 +113,6 @@ class _Kept:
     """One connection for one user at a time, which reconnects after a loss."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection]) -> None:
-        """Store the function that connects; the first use calls it."""
         self._connect = connect
         self._lock = threading.RLock()
         self._closed = False

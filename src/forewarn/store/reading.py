@@ -213,7 +213,6 @@ class StoreReader:
     """The queries on a store, each in its own transaction."""
 
     def __init__(self, engine: Engine) -> None:
-        """Use this database."""
         self._engine = engine
 
     def backup_ms(self) -> int:

@@ -52,7 +52,6 @@ class FileInUse(Exception):
     """Files that another process has locked, under this or another name."""
 
     def __init__(self, pid: str) -> None:
-        """Set the id of the other process, or `unknown`."""
         super().__init__(pid)
         self.pid = pid
 

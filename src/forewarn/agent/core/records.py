@@ -91,7 +91,6 @@ class EventRecord:
     )
 
     def __init__(self, event: ScheduledEvent, seen_ms: int) -> None:
-        """Create the record of a new event, without a decision."""
         self.event = event
         self.event_id = event.event_id.upper()
         """The id of the event in upper case, because ids ignore case. Source: D-3."""
@@ -169,7 +168,6 @@ class StepRecord:
     __slots__ = ("event", "holders", "key", "phase", "step", *KEPT)
 
     def __init__(self, key: str, step: PreparationStep, phase: str) -> None:
-        """Create the record of a step that is not yet needed by an event."""
         self.key = key
         self.step = step
         self.phase = phase

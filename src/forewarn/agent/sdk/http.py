@@ -137,7 +137,6 @@ class ResponseReader:
     """Parses one answer from successive pieces of received bytes."""
 
     def __init__(self, method: str = "GET") -> None:
-        """Prepare to parse the answer to a request with this method."""
         self._method = method
         self._bytes = bytearray()
         self._at = 0  # index of the first unread byte

@@ -292,14 +292,6 @@ class Watched(Generic[Facts]):
         *,
         changed: threading.Event,
     ) -> None:
-        """Store the arguments; send no request yet.
-
-        Args:
-            kubernetes: the API server.
-            path: path of the list.
-            read: function that returns the facts about an object.
-            changed: event that is set whenever the facts change.
-        """
         self._kubernetes = kubernetes
         self._path = path
         self._read = read

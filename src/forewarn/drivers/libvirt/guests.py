@@ -65,16 +65,7 @@ class Guests:
         say: Callable[[str, float], None],
         take: Callable[[str, str], None],
     ) -> None:
-        """Store the arguments; start no work yet.
-
-        Args:
-            task: the task of every action.
-            connections: connections to the hosts.
-            config: limits and policies.
-            stopped: event that is set when the task is aborted.
-            say: called with the current activity, and its completed share, 0 to 1.
-            take: called with a VM and its chosen destination.
-        """
+        """`say` receives the current activity and its completed share, 0 to 1."""
         self._task = task
         self.connections = connections
         self._clock = SystemClock()

@@ -53,15 +53,7 @@ class Migration:
         stopped: threading.Event,
         say: Callable[[str, float], None],
     ) -> None:
-        """Store the arguments; start no work yet.
-
-        Args:
-            domain: the guest on its current host.
-            to: the destination host.
-            config: limits and policies.
-            stopped: set when the task is aborted.
-            say: called with the current activity, and its share done, 0 to 1.
-        """
+        """`say` receives the current activity and its completed share, 0 to 1."""
         self._domain = domain
         self._to = to
         self._config = config

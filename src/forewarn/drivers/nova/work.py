@@ -66,14 +66,7 @@ class ServerWork:
     """The work of one task, advanced by a step with each call."""
 
     def __init__(self, servers: Servers, attempts: list[int], runs: ProgramRuns) -> None:
-        """Store the arguments; start no work yet.
-
-        Args:
-            servers: the servers of the task.
-            attempts: names of this attempt and of the earlier attempts of its work, this attempt
-                first.
-            runs: the commands of all attempts.
-        """
+        """`attempts` contains this attempt, then the earlier attempts of its work."""
         self._servers = servers
         self._operation = servers.task.operation
         self._config = servers.config

@@ -52,7 +52,6 @@ class EpollConnection(Connection):
     def __init__(
         self, transport: EpollTransport, sock: socket.socket, *, peer: Peer, client: ConnectedClient
     ) -> None:
-        """Use a connected socket that the epoll set does not watch yet."""
         super().__init__(transport.service, peer, client)
         sock.settimeout(0)
         self.sock = sock
@@ -210,7 +209,6 @@ class EpollTransport:
     """Listens, accepts, reads, sends cached answers, and creates connections for other requests."""
 
     def __init__(self, service: MetadataService) -> None:
-        """Open the epoll set, and register it with the event loop."""
         self.service = service
         self._epoll = select.epoll()
         self._listeners: dict[int, Listener] = {}

@@ -97,13 +97,7 @@ class OpenConnections:
     """The connections and their limits."""
 
     def __init__(self, settings: MetadataSettings, callers: Callers, *, fds_max: int) -> None:
-        """Start empty.
-
-        Args:
-            settings: Settings with the limits.
-            callers: The VM of each address.
-            fds_max: Maximum number of file descriptors of the process; 0: unknown.
-        """
+        """`fds_max` is the maximum number of file descriptors of the process; 0: unknown."""
         reserved = min(fds_max // RESERVED_SHARE, RESERVED_FDS_MAX)
         limit = settings.max_connections
         self.limit = min(limit, max(fds_max - reserved, 1)) if fds_max else limit

@@ -195,7 +195,6 @@ class ChunkedBody:
     __slots__ = ("_at", "_body", "_chunks", "_trailers")
 
     def __init__(self) -> None:
-        """Start at the beginning of the buffer that `read` receives."""
         self._at = 0
         self._body = bytearray()
         self._chunks = 0

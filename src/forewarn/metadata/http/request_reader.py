@@ -36,7 +36,6 @@ class PendingRequest:
     )
 
     def __init__(self, raw: bytes, meaning: tuple[HttpRequest, RoutedRequest]) -> None:
-        """Start with the action of the parsed request."""
         self.raw = raw
         self.request, self.routed = meaning
         self.close = self.request.close
