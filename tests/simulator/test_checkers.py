@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from forewarn.core.impact import Cause, Impact
-from forewarn.core.lifecycle import OperationState
+from forewarn.core.lifecycle import OperationState, with_execution
 from forewarn.core.maintenance import Maintenance
 from forewarn.core.state import Changes
 from forewarn.core.step import StepResult, step
@@ -23,6 +23,7 @@ from forewarn.core.stimulus import (
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.replication.messages import DocumentChange
+from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import DAY_MS, MINUTE_MS
 from tests.core.test_moving import begun
@@ -121,6 +122,25 @@ def test_work_waits_for_vms_that_are_leaving_another_host_for_its_host() -> None
     assert work.state is OperationState.PLANNED
     assert obstacle(work, move, rig.state.topology)
     assert obstacle(move, work, rig.state.topology)
+
+
+def test_work_on_a_host_begins_once_its_vms_leave() -> None:
+    """It follows on the empty host if the clock was put back; no other work does. F-1, N-4."""
+    rig = CheckedRig(plans_made=False)
+    hosts = tuple(Host(f"h{n}", n, n, memory_mib=1024) for n in range(2))
+    layout = ChangeTopology(hosts, (Group("a"),), (Vm("v0", "h0", "a", memory_mib=1024),))
+    rig.tell(layout, Enable("a"))
+    earliest_ms = rig.now_ms + DAY_MS
+    number = rig.start("h0", move_s=600, earliest_ms=earliest_ms)
+    rig.wait(DAY_MS)
+    rig.make_plan(number)
+    move = begun(rig, "h0", "v0", number)
+    rig.now_ms = earliest_ms - 30 * MINUTE_MS
+    other = with_execution(replace(move, number=99, host="h1"), started_ms=rig.now_ms)
+    with pytest.raises(Violation, match="F-3"):
+        rig.checker.durable(Changes(last_number=99, operations={99: other}), rig.now_ms, 0)
+    rig.finish(move)
+    assert rig.working(number)["h0"].state is OperationState.RUNNING
 
 
 def test_host_that_fails_while_its_vms_return_counts() -> None:

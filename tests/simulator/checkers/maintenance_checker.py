@@ -103,6 +103,8 @@ class MaintenanceChecker:
         self._announced_ahead_ms: dict[int, int] = {}
         #: (maintenance, host) -> when its announced work is to start, if it was not postponed.
         self._told_ms: dict[tuple[int, str], int] = {}
+        #: Hosts whose VMs have begun to leave, by key: the work follows on the empty host.
+        self._left: set[str] = set()
         #: How far the service's clock was ahead of true time when a policy was applied last.
         self._policy_ahead_ms = 0
         #: Service's time at which the fleet, or who is disturbed, changed last.
@@ -571,8 +573,15 @@ class MaintenanceChecker:
             raise Violation("F-8", f"{name} beyond the deadline")
 
     def _check_late_enough(self, operation: Operation, start_ms: int) -> None:
-        """F-3, F-8: not before the time that was asked for, nor that an owner was granted."""
+        """F-3, F-8: not before the time that was asked for, nor that an owner was granted.
+
+        The work on a host begins with its VMs' leaving: what follows on the empty host is no second
+        start, if the clock was put back meanwhile.
+        """
         maintenance = self._maintenances[operation.maintenance]
+        moves = operation.cause is Cause.LIVE_MIGRATION
+        if not moves and f"{maintenance.number}/{operation.host}" in self._left:
+            return
         self.premises["F-3: work waits for its earliest time"] += bool(maintenance.earliest_ms)
         if start_ms < (maintenance.earliest_ms or 0):
             text = f"{operation.id} is {operation.state.value} for {start_ms}"
@@ -594,6 +603,8 @@ class MaintenanceChecker:
             self.premises[name] += bool(self.state.maintenances)
 
     def _note_target(self, key: str, target: Target | None, ahead_ms: int) -> None:
+        if target is None or target.state is not TargetState.WORKING:
+            self._left.discard(key)
         if target is None:
             self._targets.pop(key, None)
             return
@@ -717,6 +728,8 @@ class MaintenanceChecker:
             raise Violation("F-1", f"{name} starts with VMs on its host")
         self._check_time(operation, at_ms, at_ms)
         self._check_late_enough(operation, at_ms)
+        if maintenance.move_s and operation.cause is Cause.LIVE_MIGRATION:
+            self._left.add(f"{maintenance.number}/{operation.host}")
         if at_ms < (operation.earliest_start_ms or 0):
             raise Violation("15", f"{name} starts before its wave may")
         before = self._announced_by.get(operation.number, self.policy)
