@@ -254,6 +254,16 @@ def test_work_on_one_host_keeps_no_other_from_the_last_opening() -> None:
     assert blocked(found) == {"h0": (Code.DEADLINE, "op-1")}
 
 
+def test_host_that_is_too_late_delays_no_other_host_of_its_wave() -> None:
+    """Its owner rests too long, so the wave is timed as that of its other host. Source: F-4."""
+    fleet = fleet_of("a", "", "b", owners={"a": "ann", "b": "bob"})
+    policy = MaintenancePolicy((Budget(Scope.FLEET, 2),), owner_rest_s=6 * 3600)
+    state = FleetState(owners_disturbed=(("ann", NOW_MS),))
+    found = planned(fleet, policy, state, deadline_ms=NOW_MS + 3 * HOUR_MS)
+    assert waves(found) == ["h1", "h2"]
+    assert blocked(found) == {"h0": (Code.DEADLINE, "ann")}
+
+
 def test_earliest_start_holds() -> None:
     """Nothing starts before the maintenance may. Source: F-1."""
     found = planned(LONE, earliest_ms=NOW_MS + DAY_MS)

@@ -38,10 +38,11 @@ class Batch:
     groups: dict[int, dict[int, int]] | None = None
     #: Host -> destinations of its VMs.
     moves: dict[int, tuple[VmMove, ...]] | None = None
-    #: Cached because every earlier wave asks again: the owners of the batch's VMs, and when live
-    #: work leaves room for the batch.
+    #: Cached because every earlier wave asks again: the owners of the batch's VMs, when live work
+    #: leaves room for the batch, and its time after the last wave, with that wave's number.
     owners: frozenset[str] | None = None
     live_after: list[_Earliest] | None = None
+    timed: tuple[int, tuple[int, int, Blocker]] | None = None
 
     def groups_on(self, index: Index, host: int) -> dict[int, int]:
         """Return the VMs on a host of the batch at the batch's time, by group."""
@@ -80,6 +81,9 @@ class Timetable:
         while left:
             next_up = left[0]
             if not ordered and not next_up.canary:
+                left = [each for batch in left if (each := self._in_time(batch)).hosts]
+                if not left:
+                    break
                 next_up = min(self._unlike(left), key=self._start_key)
             left = [batch for batch in left if batch is not next_up]
             if self.late and (dependent or (batches[0].canary and not self.waves)):
@@ -101,17 +105,13 @@ class Timetable:
         return start_ms == 0, start_ms
 
     def _add(self, batch: Batch) -> None:
+        batch = self._in_time(batch)
+        if not batch.hosts:
+            return
         earliest_ms, start_ms, waits = self._timed(batch)
-        while self._is_late(start_ms):
-            in_time = self._in_time(batch)
-            late = [host for host in batch.hosts if host not in in_time]
-            code = Code.DEADLINE if self._terms.asked.deadline_ms else Code.WINDOW
-            blocker = Blocker(code, waits.subject or waits.code.value, waits.since_ms)
-            self._add_late(Batch(late or batch.hosts, batch.calendar), blocker)
-            if not (in_time and late):
-                return
-            batch = Batch(in_time, batch.calendar, batch.canary)
-            earliest_ms, start_ms, waits = self._timed(batch)
+        if self._is_late(start_ms):
+            self._add_late(batch, self._too_late(waits))
+            return
         names = [self._index.fleet.hosts[host].name for host in batch.hosts]
         end_ms = start_ms + self._duration_ms
         self._last += 1
@@ -136,16 +136,29 @@ class Timetable:
         deadline_ms = self._terms.asked.deadline_ms
         return not start_ms or bool(deadline_ms and start_ms + self._duration_ms > deadline_ms)
 
-    def _in_time(self, batch: Batch) -> list[int]:
-        """Return the hosts of a late batch that alone would be in time.
+    def _in_time(self, batch: Batch) -> Batch:
+        """Return the hosts of a batch that alone would be in time; the others are late.
 
-        Live work on one host must not keep the other hosts from their last opening. None where VMs
-        move, because later batches depend on all moves.
+        Live work on one host, or its owner's rest, must not keep the other hosts from their last
+        opening. The whole batch where VMs move, because later batches depend on all moves.
         """
-        if batch.moves is not None or not self._occupied.live:
-            return []
-        alone = [Batch([host], batch.calendar) for host in batch.hosts]
-        return [each.hosts[0] for each in alone if not self._is_late(self._timed(each)[1])]
+        alike = not (self._occupied.live or self._terms.policy.owner_rest_s)
+        if batch.moves is not None or alike or not self._is_late(self._timed(batch)[1]):
+            return batch
+        in_time = Batch([], batch.calendar, batch.canary)
+        for host in batch.hosts:
+            alone = Batch([host], batch.calendar)
+            _, start_ms, waits = self._timed(alone)
+            if self._is_late(start_ms):
+                self._add_late(alone, self._too_late(waits))
+            else:
+                in_time.hosts.append(host)
+        return in_time
+
+    def _too_late(self, waits: Blocker) -> Blocker:
+        """Return the blocker of hosts that wait too long."""
+        code = Code.DEADLINE if self._terms.asked.deadline_ms else Code.WINDOW
+        return Blocker(code, waits.subject or waits.code.value, waits.since_ms)
 
     def _add_late(self, batch: Batch, blocker: Blocker) -> None:
         hosts = self._index.fleet.hosts
@@ -177,6 +190,11 @@ class Timetable:
 
     def _timed(self, batch: Batch) -> tuple[int, int, Blocker]:
         """Return the earliest and the latest start of a batch (0: no start), and the blocker."""
+        if batch.timed is None or batch.timed[0] != self._last:
+            batch.timed = (self._last, self._time(batch))
+        return batch.timed[1]
+
+    def _time(self, batch: Batch) -> tuple[int, int, Blocker]:
         announced = self._announced_after(batch)
         started = self._started_after(batch)
         notice_ms = self._notice_ms
