@@ -148,7 +148,7 @@ def test_checker_passes_the_unbroken_plan(good: Plan) -> None:
     [
         ("one-at-a-time", FleetState((Live("op", "h0"),)), POLICY),
         ("one-at-a-time", FleetState(failed=("h0",)), POLICY),
-        ("fault-domain", FleetState((Live("op", "h0", ("a",), whole_host=False),)), POLICY),
+        ("fault-domain", FleetState((Live("op", "h0", 0),)), POLICY),
         (
             "arrivals",
             FleetState((Live("op", "h9"), Live("op", "h5", destinations=("h0",)))),

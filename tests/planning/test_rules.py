@@ -132,7 +132,7 @@ def test_budget_that_is_free_later_delays() -> None:
     ("live", "code"),
     [
         (Live("op-1", "h0"), Code.HOST_BUSY),
-        (Live("op-1", "h1", ("a",), whole_host=False), Code.FAULT_DOMAIN),
+        (Live("op-1", "h1", 1), Code.FAULT_DOMAIN),
         (Live("op-1", "h2", destinations=("h0",)), Code.ARRIVALS),
     ],
     ids=lambda value: getattr(value, "operation", str(value)),
@@ -354,10 +354,28 @@ def test_works_on_vms_of_one_host_each_take_their_owners_budget() -> None:
     """Two groups of one owner are disturbed on one host: both VMs count, and once. F-3, F-4."""
     fleet = fleet_of("a b", "c", "d", owners=dict.fromkeys("abc", "bob"))
     policy = MaintenancePolicy((Budget(Scope.OWNER, 2),))
-    works = [Live(f"op-{group}", "h0", (group,), whole_host=False) for group in "ab"]
+    works = [Live(f"op-{vm}", "h0", vm) for vm in (0, 1)]
     plan = planned(fleet, policy, FleetState(tuple(works)))
     assert waves(plan) == ["h0 h2"]
     assert blocked(plan) == {"h1": (Code.BUDGET, "owner bob")}
+
+
+def test_works_on_vms_of_one_group_and_host_each_take_its_budget() -> None:
+    """Two VMs are disturbed, however few groups they have. Source: F-3."""
+    policy = MaintenancePolicy((Budget(Scope.GROUP, 2, name="a"),))
+    works = [Live(f"op-{vm}", "h0", vm, disturbs_groups=False) for vm in (0, 0, 1)]
+    found = planned(fleet_of("a a", "a", "b"), policy, FleetState(tuple(works)))
+    assert waves(found) == ["h0 h2"]
+    assert blocked(found) == {"h1": (Code.BUDGET, "group a")}
+
+
+def test_vm_with_work_of_its_own_counts_once_where_it_moves() -> None:
+    """It leaves h0 for h1, which is emptied later: one VM is disturbed then, too. F-3, F-4."""
+    policy = MaintenancePolicy((Budget(Scope.GROUP, 60, percent=True),))
+    fleet = fleet_of("a", "", "", capacity=1)
+    state = FleetState((Live("op-1", "h0", 0, disturbs_groups=False),))
+    found = planned(fleet, policy, state, move_s=600)
+    assert (len(found.waves), found.blocked) == (2, ())
 
 
 def test_short_freeze_closes_the_time_around_it() -> None:

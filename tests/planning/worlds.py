@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
@@ -113,11 +115,21 @@ def worlds(draw: st.DrawFn) -> World:
         Live,
         st.sampled_from(["op-1", "op-2"]),
         st.sampled_from(names),
-        st.sampled_from([(), ("g0",), ("g1", "g2")]),
+        st.none(),
         st.sampled_from([0, NOW_MS + HOUR_MS, NOW_MS + DAY_MS]),
         some,
-        st.booleans(),
     )
+    if fleet.vm_hosts:
+        vms = st.integers(0, len(fleet.vm_hosts) - 1)
+        on_vm = st.tuples(lives, vms, st.booleans())
+        lives |= on_vm.map(
+            lambda drawn: replace(
+                drawn[0],
+                vm=drawn[1],
+                host=names[fleet.vm_hosts[drawn[1]]],
+                disturbs_groups=drawn[2],
+            )
+        )
     state = FleetState(tuple(draw(st.lists(lives, max_size=2))), draw(some))
     asked = Asked(
         tuple(draw(st.lists(st.sampled_from([*names, "h99"]), min_size=1, unique=True))),

@@ -341,9 +341,15 @@ def _state_of(state: State, maintenance: Maintenance, *, now_ms: int, rests: boo
         for each in state.operations.values()
         if is_disturbing(each)
     ]
-    live = [_live(topology, *each) for each in disturbing]
+    names = {each.target for each, _ in disturbing if each.of_vm}
+    numbers = {name: n for n, name in enumerate(topology.vms) if name in names} if names else {}
+    live = [
+        _live(topology, each, ends_ms=ends_ms, vm=numbers.get(each.target))
+        for each, ends_ms in disturbing
+        if not each.of_vm or each.target in numbers
+    ]
     return FleetState(
-        live=tuple(each for each in live if each.host not in failed or not each.whole_host),
+        live=tuple(each for each in live if each.host not in failed or each.vm is not None),
         failed=failed,
         done=tuple(sorted(targets)),
         owners_disturbed=_owners_disturbed(state, disturbing, failed, now_ms) if rests else (),
@@ -352,16 +358,13 @@ def _state_of(state: State, maintenance: Maintenance, *, now_ms: int, rests: boo
     )
 
 
-def _live(topology: Topology, operation: Operation, ends_ms: int) -> Live:
-    known = [topology.vms[name] for name in operation.vms if name in topology.vms]
-    host = known[0].host if operation.of_vm and known else operation.host
+def _live(topology: Topology, operation: Operation, *, ends_ms: int, vm: int | None) -> Live:
     return Live(
         operation.id,
-        host,
-        tuple(sorted({vm.group for vm in known})),
+        topology.vms[operation.target].host if operation.of_vm else operation.host,
+        vm,
         ends_ms,
         operation.destinations,
-        whole_host=not operation.of_vm,
         disturbs_groups=bool(disturbed_groups(topology, operation)),
     )
 

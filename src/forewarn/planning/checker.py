@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from forewarn.planning.plan import FleetState, Plan, PlanEntry
 
     Found = Iterator[tuple[str, str]]
-    #: One piece of work: host, VMs by group, end, whether it occupies the host, whether it disturbs
-    #: the groups, destinations.
-    Work = tuple[str, Counter[str], int, bool, bool, frozenset[str]]
+    #: One piece of work: host, VMs by group, end, its VM (None: it occupies the host), whether it
+    #: disturbs the groups, destinations.
+    Work = tuple[str, Counter[str], int, int | None, bool, frozenset[str]]
 
 _FOREVER_MS = 1 << 62
 
@@ -136,24 +136,22 @@ class _Checker:
     def _works(self) -> Iterator[Work]:
         """Yield the hosts that other work and failures disturb, with the duration."""
         for name in set(self.state.failed) & self.hosts.keys():
-            yield name, self.on[name].copy(), _FOREVER_MS, True, True, frozenset()
+            yield name, self.on[name].copy(), _FOREVER_MS, None, True, frozenset()
         for live in self.state.live:
             if live.host in self.hosts:
                 on, ends = self.on[live.host].copy(), live.ends_ms or _FOREVER_MS
-                on = on if live.whole_host else Counter(on.keys() & set(live.groups))
-                disturbs = live.whole_host or live.disturbs_groups
-                arrivals = frozenset(live.destinations)
-                yield live.host, on, ends, live.whole_host, disturbs, arrivals
+                on = on if live.vm is None else Counter([self.group[live.vm]])
+                disturbs = live.vm is None or live.disturbs_groups
+                yield live.host, on, ends, live.vm, disturbs, frozenset(live.destinations)
 
     def _together(self, number: int, entries: list[PlanEntry], works: list[Work]) -> Found:
         zones: dict[str, set[tuple[str, int]]] = defaultdict(set)
-        disturbed: dict[str, Counter[str]] = defaultdict(Counter)
-        busy = {work[0] for work in works if work[3]}
+        busy = {work[0] for work in works if work[3] is None}
+        vms = {work[3] for work in works if work[3] is not None}
         ours = [(entry.host, self.on[entry.host]) for entry in entries]
         for host, on, disturbs in [(*w[:2], w[4]) for w in works] + [
             (*each, True) for each in ours
         ]:
-            disturbed[host] |= on
             for group in on if disturbs else ():
                 zones[group].add(self.hosts[host].fault_zone)
         for entry in entries:
@@ -168,20 +166,23 @@ class _Checker:
                 text = f"group {group} is disturbed in two fault domains in wave {number}"
                 yield "fault-domain", text
         if self.limits:
-            yield from self._budgets(entries, disturbed, busy, number=number)
+            yield from self._budgets(entries, busy, vms, number=number)
 
     def _budgets(
         self,
         entries: list[PlanEntry],
-        all_on: dict[str, Counter[str]],
         busy: set[str],
+        vms: set[int],
         *,
         number: int,
     ) -> Found:
         used: Counter[tuple[Scope, str]] = Counter()
         whole = busy.union(entry.host for entry in entries)
-        for host, on in all_on.items():  # work on a VM does not count for its host
-            used.update(self._taken([host] if host in whole else [], on))
+        for host in whole:
+            used.update(self._taken([host], self.on[host]))
+        for vm in vms:  # its work follows it, counts once, and does not count for its host
+            if self.at[vm] not in whole:
+                used.update(self._taken([], Counter([self.group[vm]])))
         ours = {key for entry in entries for key in self._taken([entry.host], self.on[entry.host])}
         for key in ours & self.limits.keys():
             if used[key] > self.limits[key]:

@@ -215,7 +215,8 @@ class Mover:
         endless = self._endless(host)
         if endless is not None:
             return Blocker(*endless, now_ms)
-        for subject, amount in self._occupied.amounts(host, placement.groups_on(host)):
+        groups, vms = placement.groups_on(host), placement.vms[host]
+        for subject, amount in self._occupied.amounts(host, groups, vms=vms):
             if amount > self._limits.limit[subject] - used.get(subject, 0):
                 return Blocker(Code.BUDGET, subject_text(subject), now_ms)
         sizes = placement.index.fleet.vm_sizes
@@ -244,7 +245,7 @@ class _Wave:
             return None
         if any(self._zone_of_group.get(group, zone) != zone for group in groups):
             return None
-        amounts = self._occupied.amounts(host, groups)
+        amounts = self._occupied.amounts(host, groups, vms=self._placement.vms[host])
         if any(self._used.get(s, 0) + n > self._limits.limit[s] for s, n in amounts):
             return None
         was_open = self._placement.close(host)

@@ -5,6 +5,7 @@ Source: F-3: failures and manual work count like planned work.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from forewarn.planning.blockers import Code
@@ -33,39 +34,32 @@ class Occupied:
         """Index the hosts, groups and limits that live work occupies within the fleet."""
         self._index, self._limits = index, limits
         self.live = [work for work in live if work.host in index.number]
-        group_of = {group.name: number for number, group in enumerate(index.fleet.groups)}
         self._hosts: dict[int, list[Obstacle]] = {}
         #: Group -> (number of the fault domain, until when, operation).
         self._groups: dict[int, list[tuple[int, int, str]]] = {}
-        self._counted: list[tuple[Live, int, dict[int, int]]] = []
+        self._counted: list[tuple[Live, int]] = []
         for work in self.live:
             host = index.number[work.host]
-            if work.whole_host:
+            if work.vm is None:
                 self._occupy(host, Code.HOST_BUSY, work)
             for name in work.destinations:
                 if name in index.number:
                     self._occupy(index.number[name], Code.ARRIVALS, work)
-            groups = self._groups_of(work, host, group_of)
+            groups = index.groups_on[host] if work.vm is None else [index.fleet.vm_groups[work.vm]]
             for group in groups if work.disturbs_groups else ():
                 disturbed = (index.fault_zone[host], work.ends_ms, work.operation)
                 self._groups.setdefault(group, []).append(disturbed)
-            self._counted.append((work, host, groups))
-        #: Time -> work that ends later, by host: VMs by group, and whether the host is disturbed.
-        self._after: dict[int, dict[int, tuple[dict[int, int], bool]]] = {}
+            self._counted.append((work, host))
+        #: Time -> hosts with work that ends later, and VMs on other hosts with such work.
+        self._after: dict[int, tuple[set[int], set[int]]] = {}
         self._taken_after: dict[int, dict[Subject, int]] = {}
         #: Use of each limit by work without a known end.
         self.taken = self.taken_after(0)
         #: Hosts with live work or arriving VMs.
-        self.hosts = frozenset([*self._hosts, *(host for _, host, _ in self._counted)])
+        self.hosts = frozenset([*self._hosts, *(host for _, host in self._counted)])
 
     def _occupy(self, host: int, code: Code, work: Live) -> None:
         self._hosts.setdefault(host, []).append((code, work.ends_ms, work.operation))
-
-    def _groups_of(self, work: Live, host: int, group_of: dict[str, int]) -> dict[int, int]:
-        on = self._index.groups_on[host]
-        if work.whole_host:
-            return on
-        return {group: 1 for name in work.groups if (group := group_of.get(name, -1)) in on}
 
     def obstacles(self, host: int, groups: Iterable[int]) -> list[Obstacle]:
         """Return the work that blocks a host, given the groups on the host."""
@@ -83,43 +77,48 @@ class Occupied:
     def taken_after(self, at_ms: int) -> dict[Subject, int]:
         """Return the share of each limit that work ending after a time uses; cached.
 
-        Work without a known end always counts; at time 0 only such work counts. Two pieces of work
-        on one host disturb the host, and each of its groups, once.
+        Work without a known end always counts; at time 0 only such work counts. Each disturbed host
+        and VM counts once, wherever the VM moves.
         """
         usage = self._taken_after.get(at_ms)
         if usage is None:
             usage = self._taken_after[at_ms] = {}
-            for host, (groups, whole_host) in self._disturbed_after(at_ms).items():
-                for subject, amount in self._limits.amounts(host, groups, whole_host=whole_host):
-                    usage[subject] = usage.get(subject, 0) + amount
+            hosts, vms = self._disturbed_after(at_ms)
+            amounts = [self._limits.amounts(host, self._index.groups_on[host]) for host in hosts]
+            amounts.append(self._limits.of_vms(vms))
+            for subject, amount in chain(*amounts):
+                usage[subject] = usage.get(subject, 0) + amount
         return usage
 
     def amounts(
-        self, host: int, groups: dict[int, int], at_ms: int = 0
+        self, host: int, groups: dict[int, int], at_ms: int = 0, *, vms: Iterable[int] | None = None
     ) -> list[tuple[Subject, int]]:
         """Return what work on a host adds to `taken_after`, given its VMs by group.
 
-        VMs with work of their own count already.
+        VMs with work of their own count already: `vms` has those on the host, if VMs have moved.
         """
         amounts = self._limits.amounts(host, groups)
-        own, _ = self._disturbed_after(at_ms).get(host, ({}, False))
-        both = {group: min(count, own.get(group, 0)) for group, count in groups.items()}
-        counted = dict(self._limits.amounts(host, both, whole_host=False) if own else ())
+        _, disturbed = self._disturbed_after(at_ms)
+        if not disturbed:
+            return amounts
+        at = self._index.fleet.vm_hosts
+        there = (vm for vm in disturbed if at[vm] == host) if vms is None else vms
+        counted = dict(self._limits.of_vms(disturbed.intersection(there)))
         return [(subject, amount - counted.get(subject, 0)) for subject, amount in amounts]
 
-    def _disturbed_after(self, at_ms: int) -> dict[int, tuple[dict[int, int], bool]]:
-        by_host = self._after.get(at_ms)
-        if by_host is not None:
-            return by_host
-        by_host = self._after[at_ms] = {}
-        for work, host, groups in self._counted:
-            if work.ends_ms and (not at_ms or work.ends_ms <= at_ms):
-                continue
-            on, whole_host = by_host.get(host, ({}, False))
-            on = {group: max(on.get(group, 0), groups.get(group, 0)) for group in {**on, **groups}}
-            by_host[host] = on, whole_host or work.whole_host
-        return by_host
+    def _disturbed_after(self, at_ms: int) -> tuple[set[int], set[int]]:
+        known = self._after.get(at_ms)
+        if known is None:
+            later = [
+                (work, host)
+                for work, host in self._counted
+                if not work.ends_ms or (at_ms and work.ends_ms > at_ms)
+            ]
+            hosts = {host for work, host in later if work.vm is None}
+            vms = {work.vm for work, host in later if work.vm is not None and host not in hosts}
+            known = self._after[at_ms] = hosts, vms
+        return known
 
     def ends(self) -> list[int]:
         """Return the known ends of live work, ascending, without duplicates."""
-        return sorted({work.ends_ms for work, *_ in self._counted if work.ends_ms})
+        return sorted({work.ends_ms for work, _ in self._counted if work.ends_ms})

@@ -49,14 +49,12 @@ class Live:
 
     operation: str
     host: str
-    #: Groups of the disturbed VMs there, if the work does not occupy the whole host.
-    groups: tuple[str, ...] = ()
+    #: Number of the VM in the fleet, if the work is on one VM; None: it occupies the whole host.
+    vm: int | None = None
     #: Latest end; 0: unknown.
     ends_ms: int = 0
     #: Destinations of the VMs; empty: the VMs stay.
     destinations: tuple[str, ...] = ()
-    #: Whether the work occupies the whole host; work on one VM does not.
-    whole_host: bool = True
     #: Whether routine work in other fault domains of its groups waits for this work. Source: G-1.
     disturbs_groups: bool = True
 

@@ -5,6 +5,7 @@ Source: F-3, F-7, G-4.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
@@ -12,6 +13,8 @@ from forewarn.planning.windows import Span, Window, open_spans, without
 from forewarn.values import Word, value
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from forewarn.planning.fleet import FleetGroup, Index
 
 
@@ -161,19 +164,19 @@ class BudgetLimits:
         for subjects in (*self._of_place.values(), *self._of_group):
             subjects[:] = [subject for subject in subjects if subject in self.limit]
 
-    def amounts(
-        self, host: int, groups: dict[int, int], *, whole_host: bool = True
-    ) -> list[tuple[Subject, int]]:
-        """Return the share of each limit that work on a host uses, given its VMs by group.
-
-        Work on a single VM (not `whole_host`) does not count for the host.
-        """
-        amounts = dict.fromkeys(self._place(host), 1) if whole_host else {}
+    def amounts(self, host: int, groups: dict[int, int]) -> list[tuple[Subject, int]]:
+        """Return the share of each limit that work on a host uses, given its VMs by group."""
+        amounts = dict.fromkeys(self._place(host), 1)
         of_group = self._of_group
         for group, count in groups.items():
             for subject in of_group[group]:
                 amounts[subject] = amounts.get(subject, 0) + count
         return list(amounts.items())
+
+    def of_vms(self, vms: Iterable[int]) -> list[tuple[Subject, int]]:
+        """Return the share of each limit that work on single VMs uses, not counting hosts."""
+        group_of = self._fleet.vm_groups
+        return list(Counter(s for vm in vms for s in self._of_group[group_of[vm]]).items())
 
     def _subjects_of(self, group: FleetGroup) -> list[Subject]:
         subjects: list[Subject] = []

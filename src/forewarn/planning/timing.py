@@ -286,7 +286,8 @@ class Timetable:
             used: dict[Subject, int] = {}
             for host in batch.hosts:
                 groups = batch.groups_on(self._index, host)
-                for subject, amount in self._occupied.amounts(host, groups, ends_ms):
+                vms = [move.vm for move in batch.moves[host]] if batch.moves is not None else None
+                for subject, amount in self._occupied.amounts(host, groups, ends_ms, vms=vms):
                     used[subject] = used.get(subject, 0) + amount
             over = [
                 each for each in used if used[each] + usage.get(each, 0) > self._limits.limit[each]

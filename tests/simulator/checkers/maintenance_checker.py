@@ -575,8 +575,8 @@ class MaintenanceChecker:
     def _check_late_enough(self, operation: Operation, start_ms: int) -> None:
         """F-3, F-8: not before the time that was asked for, nor that an owner was granted.
 
-        The work on a host begins with its VMs' leaving: what follows on the empty host is no second
-        start, if the clock was put back meanwhile.
+        The work on a host begins once its VMs leave. What follows on the empty host may start
+        before these times, if the clock was put back meanwhile.
         """
         maintenance = self._maintenances[operation.maintenance]
         moves = operation.cause is Cause.LIVE_MIGRATION
