@@ -168,6 +168,48 @@ def test_host_that_fails_while_its_vms_return_counts() -> None:
         rig.checker.durable(struck.changes, rig.now_ms, 0)
 
 
+def moving() -> tuple[CheckedRig, int]:
+    """Hosts h0 and h1 with a VM each, h2 and h3 empty; a maintenance empties one at a time."""
+    rig = CheckedRig(plans_made=False)
+    hosts = tuple(Host(f"h{n}", n, n, memory_mib=2048) for n in range(4))
+    vms = (Vm("v0", "h0", "a", memory_mib=1024), Vm("v1", "h1", "b", memory_mib=1024))
+    rig.tell(ChangeTopology(hosts, (Group("a"), Group("b")), vms), Enable("a"), Enable("b"))
+    number = rig.start("h0", "h1", move_s=600, budgets=(Budget(Scope.FLEET, 1),))
+    rig.make_plan(number)
+    return rig, number
+
+
+def test_work_on_an_empty_host_waits_for_room_when_it_starts() -> None:
+    """The host has had its place since the move; its budget does not bind others. Source: F-3."""
+    rig, number = moving()
+    move = begun(rig, "h0", "v0", number)
+    other = rig.start("h3")
+    rig.make_plan(other)
+    rig.show()
+    rig.wait(20 * MINUTE_MS)
+    rig.finish(move)
+    work = rig.working(number)["h0"]
+    assert work.state is OperationState.ANNOUNCED
+    running = replace(work, state=OperationState.RUNNING, execution=move.execution)
+    beyond = Changes(last_number=rig.state.last_number, operations={work.number: running})
+    with pytest.raises(Violation, match="starts beyond the budget of fleet"):
+        rig.checker._check_beside_running(running, beyond)
+    rig.finish(rig.working(other)["h3"])
+    assert rig.now(work).state is OperationState.RUNNING
+
+
+def test_wave_that_has_begun_makes_no_new_pause() -> None:
+    """A new policy with a longer pause came between its announcement and its work. Source: F-3."""
+    rig, number = moving()
+    rig.finish(begun(rig, "h0", "v0", number))
+    rig.finish(rig.working(number)["h0"])
+    rig.make_plan(number)
+    move = begun(rig, "h1", "v1", number)
+    rig.tell(ApplyPolicy(MaintenancePolicy(pause_s=3600)))
+    rig.finish(move)
+    assert rig.working(number)["h1"].state is OperationState.RUNNING
+
+
 @dataclass(eq=False)
 class Node:
     """A metadata node away from the service, which nothing happens to."""

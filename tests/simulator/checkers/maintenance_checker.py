@@ -180,6 +180,7 @@ class MaintenanceChecker:
                 self._check_rested(operation, begun, {*changes.operations})
             elif now == RUNNING:
                 self._check_started(operation, ahead_ms)
+                self._check_beside_running(operation, changes)
             elif was == ANNOUNCED:
                 self._check_withdrawn(operation, before, ahead_ms)
             if not operation.live:
@@ -635,12 +636,13 @@ class MaintenanceChecker:
         """F-3: it may be announced, beside all that is disturbed now, to start when it may.
 
         A budget of its maintenance does not bind other work, such as what the same commit
-        announces later.
+        announces later. What follows on an empty host has had its place since the move there was
+        announced; budgets that others have used up since bind it when it starts.
         """
         maintenance = self._maintenances[operation.maintenance]
         policy, name = self.policy, f"{operation.id} of {maintenance.id}"
         self._announced_by[operation.number] = policy
-        follows = maintenance.move_s and not operation.requested_start_ms  # its VMs have left
+        follows = _follows(operation, maintenance)
         if maintenance.state is not M.RUNNING and not (follows and maintenance.keeps_announced):
             raise Violation("F-6", f"{name} is announced, which is {maintenance.state.value}")
         self._check_room(operation)
@@ -648,7 +650,8 @@ class MaintenanceChecker:
         self.premises["15: work is announced under a budget"] += bool(policy.budgets)
         stands = self._fleet_ms < self.state.plans[maintenance.plan].made_ms
         limits: Literal["now", "most"] = "now" if stands else "most"
-        for budgets, ignored in ((policy.budgets, free), (maintenance.budgets, free | later)):
+        bounds = ((policy.budgets, free), (maintenance.budgets, free | later))
+        for budgets, ignored in () if follows else bounds:
             beside = disturbed(self.state, ignored, operation.host)
             over = over_budget(
                 self.state, budgets, operation=operation, beside=beside, limits=limits
@@ -667,6 +670,30 @@ class MaintenanceChecker:
             same = target.maintenance == maintenance.number and target.wave != wave
             if same and target.state is TargetState.WORKING:
                 raise Violation("15", f"{name} is in wave {wave}, {target.host} is worked on yet")
+
+    def _check_beside_running(self, operation: Operation, changes: Changes) -> None:
+        """F-3: it starts within every budget, beside all that runs and has failed.
+
+        Nothing is said of a new policy until a plan was made by it. No budget binds work of no
+        maintenance, nor a maintenance's own budget the work of others, that starts meanwhile.
+        """
+        maintenance = self._maintenances[operation.maintenance]
+        if maintenance.plan_wanted:
+            return
+        waiting = {o.number for o in self.state.operations.values() if o.state.value == ANNOUNCED}
+        starts = {o.number: o.maintenance for o in changes.operations.values()}
+        free = waiting | {number for number, of in starts.items() if not of}
+        others = {number for number, of in starts.items() if of != maintenance.number}
+        bounds = ((self.policy.budgets, free), (maintenance.budgets, free | others))
+        for budgets, ignored in bounds:
+            self.premises["15: work starts under a budget"] += bool(budgets)
+            beside = disturbed(self.state, ignored, operation.host)
+            over = over_budget(
+                self.state, budgets, operation=operation, beside=beside, limits="most"
+            )
+            if over:
+                text = f"{operation.id} of {maintenance.id} starts beyond the budget of {over}"
+                raise Violation("15", text)
 
     def _check_rested(
         self, operation: Operation, begun: set[tuple[int, int]], ignored: set[int]
@@ -732,6 +759,8 @@ class MaintenanceChecker:
             self._left.add(f"{maintenance.number}/{operation.host}")
         if at_ms < (operation.earliest_start_ms or 0):
             raise Violation("15", f"{name} starts before its wave may")
+        if _follows(operation, maintenance):
+            return  # its wave began with the move
         before = self._announced_by.get(operation.number, self.policy)
         pause_ms = min(before.pause_s, self.policy.pause_s) * 1000
         rest_ms = min(before.owner_rest_s, self.policy.owner_rest_s) * 1000
@@ -784,6 +813,11 @@ def _work(maintenance: Maintenance, host: str) -> Operation:
         description="",
         maintenance=maintenance.number,
     )
+
+
+def _follows(operation: Operation, maintenance: Maintenance) -> bool:
+    """Whether it is the work on a host whose VMs have left by another operation."""
+    return bool(maintenance.move_s) and not operation.requested_start_ms
 
 
 def _moves_of(operation: Operation) -> tuple[tuple[str, str], ...]:

@@ -19,6 +19,7 @@ PREMISES = (
     "15: VMs move to a host with room",
     "15: work is kept back no longer than it must be",
     "15: work meets a window",
+    "15: work starts under a budget",
     "17: a maintenance waits",
     "17: approval",
     "17: budget",
