@@ -18,6 +18,7 @@ from forewarn.core.stimulus import (
     ChangeTopology,
     Enable,
     PlaneStimulus,
+    NotShown,
     RequestMaintenance,
 )
 from forewarn.core.topology import Group, Host, Vm
@@ -25,7 +26,7 @@ from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.replication.messages import DocumentChange
 from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig
-from tests.core.rig import DAY_MS, MINUTE_MS
+from tests.core.rig import DAY_MS, MINUTE_MS, small
 from tests.core.test_moving import begun
 from tests.simulator.checkers.contract import obstacle
 from tests.simulator.checkers.maintenance_checker import MaintenanceChecker
@@ -267,6 +268,21 @@ def test_node_serves_a_vm_from_the_commit_that_brings_it_on() -> None:
     arrived_ms = nodes.states.queue.now_ms
     assert not nodes.checker.serves(nodes.new, "g", arrived_ms)
     assert nodes.checker.serves(nodes.new, "g", arrived_ms + 1)
+
+
+def test_work_waits_for_unseen_vms_by_the_policy_in_force() -> None:
+    """History named them while another policy let such work go on. Source: H-7."""
+    rig = small()
+    operation = rig.ask(Cause.EVICTION, "web_0")
+    states = StateChecker(EventQueue(), rig.state)
+    states.sound_since_ms = lambda _: states.queue.now_ms
+    nodes = NodeChecker(states, lambda *_: True)
+    nodes.far = (Node("n0", frozenset(("h0",))),)
+    outcome = rig.tell(NotShown((operation.number,), ("n0",), ("h0",)))
+    nodes.notice.durable(outcome.changes)
+    for impacts in (("Preempt",), ("Reboot",)):
+        rig.tell(ApplyPolicy(MaintenancePolicy(wait_until_shown=impacts)))
+        assert nodes.notice.waits(rig.now(operation)) is ("Preempt" in impacts)
 
 
 def test_maintenance_that_waits_is_planned_again_for_hours() -> None:
