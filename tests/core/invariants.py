@@ -313,18 +313,18 @@ def check_why(state: State, now_ms: int, terms: Terms) -> None:
     """Whatever is not over says what it waits for, in words, since when and till when. F-4."""
     draft = Draft(state, now_ms, terms)
     for operation in state.operations.values():
-        _check_said(blocker_of(draft, operation))
+        _check_said(blocker_of(draft, operation), now_ms)
     for number, maintenance in state.maintenances.items():
-        _check_said(why_maintenance(draft, maintenance))
+        _check_said(why_maintenance(draft, maintenance), now_ms)
         for host in maintenance.hosts:
             target = state.targets.get(f"{number}/{host}")
             if target is None or target.state is TargetState.WORKING:
-                _check_said(why_host(draft, maintenance, host))
+                _check_said(why_host(draft, maintenance, host), now_ms)
 
 
-def _check_said(blocker: Blocker | None) -> None:
+def _check_said(blocker: Blocker | None, now_ms: int) -> None:
     assert blocker is not None
     assert blocker.subject or blocker.code is Code.EARLIEST_START, blocker
     assert blocker.sentence("one of them")
-    assert blocker.since_ms > 0
+    assert 0 < blocker.since_ms <= now_ms, blocker
     assert blocker.clears_ms >= 0

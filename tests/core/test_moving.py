@@ -29,6 +29,8 @@ from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import MINUTE_MS
 
+HOUR_MS = 60 * MINUTE_MS
+
 
 def fleet(hosts: int = 4, *, spare: int = 1, policy: NoticePolicy | None = None) -> MaintenanceRig:
     """Hosts with room for two VMs and one VM each; the last ones are empty."""
@@ -369,3 +371,16 @@ def test_no_vm_moves_to_a_host_that_got_work_since_the_plan() -> None:
     rig.now_ms += 1
     rig.tell(Tick())
     assert not rig.working(number)
+
+
+def test_host_that_vms_came_to_waits_for_its_next_plan() -> None:
+    """The wave in force moves none of them; the next plan, made when it says, does. F-4."""
+    rig = fleet(3, spare=2)
+    rig.ask(Cause.LIVE_MIGRATION, "h1", destination="h2", not_before_ms=rig.now_ms + 9 * HOUR_MS)
+    number = rig.start("h2", move_s=600)
+    assert rig.waits(number).code is Code.HOST_BUSY
+    rig.tell(ChangeTopology(vms=(Vm("late", "h2", "g0", memory_mib=512),)))
+    blocker = rig.waits(number)
+    assert (blocker.code, blocker.clears_ms) == (Code.PLANNING, rig.due_ms(number))
+    rig.wait(blocker.clears_ms - rig.now_ms)
+    assert rig.waits(number).code is Code.HOST_BUSY

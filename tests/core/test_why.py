@@ -86,6 +86,14 @@ def test_clock_put_back_does_not_delay_the_next_try() -> None:
     assert rig.now_ms < (planning.at_ms or 0) < rig.now_ms + HOUR_MS
 
 
+def test_wait_starts_now_at_the_latest() -> None:
+    """Also for work of a later clock, which was put back since. F-4, N-4."""
+    rig = small()
+    operation = rig.ask(Cause.HOST_REBOOT, "h2")
+    rig.now_ms -= HOUR_MS
+    assert blocker(rig, operation.number).since_ms == rig.now_ms
+
+
 def test_approved_work_waits_for_its_earliest_start() -> None:
     """Also for one that had passed before the clock was put back; then for nothing. F-4, N-4."""
     rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(pause_s=1800)))
@@ -100,8 +108,7 @@ def test_approved_work_waits_for_its_earliest_start() -> None:
     rig.now_ms = rests_until_ms - 1
     rig.approve(f"web_{operation.host[1:]}", operation)
     text = f"{operation.id} of {operation.host}: its earliest start is not reached"
-    since_ms = operation.announced_ms
-    expected = Blocker(Code.TIME, operation.id, since_ms, rests_until_ms, text)
+    expected = Blocker(Code.TIME, operation.id, rig.now_ms, rests_until_ms, text)
     assert blocker(rig, operation.number) == expected
     rig.now_ms = rests_until_ms
     rig.tell(Tick())

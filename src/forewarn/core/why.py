@@ -34,6 +34,15 @@ def why(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
 
     The first blocker comes first; empty after the operation's end.
     """
+    return tuple(_by_clock(draft, each) for each in _of_operation(draft, operation))
+
+
+def _by_clock(draft: Draft, blocker: Blocker) -> Blocker:
+    """Return a blocker that starts now at the latest: the clock may have been set back. N-4."""
+    return replace(blocker, since_ms=min(blocker.since_ms, draft.now_ms))
+
+
+def _of_operation(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
     if operation.state is OperationState.PLANNED:
         blocked = work_before(draft, operation)
         return (blocked,) if blocked else ()
@@ -103,6 +112,11 @@ NEVER_CLEARS = frozenset({Code.WINDOW, Code.WINDOW_TOO_SHORT, Code.DEADLINE})
 
 def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
     """Return the first blocker of a maintenance; None after its end. Costs its working hosts."""
+    blocker = _of_maintenance(draft, maintenance)
+    return _by_clock(draft, blocker) if blocker else None
+
+
+def _of_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
     if not maintenance.live:
         return None
     halted = _why_halted(draft, maintenance)
@@ -149,11 +163,16 @@ def why_wave(draft: Draft, maintenance: Maintenance, number: int) -> Blocker | N
         return None
     if number == maintenance.wave or wave is waves[0]:
         return why_maintenance(draft, maintenance)
-    return _why_halted(draft, maintenance) or _of_wave(wave)
+    return _by_clock(draft, _why_halted(draft, maintenance) or _of_wave(wave))
 
 
 def why_host(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | None:
     """Return the first blocker of a maintenance's host; None if it is done. Costs the hosts."""
+    blocker = _of_maintenance_host(draft, maintenance, host)
+    return _by_clock(draft, blocker) if blocker else None
+
+
+def _of_maintenance_host(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | None:
     if not maintenance.live:
         return None
     target = draft.target(maintenance.number, host)
@@ -252,8 +271,11 @@ def _refused(draft: Draft, maintenance: Maintenance, wave: Wave) -> Blocker | No
     admission = Admission(draft, maintenance)
     for host in wave.hosts:
         blocker = admission.blocker(host, wave)
-        if blocker is not None and blocker.code is not Code.NOTICE:  # a new plan renews the notice
-            return _of_host(host, blocker)
+        if blocker is None or blocker.code is Code.NOTICE:  # a new plan renews the notice
+            continue
+        if blocker.code is Code.PLANNING:  # VMs have arrived since; the next plan moves them
+            return _planning(maintenance)
+        return _of_host(host, blocker)
     return None
 
 

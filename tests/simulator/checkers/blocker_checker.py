@@ -61,6 +61,8 @@ def check_blockers(
     blocker = world.why(number)
     if blocker is None:
         raise Violation("17", f"{maintenance.id} waits for nothing, and is not over")
+    if blocker.since_ms > now_ms:
+        raise Violation("17", f"{maintenance.id} waits since a time that is to come")
     remove = world.remover(blocker, maintenance)
     premises["17: a maintenance waits"] += 1
     if remove is None:
