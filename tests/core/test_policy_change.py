@@ -9,6 +9,7 @@ from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.refusals import PlanSuperseded
 from forewarn.core.stimulus import PutOff, RequestMaintenance
+from forewarn.planning.blockers import Code
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.policy_text import policy_text, read_policy
 from forewarn.planning.windows import Window
@@ -54,6 +55,22 @@ def test_new_budget_holds_for_what_is_announced() -> None:
     assert len(rig.working(number)) == 3, "what is announced stays"
     assert [len(started) for started in rig.run()] == [1] * 6
     rig.check_replay()
+
+
+def test_announced_work_waits_for_the_plan_by_a_new_policy() -> None:
+    """Until it is made, nobody knows whether the new budgets have room. Source: F-3, F-4."""
+    rig = fleet(domains=1)
+    number = rig.start("h0", "h1")
+    first, second = rig.working(number).values()
+    rig.approve("web_0", first)
+    rig.plans_made = False
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(budgets=(Budget(Scope.FLEET, 1),))))
+    rig.approve("web_1", second)
+    assert [each.code for each in rig.why(second)] == [Code.PLANNING]
+    rig.make_plan(number)
+    assert [each.code for each in rig.why(second)] == [Code.BUDGET]
+    rig.finish(first)
+    assert rig.now(second).state is OperationState.RUNNING
 
 
 def test_new_freeze_withdraws_what_it_closes() -> None:

@@ -207,6 +207,7 @@ def test_wave_that_has_begun_makes_no_new_pause() -> None:
     rig.make_plan(number)
     move = begun(rig, "h1", "v1", number)
     rig.tell(ApplyPolicy(MaintenancePolicy(pause_s=3600)))
+    rig.make_plan(number)
     rig.finish(move)
     assert rig.working(number)["h1"].state is OperationState.RUNNING
 

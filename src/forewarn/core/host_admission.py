@@ -279,6 +279,18 @@ def rest_before_start(draft: Draft, operation: Operation) -> Blocker | None:
     return None
 
 
+def plan_before_start(draft: Draft, operation: Operation) -> Blocker | None:
+    """Return the plan that announced work of a maintenance waits for; None: no plan is due.
+
+    After a change of the policy only the new plan has the limits of its budgets. See F-3.
+    """
+    maintenance = draft.maintenances.get(operation.maintenance)
+    if maintenance is None or operation.is_return or not maintenance.plan_wanted:
+        return None
+    blocker = Blocker(Code.PLANNING, maintenance.id, waits_since_ms(operation))
+    return replace(blocker, text=blocker.sentence(operation.host))
+
+
 def _owners_on_failed(draft: Draft) -> frozenset[str]:
     """Return the owners of VMs on failed hosts; O(disturbed hosts and these VMs)."""
     hosts, vms_on = draft.topology.hosts, draft.topology.vms_on

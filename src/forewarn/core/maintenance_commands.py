@@ -226,8 +226,13 @@ def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
         text += f"; {pluralized(len(blocked))} cannot be done now"
     draft.put("maintenance.planned", text, planned, *records)
     draft.look_at(planned.number)
-    for target in draft.progress(planned.number).worked_on:
-        draft.look_at(target.operation)  # new budgets may have room
+    _wake_work(draft, planned)
+
+
+def _wake_work(draft: Draft, maintenance: Maintenance) -> None:
+    """Look at the work that waits for a plan, or for room in its new budgets."""
+    for target in draft.progress(maintenance.number).worked_on:
+        draft.look_at(target.operation)
 
 
 def _undated(plan: MaintenancePlan) -> PlanBody:
@@ -270,6 +275,7 @@ def plan_failed(draft: Draft, failed: stimuli.PlanFailed) -> None:
     later = move_phase(maintenance, phase_with(maintenance.phase, again))
     text = f"no plan could be made for {later.id}: {failed.reason}"
     draft.put("maintenance.unplanned", text, later)
+    _wake_work(draft, later)
 
 
 def gate_passed(draft: Draft, passed: stimuli.GatePassed) -> None:

@@ -17,10 +17,10 @@ publish and begin.
     of `_settle` takes the first key and calls its rule until no key is left.
 4.  *What wakes what.* A blocked operation records its blocker and is woken by it: by the end of
     another operation or a change that frees room in the same budget (`State.wait`), or by the end
-    of an owner's rest (`State.wait_until`). Time wakes due work. A driver's report and an approval
-    wake their own operation. The end of an operation wakes its maintenance. A change of the layout
-    wakes the work on its hosts and VMs. Nothing else wakes work, so a rule about time needs a
-    deadline (`deadlines.py`).
+    of an owner's rest (`State.wait_until`). A plan wakes its maintenance's work. Time wakes due
+    work. A driver's report and an approval wake their own operation. The end of an operation wakes
+    its maintenance. A change of the layout wakes the work on its hosts and VMs. Nothing else wakes
+    work, so a rule about time needs a deadline (`deadlines.py`).
 5.  *The order of the rules* is that of `draft.StepRule`. A maintenance concludes first, because
     its gate may stop work that is about to start. Announced work comes before planned work, which
     must keep clear of running work. Announced work that no other work can block comes before other
@@ -52,7 +52,12 @@ from forewarn.core import maintenance_commands as commands
 from forewarn.core import stimulus as stimuli
 from forewarn.core.document import refreshed, visible
 from forewarn.core.draft import Draft, StepRule, Terms
-from forewarn.core.host_admission import postpone, rest_before_start, start_shortage
+from forewarn.core.host_admission import (
+    plan_before_start,
+    postpone,
+    rest_before_start,
+    start_shortage,
+)
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Alert, Operation, OperationState
 from forewarn.core.maintenance import Checking
@@ -288,6 +293,7 @@ def _start_or_wait(draft: Draft, number: int) -> bool:
     blocked = None
     if reason:
         blocked = waiting.work_before(draft, operation) or rest_before_start(draft, operation)
+        blocked = blocked or plan_before_start(draft, operation)
     short = start_shortage(draft, operation) if reason and blocked is None else None
     if blocked and not blocked.operation and blocked.code is Code.OWNER_REST:
         short = (Scope.OWNER, blocked.subject)  # until a host with VMs of the owner is repaired

@@ -8,7 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.approvals import events_to_approve, is_unasked, unapproving, undecided_siblings
-from forewarn.core.host_admission import Admission, rest_before_start, start_shortage
+from forewarn.core.host_admission import (
+    Admission,
+    plan_before_start,
+    rest_before_start,
+    start_shortage,
+)
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Alert, Operation, OperationState, progress_text
 from forewarn.core.maintenance import Checking, Maintenance, MaintenanceState, Planning
@@ -72,6 +77,7 @@ def _why_announced(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
         text = f"the same request's {names} is not approved"
         blockers.append(Blocker(Code.COUPLED, names, since_ms, due_ms, text))
     blocked = work_before(draft, operation) or rest_before_start(draft, operation)
+    blocked = blocked or plan_before_start(draft, operation)
     if blocked:
         blockers.append(blocked)
     short = no_room(operation, start_shortage(draft, operation))

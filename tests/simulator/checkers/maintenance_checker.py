@@ -674,11 +674,11 @@ class MaintenanceChecker:
     def _check_beside_running(self, operation: Operation, changes: Changes) -> None:
         """F-3: it starts within every budget, beside all that runs and has failed.
 
-        Nothing is said of a new policy until a plan was made by it. No budget binds work of no
+        Nothing is said where a plan by a new policy could not be made. No budget binds work of no
         maintenance, nor a maintenance's own budget the work of others, that starts meanwhile.
         """
         maintenance = self._maintenances[operation.maintenance]
-        if maintenance.plan_wanted:
+        if maintenance.planning is not None and maintenance.planning.reason:
             return
         waiting = {o.number for o in self.state.operations.values() if o.state.value == ANNOUNCED}
         starts = {o.number: o.maintenance for o in changes.operations.values()}
