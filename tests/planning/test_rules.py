@@ -222,6 +222,17 @@ def test_host_without_a_window_of_its_own_is_open() -> None:
     assert waves(planned(fleet, MaintenancePolicy(windows=(night,)))) == ["h0", "h1"]
 
 
+def test_window_for_groups_closes_no_other_host() -> None:
+    """A window may be for the hosts of some groups, or of none yet. Source: Z-7, F-7."""
+    windows = [
+        Window("b's", from_min=120, to_min=240, groups=("b",)),
+        Window("nobody's", from_min=120, to_min=240, groups=()),
+    ]
+    found = planned(LONE, MaintenancePolicy(windows=tuple(windows)))
+    assert waves(found) == ["h0 h2 h3", "h1"]
+    assert found.waves[1].latest_start_ms == NOW_MS + 2 * HOUR_MS
+
+
 def test_freeze_closes_time() -> None:
     """Nothing runs in a freeze, and a freeze over all time blocks. Source: G-4."""
     found = planned(LONE, MaintenancePolicy(freezes=((NOW_MS, NOW_MS + DAY_MS),)))

@@ -57,6 +57,8 @@ class _Checker:
         self.on: dict[str, Counter[str]] = defaultdict(Counter)
         for (host, group), count in Counter(zip(self.at, self.group, strict=True)).items():
             self.on[host][group] = count
+        #: Host -> groups of the VMs there when the plan was made; windows may name groups.
+        self.groups_before = {host: frozenset(on) for host, on in self.on.items()}
         self.vms: dict[str, set[int]] = defaultdict(set)
         for vm, host in enumerate(self.at):
             self.vms[host].add(vm)
@@ -130,7 +132,13 @@ class _Checker:
     def _open(self, host: FleetHost, start_ms: int, end_ms: int) -> bool:
         if any(start_ms < to_ms and from_ms < end_ms for from_ms, to_ms in self.policy.freezes):
             return False
-        windows = tuple(each for each in self.policy.windows if set(each.hosts) <= _labels(host))
+        groups = self.groups_before.get(host.name, frozenset())
+        windows = tuple(
+            each
+            for each in self.policy.windows
+            if set(each.hosts) <= _labels(host)
+            and (each.groups is None or not groups.isdisjoint(each.groups))
+        )
         return not windows or open_throughout(windows, start_ms, end_ms)
 
     def _works(self) -> Iterator[Work]:

@@ -37,5 +37,7 @@ def _reads_open(window: Window, at_ms: int) -> bool:
     )
     if over_midnight and minute < window.to_min:
         begun = [today - dt.timedelta(days=1)]
+    first, last = window.first_date or str(dt.date.min), window.last_date or str(dt.date.max)
     days = [day for day in begun if day.weekday() in window.weekdays and str(day) not in shut]
+    days = [day for day in days if first <= str(day) <= last]
     return bool(days) and str(today) not in shut
