@@ -54,10 +54,14 @@ class LeaseTable:
     #: Why the next looks fail, in their order.
     outages: list[str] = field(default_factory=list)
     looks: int = 0
+    clock: Ticking = field(default_factory=Ticking)
+    #: When the last look began.
+    looked_ms: int = 0
 
     def lease(self) -> Lease:
         """Return who holds the lease."""
         self.looks += 1
+        self.looked_ms = self.clock.at_ms
         if self.outages:
             raise StoreUnavailable(place="here", reason=self.outages.pop(0))
         return self.held
@@ -74,17 +78,17 @@ class LeaseTable:
 
 def wait_for_lease(table: LeaseTable) -> list[int]:
     """Become the writer, and note after how many looks this process said that it stands by."""
-    tenure, clock, stood_by = Tenure(table, TERM_MS), Ticking(), []
+    tenure, stood_by = Tenure(table, TERM_MS), []
 
     async def note() -> None:
         stood_by.append(table.looks)
 
     async def become() -> None:
-        await asyncio.wait_for(become_writer(tenure, clock, note), LIMIT_S)  # type: ignore[arg-type]
+        await asyncio.wait_for(become_writer(tenure, table.clock, note), LIMIT_S)  # type: ignore[arg-type]
 
     asyncio.run(become())
-    assert tenure.held(clock.at_ms + TERM_MS - 1)
-    assert not tenure.held(clock.at_ms + TERM_MS)
+    assert tenure.held(table.looked_ms + TERM_MS - 1)
+    assert not tenure.held(table.looked_ms + TERM_MS)
     return stood_by
 
 

@@ -102,6 +102,16 @@ def test_overtaken_attempt_holds_nothing(store: Store) -> None:
     assert store.lease().holder == "rival"
 
 
+def test_term_counts_from_the_end_of_a_slow_read(pair: tuple[Tenure, Tenure]) -> None:
+    """The holder may have renewed the lease just before it was read. Source: H-1, H-3."""
+    mine, theirs = pair
+    assert mine.attempt(300)
+    assert not theirs.attempt(0, lambda: 301)
+    assert not theirs.attempt(300 + TERM_MS)
+    assert mine.held(300 + TERM_MS - 1)
+    assert theirs.attempt(301 + TERM_MS)
+
+
 moves = st.lists(
     st.tuples(st.sampled_from(["attempt", "release"]), st.integers(0, 1), st.integers(0, TERM_MS)),
     max_size=30,

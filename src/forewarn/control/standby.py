@@ -91,7 +91,8 @@ async def _attempt(tenure: Tenure, clock: Clock) -> bool:
 
     A cancelled try ends first, so that `leave` can release what it acquired. Source: H-2.
     """
-    attempt = asyncio.ensure_future(asyncio.to_thread(tenure.attempt, clock.now_ms()))
+    trying = asyncio.to_thread(tenure.attempt, clock.now_ms(), clock.now_ms)
+    attempt = asyncio.ensure_future(trying)
     try:
         return await asyncio.shield(attempt)
     except asyncio.CancelledError:

@@ -12,6 +12,7 @@ from forewarn.ids import Ids
 from forewarn.values import value
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Protocol
 
     class LeaseStore(Protocol):
@@ -68,10 +69,15 @@ class Tenure:
         """Return whether no other process can have taken the lease yet."""
         return now_ms < self._until_ms
 
-    def attempt(self, now_ms: int) -> bool:
+    def attempt(self, now_ms: int, clock_ms: Callable[[], int] | None = None) -> bool:
         """Renew the lease, or acquire a lease that is free or expired.
 
         Call this method a few times per term. The result is whether this process holds the lease.
+
+        Args:
+            now_ms: the time at the call.
+            clock_ms: returns the time after the lease was read, if the read may take long: the
+                holder may renew the lease meanwhile.
 
         Raises:
             StoreUnavailable: the lease could not be renewed; a held lease stays held until its term
@@ -79,7 +85,7 @@ class Tenure:
         """
         seen = self._store.lease()
         if seen != self._seen:
-            self._seen, self._seen_ms = seen, now_ms
+            self._seen, self._seen_ms = seen, clock_ms() if clock_ms else now_ms
         silent = now_ms - self._seen_ms >= self.term_ms
         if seen.holder not in {"", self.token} and not silent:
             self._until_ms = 0
