@@ -43,3 +43,20 @@ def test_node_that_leaves_a_follower_is_waited_for() -> None:
         assert (nodes.shown("n2"), nodes.shown("n1")) == (9, 12)
 
     asyncio.run(story())
+
+
+def test_node_that_connects_elsewhere_keeps_its_progress() -> None:
+    """It shows nothing older, so that no publication waits for it again. Source: M-4, M-7."""
+
+    async def story() -> None:
+        nodes = NodeTable()
+        nodes.enlist("n1")
+        nodes.record_shown("n1", 7)
+        nodes.enlist("n1")
+        assert nodes.wait(7, 9).done()
+        nodes.take_report(RelayReport("f", 9, joined=("n1",), begins=True))
+        nodes.take_report(RelayReport("behind", 8, joined=("n1",), begins=True))
+        assert nodes.wait(9, 9).done()
+        assert not nodes.wait(10, 9).done()
+
+    asyncio.run(story())

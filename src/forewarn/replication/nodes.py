@@ -100,7 +100,7 @@ class NodeTable:
         self._leave(relay, report.left)
         relay.report = report
         for name in report.joined:
-            self.enlist(name)
+            self._shown[name] = self.shown(name)  # its follower before may not have reported yet
             relay.names.add(name)
             self._relay_of[name] = relay
         for waiting in self._waiting:
