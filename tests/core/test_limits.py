@@ -35,12 +35,14 @@ from forewarn.core.stimulus import (
     ChangeTopology,
     DriverBegun,
     DriverDone,
+    DriverFailed,
     Enable,
     GroupsPolled,
     NoticeShown,
     Proceed,
     Recover,
     RequestMaintenance,
+    Retry,
     Tick,
 )
 from forewarn.core.topology import Group, Host, Topology, Vm
@@ -277,6 +279,22 @@ def test_late_work_whose_driver_begins_after_all_has_its_whole_time() -> None:
     rig.tell(DriverBegun(operation.number, 1))
     assert rig.now(operation).alert is Alert.NONE
     rig.wait(60 * MINUTE_MS)
+    assert rig.now(operation).alert is Alert.OVERDUE
+
+
+def test_second_attempt_has_a_time_limit_of_its_own() -> None:
+    """The limit counts from the second beginning, which a restart repeats. Source: L-8, L-7."""
+    rig = small(enabled=())
+    operation = rig.ask(Cause.HOST_REBOOT, "h2")
+    rig.tell(DriverBegun(operation.number, 1))
+    rig.wait(50 * MINUTE_MS)
+    rig.tell(DriverFailed(operation.number, 1, "no power"), Retry(operation.number))
+    rig.tell(Recover())
+    assert rig.begun == [operation.number] * 3
+    rig.tell(DriverBegun(operation.number, 2))
+    rig.wait(60 * MINUTE_MS - 1)
+    assert rig.now(operation).alert is Alert.NONE
+    rig.wait(1)
     assert rig.now(operation).alert is Alert.OVERDUE
 
 

@@ -286,6 +286,23 @@ def test_owner_of_a_vm_that_is_removed_during_work_rests() -> None:
     assert rig.state.last_disturbed_ms == {"anna": rig.now_ms}
 
 
+def test_owner_of_a_vm_that_arrives_during_a_failure_and_is_removed_rests() -> None:
+    """The failure disturbed the VM from its arrival on. Source: F-3."""
+    rig = fleet()
+    owned = (Group("web", owner="anna"), Group("db", owner="ben"))
+    rig.tell(ChangeTopology(groups=owned, vms=(Vm("db_0", "h3", "db"),)))
+    move = rig.ask(Cause.REDEPLOY, "db_0", destination="h0")
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h0")
+    rig.wait(20 * MINUTE_MS)
+    rig.finish(move)
+    assert "db_0" in rig.now(failure).vms
+    rig.finish(rig.ask(Cause.DELETION, "db_0"))
+    assert rig.state.topology.vms_on("h0") == ("web_0",)
+    rig.wait(MINUTE_MS)
+    rig.finish(failure)
+    assert rig.state.last_disturbed_ms["ben"] == rig.now_ms
+
+
 def test_vm_counts_once_for_its_own_work_and_that_on_its_host() -> None:
     """Work on a VM takes no room from the work on its host. Source: F-3, F-4."""
     rig = budgeted(1, Scope.GROUP)
@@ -302,3 +319,13 @@ def test_vm_counts_once_for_its_own_work_and_that_on_its_host() -> None:
     assert rig.state.current_usage().running[web] == 1
     rig.finish(rig.working(number)["h0"])
     assert rig.state.current_usage().running[web] == 1
+
+
+def test_announced_work_on_a_vm_takes_no_room_from_its_host() -> None:
+    """The VM counts once, so its host may be announced beside it. Source: F-3, F-4."""
+    rig = budgeted(1, Scope.GROUP)
+    own = rig.ask(Cause.REDEPLOY, "web_0", source=Source.PLATFORM)
+    number = rig.start("h0")
+    assert rig.now(own).state is OperationState.ANNOUNCED
+    assert set(rig.working(number)) == {"h0"}
+    assert rig.state.current_usage().taken[Scope.GROUP, "web"] == 1
