@@ -70,6 +70,14 @@ def test_all_needs_every_vm_prepared(
     assert asked(name, after_s=1e6, coordination="all", peers=peers).go is not bool(missing)
 
 
+@pytest.mark.parametrize("resources", [("_vm_0", "_vm_1"), ("vm_0", "VM_1")])
+def test_all_knows_a_vm_by_each_spelling_of_its_name(resources: tuple[str, ...]) -> None:
+    """The oldest api-version names it with an underscore; case is ignored. Source: C-5, V-1."""
+    record = EventRecord(event(resources=resources), NOW)
+    record.coordination, record.peers = "all", ("vm_1",)
+    assert turn(record, Identity("vm_0"), now_ms=NOW).go
+
+
 def test_event_is_late_from_its_not_before_on() -> None:
     """From then on it may come at any moment. Source: D-7."""
     record = EventRecord(event(), NOW)

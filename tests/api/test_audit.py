@@ -112,6 +112,13 @@ def test_tampering_is_found_before_the_last_known_head(kind: str) -> None:
         assert first_fault(records, heads)[0]
 
 
+def test_removal_of_the_last_record_is_found() -> None:
+    """Its head shows that it existed. Source: P-7."""
+    whole = chain(3)
+    assert first_fault(whole[:2], {3: whole[2][2]}) == (3, "is missing")
+    assert first_fault(whole[:2], {2: whole[1][2]}) == (0, "")
+
+
 def replace_principal(record: CallRecord) -> CallRecord:
     """Return a record of somebody else's."""
     return CallRecord(record.at_ms, "mallory", record.address, record.request, record.object)

@@ -295,6 +295,7 @@ def test_owners_destination_has_only_what_is_theirs(receiver: Receiver) -> None:
     assert by_action["operation.announced"]["operation"]["vms"] == ["web-0"]
     assert by_action["operation.announced"]["actor"] == "operator"
     assert by_action["vm.added"]["vm"] == "web-1"
+    assert "outbox.gap" not in by_action  # others' entries leave no trace
     service.stop()
 
 
