@@ -122,6 +122,13 @@ def test_condition_of_a_reading_is_no_obstacle(shared: Live) -> None:
     assert shared.call("GET", "/v1/hosts", headers={"If-None-Match": '"1"'}).status == 200
 
 
+def test_read_may_require_the_newest_commit(shared: Live) -> None:
+    """A process that has read up to that very commit answers at once. Source: H-4."""
+    newest = shared.call("GET", "/v1/hosts").headers["forewarn-generation"]
+    required = {"Forewarn-Generation": newest}
+    assert shared.call("GET", "/v1/hosts", headers=required).status == 200
+
+
 def test_method_refused_names_what_is_allowed(shared: Live) -> None:
     """A refused method is answered with those there are."""
     reply = shared.call("POST", "/v1/hosts/h1")

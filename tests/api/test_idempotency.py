@@ -5,15 +5,20 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from forewarn.cli.api_client import ApiClient
+from forewarn.core.access import Role
 from forewarn.settings import StoreSettings
+from forewarn.store.answers import KeptAnswer, KeptAnswers
 from tests.api.live import FLEET, SETTINGS, Json, Live
 from tests.asking import Reply
+from tests.waiting import LIMIT_S
 
 REBOOT = "/v1/vms/db-0/reboot"
 
@@ -47,6 +52,25 @@ def test_key_is_for_one_request(live: Live) -> None:
     assert call(live, form={"description": "x"}).code == "idempotency-key-reused"
     assert call(live, path="/v1/vms/web-0/reboot").code == "idempotency-key-reused"
     assert call(live, key="x" * 129).code == "idempotency-key-invalid"
+
+
+def test_keys_of_two_principals_have_nothing_to_do_with_each_other(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two requests with one key at one time are both carried out. Source: P-10."""
+    find, together = KeptAnswers.find, threading.Barrier(2)
+
+    def found(*given: Any) -> KeptAnswer | None:
+        together.wait(LIMIT_S)
+        return find(*given)
+
+    monkeypatch.setattr(KeptAnswers, "find", found)
+    owner = live.add_token("shop", Role.OWNER, "shop")
+    headers = {"Idempotency-Key": "k", "Authorization": f"Bearer {owner}"}
+    with ThreadPoolExecutor(1) as other:
+        theirs = other.submit(live.call, "POST", "/v1/vms/web-0/reboot", {}, headers=headers)
+        assert call(live).status == 202
+        assert theirs.result(LIMIT_S).status == 202
 
 
 def test_refusal_is_not_kept(live: Live) -> None:

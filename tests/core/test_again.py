@@ -256,6 +256,19 @@ def test_failures_that_were_let_pass_do_not_stop_it_again() -> None:
     assert rig.maintenance(number).halt_reason == "2 hosts failed; 0 may"
 
 
+def test_failure_that_is_tried_again_is_not_forgiven_in_advance() -> None:
+    """A host that failed counts again if it fails again. Source: F-5, F-1."""
+    rig = fleet()
+    number = rig.start("h0")
+    for _ in range(2):
+        rig.show()
+        rig.wait(30 * MINUTE_MS)
+        [work] = rig.working(number).values()
+        rig.tell(words.Complete(work.number, failed=True))
+        assert rig.maintenance(number).state is S.STOPPED
+        rig.tell(words.ResumeMaintenance(number))
+
+
 def test_pause_in_a_wave_is_resumed_in_it() -> None:
     """Hosts that are done are not done again, and what was withdrawn is planned. F-6."""
     rig = fleet()

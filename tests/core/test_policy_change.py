@@ -199,6 +199,16 @@ def test_new_budget_holds_for_what_a_pause_keeps_announced() -> None:
     rig.check_replay()
 
 
+def test_budget_applied_during_a_pause_holds_for_what_stays_announced() -> None:
+    """Its plan is made although the maintenance is paused. Source: F-3, F-6."""
+    rig = fleet(domains=1)
+    number = rig.start(*(f"h{n}" for n in range(3)))
+    rig.tell(words.PauseMaintenance(number, keep_announced=True))
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(budgets=(Budget(Scope.FLEET, 1),))))
+    assert len(rig.working(number)) == 3
+    assert [len(started) for started in rig.run()] == [1] * 3
+
+
 def test_pause_between_waves_is_as_long_as_the_new_policy_says() -> None:
     """A pause that has begun grows and shrinks with the policy, and history says so. F-2, F-3."""
     rig = fleet()

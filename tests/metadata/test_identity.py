@@ -131,6 +131,9 @@ def test_signed_proxy_header_names_the_vm(portable: bool) -> None:
         for instance_id, incarnation in (("instance-c", 5), ("instance-a", 0), ("instance-c", 5)):
             reply = live.get(**signed(instance_id), x_forwarded_for="10.0.0.7")
             assert json.loads(reply.body)["DocumentIncarnation"] == incarnation
+        shouted = {name: text.upper() for name, text in signed("instance-c").items()}
+        shouted["x_instance_id"] = "instance-c"
+        assert json.loads(live.get(**shouted).body)["DocumentIncarnation"] == 5
 
 
 @pytest.mark.parametrize(

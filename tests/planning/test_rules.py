@@ -181,6 +181,14 @@ def test_canary_wave_is_first() -> None:
     assert waves(named) == ["h2", "h0 h1 h3"]
 
 
+def test_canary_wave_is_not_repeated() -> None:
+    """Once hosts are done, the others follow as the budgets allow. Source: F-3."""
+    policy = MaintenancePolicy(canary_count=1)
+    state = FleetState(in_force=planned(LONE, policy), done=("h0",))
+    again = planned(LONE, policy, state)
+    assert [(wave.hosts, wave.canary) for wave in again.waves] == [(("h1", "h2", "h3"), False)]
+
+
 def test_nothing_goes_before_a_canary_that_cannot() -> None:
     """Where no named canary can be done, the others wait for it."""
     found = planned(LONE, canary_hosts=("h9",))
