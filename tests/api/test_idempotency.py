@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -60,9 +59,9 @@ def test_keys_of_two_principals_have_nothing_to_do_with_each_other(
     """Two requests with one key at one time are both carried out. Source: P-10."""
     find, together = KeptAnswers.find, threading.Barrier(2)
 
-    def found(*given: Any) -> KeptAnswer | None:
+    def found(kept: KeptAnswers, principal: str, key: str, now_ms: int) -> KeptAnswer | None:
         together.wait(LIMIT_S)
-        return find(*given)
+        return find(kept, principal, key, now_ms)
 
     monkeypatch.setattr(KeptAnswers, "find", found)
     owner = live.add_token("shop", Role.OWNER, "shop")
