@@ -237,6 +237,38 @@ def test_wave_waits_for_the_one_before_it() -> None:
     assert why_host(draft, rig.maintenance(number), "h0") is None
 
 
+@pytest.mark.parametrize("hosts", [("h0", "h1", "h2"), ("h0", "lone", "h1")])
+@pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
+def test_wave_planned_beside_a_running_one_names_its_own_wait(
+    hosts: tuple[str, ...], closed: bool
+) -> None:
+    """A new policy plans it again: it waits for that wave, or longer for a window. F-4."""
+    rig = fleet()
+    rig.tell(ChangeTopology(hosts=(Host("lone", 0, 0),)))
+    number = rig.start(*hosts, budgets=(Budget(Scope.FLEET, 1),))
+    rig.approve("web_0", rig.working(number)["h0"])
+    freeze = (START_MS + HOUR_MS, START_MS + DAY_MS)
+    spans = ((rig.now_ms, freeze[1]),) if closed else (freeze,)
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(freezes=spans)))
+    [second, *_] = rig.state.plans[rig.maintenance(number).plan].waves
+    waiting = of_wave(rig, number, second.number)
+    assert waiting is not None
+    expected = (Code.WINDOW, "a freeze") if closed else (Code.PREVIOUS_WAVE, "wave 1")
+    assert (waiting.code, waiting.subject) == expected
+    assert rig.waits(number, second.hosts[0]) == waiting
+    assert rig.waits(number).code is Code.DRIVER
+
+
+def test_next_wave_waits_for_the_gate_of_the_last() -> None:
+    """The wave before is over, so the gate is named. Source: F-4, F-5."""
+    rig = fleet()
+    number = rig.start("h0", "h1", gate="errors")
+    rig.approve("web_0", rig.working(number)["h0"])
+    rig.finish(rig.working(number)["h0"])
+    for waiting in (rig.waits(number), of_wave(rig, number, 2), rig.waits(number, "h1")):
+        assert waiting == Blocker(Code.GATE, "errors", rig.now_ms)
+
+
 def test_maintenance_that_stands_still_names_its_operator() -> None:
     """A draft is to be started, what was stopped to be looked at; since when is said. F-4."""
     rig = fleet()

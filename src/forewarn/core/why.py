@@ -116,6 +116,12 @@ def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Blocke
 NEVER_CLEARS = frozenset({Code.WINDOW, Code.WINDOW_TOO_SHORT, Code.DEADLINE})
 
 
+#: Blockers in a plan made beside a wave at work that may end before the whole wave ends.
+_ENDS_WITH_WAVE = frozenset(
+    {Code.NOTICE, Code.HOST_BUSY, Code.FAULT_DOMAIN, Code.ARRIVALS, Code.BUDGET}
+)
+
+
 def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
     """Return the first blocker of a maintenance; None after its end. Costs its working hosts."""
     blocker = _of_maintenance(draft, maintenance)
@@ -162,14 +168,27 @@ def _why_planned_again(draft: Draft, maintenance: Maintenance) -> Blocker:
 
 
 def why_wave(draft: Draft, maintenance: Maintenance, number: int) -> Blocker | None:
-    """Return the first blocker of a wave; None if it is over, or not part of the plan."""
+    """Return the first blocker of a wave; None if it is over, or not part of the plan.
+
+    While another wave is at work, the blocker is the reason that ends last: that wave, or, for
+    instance, the wave's window. Costs the hosts of the plan.
+    """
     waves = draft.plan_of(maintenance).waves
     wave = next((each for each in waves if each.number == number), None)
     if wave is None or not maintenance.live:
         return None
-    if number == maintenance.wave or wave is waves[0]:
+    touched, at_work = draft.progress(maintenance.number).targets, maintenance.wave
+    following = next((each for each in waves if not touched.keys() >= set(each.hosts)), None)
+    if number == at_work or (at_work is None and wave is following):
         return why_maintenance(draft, maintenance)
-    return _by_clock(draft, _why_halted(draft, maintenance) or _of_wave(wave))
+    halted = _why_halted(draft, maintenance)
+    early = wave is following and wave.waits.code in _ENDS_WITH_WAVE
+    if halted is None and at_work is not None and (early or wave.shown_ms <= draft.now_ms):
+        before = Blocker(Code.PREVIOUS_WAVE, f"wave {at_work}", wave.waits.since_ms)
+        clears_ms = wave.shown_ms if wave.shown_ms > draft.now_ms else 0
+        before = replace(before, clears_ms=clears_ms, text=before.sentence(str(number), "wave"))
+        return _by_clock(draft, before)
+    return _by_clock(draft, halted or _of_wave(wave))
 
 
 def why_host(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | None:
