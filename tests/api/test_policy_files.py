@@ -126,6 +126,7 @@ def test_policy_is_applied_shown_and_replaced(live: Live) -> None:
         "changed": ["pause", "canary"],
         "applied": True,
         "policy": {"canary": 3, "pause": "PT1M"},
+        "maintenances": [],
     }
     live.call("PUT", "/v1/policy", {"canary": 3})
     assert live.get("/v1/policy") == {"canary": 3}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from forewarn.exit_codes import REFUSED, USAGE
@@ -23,7 +24,7 @@ def test_policy_is_checked_applied_and_shown(run: Run, live: Live, tmp_path: Pat
     file = tmp_path / "policy.toml"
     file.write_text(FILE)
     checked = run("policy", "check", str(file))
-    assert checked.out == "~ pause\n~ windows\n"
+    assert checked.out == "+ pause = PT1M\n+ windows.nights\n"
     assert "nothing was changed" in checked.err
     assert live.get("/v1/policy") == {}
     assert "The policy is empty" in run("policy").err
@@ -34,6 +35,44 @@ def test_policy_is_checked_applied_and_shown(run: Run, live: Live, tmp_path: Pat
     file.write_text(shown.out)
     assert run("policy", "apply", str(file), "--json").json["changed"] == []
     assert run("policy", "show", "--json").json["pause"] == "PT1M"
+
+
+def test_changes_of_a_policy_are_listed_one_by_one(run: Run, live: Live, tmp_path: Path) -> None:
+    """Each window, budget and value has a line with its sign, before the policy is applied."""
+    night, rack = {"from": "22:00"}, {"for": "rack", "limit": 2}
+    windows = {"a": night, "b": night, "c": night}
+    live.call(
+        "PUT", "/v1/policy", {"canary": 1, "pause": 60, "windows": windows, "budgets": [rack]}
+    )
+    file = tmp_path / "policy.json"
+    windows = {"b": {"from": "23:00"}, "c": night, "d": night}
+    zone = {"for": "zone", "limit": "10%", "name": "1"}
+    file.write_text(json.dumps({"canary": 2, "windows": windows, "budgets": [zone]}))
+    assert run("policy", "apply", str(file)).out.splitlines() == [
+        "- pause",
+        "~ canary = 2",
+        "- budgets: for rack, limit 2",
+        "+ budgets: for zone, limit 10%, name 1",
+        "- windows.a",
+        "~ windows.b",
+        "+ windows.d",
+    ]
+
+
+def test_policy_that_moves_an_end_says_so_first(run: Run, live: Live, tmp_path: Path) -> None:
+    """The end of each maintenance by the new policy is shown with the present one. Source: F-2."""
+    number = run("maintenance", "create", "--all", "--json").json["maintenance"]["id"]
+    file = tmp_path / "policy.json"
+    file.write_text('{"pause": "PT2H"}')
+    checked = run("policy", "check", str(file)).out.splitlines()
+    assert checked[0] == "+ pause = PT2H"
+    assert checked[1].startswith(f"{number} ends ")
+    assert ", before: " in checked[1]
+    assert run("policy", "apply", str(file)).out.splitlines()[1].startswith(f"{number} ends ")
+    file.write_text('{"freezes": [{"from": "2020-01-01T00:00:00Z", "to": "2099-01-01T00:00:00Z"}]}')
+    closed = run("policy", "check", str(file)).out
+    assert f"{number} has no host that can be done, before: " in closed
+    assert f"{number}: 2 hosts cannot be done by this policy" in closed
 
 
 def test_policy_of_confirmations_counts_them(run: Run, tmp_path: Path) -> None:

@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 import datetime as dt
+from functools import partial
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+from forewarn.api.maintenance_schemas import MaintenanceView
 from forewarn.api.policy_file import POLICY, policy_form, read_policy_file, written_policy
 from forewarn.api.routes import ApiCall, ApiResponse, Route
-from forewarn.api.schemas import FLAG, TEXT, described, list_of, object_schema
+from forewarn.api.schemas import FLAG, TEXT, TIME, WHOLE, described, list_of, object_schema
 from forewarn.api.topology_file import READERS
+from forewarn.control.planning import task_under
 from forewarn.core.access import Permission
+from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.refusals import Unknown
 from forewarn.core.stimulus import ApplyPolicy
+from forewarn.errors import ForewarnError
 from forewarn.planning.windows import Span, Window, open_spans, without
 from forewarn.protocol import timestamps
+from forewarn.validation.durations import written
 from forewarn.validation.fields import NAME, Boolean, Choice, Integer, Schema
 from forewarn.validation.forms import Field
 from forewarn.validation.json_reader import JSON
+from forewarn.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from forewarn.control.plane import StateView
+    from forewarn.control.planning import PlannerTask
+    from forewarn.core.maintenance import Maintenance, MaintenancePlan
     from forewarn.planning.policy import MaintenancePolicy
 
+#: Maximum number of maintenances that a dry run plans by the new policy, the oldest first.
+PLANNED_MAX = 10
 #: Maximum and default number of days of open time in a response.
 DAYS_MAX, DAYS = 366, 7
 DAY_MS = 86_400_000
@@ -44,6 +55,12 @@ _SPAN: Schema = {
     "required": list(_MEMBERS),
     "additionalProperties": False,
 }
+_NEW_PLAN: Schema = object_schema(
+    id=TEXT,
+    expected_end=described(TIME, "Latest end of the plan in force; null: unknown."),
+    new_end=described(TIME, "Latest end of a plan by the new policy; null: no host can be done."),
+    new_blocked=described(WHOLE, "Hosts that cannot be done by the new policy."),
+)
 
 
 @Route(
@@ -52,18 +69,60 @@ _SPAN: Schema = {
     query=(Field("dry_run", Boolean(), "Return the changes without applying them."),),
     takes=tuple(READERS),
     taken=POLICY.schema(),
-    answer=object_schema(changed=list_of(TEXT), applied=FLAG, policy=POLICY.schema()),
+    answer=object_schema(
+        changed=list_of(TEXT), applied=FLAG, policy=POLICY.schema(), maintenances=list_of(_NEW_PLAN)
+    ),
 )
 async def apply_policy(call: ApiCall) -> ApiResponse:
-    """Replace the maintenance policy."""
+    """Replace the maintenance policy. A dry run also plans live maintenances by the new policy."""
     policy = read_policy_file(call.body, call.media)
     before = await call.control.read(_in_force)
     applied = not call.query.get("dry_run", False)
+    planned: list[dict[str, object]] = []
     if applied:
         await call.control.submit(ApplyPolicy(policy), call.actor)
+    elif policy != before:
+        planned = await _planned(call, policy)
     was, form = policy_form(before), policy_form(policy)
     changed = [name for name in dict.fromkeys((*was, *form)) if was.get(name) != form.get(name)]
-    return ApiResponse({"changed": changed, "applied": applied, "policy": form})
+    return ApiResponse(
+        {"changed": changed, "applied": applied, "policy": form, "maintenances": planned}
+    )
+
+
+async def _planned(call: ApiCall, policy: MaintenancePolicy) -> list[dict[str, object]]:
+    """Return the effect of a policy on live maintenances, without the rest that takes too long."""
+    now_ms = call.control.clock.now_ms()
+
+    def live(view: StateView) -> list[Maintenance]:
+        known = view.state.maintenances.values()
+        return [each for each in known if each.running or each.state is MaintenanceState.DRAFT]
+
+    planned: list[dict[str, object]] = []
+    for maintenance in (await call.control.read(live))[:PLANNED_MAX]:
+
+        def take(
+            view: StateView, maintenance: Maintenance = maintenance
+        ) -> tuple[PlannerTask, MaintenancePlan | None]:
+            task = task_under(view.state, maintenance, policy, policy=view.policy, now_ms=now_ms)
+            return task, view.state.plans.get(maintenance.plan)
+
+        try:
+            task, in_force = await call.control.read(take)
+            task = replace(task, patience_s=call.control.answer_timeout_s)
+            make = partial(call.control.writer.planner.make, task)
+            body = (await call.control.compute(make)).body
+        except ForewarnError:  # it took too long, or planning failed
+            break
+        planned.append(
+            {
+                "id": maintenance.id,
+                "expected_end": written(MaintenanceView(maintenance, in_force).expected_end_ms),
+                "new_end": written(body.waves[-1].latest_end_ms if body.waves else 0),
+                "new_blocked": len(body.blocked),
+            }
+        )
+    return planned
 
 
 @Route(

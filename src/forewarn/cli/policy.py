@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING
 
 from forewarn.cli.api_client import Answer, client_of
-from forewarn.cli.output import note, noun, offset, print_json, print_table
+from forewarn.cli.output import note, noun, offset, print_json, print_table, when
 from forewarn.cli.parsing import CommandGroup, whole_number
 from forewarn.cli.topology import FileMalformed, add_file, described
 from forewarn.cli.topology_portions import TopologyFileUnreadable, put_file
@@ -20,8 +20,12 @@ from forewarn.protocol import timestamps
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
 
+#: Least shift of a maintenance's expected end that is printed, in ms: a new plan always moves it by
+#: some seconds.
+MOVED_MS_MIN = 60_000
 #: Lists of a policy, and what one element of each is called.
 _COUNTED = {
     "budgets": "budget",
@@ -57,16 +61,26 @@ def add_commands(commands: CommandGroup) -> None:
 
 def _apply(arguments: argparse.Namespace) -> int:
     body, media = described(arguments, PolicyUnreadable)
-    dry_run = "true" if arguments.dry_run else "false"
-    path = f"/v1/policy?dry_run={dry_run}"
-    try:
-        answer = json.loads(put_file(client_of(arguments), path, body, media=media))
-    except TopologyFileUnreadable as refusal:
-        raise FileMalformed(what="policy", path=arguments.file, reason=refusal) from refusal
+    client = client_of(arguments)
+
+    def put(dry_run: str) -> Answer:
+        path = f"/v1/policy?dry_run={dry_run}"
+        try:
+            answer: Answer = json.loads(put_file(client, path, body, media=media))
+        except TopologyFileUnreadable as refusal:
+            raise FileMalformed(what="policy", path=arguments.file, reason=refusal) from refusal
+        return answer
+
     if arguments.json:
-        return print_json(answer)
-    for name in answer["changed"]:
-        print(f"~ {name}")
+        return print_json(put("true" if arguments.dry_run else "false"))
+    before, answer = client.get("/v1/policy"), put("true")
+    for line in _changes(before, answer):
+        print(line)
+    for each in answer.get("maintenances", ()):
+        for line in _moved_end(each, client.now_ms):
+            print(line, flush=True)
+    if not arguments.dry_run:
+        answer = put("false")
     policy = answer["policy"]
     counts = []
     for name, thing in _COUNTED.items():
@@ -75,6 +89,46 @@ def _apply(arguments: argparse.Namespace) -> int:
     end = "" if answer["applied"] else "; nothing was changed"
     note(f"the policy has {', '.join(counts) or 'no rules'}{end}")
     return OK
+
+
+def _changes(before: Answer, answer: Answer) -> Iterator[str]:
+    """Yield a line for each changed member, with one line for each window, budget and freeze."""
+    for name in answer["changed"]:
+        old, new = (_parts(name, policy.get(name)) for policy in (before, answer["policy"]))
+        signs = {
+            part: "+" if part not in old else "~" if part in new else "-"
+            for part in dict.fromkeys((*old, *new))
+            if old.get(part) != new.get(part)
+        }
+        for part, sign in (signs or {name: "~"}).items():  # or only the order changes
+            number_or_text = not isinstance(new.get(part, {}), dict)
+            yield f"{sign} {part} = {new[part]}" if number_or_text else f"{sign} {part}"
+
+
+def _parts(name: str, member: object) -> dict[str, object]:
+    """Return the parts of a policy's member by the names that `_changes` prints."""
+    if isinstance(member, dict):
+        return {f"{name}.{key}": each for key, each in member.items()}
+    if isinstance(member, list):
+        return {f"{name}: {_in_words(each)}": {} for each in member}
+    return {} if member is None else {name: member}
+
+
+def _in_words(element: object) -> str:
+    if not isinstance(element, dict):
+        return str(element)
+    return ", ".join(f"{name} {each}" for name, each in element.items())
+
+
+def _moved_end(each: Answer, now_ms: int) -> Iterator[str]:
+    """Yield the new end of a maintenance if the end moves, and the number of blocked hosts."""
+    old, new = each["expected_end"], each["new_end"]
+    moved_ms = abs(timestamps.parse(new) - timestamps.parse(old)) if old and new else None
+    if moved_ms is None or moved_ms >= MOVED_MS_MIN:
+        then = f"ends {when(new, now_ms)}" if new else "has no host that can be done"
+        yield f"{each['id']} {then}, before: {when(old, now_ms) or 'unknown'}"
+    if blocked := each["new_blocked"]:
+        yield f"{each['id']}: {blocked} {noun(blocked, 'host')} cannot be done by this policy"
 
 
 def _show(arguments: argparse.Namespace) -> int:

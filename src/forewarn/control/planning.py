@@ -166,6 +166,23 @@ def planner_task(
     )
 
 
+def task_under(
+    state: State,
+    maintenance: Maintenance,
+    applied: MaintenancePolicy,
+    *,
+    policy: NoticePolicy,
+    now_ms: int,
+) -> PlannerTask:
+    """Return the planner's task as if a policy were applied, for a preview; as `planner_task`."""
+    task = planner_task(state, maintenance, policy=policy, now_ms=now_ms)
+    return replace(
+        task,
+        state=_state_of(state, maintenance, now_ms=now_ms, rests=bool(applied.owner_rest_s)),
+        policy=replace(applied, notice_s=_notice_s(applied, policy, maintenance, 0)),
+    )
+
+
 def made(task: PlannerTask) -> MaintenancePlan:
     """Make a plan and check it; costs the fleet.
 
