@@ -156,7 +156,7 @@ def _answer(name: str, kind: str, waits: list[Waits]) -> ApiResponse:
 
 @Route("GET /v1/blockers", Permission.READ_FLEET, answer=_GROUPS)
 async def list_blockers(call: ApiCall) -> ApiResponse:
-    """List all current blockers, grouped.
+    """List all current blockers, grouped; the work of a maintenance counts once.
 
     It costs O(live work), in parts.
     """
@@ -179,7 +179,9 @@ async def list_blockers(call: ApiCall) -> ApiResponse:
         pairs = [(m.id, why_maintenance(draft, m)) for m in view.state.maintenances.values()]
         return [Waits(name, blocker) for name, blocker in pairs if blocker]
 
-    waiting += await call.control.read(maintenances)
+    # A maintenance with announced or running work has the blocker of one of its operations.
+    counted = {each.blocker for each in waiting}
+    waiting += [w for w in await call.control.read(maintenances) if w.blocker not in counted]
     return ApiResponse({"groups": _grouped(waiting)})
 
 
