@@ -136,6 +136,16 @@ def test_postponed_host_is_shown_and_named(run: Run, live: Live) -> None:
     assert "host h2 is postponed at the request of alice" in run("operation", "why", "h2").out
 
 
+def test_why_names_the_command_that_lets_a_maintenance_go_on(run: Run) -> None:
+    """A draft is started, and a paused maintenance resumed; running work needs no command."""
+    run("maintenance", "create", "h1", "h2")
+    for action, command in (("", "start"), ("start", ""), ("pause", "resume")):
+        if action:
+            run("maintenance", action, "m-1")
+        why = run("operation", "why", "m-1").out
+        assert why.endswith(f"  forewarn maintenance {command} m-1\n") is bool(command)
+
+
 def test_list_after_a_cancel_says_where_the_rest_is(run: Run) -> None:
     """Nothing is open, which is not to say that there never was anything."""
     run("maintenance", "create", "h1")

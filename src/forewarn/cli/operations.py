@@ -35,6 +35,9 @@ _ACTIONS = {
     "retry": "retry an operation: call its driver again",
 }
 
+#: State of a maintenance -> action that lets it go on.
+_VERBS = {"draft": "start", "paused": "resume", "stopped": "resume"}
+
 
 def add_commands(commands: CommandGroup) -> None:
     """Add `operation`."""
@@ -124,6 +127,11 @@ def show_why(arguments: argparse.Namespace) -> int:
     for each in answer["blockers"]:
         work = f"{each['name']}: " if each["name"] != name else ""
         print(f"waits: {work}{awaited_text(each, client.now_ms)} [{each['code']}]")
+    if kind in {"maintenance", "wave"} and any(b["code"] == "operator" for b in answer["blockers"]):
+        number = name.partition("/")[0]
+        state = client.get(f"/v1/maintenances/{number}")["maintenance"]["state"]
+        if verb := _VERBS.get(state):
+            print(f"  forewarn maintenance {verb} {number}")
     return OK
 
 
