@@ -319,6 +319,13 @@ def test_document_of_an_odd_url(run: Run, live: Live, url: str, status: int, say
     assert says in refused.err
 
 
+def test_work_that_is_not_announced_yet_says_why(run: Run) -> None:
+    """Queued work names the work before it. Source: F-4."""
+    assert "waits" not in run("host", "update", "h1").err
+    queued = run("host", "update", "h1", "--queue")
+    assert "op-2 waits: op-1 is already announced on host h1 [host-busy]\n" in queued.err
+
+
 def test_work_is_decided_about_by_id(run: Run, live: Live) -> None:
     """Why, approve, retry, complete and cancel take an operation or an event. Source: A-9, L-8."""
     run("vm", "reboot", "web-0")

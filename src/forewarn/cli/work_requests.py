@@ -204,7 +204,17 @@ def _ask(arguments: argparse.Namespace) -> int:
         return print_json(answer)
     print_operations(operations, client.now_ms)
     _note_unasked(operations)
+    _note_waits(client, [each["id"] for each in operations if each["state"] == "planned"])
     return OK
+
+
+def _note_waits(client: ApiClient, planned: list[str]) -> None:
+    """Print why work is not announced yet."""
+    for number in planned[:NAMED_MAX]:
+        for each in client.get("/v1/why", id=number)["blockers"][:1]:
+            note(f"{number} waits: {awaited_text(each, client.now_ms)} [{each['code']}]")
+    if len(planned) > NAMED_MAX:
+        note(f"{len(planned) - NAMED_MAX} more wait; see `forewarn status`")
 
 
 def _silent_groups(client: ApiClient, names: list[str], selector: str | None) -> list[str]:
