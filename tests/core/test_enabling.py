@@ -24,6 +24,19 @@ def test_first_request_enables_the_group() -> None:
     rig.refuses(Enable("nobody"), Unknown)
 
 
+def test_group_enabled_without_a_request_has_no_last_poll() -> None:
+    """The emulator enables it; a step of its clock is no poll, a request is one. B-4, B-5."""
+    rig = small(enabled=())
+    rig.tell(Enable("web", early=True), Enable("db"))
+    enrolments = rig.state.enrolments
+    assert (enrolments["web"].last_poll_ms, enrolments["db"].last_poll_ms) == (0, rig.now_ms)
+    rig.wait(2 * MINUTE_MS)
+    rig.tell(GroupsPolled(frozenset({"web"}), forgiven=True))
+    assert (enrolments["web"].last_poll_ms, enrolments["web"].polled_ms) == (0, rig.now_ms)
+    rig.tell(GroupsPolled(frozenset({"web"})))
+    assert enrolments["web"].last_poll_ms == rig.now_ms
+
+
 def test_group_enabled_late_sees_the_truth() -> None:
     """What is announced or running already is seen at the first request. Source: B-3, D-1."""
     rig = small(enabled=("db",))

@@ -40,6 +40,7 @@ def test_silence_does_not_disable_a_group(stage: Stage) -> None:
     stage.run("host-reboot")
     assert stage.emulator.document().incarnation == 1
     stage.advance("7d")
+    assert stage.api.get("/v1/groups/group-1")["polled"] is None, "no VM has polled"
     assert stage.emulator.document().incarnation == 3
 
 

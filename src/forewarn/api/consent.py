@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _NOT_ASKED = "not-asked"
 _STATES: Schema = {"type": "string", "enum": ["waiting", "approved", "started", _NOT_ASKED]}
 POLLED_MEANING = (
-    "Last poll of the group, to the minute; null: Scheduled Events is not enabled for the group."
+    "Last poll of the group, to the minute; null: no poll since Scheduled Events was enabled."
 )
 
 
@@ -63,7 +63,7 @@ APPROVAL: ObjectSchema[GroupAnswer] = ObjectSchema(
     Member(
         "polled",
         TIME,
-        lambda a: written(a.enrolment.polled_ms if a.enrolment else 0),
+        lambda a: written(a.enrolment.last_poll_ms if a.enrolment else 0),
         POLLED_MEANING,
     ),
 )

@@ -242,8 +242,8 @@ GROUP: ObjectSchema[Placed[Group]] = ObjectSchema(
     Member(
         "polled",
         TIME,
-        lambda p: written(p.enrolment.polled_ms if p.enrolment else 0),
-        "Last poll of the group, to the minute; null: Scheduled Events is not enabled.",
+        lambda p: written(p.enrolment.last_poll_ms if p.enrolment else 0),
+        "Last poll of the group, to the minute; null: no poll since Scheduled Events was enabled.",
     ),
     Member(
         "clients",

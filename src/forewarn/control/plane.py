@@ -191,7 +191,7 @@ class ControlPlane(StateView):
         """
         enrolments = self.state.enrolments.items()
         groups = (name for name, each in enrolments if step_ms > 0 or each.polled_ms > now_ms)
-        self.commit(GroupsPolled(frozenset(groups)), actor="clock", now_ms=now_ms)
+        self.commit(GroupsPolled(frozenset(groups), forgiven=True), actor="clock", now_ms=now_ms)
         self._forgiven_ms = now_ms
 
     def commit(

@@ -33,11 +33,18 @@ class Enrolment:
     """A group for which Scheduled Events is enabled. Times in ms since the epoch, UTC."""
 
     group: str
+    #: Time of the first request; 0: there was none, because the emulator enabled the group.
     enabled_ms: int
-    #: Time of the last request of any VM of the group, rounded to a minute. Source: B-2.
+    #: Time of the last request of any VM of the group, rounded to a minute, or of the enabling
+    #: without a request. Source: B-2.
     polled_ms: int
     #: Hosts that VMs of the group have left, the latest last; see `approvals.py`.
     departures: tuple[Departure, ...] = ()
+
+    @property
+    def last_poll_ms(self) -> int:
+        """Last request of any VM, ms since the epoch UTC; 0: there was none. Source: B-5."""
+        return self.polled_ms if self.enabled_ms else 0
 
 
 @value

@@ -218,13 +218,14 @@ def put_off(draft: Draft, report: stimuli.PutOff) -> None:
 
 
 def enable(draft: Draft, enabling: stimuli.Enable) -> None:
-    """Enable Scheduled Events for a group at its first GET. Source: B-1."""
+    """Enable Scheduled Events for a group, at its first GET or without one. Source: B-1, B-4."""
     group = draft.topology.groups.get(enabling.group)
     if group is None:
         raise Unknown(kind="group", name=enabling.group)
     if draft.enabled(group.name):
         return
-    enrolment = Enrolment(group.name, enabled_ms=draft.now_ms, polled_ms=draft.now_ms)
+    enabled_ms = 0 if enabling.early else draft.now_ms
+    enrolment = Enrolment(group.name, enabled_ms=enabled_ms, polled_ms=draft.now_ms)
     last = draft.changes.last_number
     views = [fresh(key, group.name, last) for key in draft.topology.views_of(group.name)]
     text = f"Scheduled Events is enabled for {group.name}"
@@ -241,7 +242,9 @@ def polled(draft: Draft, report: stimuli.GroupsPolled) -> None:
         enrolment = draft.enrolment(group)
         if enrolment is None:
             continue
-        if enrolment.polled_ms > draft.now_ms:
+        if not enrolment.enabled_ms and not report.forgiven:
+            draft.mark(replace(enrolment, enabled_ms=at_ms, polled_ms=at_ms))
+        elif enrolment.polled_ms > draft.now_ms:
             draft.mark(replace(enrolment, polled_ms=draft.now_ms))
         elif enrolment.polled_ms <= at_ms - POLL_RECORD_INTERVAL_S * SECOND_MS:
             draft.mark(replace(enrolment, polled_ms=at_ms))

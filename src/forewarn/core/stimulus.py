@@ -330,6 +330,8 @@ class Enable(PlaneStimulus):
     """A VM of the group polled for the first time. Source: B-1."""
 
     group: str
+    #: The emulator enables the group before its VMs poll. Source: B-4.
+    early: bool = False
 
 
 @value
@@ -339,6 +341,8 @@ class GroupsPolled(PlaneStimulus):
     groups: frozenset[str]
     #: How long ago the VMs polled, in ms; a disconnected node reports late. Source: F-5.
     age_ms: int = 0
+    #: The clock was stepped; the groups only count as polled. Source: B-2.
+    forgiven: bool = False
 
 
 @value

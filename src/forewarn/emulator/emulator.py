@@ -157,7 +157,7 @@ class Emulator(Daemon):
         topology = plane.state.topology
         if not self.options.enable_on_first_request:
             for group in topology.groups:
-                plane.commit(Enable(group), actor=default_fleet.ACTOR, now_ms=now_ms)
+                plane.commit(Enable(group, early=True), actor=default_fleet.ACTOR, now_ms=now_ms)
         names = self._names(topology)
         metadata = replace(self.settings.metadata, default_vm=names[0] if names else "")
         self.settings = replace(self.settings, metadata=metadata)
@@ -338,7 +338,7 @@ class Emulator(Daemon):
         if not self.options.enable_on_first_request:
             for entry in committed.entries:
                 if entry.action == "group.added":
-                    self.control.note(Enable(entry.group), default_fleet.ACTOR)
+                    self.control.note(Enable(entry.group, early=True), default_fleet.ACTOR)
         if committed.entries:
             self.bridge.call(lambda: self._report(committed, after, removed_vms))
 
