@@ -31,11 +31,13 @@ from forewarn.core.usage import disturbed_owners, owners_of, subjects_of_host
 from forewarn.core.waiting import lack_of_room, waits_since_ms, work_before
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.eligible import HORIZON_MS
-from forewarn.planning.policy import subject_text
+from forewarn.planning.policy import Scope, subject_text
 from forewarn.protocol.timestamps import iso8601
 from forewarn.values import replace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from forewarn.core.draft import Draft
     from forewarn.core.maintenance import Maintenance
     from forewarn.core.stimulus import PostponeHosts
@@ -218,16 +220,20 @@ def announce_shortage(draft: Draft, maintenance: Maintenance, host: str) -> Subj
     return _shortage(draft, maintenance, host, running=False)
 
 
-def start_shortage(draft: Draft, operation: Operation) -> Subject | None:
-    """Return the first limit that running work and failures exhaust for a host; O(VMs).
-
-    Failures and manual work may have followed the announcement. Budgets do not limit work outside
-    maintenances.
-    """
+def start_blockers(draft: Draft, operation: Operation) -> Iterator[Blocker]:
+    """Yield what delays the start of announced work, apart from approvals and times. G-1, F-3."""
+    before = work_before(draft, operation) or _rest_before_start(draft, operation)
+    before = before or _plan_before_start(draft, operation)
+    if before is not None:
+        yield before
     maintenance = draft.maintenances.get(operation.maintenance)
-    if maintenance is None or operation.is_return:
-        return None
-    return _shortage(draft, maintenance, operation.host, running=True)
+    if maintenance is None or operation.is_return:  # budgets do not limit other work
+        return
+    # Failures and manual work may have followed the announcement.
+    subject = _shortage(draft, maintenance, operation.host, running=True)
+    if subject is not None:
+        over = Blocker(Code.BUDGET, subject_text(subject), waits_since_ms(operation), wakes=subject)
+        yield replace(over, text=over.sentence(operation.host))
 
 
 def _shortage(
@@ -248,7 +254,7 @@ def _shortage(
     return next(over, None)
 
 
-def rest_before_start(draft: Draft, operation: Operation) -> Blocker | None:
+def _rest_before_start(draft: Draft, operation: Operation) -> Blocker | None:
     """Return the owner that must rest before announced work of a maintenance starts. See F-3.
 
     Failures and manual work may have disturbed the owner since the announcement. A failed host
@@ -271,15 +277,15 @@ def rest_before_start(draft: Draft, operation: Operation) -> Blocker | None:
     if waits:
         waits -= _disturbed_by_wave(draft, maintenance, operation.host)
     for owner in sorted(waits):
-        other_number = disturbing.get(owner)
-        clears_ms = 0 if other_number or owner in failed else rests_ms[owner]
+        wakes = disturbing.get(owner) or (Scope.OWNER, owner)  # the repair of a failed host
+        clears_ms = 0 if owner in disturbing or owner in failed else rests_ms[owner]
         since_ms = waits_since_ms(operation)
         text = Blocker(Code.OWNER_REST, owner, since_ms).sentence(operation.host)
-        return Blocker(Code.OWNER_REST, owner, since_ms, clears_ms, text, other_number)
+        return Blocker(Code.OWNER_REST, owner, since_ms, clears_ms, text, wakes)
     return None
 
 
-def plan_before_start(draft: Draft, operation: Operation) -> Blocker | None:
+def _plan_before_start(draft: Draft, operation: Operation) -> Blocker | None:
     """Return the plan that announced work of a maintenance waits for; None: no plan is due.
 
     After a change of the policy only the new plan has the limits of its budgets. See F-3.

@@ -52,17 +52,10 @@ from forewarn.core import maintenance_commands as commands
 from forewarn.core import stimulus as stimuli
 from forewarn.core.document import refreshed, visible
 from forewarn.core.draft import Draft, StepRule, Terms
-from forewarn.core.host_admission import (
-    plan_before_start,
-    postpone,
-    rest_before_start,
-    start_shortage,
-)
+from forewarn.core.host_admission import postpone, start_blockers
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Alert, Operation, OperationState
 from forewarn.core.maintenance import Checking
-from forewarn.planning.blockers import Code
-from forewarn.planning.policy import Scope
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -274,7 +267,7 @@ def _announce_or_wait(draft: Draft, number: int) -> bool:
     if operation is None or operation.state is not OperationState.PLANNED:
         return False
     blocked = waiting.work_before(draft, operation) if operation.routine else None
-    draft.state.wait(number, blocked.operation if blocked else None)
+    draft.state.wait(number, blocked.wakes if blocked else None)
     if blocked is None:
         transitions.announce(draft, operation)
     return blocked is None
@@ -290,21 +283,14 @@ def _start_or_wait(draft: Draft, number: int) -> bool:
         transitions.cancel(draft, operation, withdrawn)
         return True
     reason = reason_to_start(draft, operation)
-    blocked = None
-    if reason:
-        blocked = waiting.work_before(draft, operation) or rest_before_start(draft, operation)
-        blocked = blocked or plan_before_start(draft, operation)
-    short = start_shortage(draft, operation) if reason and blocked is None else None
-    if blocked and not blocked.operation and blocked.code is Code.OWNER_REST:
-        short = (Scope.OWNER, blocked.subject)  # until a host with VMs of the owner is repaired
-    draft.state.wait(operation.number, (blocked.operation if blocked else None) or short)
+    blocked = next(start_blockers(draft, operation), None) if reason else None
+    draft.state.wait(operation.number, blocked.wakes if blocked else None)
     draft.state.wait_until(operation.number, (blocked.clears_ms if blocked else 0) or None)
-    if reason and blocked is None and short is None:
+    if reason and blocked is None:
         transitions.start(draft, operation, reason)
         return True
     if operation.not_before_ms <= draft.now_ms and operation.alert is Alert.NONE:
-        first = blocked or waiting.no_room(operation, short)
-        first = first or waiting.unseen_blocker(draft, operation)
+        first = blocked or waiting.unseen_blocker(draft, operation)
         why = first.text if first else "its notice is not published"
         transitions.note_blocked(draft, operation, why)
     return False

@@ -14,15 +14,12 @@ from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance import TargetState
 from forewarn.core.topology import Health
 from forewarn.planning.blockers import UNSIZED, Blocker, Code
-from forewarn.planning.policy import subject_text
-from forewarn.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from forewarn.core.draft import Draft
     from forewarn.core.indexes import Place
-    from forewarn.planning.policy import Subject
 
 #: Maximum VMs that one sentence of history names.
 NAMED_MAX = 20
@@ -79,7 +76,7 @@ def _other_fault_domain_disturbed(draft: Draft, operation: Operation) -> Blocker
 
 
 def _blocked_by(other: Operation, operation: Operation, code: Code, text: str) -> Blocker:
-    return Blocker(code, other.id, waits_since_ms(operation), text=text, operation=other.number)
+    return Blocker(code, other.id, waits_since_ms(operation), text=text, wakes=other.number)
 
 
 def waits_since_ms(operation: Operation) -> int:
@@ -114,14 +111,6 @@ def fault_domain_of(draft: Draft, operation: Operation) -> tuple[str, int]:
     """Return the fault domain that an operation disturbs."""
     host = draft.host_of(operation)
     return host.fault_zone if host is not None else ("", 0)
-
-
-def no_room(operation: Operation, subject: Subject | None) -> Blocker | None:
-    """Return the budget that delays the start of announced work; None if none does. F-3."""
-    if subject is None:
-        return None
-    blocker = Blocker(Code.BUDGET, subject_text(subject), waits_since_ms(operation))
-    return replace(blocker, text=blocker.sentence(operation.host))
 
 
 def return_blocker(draft: Draft, operation: Operation) -> Blocker | None:

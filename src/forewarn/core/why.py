@@ -8,23 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.approvals import events_to_approve, is_unasked, unapproving, undecided_siblings
-from forewarn.core.host_admission import (
-    Admission,
-    plan_before_start,
-    rest_before_start,
-    start_shortage,
-)
+from forewarn.core.host_admission import Admission, start_blockers
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Alert, Operation, OperationState, progress_text
 from forewarn.core.maintenance import Checking, Maintenance, MaintenanceState, Planning
 from forewarn.core.topology import Health
-from forewarn.core.waiting import (
-    no_room,
-    unseen_blocker,
-    unseen_note,
-    waits_since_ms,
-    work_before,
-)
+from forewarn.core.waiting import unseen_blocker, unseen_note, waits_since_ms, work_before
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.values import replace
 
@@ -76,13 +65,7 @@ def _why_announced(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
         names = ", ".join(sibling.id for sibling in siblings)
         text = f"the same request's {names} is not approved"
         blockers.append(Blocker(Code.COUPLED, names, since_ms, due_ms, text))
-    blocked = work_before(draft, operation) or rest_before_start(draft, operation)
-    blocked = blocked or plan_before_start(draft, operation)
-    if blocked:
-        blockers.append(blocked)
-    short = no_room(operation, start_shortage(draft, operation))
-    if short:
-        blockers.append(short)
+    blockers += start_blockers(draft, operation)
     if blockers:
         return tuple(blockers)
     released = due or not is_unasked(draft, operation)

@@ -6,8 +6,12 @@ Source: F-4. `why`, the API, the page and the log show these values.
 from __future__ import annotations
 
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from forewarn.values import Word, value
+
+if TYPE_CHECKING:
+    from forewarn.planning.policy import Subject
 
 
 class Code(Word):
@@ -176,8 +180,9 @@ class Blocker:
     clears_ms: int = 0
     #: A more specific sentence than the code's; empty: the code's sentence.
     text: str = ""
-    #: Number of the operation that must end first; None for other blockers.
-    operation: int | None = field(default=None, compare=False)
+    #: What wakes the work: the end of the operation of this number, or room in this budget; None
+    #: for other blockers.
+    wakes: int | Subject | None = field(default=None, compare=False)
 
     def sentence(self, name: str, kind: str = "host") -> str:
         """Return the sentence about a host, or about a wave by its number."""
