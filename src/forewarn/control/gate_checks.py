@@ -13,7 +13,7 @@ import json
 import math
 import threading
 from http.client import HTTPException
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlencode
 
 from forewarn.errors import CallerError, clean_text
@@ -21,7 +21,7 @@ from forewarn.http_client import ClientRequest, exchange
 from forewarn.programs import ProgramFailed, ProgramLimits, program_output
 from forewarn.urls import shown_url
 from forewarn.validation.fields import Boolean, Integer, Number, Text, ValidationFailed
-from forewarn.validation.forms import Field, Form, ListOf
+from forewarn.validation.forms import ListOf, form_of
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -37,24 +37,6 @@ POLL_GATE_TRIES = 20
 NAMED_MAX = 5
 #: Maximum length of a stored reason, in characters.
 REASON_MAX = 300
-
-_OPTIONS = Form(
-    "Gate",
-    "A check after each wave: one of `command`, `url`, `prometheus` and `polls`.",
-    (
-        Field("command", ListOf(Text(4096), 100, 1), "Program and arguments; status 0 passes."),
-        Field("url", Text(4096), "URL for a GET request; any status from 200 to 299 passes."),
-        Field("prometheus", Text(4096), "Address of a Prometheus server, for `query`."),
-        Field("query", Text(4096), "PromQL; passes if it has a result."),
-        Field("min", Number(), "Each value of the query must be at least this."),
-        Field("max", Number(), "Each value of the query must be at most this."),
-        Field("polls", Boolean(), "Groups that polled before the wave must poll again."),
-        Field("ca_file", Text(4096), "Trusted CA certificates (default: the system's)."),
-        Field("timeout_s", Number(0.1, 3600), "Time limit of one try (default: 30)."),
-        Field("tries", Integer(1, 1000), "Tries before it fails (default: 1; 20 with `polls`)."),
-        Field("every_s", Number(0, 3600), "Time between two tries (default: 30)."),
-    ),
-)
 
 
 class GateInvalid(CallerError):
@@ -77,20 +59,29 @@ class GateUnknown(CallerError):
 
 @value
 class Gate:
-    """One check, as the settings define it."""
+    """A check after each wave: one of `command`, `url`, `prometheus` and `polls`."""
 
     name: str
-    command: tuple[str, ...] = ()
-    url: str = ""
-    prometheus: str = ""
-    query: str = ""
-    min: float = -math.inf
-    max: float = math.inf
-    polls: bool = False
-    ca_file: str = ""
-    timeout_s: float = 30.0
-    tries: int = 1
-    every_s: float = 30.0
+    #: Program and arguments; status 0 passes.
+    command: Annotated[tuple[str, ...], ListOf(Text(4096), 100, 1)] = ()
+    #: URL for a GET request; any status from 200 to 299 passes.
+    url: Annotated[str, Text(4096)] = ""
+    #: Address of a Prometheus server, for `query`.
+    prometheus: Annotated[str, Text(4096)] = ""
+    #: PromQL; passes if it has a result, and each value is between `min` and `max`.
+    query: Annotated[str, Text(4096)] = ""
+    min: Annotated[float, Number()] = -math.inf
+    max: Annotated[float, Number()] = math.inf
+    #: Groups that polled before the wave must poll again.
+    polls: Annotated[bool, Boolean()] = False
+    #: Trusted CA certificates; empty: the system's certificates.
+    ca_file: Annotated[str, Text(4096)] = ""
+    #: Time limit of one try, in seconds.
+    timeout_s: Annotated[float, Number(0.1, 3600)] = 30.0
+    #: Tries before the gate fails; `POLL_GATE_TRIES` with `polls`.
+    tries: Annotated[int, Integer(1, 1000)] = 1
+    #: Time between two tries, in seconds.
+    every_s: Annotated[float, Number(0, 3600)] = 30.0
 
 
 def make_gates(tables: Mapping[str, Mapping[str, object]]) -> dict[str, Gate]:
@@ -106,7 +97,7 @@ def _gate(name: str, options: Mapping[str, object]) -> Gate:
     tries = {"tries": POLL_GATE_TRIES} if options.get("polls") else {}
     place = f"[gates.{name}]"
     try:
-        gate = Gate(name, **_OPTIONS.read({**tries, **options}, place))
+        gate = Gate(name, **form_of(Gate).read({**tries, **options}, place))
     except ValidationFailed as error:
         raise GateInvalid(name=name, problem=error.without(place)) from error
     if sum(map(bool, (gate.command, gate.url, gate.prometheus, gate.polls))) != 1:

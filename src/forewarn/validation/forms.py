@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, field, fields
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
 
 from forewarn.validation.fields import NAME, Schema, Text, ValidationFailed, ValueType, wrong
 from forewarn.values import value
@@ -195,11 +195,12 @@ def form_of(kind: type[object]) -> Form:
     """Return the form of a settings table whose options are the fields of a dataclass.
 
     Each option is annotated `Annotated[TYPE, VALUE_TYPE]`, where a text for the reference may
-    follow. Options without a default are required.
+    follow. Options without a default are required. Other fields are not options.
     """
     hints = get_type_hints(kind, include_extras=True)
     options = []
-    for each in fields(kind):  # type: ignore[arg-type]
+    annotated = (each for each in fields(kind) if get_origin(hints[each.name]) is Annotated)  # type: ignore[arg-type]
+    for each in annotated:
         value_type, *meaning = hints[each.name].__metadata__
         required = each.default is each.default_factory is MISSING
         options.append(Field(each.name, value_type, "".join(meaning), required))
