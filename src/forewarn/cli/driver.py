@@ -46,7 +46,10 @@ def add_commands(commands: CommandGroup) -> None:
     listing = group.command("list", "list the drivers of the settings", run=_list, remote=False)
     add_config_option(listing)
     check = group.command(
-        "check", "check a driver's guarantees; this executes real work on the host", run=_check
+        "check",
+        "check a driver's guarantees; this executes real work on the host",
+        run=_check,
+        remote=False,
     )
     check.option("--host NAME", "host to work on", required=True)
     check.option("--vm NAME", "work on this VM instead of the host", default="")
@@ -56,7 +59,7 @@ def add_commands(commands: CommandGroup) -> None:
         "--as-is", "use the driver's own name; requires that no running service uses the driver"
     )
     discover = group.command(
-        "discover", "print the topology that a driver discovers", run=_discover
+        "discover", "print the topology that a driver discovers", run=_discover, remote=False
     )
     for parser in (check, discover):
         parser.add_argument("name", metavar="NAME", help="as in [drivers.NAME]")

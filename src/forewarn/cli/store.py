@@ -24,9 +24,15 @@ if TYPE_CHECKING:
 def add_commands(commands: CommandGroup) -> None:
     """Add `store`."""
     group = commands.group("store", default="")
-    backup = group.command("backup", "copy the store into a file while the service runs", run=_back)
-    verify = group.command("verify", "check a backup without restoring it", run=_verify)
-    restore = group.command("restore", "restore a backup into an empty store", run=_restore)
+    backup = group.command(
+        "backup", "copy the store into a file while the service runs", run=_back, remote=False
+    )
+    verify = group.command(
+        "verify", "check a backup without restoring it", run=_verify, remote=False
+    )
+    restore = group.command(
+        "restore", "restore a backup into an empty store", run=_restore, remote=False
+    )
     for parser in (backup, verify):
         parser.add_argument("file", metavar="FILE", type=Path, help="the backup")
     which = restore.add_mutually_exclusive_group(required=True)
@@ -36,7 +42,9 @@ def add_commands(commands: CommandGroup) -> None:
         action="store_true",
         help="finish a restore that the database's own tools have made",
     )
-    upgrade = group.command("upgrade", "upgrade the schema to this version", run=_upgrade)
+    upgrade = group.command(
+        "upgrade", "upgrade the schema to this version", run=_upgrade, remote=False
+    )
     for parser in (backup, restore, upgrade):
         add_store_options(parser)
 
