@@ -16,6 +16,7 @@ import pytest
 from forewarn.agent.cli import ACTIONS
 from forewarn.cli.main import NOUNS, parser_for
 from forewarn.errors import every_error
+from forewarn.planning.blockers import Code
 from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
 from tools.docs.pages import PAGES
 from tools.docs.reference import load_everything
@@ -120,6 +121,14 @@ def test_every_api_version_is_documented() -> None:
     text = ROOT.joinpath("docs/reference/metadata.md").read_text("utf-8")
     missing = [version for version in (*VERSIONS, PREVIEW_VERSION) if f"`{version}`" not in text]
     assert not missing
+
+
+def test_guide_to_stuck_work_has_every_blocker() -> None:
+    """Each code that `why` prints has an action in a row of the table. Source: F-4."""
+    text = (ROOT / "docs/howto/something-is-stuck.md").read_text("utf-8")
+    rows = [row for row in text.splitlines() if row.startswith("| `")]
+    codes = [code for row in rows for code in re.findall(r"`([a-z-]+)`", row.split("|")[1])]
+    assert sorted(codes) == sorted(each.value for each in Code)
 
 
 def test_every_setting_has_its_meaning() -> None:
