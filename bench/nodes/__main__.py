@@ -1,6 +1,6 @@
 """Measures metadata nodes on loopback: the delay of the last node, and the cost of one node.
 
-The feed, the followers and their files are the real ones; nodes share child processes, but for
+The feed, the clients and their files are the real ones; nodes share child processes, but for
 the one whose memory and CPU are measured, which is `forewarn node run`. `--child` is one of those
 processes. Only loopback.
 """
@@ -25,7 +25,7 @@ from forewarn.nats_client import NatsConnection, NatsLogin, connect_nats
 from forewarn.protocol.documents import Document
 from forewarn.replication.access import NodeAccess
 from forewarn.replication.carrier import BrokerRoute
-from forewarn.replication.follower import Follower, NodeIdentity
+from forewarn.replication.feed_client import FeedClient, NodeIdentity
 from forewarn.replication.messages import Caller, DocumentChange, Publication
 from forewarn.replication.node_files import NodeDirectory
 from forewarn.replication.node_store import NodeStore
@@ -83,11 +83,11 @@ async def child(address: str, directory: Path, names: list[str]) -> None:
     nodes = []
     for name in names:
         store = NodeStore(NodeDirectory(directory / name))
-        follower = Follower(
+        client = FeedClient(
             address, lambda _: None, identity=NodeIdentity(name, token=TOKEN), store=store
         )
-        follower.start()
-        nodes.append(follower)
+        client.start()
+        nodes.append(client)
     for node in nodes:
         await node.followed.wait()
     print("followed", flush=True)
@@ -258,7 +258,7 @@ async def simulated(
         begun = time.perf_counter()
         processes = [
             await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "bench.nodes", "--followers", address),
+                *(sys.executable, "-m", "bench.nodes", "--clients", address),
                 *(str(first), str(nodes)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -287,7 +287,7 @@ async def nats_server() -> AsyncIterator[str]:
     await process.wait()
 
 
-async def followers(address: str, first: int, count: int) -> None:
+async def clients(address: str, first: int, count: int) -> None:
     """Run every fourth node until the process ends; print a line once all nodes follow."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (FDS, FDS))
 
@@ -297,13 +297,13 @@ async def followers(address: str, first: int, count: int) -> None:
     nodes = []
     for name in [f"n{number}" for number in range(first, count, CHILDREN)]:
         route = BrokerRoute(name, connect) if address.startswith("nats://") else None
-        follower = Follower(
+        client = FeedClient(
             address,
             lambda _: None,
             identity=NodeIdentity(name, token=TOKEN),
             route=FeedRoute(route.connect if route else direct, PATIENT),
         )
-        nodes.append(follower)
+        nodes.append(client)
     # The feed accepts 64 unproved connections from one address.
     for begin in range(0, len(nodes), AT_A_TIME // CHILDREN):
         some = nodes[begin : begin + AT_A_TIME // CHILDREN]
@@ -413,15 +413,15 @@ def main() -> None:
     parser.add_argument(
         "--nodes", type=int, default=REGION_NODES, help="number of simulated nodes over NATS"
     )
-    parser.add_argument("--followers", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--clients", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         address, directory, *names = options.child
         asyncio.run(child(address, Path(directory), names))
         return
-    if options.followers:
-        asyncio.run(followers(options.followers[0], *map(int, options.followers[1:])))
+    if options.clients:
+        asyncio.run(clients(options.clients[0], *map(int, options.clients[1:])))
         return
     print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     print(f"load average {os.getloadavg()[0]:.1f}", flush=True)

@@ -33,7 +33,7 @@ from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import AddToken, ChangeTopology
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.ids import Ids
-from forewarn.replication.follower import Follower, NodeIdentity
+from forewarn.replication.feed_client import FeedClient, NodeIdentity
 from forewarn.store import open_store
 from tests.agent.programs import free_port
 from tests.postgres import running_postgres
@@ -88,7 +88,7 @@ class Nodes:
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
         self._nodes = [
-            Follower(
+            FeedClient(
                 ",".join(feeds),
                 lambda _: None,
                 identity=NodeIdentity(name, token=written_token(name, SECRET)),

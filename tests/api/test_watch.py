@@ -18,7 +18,7 @@ from tests.api.live import NOW_MS, Json, Live
 from tests.waiting import LIMIT_S
 
 
-class Follower:
+class Watcher:
     """One open stream."""
 
     def __init__(self, live: Live, query: str = "", headers: dict[str, str] | None = None) -> None:
@@ -46,52 +46,52 @@ class Follower:
 
 
 def test_entries_come_as_they_happen(live: Live) -> None:
-    """A follower reads each entry once, in order, as soon as it is durable."""
+    """A watcher reads each entry once, in order, as soon as it is durable."""
     live.call("PUT", "/v1/hosts/before", {})
-    follower = Follower(live)
-    assert follower.answer.headers["content-type"] == "application/jsonl"
+    watcher = Watcher(live)
+    assert watcher.answer.headers["content-type"] == "application/jsonl"
     for name in ("a", "b", "c"):
         live.call("PUT", f"/v1/hosts/{name}", {})
-        assert follower.entry()["host"] == name
-    follower.close()
+        assert watcher.entry()["host"] == name
+    watcher.close()
 
 
 def test_stream_resumes_after_a_sequence(live: Live) -> None:
     """Who comes back with the last number it saw misses nothing and reads nothing twice."""
     live.fleet(hosts={f"h{n}": {} for n in range(5)})
-    follower = Follower(live, "?after=2")
-    assert [follower.entry()["sequence"] for _ in range(3)] == [3, 4, 5]
+    watcher = Watcher(live, "?after=2")
+    assert [watcher.entry()["sequence"] for _ in range(3)] == [3, 4, 5]
     live.call("PUT", "/v1/hosts/later", {})
-    assert follower.entry()["sequence"] == 6
-    follower.close()
+    assert watcher.entry()["sequence"] == 6
+    watcher.close()
 
 
 def test_many_pages_are_read_without_gaps(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a follower begins far back, it catches up page by page, from memory or the store."""
+    """Where a watcher begins far back, it catches up page by page, from memory or the store."""
     monkeypatch.setattr(watch, "PAGE", 7)
     live.fleet(hosts={f"h{n}": {} for n in range(50)})
-    followers = [Follower(live, f"?after={after}") for after in (0, 3, 20)]
-    for follower, after in zip(followers, (0, 3, 20), strict=True):
-        found = [follower.entry()["sequence"] for _ in range(50 - after)]
+    watchers = [Watcher(live, f"?after={after}") for after in (0, 3, 20)]
+    for watcher, after in zip(watchers, (0, 3, 20), strict=True):
+        found = [watcher.entry()["sequence"] for _ in range(50 - after)]
         assert found == list(range(after + 1, 51))
     live.call("PUT", "/v1/hosts/later", {})
-    assert {follower.entry()["sequence"] for follower in followers} == {51}
-    for follower in followers:
-        follower.close()
+    assert {watcher.entry()["sequence"] for watcher in watchers} == {51}
+    for watcher in watchers:
+        watcher.close()
 
 
 def test_filters_are_those_of_history(fleet: Live) -> None:
-    """A follower of a VM reads what its history has, by any form of an id. Source: A-6."""
+    """A watcher of a VM reads what its history has, by any form of an id. Source: A-6."""
     fleet.post("/v1/hosts/h1/reboot")
     event = fleet.get("/v1/events?group=web")["events"][0]["id"]
     fleet.post(f"/v1/operations/{event}/approve")
     fleet.settle()
     for query in ("vm=web-0", "operation=1", f"event={event.lower()}", "action=event.approved"):
         past = fleet.get(f"/v1/history?{query}")["entries"]
-        follower = Follower(fleet, f"?after=0&{query}")
-        assert [follower.entry() for _ in past] == past
+        watcher = Watcher(fleet, f"?after=0&{query}")
+        assert [watcher.entry() for _ in past] == past
         assert any(each["operation"] == "op-1" for each in past)
-        follower.close()
+        watcher.close()
 
 
 @pytest.mark.parametrize("query", ["group=nope", "vm=nope", "host=nope", "operation=99"])
@@ -111,11 +111,11 @@ def test_place_of_another_store_is_refused(live: Live, query: str, headers: dict
     reply = live.call("GET", f"/v1/watch{query}", headers=headers)
     assert (reply.status, reply.code) == (409, "cursor-ahead")
     assert "the newest entry of history is 2" in reply.json["error"]["message"]
-    Follower(live, "?after=2").close()
+    Watcher(live, "?after=2").close()
 
 
 def test_place_whose_successors_were_removed_is_refused(live: Live, tmp_path: Path) -> None:
-    """What a follower has missed for good is said; from the beginning is what there is."""
+    """What a watcher has missed for good is said; from the beginning is what there is."""
     live.fleet(hosts={"a": {}, "b": {}, "c": {}})
     store = live.daemon.store
     assert store.trim(Retention(tmp_path, max_age_ms=1), NOW_MS + 2) == 3
@@ -124,32 +124,32 @@ def test_place_whose_successors_were_removed_is_refused(live: Live, tmp_path: Pa
     assert "begin after 3" in reply.json["error"]["advice"]
     live.call("PUT", "/v1/hosts/later", {})
     for after in (0, 3):
-        follower = Follower(live, f"?after={after}")
-        assert follower.entry()["sequence"] == 4
-        follower.close()
+        watcher = Watcher(live, f"?after={after}")
+        assert watcher.entry()["sequence"] == 4
+        watcher.close()
 
 
 def test_server_sent_events_carry_ids(live: Live) -> None:
     """A browser's EventSource reads the same entries and resumes by Last-Event-ID."""
     live.fleet(hosts={"a": {}, "b": {}})
     headers = {"Accept": "text/event-stream", "Last-Event-ID": "1"}
-    follower = Follower(live, headers=headers)
-    lines = [follower.line() for _ in range(3)]
+    watcher = Watcher(live, headers=headers)
+    lines = [watcher.line() for _ in range(3)]
     assert lines[:2] == [":", "id: 2"]
     assert json.loads(lines[2].removeprefix("data: "))["host"] == "b"
-    follower.close()
+    watcher.close()
 
 
-def test_too_many_followers_are_refused(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_watchers_are_refused(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of streams has a limit; who leaves makes room."""
-    monkeypatch.setattr(watch, "FOLLOWERS_MAX", 1)
-    first = Follower(live)
+    monkeypatch.setattr(watch, "WATCHERS_MAX", 1)
+    first = Watcher(live)
     refused = live.call("GET", "/v1/watch")
     assert (refused.status, refused.code) == (503, "overloaded")
     first.close()
 
 
-def test_stalled_follower_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_watcher_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who takes nothing for too long is let go; nothing is kept for it."""
     monkeypatch.setattr(watch, "STALL_TIMEOUT_S", 0.01)
     sent: list[str] = []
@@ -186,26 +186,26 @@ def test_silent_stream_says_that_it_is_alive(live: Live, monkeypatch: pytest.Mon
     """Who follows a quiet fleet can tell it from a service that has gone, look after look."""
     monkeypatch.setattr(watch, "SILENCE_S_MAX", 0.1)
     monkeypatch.setattr(watch, "LOOK_S", 0.01)
-    follower = Follower(live)
-    assert [follower.answer.readline() for _ in range(3)] == [b"\n"] * 3
-    follower.close()
+    watcher = Watcher(live)
+    assert [watcher.answer.readline() for _ in range(3)] == [b"\n"] * 3
+    watcher.close()
 
 
 def test_stopping_service_ends_its_streams(live: Live) -> None:
-    """A follower is told when the service stops, with its last line."""
-    follower = Follower(live)
+    """A watcher is told when the service stops, with its last line."""
+    watcher = Watcher(live)
     live.daemon.bridge.call(live.daemon.ended.set)
-    assert follower.entry() == {"end": "stopped"}
-    follower.close()
+    assert watcher.entry() == {"end": "stopped"}
+    watcher.close()
 
 
 def test_one_operator_holds_so_many_streams(live: Live) -> None:
     """Nobody takes all streams: another operator still gets one."""
     limit = live.daemon.settings.operator.max_streams_per_operator
-    followers = [Follower(live) for _ in range(limit)]
+    watchers = [Watcher(live) for _ in range(limit)]
     reply = live.call("GET", "/v1/watch")
     assert (reply.status, reply.code) == (429, "too-many-streams")
     token = live.add_token("anna", Role.ADMIN)
-    with_token = Follower(live, headers={"Authorization": f"Bearer {token}"})
-    for follower in (*followers, with_token):
-        follower.close()
+    with_token = Watcher(live, headers={"Authorization": f"Bearer {token}"})
+    for watcher in (*watchers, with_token):
+        watcher.close()

@@ -13,7 +13,7 @@ import pytest
 from forewarn.core.access import Role
 from forewarn.protocol.documents import Document
 from forewarn.protocol.identity import CallerIdentity
-from forewarn.replication.follower import Follower, NodeIdentity
+from forewarn.replication.feed_client import FeedClient, NodeIdentity
 from forewarn.replication.messages import ApprovalRequest, DocumentChange, RequestAnswer
 from tests.access import seed_token
 from tests.agent.programs import free_port
@@ -84,8 +84,8 @@ class Node:
         self.shown: dict[str, Document] = {}
         self.seen: list[int] = []
         identity = NodeIdentity(name, token=region.tokens[name])
-        self.follower = Follower(",".join(feeds), self.apply, identity=identity)
-        self.follower.start()
+        self.feed_client = FeedClient(",".join(feeds), self.apply, identity=identity)
+        self.feed_client.start()
 
     def apply(self, change: DocumentChange) -> None:
         """Show a change."""
@@ -99,7 +99,7 @@ class Node:
         [event] = [event for each in self.shown.values() for event in each.events]
         known = CallerIdentity(address)
         asked = ApprovalRequest(vm, (event.event_id,), address, known)
-        return self.follower.approve(asked)
+        return self.feed_client.approve(asked)
 
 
 async def until(true: Callable[[], object]) -> None:
@@ -113,10 +113,10 @@ def test_node_of_a_follower_is_shown_and_approves(region: Region) -> None:
     async def story() -> None:
         active, feeds = region.planes[0], region.feeds
         node = Node(region, "h0", feeds[1:])
-        await until(node.follower.followed.is_set)
+        await until(node.feed_client.followed.is_set)
         put = await asyncio.to_thread(active.ask, "PUT", "/v1/topology", fleet(1))
         assert put[0] == 200
-        await node.follower.enable("v0")
+        await node.feed_client.enable("v0")
         await until(lambda: "g0" in node.shown)
         form = {"cause": "host-reboot", "targets": ["h0"]}
         status, _ = await asyncio.to_thread(active.ask, "POST", "/v1/operations", form)
@@ -129,7 +129,7 @@ def test_node_of_a_follower_is_shown_and_approves(region: Region) -> None:
         history = await asyncio.to_thread(active.ask, "GET", "/v1/history?limit=500")
         actions = [each["action"] for each in history[1]["entries"]]
         assert "event.approved" in actions or "operation.started" in actions, actions
-        await node.follower.stop()
+        await node.feed_client.stop()
 
     asyncio.run(story())
 
@@ -140,20 +140,20 @@ def test_nodes_follow_a_new_leader_without_a_step_back(region: Region) -> None:
     async def story() -> None:
         (active, follower), feeds = region.planes, region.feeds
         nodes = [Node(region, f"h{n}", feeds if n % 2 else feeds[::-1]) for n in range(HOSTS)]
-        await until(lambda: all(each.follower.followed.is_set() for each in nodes))
+        await until(lambda: all(each.feed_client.followed.is_set() for each in nodes))
         await asyncio.to_thread(active.ask, "PUT", "/v1/topology", fleet(HOSTS))
         for number, node in enumerate(nodes):
-            await node.follower.enable(f"v{number}")
+            await node.feed_client.enable(f"v{number}")
         active.end(signal.SIGKILL)
         await until(lambda: follower.says(200))
-        await until(lambda: all(each.follower.followed.is_set() for each in nodes))
+        await until(lambda: all(each.feed_client.followed.is_set() for each in nodes))
         form = {"cause": "host-reboot", "targets": ["h0", "h1"], "queue": True}
         status, answer = await asyncio.to_thread(follower.ask, "POST", "/v1/operations", form)
         assert status < 300, answer
         await until(lambda: nodes[0].shown["g0"].events and nodes[1].shown["g1"].events)
         for node in nodes:
             assert node.seen == sorted(node.seen)
-            await node.follower.stop()
+            await node.feed_client.stop()
 
     asyncio.run(story())
 
@@ -164,24 +164,24 @@ def test_follower_that_may_be_old_closes_its_feed(region: Region) -> None:
     async def story() -> None:
         active, feeds = region.planes[0], region.feeds
         probe = Node(region, "h1", feeds[1:])
-        await until(probe.follower.followed.is_set)  # it serves the feed
-        await probe.follower.stop()
+        await until(probe.feed_client.followed.is_set)  # it serves the feed
+        await probe.feed_client.stop()
         node = Node(region, "h0", feeds[::-1])
-        await until(node.follower.followed.is_set)
+        await until(node.feed_client.followed.is_set)
         await asyncio.to_thread(active.ask, "PUT", "/v1/topology", fleet(1))
-        assert node.follower._address == feeds[1]
+        assert node.feed_client._address == feeds[1]
         pids = await asyncio.to_thread(_sessions, region.address, "plane1")
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         try:
-            await until(lambda: node.follower._address == feeds[0])
-            await until(node.follower.followed.is_set)
-            await node.follower.enable("v0")
+            await until(lambda: node.feed_client._address == feeds[0])
+            await until(node.feed_client.followed.is_set)
+            await node.feed_client.enable("v0")
             await until(lambda: "g0" in node.shown)
         finally:
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
-        await node.follower.stop()
+        await node.feed_client.stop()
 
     asyncio.run(story())
 

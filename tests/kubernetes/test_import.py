@@ -64,7 +64,7 @@ def topology(live: Live) -> dict[str, dict[str, dict[str, Any]]]:
     return found
 
 
-class Follower:
+class FeedClient:
     """An importer that takes a turn whenever its source says that something has changed."""
 
     def __init__(self, live: Live, source: KubernetesSource) -> None:
@@ -116,7 +116,7 @@ def test_following_resumes_where_a_watch_ended(
     live: Live, cluster: Cluster, source: KubernetesSource
 ) -> None:
     """What changed between two watches is seen by the second; nothing is listed again. R-4."""
-    follower = Follower(live, source)
+    follower = FeedClient(live, source)
     assert follower.sees({"default.a": "h1"})
     cluster.machine("a", "h2")
     assert follower.sees({"default.a": "h2"})
@@ -134,7 +134,7 @@ def test_following_lists_again_after_gone(
     live: Live, cluster: Cluster, source: KubernetesSource
 ) -> None:
     """Where the API server no longer has the version, what is gone meanwhile is found out. R-4."""
-    follower = Follower(live, source)
+    follower = FeedClient(live, source)
     assert follower.sees({"default.a": "h1"})
     with cluster.lock:
         cluster.drop(f"{VMIS}/a")
@@ -149,7 +149,7 @@ def test_following_outlives_the_api_server(
     live: Live, cluster: Cluster, source: KubernetesSource, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing is removed while it is away, which is said once. Source: R-1."""
-    follower = Follower(live, source)
+    follower = FeedClient(live, source)
     assert follower.sees({"default.a": "h1"})
     cluster.away = True
     cluster.cut()
@@ -174,7 +174,7 @@ def test_node_without_kubevirt_is_its_own_vm(
     cluster.has_kubevirt = False
     status = {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}
     cluster.put(f"{NODES}/h1", metadata={"labels": {"forewarn.dev/group": "db"}}, status=status)
-    follower = Follower(live, source)
+    follower = FeedClient(live, source)
     assert follower.sees({"h1": "h1", "h2": "h2"})
     known = topology(live)["vms"]["h1"]
     assert (known["group"], known["addresses"]) == ("db", ["10.0.0.1"])
@@ -191,7 +191,7 @@ def test_silent_node_is_reported_lost(
     live: Live, cluster: Cluster, source: KubernetesSource
 ) -> None:
     """One whose kubelet no longer reports, once. Source: L-4."""
-    follower = Follower(live, source)
+    follower = FeedClient(live, source)
     assert follower.sees({"default.a": "h1"})
     conditions = [{"type": "Ready", "status": "Unknown"}]
     cluster.put(f"{NODES}/h2", status={"conditions": conditions})
@@ -282,7 +282,7 @@ def test_vm_that_is_refused_is_reported_to_operators(
     live: Live, cluster: Cluster, source: KubernetesSource
 ) -> None:
     """The others are taken over; one that was known before keeps its record."""
-    follower = Follower(live, source)
+    follower = FeedClient(live, source)
     assert follower.sees({"default.a": "h1"})
     for name in ("a", "b"):
         meta = {"annotations": {"forewarn.dev/group": "no group"}}

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 
 from forewarn.protocol.documents import Document
-from forewarn.replication.follower import Follower
+from forewarn.replication.feed_client import FeedClient
 from forewarn.replication.messages import DocumentChange, Publication
 from forewarn.replication.server import FeedServer
 from tests.metadata.live import FREEZE, VM_A, VM_C, Control
@@ -40,32 +40,32 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 class Feed:
-    """A feed server, a follower and what the follower was told."""
+    """A feed server, a client and what the client was told."""
 
     def __init__(self, address: str, apply: Callable[[DocumentChange], None] | None = None) -> None:
         self.address = address
         self.control = Control()
         self.told: list[DocumentChange] = []
         self.server = FeedServer(self.control)
-        self.follower = Follower(address, apply or self.told.append)
+        self.feed_client = FeedClient(address, apply or self.told.append)
 
     async def start(self) -> None:
         """Start both ends and wait until they have met."""
         self.server.apply(WHOLE)
         self.address = await self.server.start(self.address)
-        self.follower._addresses = [self.address]
-        self.follower.start()
-        await self.follower.followed.wait()
+        self.feed_client._addresses = [self.address]
+        self.feed_client.start()
+        await self.feed_client.followed.wait()
 
     async def cut(self) -> None:
         """Break the connection, and wait until both ends know."""
         for session in tuple(self.server._sessions.values()):
             session.writer.transport.abort()
-        await until(lambda: not self.follower.followed.is_set() and not self.server.connected)
+        await until(lambda: not self.feed_client.followed.is_set() and not self.server.connected)
 
     async def stop(self) -> None:
         """Stop both ends."""
-        await self.follower.stop()
+        await self.feed_client.stop()
         await self.server.stop()
 
     async def restart_server(self) -> None:
@@ -75,6 +75,6 @@ class Feed:
         await self.server.start(self.address)
 
     async def lose(self) -> None:
-        """Stop the feed server and wait until the follower knows."""
+        """Stop the feed server and wait until the client knows."""
         await self.server.stop()
-        await until(lambda: not self.follower.followed.is_set())
+        await until(lambda: not self.feed_client.followed.is_set())

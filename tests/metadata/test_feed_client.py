@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from forewarn.replication.follower import FAILURES_MAX, FeedLost, Follower, NodeIdentity
+from forewarn.replication.feed_client import FAILURES_MAX, FeedClient, FeedLost, NodeIdentity
 from forewarn.replication.messages import ApprovalRequest, DocumentChange, RequestAnswer
 from forewarn.replication.server import FeedServer
 from tests.agent.programs import free_port
@@ -26,7 +26,7 @@ ASKED = ApprovalRequest("vm-a", ("A",), "127.0.0.1")
 HOUR_MS = 3_600_000
 
 
-def test_follower_is_told_the_whole_then_each_change(feed: Feed) -> None:
+def test_feed_client_is_told_the_whole_then_each_change(feed: Feed) -> None:
     """A node begins with the whole truth and gets every change after it. Source: L-7, S-1."""
 
     async def story() -> None:
@@ -36,13 +36,13 @@ def test_follower_is_told_the_whole_then_each_change(feed: Feed) -> None:
         assert feed.told == [WHOLE, DocumentChange(2, publications=(publication(2),))]
         assert feed.server.connected == 1
         feed.server.apply(DocumentChange(3, gone=("vm-c",)))
-        late = Follower(feed.address, feed.told.append, identity=NodeIdentity("late"))
+        late = FeedClient(feed.address, feed.told.append, identity=NodeIdentity("late"))
         late.start()
         await late.followed.wait()
         newest = DocumentChange(3, whole=True, callers=(VM_A,), publications=(publication(2),))
         assert feed.told[-1] == newest
         await late.stop()
-        await feed.follower.stop()
+        await feed.feed_client.stop()
         await feed.server.stop()
 
     run(story())
@@ -53,20 +53,20 @@ def test_requests_travel_to_the_control_plane_and_back(feed: Feed) -> None:
 
     async def story() -> None:
         await feed.start()
-        assert await feed.follower.approve(ASKED) == RequestAnswer(True)
+        assert await feed.feed_client.approve(ASKED) == RequestAnswer(True)
         feed.control.answer = RequestAnswer(False, "No.")
-        assert await feed.follower.approve(ASKED) == RequestAnswer(False, "No.")
+        assert await feed.feed_client.approve(ASKED) == RequestAnswer(False, "No.")
         assert feed.control.approvals == [ASKED, ASKED]
-        await feed.follower.enable("vm-a")
+        await feed.feed_client.enable("vm-a")
         assert feed.control.enabled == ["vm-a"]
-        feed.follower.polled(frozenset({"b", "a"}))
+        feed.feed_client.polled(frozenset({"b", "a"}))
         feed.control.answer = RequestAnswer(True)
-        await feed.follower.approve(ASKED)
+        await feed.feed_client.approve(ASKED)
         assert feed.control.groups == [frozenset({"a", "b"})]
         feed.control.enables = False
-        enabling = feed.follower.enable("vm-c")
+        enabling = feed.feed_client.enable("vm-c")
         feed.control.answer = None
-        slow, broken = feed.follower.approve(ASKED), feed.follower.approve(ASKED)
+        slow, broken = feed.feed_client.approve(ASKED), feed.feed_client.approve(ASKED)
         await until(lambda: bool(feed.control.waiting[1:] and feed.control.enabling[1:]))
         feed.control.waiting[0].set_result(RequestAnswer(True))
         feed.control.waiting[1].set_exception(RuntimeError())
@@ -76,7 +76,7 @@ def test_requests_travel_to_the_control_plane_and_back(feed: Feed) -> None:
             await broken
         with pytest.raises(FeedLost):
             await enabling
-        await feed.follower.stop()
+        await feed.feed_client.stop()
         await feed.server.stop()
 
     run(story())
@@ -88,11 +88,11 @@ def test_requests_wait_for_a_lost_feed(feed: Feed) -> None:
     async def story() -> None:
         await feed.start()
         await feed.lose()
-        waiting = feed.follower.approve(ASKED)
-        enabling = feed.follower.enable("vm-a")
-        feed.follower.polled(frozenset({"a", "b"}), age_ms=HOUR_MS)
-        feed.follower.polled(frozenset({"a"}))
-        given_up = feed.follower.approve(ASKED)
+        waiting = feed.feed_client.approve(ASKED)
+        enabling = feed.feed_client.enable("vm-a")
+        feed.feed_client.polled(frozenset({"a", "b"}), age_ms=HOUR_MS)
+        feed.feed_client.polled(frozenset({"a"}))
+        given_up = feed.feed_client.approve(ASKED)
         given_up.cancel()
         await asyncio.sleep(0)
         await feed.restart_server()
@@ -102,20 +102,20 @@ def test_requests_wait_for_a_lost_feed(feed: Feed) -> None:
         assert feed.control.ages_ms[0] < HOUR_MS <= feed.control.ages_ms[1], "F-5: when it asked"
         assert len(feed.control.approvals) == 1
         assert feed.told == [WHOLE, WHOLE]
-        await feed.follower.stop()
+        await feed.feed_client.stop()
         await feed.server.stop()
 
     run(story())
 
 
-def test_follower_that_stops_fails_what_waits(feed: Feed) -> None:
+def test_feed_client_that_stops_fails_what_waits(feed: Feed) -> None:
     """Requests without an answer fail in the end, none is called approved. Source: A-6."""
 
     async def story() -> None:
         await feed.start()
         await feed.lose()
-        approving, enabling = feed.follower.approve(ASKED), feed.follower.enable("vm-a")
-        await feed.follower.stop()
+        approving, enabling = feed.feed_client.approve(ASKED), feed.feed_client.enable("vm-a")
+        await feed.feed_client.stop()
         with pytest.raises(FeedLost):
             await approving
         with pytest.raises(FeedLost):
@@ -135,15 +135,15 @@ def test_peer_that_talks_nonsense_is_hung_up_on(feed: Feed, line: bytes) -> None
 
     async def story() -> None:
         await feed.start()
-        feed.follower._writer.write(line + b"\n")  # type: ignore[union-attr]
-        await until(lambda: not feed.follower.followed.is_set())
-        await feed.follower.followed.wait()
+        feed.feed_client._writer.write(line + b"\n")  # type: ignore[union-attr]
+        await until(lambda: not feed.feed_client.followed.is_set())
+        await feed.feed_client.followed.wait()
         assert feed.told == [WHOLE]
         (node,) = feed.server._sessions.values()
         node.writer.write(line + b"\n")
-        await until(lambda: not feed.follower.followed.is_set())
-        await feed.follower.followed.wait()
-        await feed.follower.stop()
+        await until(lambda: not feed.feed_client.followed.is_set())
+        await feed.feed_client.followed.wait()
+        await feed.feed_client.stop()
         await feed.server.stop()
 
     run(story())

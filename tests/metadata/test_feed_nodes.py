@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from forewarn.replication import change_log, nodes, portions, route, server
-from forewarn.replication.follower import FAILURES_MAX, Follower, NodeIdentity
+from forewarn.replication.feed_client import FAILURES_MAX, FeedClient, NodeIdentity
 from forewarn.replication.messages import (
     DocumentChange,
     Fact,
@@ -35,7 +35,7 @@ def test_node_that_is_away_still_counts(feed: Feed) -> None:
     async def story() -> None:
         await feed.start()
         assert await feed.server.confirmed(1, LIMIT_S) == ()
-        await feed.follower.stop()
+        await feed.feed_client.stop()
         await until(lambda: feed.server.connected == 0)
         feed.server.apply(DocumentChange(2, publications=(publication(2),)))
         assert await feed.server.confirmed(2, 0.01) == ("node",)
@@ -52,7 +52,7 @@ def test_begin_waits_for_what_every_node_shows(feed: Feed) -> None:
 
     async def story() -> None:
         await feed.start()
-        other = Follower(feed.address, feed.told.append, identity=NodeIdentity("other"))
+        other = FeedClient(feed.address, feed.told.append, identity=NodeIdentity("other"))
         other.start()
         await other.followed.wait()
         for sequence in (2, 3, 4):
@@ -74,7 +74,7 @@ def test_node_takes_up_where_it_stopped(feed: Feed) -> None:
         await feed.cut()
         for sequence in (2, 3):
             feed.server.apply(DocumentChange(sequence, publications=(publication(sequence),)))
-        await feed.follower.followed.wait()
+        await feed.feed_client.followed.wait()
         assert [change.sequence for change in feed.told] == [1, 2, 3]
         assert [change.whole for change in feed.told] == [True, False, False]
         assert await feed.server.confirmed(3, LIMIT_S) == ()
@@ -97,14 +97,14 @@ def test_node_that_cannot_be_taken_up_is_sent_the_whole(
         await feed.start()
         await feed.cut()
         if how == "doubt":
-            feed.follower._shows = moved_to(feed.follower._shows, checksum=7)
+            feed.feed_client._shows = moved_to(feed.feed_client._shows, checksum=7)
         for sequence in (2, 3):
             whole = how == "whole" and sequence == 2
             news = (publication(sequence),)
             feed.server.apply(
                 DocumentChange(sequence, whole=whole, callers=(VM_A,), publications=news)
             )
-        await feed.follower.followed.wait()
+        await feed.feed_client.followed.wait()
         callers = (VM_A,) if how == "whole" else (VM_A, VM_C)
         latest = DocumentChange(3, whole=True, callers=callers, publications=(publication(3),))
         assert feed.told[1:] == [latest]
@@ -134,9 +134,9 @@ def test_large_fleet_is_taken_over_in_portions(feed: Feed, monkeypatch: pytest.M
         await until(lambda: not session.idle)
         for sequence in range(2, 50):
             feed.server.apply(DocumentChange(sequence, publications=(publication(sequence),)))
-        feed.follower._addresses = [address]
-        feed.follower.start()
-        await feed.follower.followed.wait()
+        feed.feed_client._addresses = [address]
+        feed.feed_client.start()
+        await feed.feed_client.followed.wait()
         assert [change.sequence for change in feed.told[1:]] == list(
             range(feed.told[0].sequence + 1, 50)
         )
@@ -173,12 +173,12 @@ def test_node_that_fails_at_a_change_does_not_count_as_showing_it(fails: int) ->
         await feed.start()
         feed.server.apply(DocumentChange(2, publications=(publication(2),)))
         confirmed = feed.server.confirmed(2, LIMIT_S)
-        await until(lambda: not feed.follower.followed.is_set())
+        await until(lambda: not feed.feed_client.followed.is_set())
         assert not confirmed.done()
         assert feed.server.nodes.shown("node") == 1
         assert await confirmed == ()
         assert [(change.sequence, change.whole) for change in told] == [(1, True), (2, True)]
-        assert feed.follower.failed.is_set() == (fails == FAILURES_MAX)
+        assert feed.feed_client.failed.is_set() == (fails == FAILURES_MAX)
         await feed.stop()
 
     run(story())

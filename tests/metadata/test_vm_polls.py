@@ -62,7 +62,7 @@ def test_node_reports_polls_of_its_own_vms(tmp_path: Path) -> None:
     async def story() -> None:
         feed = await Feed(tmp_path).start()
         node = await feed.node("n1")
-        node.follower.vms_polled([VmPoll("web_1", "bad", 0), VmPoll("web_0", "good", 0)])
+        node.feed_client.vms_polled([VmPoll("web_1", "bad", 0), VmPoll("web_0", "good", 0)])
         await until(lambda: bool(feed.control.clients))
         assert feed.control.clients == {"web_0": "good"}
         await node.stop()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from forewarn.protocol.documents import Document
 from forewarn.replication.access import NodeAccess
-from forewarn.replication.follower import Follower, NodeIdentity
+from forewarn.replication.feed_client import FeedClient, NodeIdentity
 from forewarn.replication.messages import (
     ApprovalRequest,
     Caller,
@@ -60,7 +60,9 @@ class Node:
         self.told: list[DocumentChange] = []
         self.store = NodeStore(NodeDirectory(directory / name))
         identity = NodeIdentity(name, token=token or token_of(name))
-        self.follower = Follower(address, self.told.append, identity=identity, store=self.store)
+        self.feed_client = FeedClient(
+            address, self.told.append, identity=identity, store=self.store
+        )
 
     @property
     def vms(self) -> set[str]:
@@ -74,14 +76,14 @@ class Node:
 
     async def start(self) -> Node:
         """Follow, and wait until it is up to date."""
-        self.follower.take_up()
-        self.follower.start()
-        await self.follower.followed.wait()
+        self.feed_client.take_up()
+        self.feed_client.start()
+        await self.feed_client.followed.wait()
         return self
 
     async def stop(self) -> None:
         """End it; what it keeps stays."""
-        await self.follower.stop()
+        await self.feed_client.stop()
         self.store.close()
 
 
@@ -122,4 +124,4 @@ class Feed:
 
     async def ask(self, node: Node, request: ApprovalRequest) -> RequestAnswer:
         """Have a node hand on an approval."""
-        return await node.follower.approve(request)
+        return await node.feed_client.approve(request)

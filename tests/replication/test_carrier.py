@@ -19,7 +19,7 @@ from forewarn.replication.channel import (
     Kind,
     read_frame,
 )
-from forewarn.replication.follower import Follower, NodeIdentity
+from forewarn.replication.feed_client import FeedClient, NodeIdentity
 from forewarn.replication.messages import ApprovalRequest, DocumentChange
 from forewarn.replication.nodes import SILENT_S_MAX
 from forewarn.replication.route import FeedRoute
@@ -57,7 +57,7 @@ class Site:
         self.control = Control()
         self.incarnations: list[int] = []
         self.route = BrokerRoute("n1", self.exchange.connect)
-        self.follower = Follower(
+        self.feed_client = FeedClient(
             "broker",
             self.apply,
             identity=NodeIdentity("n1"),
@@ -78,7 +78,7 @@ class Site:
 
     async def stop(self) -> None:
         """Stop both ends."""
-        await self.follower.stop()
+        await self.feed_client.stop()
         await self.route.close()
         await self.server.stop()
 
@@ -93,7 +93,7 @@ def test_node_shows_the_newest_and_never_an_older_document(seed: int) -> None:
     async def story() -> None:
         site = Site(rough)
         site.serve(1)
-        site.follower.start()
+        site.feed_client.start()
         for incarnation in range(2, 40):
             await skip(random.random())
             if random.random() < 0.05:
@@ -118,9 +118,9 @@ def test_approval_is_answered_over_a_bad_network(seed: int) -> None:
     async def story() -> None:
         site = Site(Weather(random, lost=0.3, repeated=0.3, delay_s=1.0))
         site.serve(1)
-        site.follower.start()
+        site.feed_client.start()
         answers = [
-            site.follower.approve(ApprovalRequest("web_0", (f"E{number}",), ""))
+            site.feed_client.approve(ApprovalRequest("web_0", (f"E{number}",), ""))
             for number in range(20)
         ]
         assert all(answer.accepted for answer in await asyncio.gather(*answers))
@@ -146,7 +146,7 @@ def test_session_ends_at_the_word_of_its_own_node_only() -> None:
     async def story() -> None:
         site = Site(Weather(Random(1)))
         site.serve(1)
-        site.follower.start()
+        site.feed_client.start()
         assert await site.server.confirmed(1, HEALED_S, ["n1"]) == ()
         assert site.server._brokered is not None
         sessions = site.server._brokered._transports
@@ -174,11 +174,11 @@ def test_large_document_travels_in_frames_of_the_broker() -> None:
     async def story() -> None:
         site = Site(Weather(Random(1)))
         site.serve(1)
-        site.follower.start()
-        await site.follower.followed.wait()
+        site.feed_client.start()
+        await site.feed_client.followed.wait()
         names = tuple(f"web_{number:0200}" for number in range(1000))
         request = ApprovalRequest("web_0", names, "")
-        assert (await site.follower.approve(request)).accepted
+        assert (await site.feed_client.approve(request)).accepted
         assert site.control.approvals[0].event_ids == names
         await site.stop()
 

@@ -15,7 +15,7 @@ from forewarn import nats_client
 from forewarn.replication.access import NodeAccess, TlsFiles
 from forewarn.replication.carrier import Broker, BrokerRoute
 from forewarn.replication.channel import Frame, Kind
-from forewarn.replication.follower import Follower, NodeIdentity
+from forewarn.replication.feed_client import FeedClient, NodeIdentity
 from forewarn.replication.messages import ApprovalRequest, Caller, DocumentChange
 from forewarn.replication.route import FeedRoute
 from forewarn.replication.server import FeedServer
@@ -55,7 +55,7 @@ class Site:
         self.nats = nats
         self.tls = tls or {}
         self.control = Control()
-        self.followers: dict[str, Follower] = {}
+        self.clients: dict[str, FeedClient] = {}
         self.routes: list[BrokerRoute] = []
         self.incarnations: dict[str, list[int]] = {}
 
@@ -66,7 +66,7 @@ class Site:
         self.server.start_broker(lambda: self.nats.connect(CONTROL, self.tls.get(CONTROL)))
         return self.server
 
-    def node(self, name: str, user: str = "") -> Follower:
+    def node(self, name: str, user: str = "") -> FeedClient:
         """Start a node; it logs in as `user`."""
 
         async def connect(_address: str, _tls: SSLContext | None) -> Broker:
@@ -77,13 +77,13 @@ class Site:
             seen += [each.document.incarnation for each in change.publications]
 
         route = BrokerRoute(name, connect)
-        follower = Follower(
+        client = FeedClient(
             "nats", apply, identity=NodeIdentity(name), route=FeedRoute(route.connect)
         )
-        follower.start()
+        client.start()
         self.routes.append(route)
-        self.followers[name] = follower
-        return follower
+        self.clients[name] = client
+        return client
 
     async def show(self, incarnation: int, *nodes: str) -> None:
         """Show a change, and wait until these nodes show it."""
@@ -93,8 +93,8 @@ class Site:
 
     async def stop(self) -> None:
         """Stop everything but the broker."""
-        for follower in self.followers.values():
-            await follower.stop()
+        for client in self.clients.values():
+            await client.stop()
         for route in self.routes:
             await route.close()
         await self.server.stop()
@@ -119,7 +119,7 @@ def test_nodes_follow_over_nats_by_certificate(tmp_path: Path) -> None:
             await site.node(name).followed.wait()
         await site.show(2, "h1", "h2")
         assert site.incarnations == {"h1": [1, 2], "h2": [1, 2]}
-        answer = await site.followers["h1"].approve(ApprovalRequest("vm-h1", ("E",), ""))
+        answer = await site.clients["h1"].approve(ApprovalRequest("vm-h1", ("E",), ""))
         assert answer.accepted
         assert site.control.approvals[0].vm == "vm-h1"
         await site.stop()

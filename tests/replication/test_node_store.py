@@ -45,7 +45,7 @@ def test_node_restarts_without_its_control_plane(tmp_path: Path) -> None:
         await feed.server.stop()
         await one.stop()
         again = Node(feed.address, "n1", tmp_path)
-        assert again.follower.take_up()
+        assert again.feed_client.take_up()
         assert (again.vms, again.incarnation("db")) == ({"web_0", "db_0"}, 2)
         assert [change.whole for change in again.told] == [True]
         await again.stop()
@@ -106,7 +106,7 @@ def test_node_refuses_a_feed_that_is_older(tmp_path: Path) -> None:
         assert one.incarnation("db") == 2
         feed.epoch = "after the backup"
         await feed.restart(WHOLE)
-        await one.follower.followed.wait()
+        await one.feed_client.followed.wait()
         assert one.incarnation("db") == 1
         await one.stop()
         await feed.server.stop()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.replication.follower import FeedLost
+from forewarn.replication.feed_client import FeedLost
 from forewarn.replication.messages import ApprovalRequest, Caller, DocumentChange
 from tests.metadata.feeds import run, until
 from tests.replication.rig import WEB_0, WHOLE, Feed, Node, caller, shown, token_of
@@ -57,7 +57,7 @@ def test_moved_vm_is_served_by_its_old_node_until_the_new_one_has_it(tmp_path: P
         feed = await Feed(tmp_path).start()
         one, two = await feed.node("n1"), await feed.node("n2")
         seen: list[tuple[set[str], set[str]]] = []
-        two.follower._apply = lambda _: seen.append((one.vms, two.vms))
+        two.feed_client._apply = lambda _: seen.append((one.vms, two.vms))
         feed.server.apply(DocumentChange(2, callers=(caller("db_0", "h3"),)))
         await until(lambda: "db_0" not in one.vms)
         assert seen == [({"web_0", "db_0"}, {"web_1", "db_0"})]
@@ -295,8 +295,8 @@ def test_node_asks_only_for_its_own_vms(tmp_path: Path) -> None:
         assert own.accepted
         assert not foreign.accepted
         with pytest.raises(FeedLost):
-            await two.follower.enable("db_0")
-        two.follower.polled(frozenset({"web", "db"}))
+            await two.feed_client.enable("db_0")
+        two.feed_client.polled(frozenset({"web", "db"}))
         await until(lambda: feed.control.groups != [])
         assert [request.vm for request in feed.control.approvals] == ["web_1"]
         assert (feed.control.enabled, feed.control.groups) == ([], [frozenset({"web"})])
@@ -320,7 +320,7 @@ def test_request_for_a_vm_that_has_just_left_is_no_lie(tmp_path: Path) -> None:
         assert (await feed.ask(one, shown_there)).accepted
         feed.control.left.clear()
         assert not (await feed.ask(one, shown_there)).accepted
-        one.follower.polled(frozenset({"db"}))
+        one.feed_client.polled(frozenset({"db"}))
         assert (await feed.ask(one, ApprovalRequest("web_0", ("A",), "10.0.0.1"))).accepted
         assert feed.server.troubles().refused == ()
         assert [request.vm for request in feed.control.approvals] == ["db_0", "web_0"]
@@ -344,8 +344,8 @@ def test_node_that_cannot_prove_itself_is_refused(
     async def story() -> None:
         feed = await Feed(tmp_path).start()
         liar = Node(feed.address, name, tmp_path, token=token_of(token))
-        liar.follower._identity.hosts = hosts  # type: ignore[misc]  # as somebody else's program may
-        liar.follower.start()
+        liar.feed_client._identity.hosts = hosts  # type: ignore[misc]  # as somebody else's program may
+        liar.feed_client.start()
         await until(lambda: feed.server.troubles().refused != ())
         assert name in feed.server.troubles().refused[0]
         assert liar.told == []

@@ -22,7 +22,7 @@ ACCEPTED = RequestAnswer(accepted=True)
 
 def spool_of(node: Node, *, size_max: int = 10) -> Spool:
     """Let a node accept approvals."""
-    return Spool(node.follower, node.store, size_max=size_max)
+    return Spool(node.feed_client, node.store, size_max=size_max)
 
 
 async def away(directory: Path) -> tuple[Feed, Node, Spool]:
@@ -31,7 +31,7 @@ async def away(directory: Path) -> tuple[Feed, Node, Spool]:
     node = await feed.node("n1")
     spool = spool_of(node)
     await feed.server.stop()
-    await until(lambda: not node.follower.followed.is_set())
+    await until(lambda: not node.feed_client.followed.is_set())
     return feed, node, spool
 
 
@@ -45,10 +45,10 @@ def test_approval_outlives_node_and_outage(tmp_path: Path) -> None:
         await node.stop()
         await feed.restart(WHOLE)
         node = Node(feed.address, "n1", tmp_path)
-        node.follower.take_up()
+        node.feed_client.take_up()
         spool = spool_of(node)
         assert spool.waiting == 1
-        node.follower.start()
+        node.feed_client.start()
         await until(lambda: spool.waiting == 0)
         assert feed.control.approvals == [OWN]
         assert (tmp_path / "n1" / FILE).stat().st_size == 0
@@ -76,9 +76,9 @@ def test_approval_of_a_vm_that_moved_away_is_judged_by_where_it_was(
         moved = replace(WHOLE, sequence=2, callers=(caller("web_0", "h2"), *WHOLE.callers[1:]))
         await feed.restart(moved)
         node = Node(feed.address, "n1", tmp_path)
-        node.follower.take_up()
+        node.feed_client.take_up()
         spool = spool_of(node)
-        node.follower.start()
+        node.feed_client.start()
         await until(lambda: spool.waiting == 0)
         assert feed.control.approvals == ([OWN] if shown else []) + [other]
         assert len(feed.server.troubles().refused) == (not shown)

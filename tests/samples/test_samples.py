@@ -15,7 +15,7 @@ from forewarn.cli.maintenance_output import print_full
 from forewarn.cli.outbox import destination_row
 from forewarn.cli.output import call_in_words
 from forewarn.clock import SystemClock
-from forewarn.replication.follower import Follower, NodeIdentity
+from forewarn.replication.feed_client import FeedClient, NodeIdentity
 from forewarn.replication.messages import DocumentChange
 from forewarn.store import open_store
 from forewarn.store.addresses import engine_of
@@ -109,17 +109,17 @@ def test_feed_of_an_earlier_version_is_followed(sample: Path, tmp_path: Path) ->
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write((sample / "feed.jsonl").read_bytes())
-            await reader.read()  # until the follower hangs up
+            await reader.read()  # until the client hangs up
             writer.close()
             await writer.wait_closed()
             left.set()
 
         server = await asyncio.start_unix_server(serve, tmp_path / "s")
         identity = NodeIdentity("h1")
-        follower = Follower(f"unix:{tmp_path}/s", changes.append, identity=identity)
-        follower.start()
-        await asyncio.wait_for(follower.followed.wait(), LIMIT_S)
-        await follower.stop()
+        client = FeedClient(f"unix:{tmp_path}/s", changes.append, identity=identity)
+        client.start()
+        await asyncio.wait_for(client.followed.wait(), LIMIT_S)
+        await client.stop()
         server.close()
         await left.wait()
 

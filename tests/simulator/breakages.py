@@ -256,7 +256,7 @@ BREAKAGES = (
         "a node acknowledges changes, and shows only wholes",
         (
             (
-                "forewarn.replication.follower",
+                "forewarn.replication.feed_client",
                 "            self._apply(change)\n",
                 ("            if change.whole:\n                self._apply(change)\n"),
             ),
@@ -292,7 +292,7 @@ BREAKAGES = (
         "a node shows a change before it is on its disk",
         (
             (
-                "forewarn.replication.follower",
+                "forewarn.replication.feed_client",
                 (
                     "            if self._store is not None:\n"
                     "                self._store.keep(change, position)\n"

@@ -1,7 +1,7 @@
-"""The live fleet overview: commits update the overview, and streams send it to followers.
+"""The live fleet overview: commits update the overview, and streams send it to watchers.
 
 The writer's thread only queues each commit. The overview encodes its changes at most ten times a
-second, once for all followers. A follower that falls behind reloads everything.
+second, once for all watchers. A watcher that falls behind reloads everything.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ PAUSE_S = 0.1
 LAYOUT_PAUSE_S = 1.0
 #: Longest time between two messages, in seconds; the page sets its clock from messages.
 SILENCE_S_MAX = 2.0
-#: Maximum number of stored messages for followers that reconnect; each message is bounded.
+#: Maximum number of stored messages for watchers that reconnect; each message is bounded.
 MESSAGES_MAX = 256
 #: Maximum number of commits that are queued while nobody follows; the overview is rebuilt
 #: when the queue is full.
 COMMITS_MAX = 20_000
-#: Message that makes a follower reload the overview.
+#: Message that makes a watcher reload the overview.
 RELOAD = "reload"
 
 
@@ -57,7 +57,7 @@ class Reader(Protocol):
 
 
 class FleetWatch:
-    """Maintains the overview and streams its changes to followers."""
+    """Maintains the overview and streams its changes to watchers."""
 
     def __init__(self, loop: ReadableControl, clock: Clock, streams: OpenStreams) -> None:
         """Start without an overview, which the first reader loads."""
@@ -78,7 +78,7 @@ class FleetWatch:
         self._here: asyncio.AbstractEventLoop | None = None
         self._news = asyncio.Event()
         self._waiting: list[asyncio.Future[None]] = []
-        self._followers = 0
+        self._watchers = 0
         self._ticking: asyncio.Task[None] | None = None
         self._stopped = False
 
@@ -105,7 +105,7 @@ class FleetWatch:
 
         The caller has counted the stream, and this function stops counting it.
         """
-        self._followers += 1
+        self._watchers += 1
         try:
             await self._see(control)
             if self._ticking is None and not self._stopped:
@@ -125,9 +125,9 @@ class FleetWatch:
                 elif not await self._wait():
                     yield [self._event("time", {})]
         finally:
-            self._followers -= 1
+            self._watchers -= 1
             self._streams.leave(operator)
-            if not self._followers and self._ticking is not None:
+            if not self._watchers and self._ticking is not None:
                 self._ticking.cancel()
                 self._ticking = None
 
@@ -142,7 +142,7 @@ class FleetWatch:
         self, control: Reader, operator: str
     ) -> AsyncGenerator[list[bytes], None]:
         """Yield a reload message to a restricted caller after each change of its records."""
-        self._followers += 1
+        self._watchers += 1
         before = None
         try:
             while not self._stopped:
@@ -153,7 +153,7 @@ class FleetWatch:
                 yield [b"event: %b\ndata: %b\n\n" % (event.encode(), shown)]
                 await asyncio.sleep(LAYOUT_PAUSE_S)
         finally:
-            self._followers -= 1
+            self._watchers -= 1
             self._streams.leave(operator)
 
     def stop(self) -> None:
@@ -185,7 +185,7 @@ class FleetWatch:
         """Queue a commit; runs on the writer's thread."""
         if committed.changes is not None:
             self._commits.append(committed)
-            if self._followers and self._here is not None and not self._here.is_closed():
+            if self._watchers and self._here is not None and not self._here.is_closed():
                 self._here.call_soon_threadsafe(self._news.set)
 
     def _asked(self, question: Callable[[FleetOverview], T]) -> tuple[T] | None:
@@ -208,7 +208,7 @@ class FleetWatch:
             return (question(overview),)
 
     async def _tick(self, control: Reader) -> None:
-        """Encode changes repeatedly until the last follower leaves."""
+        """Encode changes repeatedly until the last watcher leaves."""
         while True:
             await self._news.wait()
             self._news.clear()
@@ -232,7 +232,7 @@ class FleetWatch:
             await asyncio.sleep(pause_s)
 
     def _begin_again(self) -> None:
-        """Make all followers reload everything, because messages may be lost."""
+        """Make all watchers reload everything, because messages may be lost."""
         self._version += 1
         self._messages.clear()
         self._wake()

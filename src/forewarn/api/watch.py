@@ -1,7 +1,7 @@
-"""The watch: streams of history to followers.
+"""The watch: streams of history to watchers.
 
-The watch stores only each follower's position. A follower reads new entries after a notification,
-and a slow follower reads them later. There is no queue of entries per follower.
+The watch stores only each watcher's position. A watcher reads new entries after a notification,
+and a slow watcher reads them later. There is no queue of entries per watcher.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: Maximum number of open streams; a further stream is refused with status 503.
-FOLLOWERS_MAX = 200
-#: Number of recent entries in memory; the store reads a commit once for all followers.
+WATCHERS_MAX = 200
+#: Number of recent entries in memory; the store reads a commit once for all watchers.
 RECENT_MAX = 1000
 #: Maximum number of entries that a stream sends at once.
 PAGE = 500
 #: Time in seconds after which a silent stream sends a keep-alive.
 SILENCE_S_MAX = 15.0
-#: Time in seconds after which a stalled follower is disconnected.
+#: Time in seconds after which a stalled watcher is disconnected.
 STALL_TIMEOUT_S = 30.0
-#: Interval in seconds between checks of a follower's permission. Source: P-4.
+#: Interval in seconds between checks of a watcher's permission. Source: P-4.
 PERMISSION_LOOK_S = 2.0
 #: Interval in seconds between polls of the store, for missed notifications.
 LOOK_S = 1.0
@@ -91,7 +91,7 @@ def check_cursor(store: Store, after: int) -> None:
 class OpenStreams:
     """Counts the open streams of all kinds per operator."""
 
-    def __init__(self, max_per_operator: int = FOLLOWERS_MAX) -> None:
+    def __init__(self, max_per_operator: int = WATCHERS_MAX) -> None:
         self._max_per_operator = max_per_operator
         self.count = 0
         self._held: Counter[str] = Counter()
@@ -105,7 +105,7 @@ class OpenStreams:
         """
         if self._held[operator] >= self._max_per_operator:
             raise TooManyStreams(operator=operator, limit=self._max_per_operator)
-        if self.count >= FOLLOWERS_MAX:
+        if self.count >= WATCHERS_MAX:
             raise Overloaded(count=self.count)
         self.count += 1
         self._held[operator] += 1
@@ -119,16 +119,16 @@ class OpenStreams:
 
 
 class HistoryWatch:
-    """Notifies followers when history grows, and caches its last entries."""
+    """Notifies watchers when history grows, and caches its last entries."""
 
-    def __init__(self, store: Store, max_per_operator: int = FOLLOWERS_MAX) -> None:
-        """Start idle. The first follower starts the watch, and the last follower ends it."""
+    def __init__(self, store: Store, max_per_operator: int = WATCHERS_MAX) -> None:
+        """Start idle. The first watcher starts the watch, and the last watcher ends it."""
         #: All open streams, including those of the page.
         self.streams = OpenStreams(max_per_operator)
         self._store = store
         self._recent: deque[Recorded] = deque(maxlen=RECENT_MAX)
         self._waiting: list[asyncio.Future[None]] = []
-        self._followers = 0
+        self._watchers = 0
         self._watching = False
         self._stopped = False
         self._reading = asyncio.Lock()
@@ -139,14 +139,14 @@ class HistoryWatch:
         self._wake()
 
     def enter(self, operator: str = "") -> None:
-        """Count a new follower; `follow` stops counting it.
+        """Count a new watcher; `follow` stops counting it.
 
         Raises:
             TooManyStreams: this operator has reached the limit.
             Overloaded: too many streams are open.
         """
         self.streams.enter(operator)
-        self._followers += 1
+        self._watchers += 1
         if not self._watching:
             self._start()
 
@@ -167,7 +167,7 @@ class HistoryWatch:
                     said_s = now_s()
                 await asyncio.wait([news], timeout=SILENCE_S_MAX)
         finally:
-            self._followers -= 1
+            self._watchers -= 1
             self.streams.leave(operator)
 
     async def _page(self, after: int) -> list[Recorded]:
@@ -202,12 +202,12 @@ class HistoryWatch:
                 news.set_result(None)
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wait for commits, on its own thread, while there are followers."""
+        """Wait for commits, on its own thread, while there are watchers."""
         with contextlib.suppress(RuntimeError):
-            while self._followers:
+            while self._watchers:
                 with contextlib.suppress(
                     ForewarnError
-                ):  # followers receive the error when they read
+                ):  # watchers receive the error when they read
                     self._store.notice(LOOK_S)
                 loop.call_soon_threadsafe(self._wake)
             loop.call_soon_threadsafe(self._unwatched)
@@ -219,7 +219,7 @@ class HistoryWatch:
 
     def _unwatched(self) -> None:
         self._watching = False
-        if self._followers:  # a follower joined while the thread was ending
+        if self._watchers:  # a watcher joined while the thread was ending
             self._start()
 
 
@@ -230,7 +230,7 @@ async def _refused(still: Callable[[], bool] | None) -> None:
 
 
 class WatchStream(Generic[T]):
-    """ASGI application that sends history to one follower until either side ends the stream."""
+    """ASGI application that sends history to one watcher until either side ends the stream."""
 
     def __init__(
         self,
@@ -257,7 +257,7 @@ class WatchStream(Generic[T]):
         self._last = last
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until the follower leaves, stalls or loses its permission, or the service stops."""
+        """Send until the watcher leaves, stalls or loses its permission, or the service stops."""
         still = scope.get("state", {}).get(STILL_PERMITTED)
         with contextlib.suppress(asyncio.CancelledError):  # the service ends
             await first_of(self._send(send), left(receive), _refused(still))
@@ -272,7 +272,7 @@ class WatchStream(Generic[T]):
                 async with asyncio.timeout(STALL_TIMEOUT_S):
                     await send({"type": "http.response.body", "body": body, "more_body": True})
         except TimeoutError:
-            return  # close the connection of a stalled follower
+            return  # close the connection of a stalled watcher
         except ForewarnError as error:
             last = self._last.replace(b"stopped", error.code.encode())
         finally:

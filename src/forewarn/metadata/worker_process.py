@@ -23,7 +23,7 @@ from forewarn.clock import SystemClock
 from forewarn.errors import ForewarnError
 from forewarn.garbage import freeze_garbage
 from forewarn.metadata.server import MetadataServer, follow_clock_steps, new_event_loop
-from forewarn.replication.follower import Follower, NodeIdentity
+from forewarn.replication.feed_client import FeedClient, NodeIdentity
 from forewarn.settings import MetadataSettings
 from forewarn.values import value
 
@@ -38,12 +38,12 @@ FIGURES_S = 5.0
 
 
 class Worker:
-    """A metadata server and the follower of its feed."""
+    """A metadata server and the client of its feed."""
 
     def __init__(self, settings: MetadataSettings, feed: str, name: str) -> None:
-        self.follower = Follower(feed, self._apply, identity=NodeIdentity(name))
+        self.feed_client = FeedClient(feed, self._apply, identity=NodeIdentity(name))
         self.clock = SystemClock()
-        self.server = MetadataServer(settings, self.follower, clock=self.clock)
+        self.server = MetadataServer(settings, self.feed_client, clock=self.clock)
 
     def _apply(self, change: DocumentChange) -> None:
         self.server.service.apply(change)
@@ -82,11 +82,11 @@ async def work(settings: MetadataSettings, place: WorkerPlace) -> int:
     ):  # a terminal or /dev/null as standard input never closes
         loop.add_reader(sys.stdin.fileno(), _parent_said, ended)
     worker = Worker(settings, place.feed, place.name)
-    follower = worker.follower
-    follower.start()
+    client = worker.feed_client
+    client.start()
     follow_clock_steps(worker.clock)
     followed, stopped, failed = (
-        loop.create_task(event.wait()) for event in (follower.followed, ended, follower.failed)
+        loop.create_task(event.wait()) for event in (client.followed, ended, client.failed)
     )
     over = (stopped, failed)
     await asyncio.wait((followed, *over), return_when=asyncio.FIRST_COMPLETED)
@@ -100,8 +100,8 @@ async def work(settings: MetadataSettings, place: WorkerPlace) -> int:
     for task in (followed, *over):
         task.cancel()
     await worker.server.stop()
-    await follower.stop()
-    return int(follower.failed.is_set() and not ended.is_set())
+    await client.stop()
+    return int(client.failed.is_set() and not ended.is_set())
 
 
 def _say(fact: object) -> None:

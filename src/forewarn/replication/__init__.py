@@ -1,1 +1,1 @@
-"""Replication from the control plane to metadata nodes: messages, server and follower."""
+"""Replication from the control plane to metadata nodes: messages, server and client."""

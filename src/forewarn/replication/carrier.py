@@ -1,6 +1,6 @@
 """The feed over a message broker: connections of nodes as channels of frames.
 
-The messages, the server and the follower are the same as over TCP sockets, which this module
+The messages, the server and the client are the same as over TCP sockets, which this module
 replaces.
 The broker's permissions prove the nodes' names. Each node may publish only to its own request
 subject, and subscribe only to its own subject. Source: M-5, M-7.

@@ -118,7 +118,7 @@ class NodeIdentity:
     """TLS files; None: the address is reachable only from this machine."""
 
 
-class Follower:
+class FeedClient:
     """A node's end of the feed; the node's `Upstream`."""
 
     def __init__(

@@ -361,7 +361,7 @@ Relayed: TypeAlias = RelayedReport | RelayedApproval | RelayedEnable
 class Upstream(Protocol):
     """Requests of metadata nodes to the control plane; no call may block the event loop.
 
-    `Bridge` answers them in the service, and `Follower` sends them from a worker or node. `Spool`
+    `Bridge` answers them in the service, and `FeedClient` sends them from a worker or node. `Spool`
     and `NodeRequests` stand before these two on a node.
     """
 

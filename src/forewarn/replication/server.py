@@ -92,7 +92,7 @@ class FeedServer:
         #: Receives the name of each counting node that has been silent for too long.
         self.on_silent: Callable[[str], None] = lambda _: None
         self._upstream = upstream
-        #: Id of the sequence of changes; a follower receives the id with its state.
+        #: Id of the sequence of changes; a node receives the id with its state.
         self.epoch = epoch or Ids().guid("feed")
         self._access = access
         self._scopes = Scopes()

@@ -20,7 +20,7 @@ from forewarn.replication.messages import ApproveMessage, FeedUnreadable, Reques
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forewarn.replication.follower import Follower
+    from forewarn.replication.feed_client import FeedClient
     from forewarn.replication.messages import ApprovalRequest, VmPoll
     from forewarn.replication.node_store import NodeStore
 
@@ -36,9 +36,9 @@ _LOG = logging.getLogger(__name__)
 class Spool:
     """The `Upstream` of a node that may accept approvals without the control plane."""
 
-    def __init__(self, follower: Follower, store: NodeStore, *, size_max: int) -> None:
+    def __init__(self, feed_client: FeedClient, store: NodeStore, *, size_max: int) -> None:
         """Read the stored approvals; call on the event loop."""
-        self._follower = follower
+        self._feed_client = feed_client
         self._store = store
         self._files = store.files
         self._size_max = size_max
@@ -46,7 +46,7 @@ class Spool:
         self._under_way: dict[asyncio.Future[RequestAnswer], ApprovalRequest] = {}
         self._arrived = asyncio.Event()
         self._load()
-        follower.on_lost = self._take_over
+        feed_client.on_lost = self._take_over
         self._task = asyncio.get_running_loop().create_task(self._deliver())
 
     @property
@@ -60,10 +60,10 @@ class Spool:
         M-3, A-6.
         """
         answer: asyncio.Future[RequestAnswer] = asyncio.get_running_loop().create_future()
-        if not self._follower.followed.is_set():
+        if not self._feed_client.followed.is_set():
             self._accept(request, answer)
             return answer
-        asked = self._follower.approve(request)
+        asked = self._feed_client.approve(request)
         self._under_way[answer] = request
         asked.add_done_callback(lambda done: self._answered(done, answer))
         answer.add_done_callback(lambda _: asked.cancel())
@@ -71,26 +71,26 @@ class Spool:
 
     def enable(self, vm: str) -> asyncio.Future[None]:
         """Ask the control plane to enable a group. Source: B-1."""
-        return self._follower.enable(vm)
+        return self._feed_client.enable(vm)
 
     def outcome(self, vm: str, event_id: str) -> asyncio.Future[RequestAnswer]:
         """Ask the control plane for the outcome of a VM's event. Source: X-1."""
-        return self._follower.outcome(vm, event_id)
+        return self._feed_client.outcome(vm, event_id)
 
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
         """Forward polls of groups. Source: B-2."""
-        self._follower.polled(groups, age_ms)
+        self._feed_client.polled(groups, age_ms)
 
     def vms_polled(self, polls: Sequence[VmPoll]) -> None:
         """Forward the last polls of VMs. Source: B-5."""
-        self._follower.vms_polled(polls)
+        self._feed_client.vms_polled(polls)
 
     async def stop(self) -> None:
         """Stop delivering; waiting approvals stay stored."""
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
-        self._follower.on_lost = lambda: None
+        self._feed_client.on_lost = lambda: None
 
     def _answered(
         self, asked: asyncio.Future[RequestAnswer], answer: asyncio.Future[RequestAnswer]
@@ -184,10 +184,10 @@ class Spool:
         """Deliver stored approvals one after the other, while the feed is connected."""
         while True:
             await self._arrived.wait()
-            await self._follower.followed.wait()
+            await self._feed_client.followed.wait()
             line, request = next(iter(self._waiting.items()))
             try:
-                answer = await self._follower.approve(request)
+                answer = await self._feed_client.approve(request)
             except (ForewarnError, asyncio.CancelledError) as error:
                 task = asyncio.current_task()
                 if isinstance(error, asyncio.CancelledError) and task and task.cancelling():

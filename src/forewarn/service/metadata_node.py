@@ -22,7 +22,7 @@ from forewarn.garbage import freeze_garbage
 from forewarn.metadata.server import MetadataServer, follow_clock_steps
 from forewarn.replication.access import TlsFiles
 from forewarn.replication.carrier import BrokerRoute, is_subject
-from forewarn.replication.follower import Follower, NodeIdentity
+from forewarn.replication.feed_client import FeedClient, NodeIdentity
 from forewarn.replication.node_files import NodeDirectory
 from forewarn.replication.node_store import NodeStore
 from forewarn.replication.route import FeedRoute
@@ -79,16 +79,16 @@ class MetadataNode:
             broker_route(node, identity.name) if node.follow.startswith(NATS_SCHEME) else None
         )
         route = FeedRoute(self._broker.connect) if self._broker else None
-        self.follower = Follower(
+        self.feed_client = FeedClient(
             node.follow, self._apply, identity=identity, store=self._store, route=route
         )
-        upstream: Follower | Spool = self.follower
+        upstream: FeedClient | Spool = self.feed_client
         self._spool: Spool | None = None
         #: Address of the metrics; empty: none.
         self.metrics_address = ""
         if node.max_spooled_approvals:
             upstream = self._spool = Spool(
-                self.follower, self._store, size_max=node.max_spooled_approvals
+                self.feed_client, self._store, size_max=node.max_spooled_approvals
             )
         self.server = MetadataServer(settings.metadata, upstream, clock=self.clock)
 
@@ -100,12 +100,12 @@ class MetadataNode:
             started: called with the node's addresses once it listens.
         """
         loop = asyncio.get_running_loop()
-        follower = self.follower
+        client = self.feed_client
         served: OperatorServer | None = None
-        kept = follower.take_up()
-        follower.start()
+        kept = client.take_up()
+        client.start()
         follow_clock_steps(self.clock)
-        events = [ended, follower.failed] if kept else [ended, follower.failed, follower.followed]
+        events = [ended, client.failed] if kept else [ended, client.failed, client.followed]
         first, *_ = waits = [loop.create_task(event.wait()) for event in events]
         try:
             if not kept:  # no VM is known yet, and every caller would get 404
@@ -124,7 +124,7 @@ class MetadataNode:
                     expiries=self._expiries,
                 )
                 self.metrics_address = served.address
-            if kept or follower.followed.is_set():
+            if kept or client.followed.is_set():
                 started(await self.server.start(self._settings.listen.metadata))
                 freeze_garbage()
             await asyncio.wait(waits[:2], return_when=asyncio.FIRST_COMPLETED)
@@ -136,7 +136,7 @@ class MetadataNode:
             await self.server.stop()
             if self._spool is not None:
                 await self._spool.stop()
-            await follower.stop()
+            await client.stop()
             if self._broker is not None:
                 await self._broker.close()
             self._store.close()
@@ -145,8 +145,8 @@ class MetadataNode:
     def status(self) -> dict[str, int]:
         """Return the node's state of the feed; on the event loop."""
         return {
-            "feed_connected": int(self.follower.followed.is_set()),
-            "feed_sequence": self.follower.sequence,
+            "feed_connected": int(self.feed_client.followed.is_set()),
+            "feed_sequence": self.feed_client.sequence,
             "spooled_approvals": self._spool.waiting if self._spool else 0,
         }
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 
 from forewarn.ids import Ids
-from forewarn.replication.follower import Follower, NodeIdentity
+from forewarn.replication.feed_client import FeedClient, NodeIdentity
 from forewarn.replication.messages import (
     ApprovalRequest,
     DocumentChange,
@@ -93,8 +93,8 @@ class FarNode(SimulatedNode):
         self._serves = False
         super().clear()
         if self._files is not None:
-            self.loop.run(self._follower.take_up)
-        self.loop.call_soon(self._follower.start)
+            self.loop.run(self._feed_client.take_up)
+        self.loop.call_soon(self._feed_client.start)
 
     def start(self) -> bool:
         """Start its process again; False if it died in that."""
@@ -110,7 +110,7 @@ class FarNode(SimulatedNode):
         self.up, self.since_ms = False, self._queue.now_ms
         self._serves = False
         self.loop.end()
-        self._follower.on_lost = _nothing  # clearing its memory away has no effect
+        self._feed_client.on_lost = _nothing  # clearing its memory away has no effect
         for transport in tuple(self._open):
             transport.cut()
         self._place.wire.die(silent=power)
@@ -145,7 +145,7 @@ class FarNode(SimulatedNode):
     @property
     def believes(self) -> bool:
         """Whether it takes itself for connected to the service."""
-        return self.up and self._follower.followed.is_set()
+        return self.up and self._feed_client.followed.is_set()
 
     @property
     def waits_to_deliver(self) -> int:
@@ -172,7 +172,7 @@ class FarNode(SimulatedNode):
 
     def lie(self, request: ApprovalRequest) -> asyncio.Future[RequestAnswer]:
         """Ask for what no VM asked it, as a node does that was taken over. Source: M-5."""
-        return self.loop.run(self._follower.approve, request)
+        return self.loop.run(self._feed_client.approve, request)
 
     def _new_upstream(self, _: SimulatedNode) -> Upstream:
         place, hypervisor, store = self._place, self._place.hypervisor, None
@@ -182,13 +182,13 @@ class FarNode(SimulatedNode):
             self._files = NodeDiskFiles(hypervisor.disk, partial(hypervisor.died, self))
             store = NodeStore(self._files)
         route = FeedRoute(place.wire.connect, place.pace, Ids(seed=0))
-        follower = self._follower = Follower(
+        client = self._feed_client = FeedClient(
             "the service", self._take, identity=identity, store=store, route=route
         )
-        upstream: Upstream = follower
+        upstream: Upstream = client
         if store is not None and hypervisor is not None and hypervisor.spooled_max:
-            upstream = self._spool = Spool(follower, store, size_max=hypervisor.spooled_max)
-        follower.on_lost = partial(self._lose_feed, follower.on_lost)
+            upstream = self._spool = Spool(client, store, size_max=hypervisor.spooled_max)
+        client.on_lost = partial(self._lose_feed, client.on_lost)
         return upstream
 
     def _lose_feed(self, then: Callable[[], None]) -> None:

@@ -91,7 +91,7 @@ def _is_synchronous(settings: dict[str, object], members: list[dict[str, object]
 
 
 def _candidates(members: list[dict[str, object]], *, synchronous: bool) -> list[str]:
-    """Return the healthy followers, ordered by lag."""
+    """Return the healthy replicas, ordered by lag."""
     fit = []
     for one in members:
         tags = one.get("tags")

@@ -88,7 +88,7 @@ class KubernetesSource:
     def __init__(self, config: KubernetesConfig, driver: str) -> None:
         self._driver = driver
         self._kubernetes = Kubernetes(config)
-        self._following: ClusterFollower | None = None
+        self._following: ClusterWatcher | None = None
         self.lost_after_s = config.lost_after_s
 
     def discover(self) -> Found:
@@ -100,7 +100,7 @@ class KubernetesSource:
     def watch(self) -> threading.Event:
         """Follow the cluster; return an event that is set when the cluster changes."""
         changed = threading.Event()
-        self._following = ClusterFollower(self._kubernetes, self._driver, changed)
+        self._following = ClusterWatcher(self._kubernetes, self._driver, changed)
         return changed
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ def discover(kubernetes: Kubernetes, driver: str) -> Found:
     return found_of(nodes, machines, driver)
 
 
-class ClusterFollower:
+class ClusterWatcher:
     """The current machines of a cluster, updated by watches."""
 
     def __init__(self, kubernetes: Kubernetes, driver: str, changed: threading.Event) -> None:

@@ -117,8 +117,8 @@ class Connections:
         self._config = config
         self._open: dict[str, Any] = {}
         self._lock = threading.Lock()
-        #: Event that is set when a domain of any host starts, moves or stops; None without a
-        #: follower.
+        #: Event that is set when a domain of any host starts, moves or stops; None unless
+        #: discovery waits for changes.
         self._changed: threading.Event | None = None
         #: One lock per host, so that an unreachable host does not delay calls to other hosts.
         self._opening: dict[str, threading.Lock] = {}
