@@ -25,7 +25,7 @@ def test_first_request_enables_the_group() -> None:
 
 
 def test_group_enabled_without_a_request_has_no_last_poll() -> None:
-    """The emulator enables it; a step of its clock is no poll, a request is one. B-4, B-5."""
+    """The emulator enables it; a step of its clock does not count as a request. B-4, B-5."""
     rig = small(enabled=())
     rig.tell(Enable("web", early=True), Enable("db"))
     enrolments = rig.state.enrolments

@@ -33,7 +33,7 @@ class Enrolment:
     """A group for which Scheduled Events is enabled. Times in ms since the epoch, UTC."""
 
     group: str
-    #: Time of the first request; 0: there was none, because the emulator enabled the group.
+    #: Time of the first request; 0: no request yet, because the emulator enabled the group.
     enabled_ms: int
     #: Time of the last request of any VM of the group, rounded to a minute, or of the enabling
     #: without a request. Source: B-2.
@@ -43,7 +43,7 @@ class Enrolment:
 
     @property
     def last_poll_ms(self) -> int:
-        """Last request of any VM, ms since the epoch UTC; 0: there was none. Source: B-5."""
+        """Last request of any VM, ms since the epoch UTC; 0: no request. See B-5."""
         return self.polled_ms if self.enabled_ms else 0
 
 

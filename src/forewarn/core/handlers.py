@@ -218,7 +218,7 @@ def put_off(draft: Draft, report: stimuli.PutOff) -> None:
 
 
 def enable(draft: Draft, enabling: stimuli.Enable) -> None:
-    """Enable Scheduled Events for a group, at its first GET or without one. Source: B-1, B-4."""
+    """Enable Scheduled Events for a group, at its first GET, or earlier. Source: B-1."""
     group = draft.topology.groups.get(enabling.group)
     if group is None:
         raise Unknown(kind="group", name=enabling.group)
