@@ -66,11 +66,11 @@ def portions_ms(hosts: int, at_once: int) -> list[float]:
     told(stimuli.StartMaintenance(number))
     maintenance = state.maintenances[number]
     task = planner_task(state, maintenance, policy=policy, now_ms=NOW_MS)
-    rest = told(plan_made(task)).rest
+    rest = told(plan_made(task)).remaining
     found = []
     while rest:
         before = time.process_time()
-        rest = told(Proceed(rest[:PORTION_MAX])).rest
+        rest = told(Proceed(rest[:PORTION_MAX])).remaining
         found.append((time.process_time() - before) * 1000)
     announced = len(state.progress(number).working)
     print(f"{hosts} hosts, {announced} announced in {len(found) + 1} portions of {PORTION_MAX}")

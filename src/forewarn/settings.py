@@ -145,7 +145,7 @@ class MetadataSettings:
     """How long a client may stall before its connection is closed."""
     max_connections: int = 20_000
     """Maximum open connections; beyond it the oldest idle one is closed. If the process may open
-    fewer files, three quarters of its files; the rest is for the operator API and the store.
+    fewer files, three quarters of its files; the others are for the operator API and the store.
     """
     max_connections_per_client: int = 64
     """Maximum open connections of one VM; beyond it one of the VM's connections is closed. An

@@ -52,7 +52,7 @@ def states(running: Running) -> list[OperationState]:
 
 def finish(running: Running) -> None:
     """Let the loop come to rest."""
-    while running.loop.read(lambda _: bool(running.loop._rest)).result(LIMIT_S):
+    while running.loop.read(lambda _: bool(running.loop._remaining)).result(LIMIT_S):
         running.settle()
     running.settle()
 

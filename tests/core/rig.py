@@ -83,12 +83,12 @@ class Rig:
 
     def _tell_all(self, stimulus: PlaneStimulus) -> StepResult:
         outcome = self._tell(stimulus)
-        rest = dict.fromkeys(outcome.rest)
+        rest = dict.fromkeys(outcome.remaining)
         while rest:  # as the engine does: in portions, until nothing is left
             portion = tuple(itertools.islice(rest, PORTION_MAX))
             for number in portion:
                 del rest[number]
-            rest.update(dict.fromkeys(self._tell(Proceed(portion)).rest))
+            rest.update(dict.fromkeys(self._tell(Proceed(portion)).remaining))
         if self._is_checked():
             invariants.check_rest(self.state, self.now_ms, self.terms())
             invariants.check_why(self.state, self.now_ms, self.terms())

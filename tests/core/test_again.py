@@ -316,7 +316,7 @@ def test_portion_of_waves_is_as_large_as_it_may_be() -> None:
     for _ in range(10):
         entries = outcome.changes.entries
         sizes.append(sum(entry.action == "operation.announced" for entry in entries))
-        outcome = rig._tell(Proceed(outcome.rest))
+        outcome = rig._tell(Proceed(outcome.remaining))
     assert sum(sizes) == 2 * count
     assert max(sizes) == PORTION_MAX
     assert sizes[:3] == [PORTION_MAX, PORTION_MAX, 4]

@@ -369,7 +369,7 @@ def test_group_that_is_asked_meanwhile_holds_the_rest_of_a_start() -> None:
     outcome = step(rig.state, approval, now_ms=rig.now_ms, terms=rig.terms())
     rig.state.keep()
     rig.replay.extend(outcome.changes.entries)
-    rig.tell(Enable(f"g{count - 1}"), Proceed(outcome.rest))
+    rig.tell(Enable(f"g{count - 1}"), Proceed(outcome.remaining))
     waiting = [each.number for each in rig.state.operations.values() if each.state is S.ANNOUNCED]
     assert waiting == [first.number + PORTION_MAX, first.number + last, unasked]
     rig.approve(f"v{count - 1}", unasked)
@@ -475,7 +475,7 @@ def halfway(**policy: object) -> tuple[MaintenanceRig, int, tuple[str, ...]]:
     number = rig.create(*NAMES)
     rig.tell(words.StartMaintenance(number))
     outcome = rig._tell(rig.planned(number))
-    assert number in outcome.rest
+    assert number in outcome.remaining
     assert len(rig.working(number)) == PORTION_MAX
     rig.plans_made = True
     return rig, number, tuple(name for name in NAMES if name not in rig.working(number))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-OUTPUT_BYTES_MAX = 256 * 1024  # limit of a hook's output; the rest is dropped
+OUTPUT_BYTES_MAX = 256 * 1024  # limit of a hook's output; more is dropped
 OUTPUT_SHOWN_BYTES = 2048  # length of the part of the output that is logged, its end
 
 

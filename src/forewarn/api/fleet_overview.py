@@ -219,7 +219,7 @@ class FleetOverview:
         return _rack_key(self._hosts[name])
 
     def difference(self, operations_max: int = OPERATIONS_MAX) -> OverviewDifference:
-        """Return the changes since the last call, up to a limit; the next call returns the rest."""
+        """Return the changes since the last call, up to a limit; the next call returns more."""
         layout, self._told_layout = self._told_layout, self.layout
         numbers = list(self._changed_operations)[:operations_max]
         changes = OverviewDifference(

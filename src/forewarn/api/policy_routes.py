@@ -91,7 +91,7 @@ async def apply_policy(call: ApiCall) -> ApiResponse:
 
 
 async def _planned(call: ApiCall, policy: MaintenancePolicy) -> list[dict[str, object]]:
-    """Return the effect of a policy on live maintenances, without the rest that takes too long."""
+    """Return the effect of a policy on live maintenances, until planning takes too long."""
     now_ms = call.control.clock.now_ms()
 
     def live(view: StateView) -> list[Maintenance]:

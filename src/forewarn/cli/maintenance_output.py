@@ -37,7 +37,7 @@ BLOCKED_MAX = 10
 #: Maximum number of hosts whose VM moves are listed.
 MOVES_MAX = 40
 #: States in which a maintenance waits for an operator or has ended.
-_AT_REST = {"draft", "done", "cancelled", "stopped", "paused"}
+_NOT_RUNNING = {"draft", "done", "cancelled", "stopped", "paused"}
 _BAR = 30
 
 
@@ -288,7 +288,7 @@ def watch(client: ApiClient, path: str, *, as_json: bool) -> int:
     maintenance: Answer = {}
     try:
         for maintenance in _changes(client, path, client.history_end(), as_json=as_json):
-            if maintenance["state"] in _AT_REST:
+            if maintenance["state"] in _NOT_RUNNING:
                 break
     except KeyboardInterrupt:
         note("no longer watching; the work continues: see `forewarn maintenance list`")

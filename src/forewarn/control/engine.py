@@ -96,7 +96,7 @@ class ControlEngine(ReadableControl):
         self._on_lost = on_lost
         self._kept = KeptReports()
         #: Operations that exceeded the portion of a commit, in order.
-        self._rest: dict[int, None] = {}
+        self._remaining: dict[int, None] = {}
         self._handled = 0  # requests since the last portion
         self._passed_ms = 0  # deadlines up to this time have been handled
         self._ask_ms = 0  # time to ask the store for its state again, by elapsed time
@@ -144,7 +144,7 @@ class ControlEngine(ReadableControl):
         recovered = self._plane.recover(now_ms)
         self._status.become(ServiceState.READY)
         self._passed_ms = now_ms
-        self._rest.update(dict.fromkeys(recovered.rest))
+        self._remaining.update(dict.fromkeys(recovered.remaining))
         self._drivers.resume(now_ms)
         self.planner.request(recovered.plan)
         whole, everything = self._plane.whole(), tuple(self._plane.state.operations)
@@ -212,15 +212,15 @@ class ControlEngine(ReadableControl):
         self._pass_time()
         self._handled = 0 if item is None else self._handled + 1
         room = self._status.ready and not self._kept
-        if self._rest and room and self._handled % REQUESTS_FIRST == 0:
+        if self._remaining and room and self._handled % REQUESTS_FIRST == 0:
             self._proceed()
         self.on_committed.notify()
 
     def _proceed(self) -> None:
         """Continue large work by one portion; waiting requests precede the next portion."""
-        portion = tuple(itertools.islice(self._rest, PORTION_MAX))
+        portion = tuple(itertools.islice(self._remaining, PORTION_MAX))
         for number in portion:
-            del self._rest[number]
+            del self._remaining[number]
         self._report(Proceed(portion), "clock")
 
     def _find_out(self) -> None:
@@ -232,7 +232,7 @@ class ControlEngine(ReadableControl):
             self._plane.settle()
             self._status.become(ServiceState.SETTLING)
             self._kept.take()  # `Recover` detects the same ends of work
-            self._rest.clear()
+            self._remaining.clear()
             self._take_up()
         except ForewarnError as error:
             self._doubt(error)
@@ -253,7 +253,7 @@ class ControlEngine(ReadableControl):
     def _sleep_s(self) -> float:
         if self._kept or not self._status.ready:
             return RETRY_S
-        if self._rest:
+        if self._remaining:
             return 0.0
         next_ms = self._next_ms()
         return SLEEP_S_MAX if next_ms is None else min(self._clock.wait_s(next_ms), SLEEP_S_MAX)
@@ -323,7 +323,7 @@ class ControlEngine(ReadableControl):
         except (StoreLost, StoreUncertain) as error:
             self._doubt(error)
             raise
-        self._rest.update(dict.fromkeys(committed.rest))
+        self._remaining.update(dict.fromkeys(committed.remaining))
         if committed.plan:
             self.planner.request(committed.plan)
         if committed.change:

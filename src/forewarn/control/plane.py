@@ -63,7 +63,7 @@ class Committed:
     #: Effects after the publication.
     follow_up: FollowUp = FollowUp()
     #: Operations to continue in a separate commit; see `Proceed`.
-    rest: tuple[int, ...] = ()
+    remaining: tuple[int, ...] = ()
     #: Maintenances that need a plan.
     plan: tuple[int, ...] = ()
     #: Current maintenance that the stimulus names.
@@ -241,7 +241,7 @@ class ControlPlane(StateView):
             change=publication.difference(state, written, generation) if visible else None,
             shown=self._shown_in_new_documents(written),
             follow_up=outcome.follow_up,
-            rest=outcome.rest,
+            remaining=outcome.remaining,
             plan=outcome.plan,
             maintenance=maintenances[0] if maintenances else None,
             changes=written or None,

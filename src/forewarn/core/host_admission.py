@@ -379,11 +379,11 @@ def postpone(draft: Draft, word: PostponeHosts) -> tuple[int, ...]:
         operation = draft.work_on(postponed.number, host)
         if operation is not None and operation.state is OperationState.ANNOUNCED:
             transitions.cancel(draft, operation, f"postponed for {word.by}")
-    plan_rest_again(draft, postponed, f"{postponed.id} is planned again: hosts were postponed")
+    plan_remaining_again(draft, postponed, f"{postponed.id} is planned again: hosts were postponed")
     return (word.maintenance,)
 
 
-def plan_rest_again(draft: Draft, maintenance: Maintenance, text: str) -> None:
+def plan_remaining_again(draft: Draft, maintenance: Maintenance, text: str) -> None:
     """Request a new plan for hosts that are not announced, unless one is already due."""
     between = isinstance(maintenance.phase, Planning | Due | Announcing)
     if between and not maintenance.plan_wanted:

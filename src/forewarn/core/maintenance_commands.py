@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core import stimulus as stimuli
 from forewarn.core import transitions
-from forewarn.core.host_admission import known_maintenance, plan_rest_again
+from forewarn.core.host_admission import known_maintenance, plan_remaining_again
 from forewarn.core.impact import DURATION_S_MAX, SECOND_MS, TRAITS, Cause, Source, TargetKind
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import (
@@ -337,7 +337,7 @@ def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
             text = f"{maintenance.id} pauses as long as the new policy says"
             draft.put("maintenance.pause-changed", text, maintenance)
         text = f"{maintenance.id} is planned by the new policy"
-        plan_rest_again(draft, maintenance, text)
+        plan_remaining_again(draft, maintenance, text)
         _plan_limits_again(draft, maintenance, text)
 
 

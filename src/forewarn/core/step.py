@@ -30,7 +30,7 @@ publish and begin.
     twice, from planned to announced to running, and its blocker wakes it once. A maintenance
     without another host to announce waits for its hosts, its planner or its gate.
 7.  *A portion.* A step announces, starts and withdraws at most `PORTION_MAX` operations. Further
-    steps (`Proceed`) do the rest, so that approvals are answered in between.
+    steps (`Proceed`) do the remaining work, so that approvals are answered in between.
     Conclusions and documents do not count.
 
 The rules of single stimuli are in `handlers.py` and beside it.
@@ -66,8 +66,8 @@ if TYPE_CHECKING:
     from forewarn.core.state import Changes, State
     from forewarn.core.stimulus import PlaneStimulus
 
-#: Maximum operations that one step announces or starts. Further steps do the rest, so that
-#: approvals are answered in between: with ten groups on a host one step takes 7 ms.
+#: Maximum operations that one step announces or starts. Further steps do the other work, so
+#: that approvals are answered in between: with ten groups on a host one step takes 7 ms.
 PORTION_MAX = 8
 
 
@@ -104,7 +104,7 @@ class StepResult:
     follow_up: FollowUp = FollowUp()
     #: Work that exceeds this step's portion: operations to announce or start, maintenances and
     #: requests with more hosts. See `Proceed`.
-    rest: tuple[int, ...] = ()
+    remaining: tuple[int, ...] = ()
     #: Maintenances that need a plan; planning runs outside the writer.
     plan: tuple[int, ...] = ()
 
@@ -139,12 +139,12 @@ def _outcome(draft: Draft, stimulus: PlaneStimulus) -> StepResult:
         for one in each
         for number in _HANDLERS[type(one)](draft, one) or ()  # type: ignore[arg-type]
     )
-    rest = _settle(draft)
+    left = _settle(draft)
     recovers = isinstance(stimulus, stimuli.Recover)
     maintenances = draft.state.maintenances if recovers else draft.changes.maintenances
     # The operation has ended, so its publication no longer matters.
     follows = FollowUp() if isinstance(stimulus, stimuli.NotShown) else follow_up(draft)
-    return StepResult(draft.changes, about, follows, rest=rest, plan=_to_plan(maintenances))
+    return StepResult(draft.changes, about, follows, remaining=left, plan=_to_plan(maintenances))
 
 
 def follow_up(draft: Draft) -> FollowUp:
@@ -237,7 +237,7 @@ _HANDLERS: dict[type[PlaneStimulus], Callable[[Draft, Never], tuple[int, ...] | 
 
 def _settle(draft: Draft) -> tuple[int, ...]:
     """Run the agenda until it is empty or a portion is full; return the remaining numbers."""
-    agenda, moved, rest = draft.agenda, 0, []
+    agenda, moved, remaining = draft.agenda, 0, []
     documents = []
     while agenda:
         rule, subject = agenda.take()
@@ -246,7 +246,7 @@ def _settle(draft: Draft) -> tuple[int, ...]:
         elif rule is StepRule.CONCLUDE:
             waves.conclude(draft, subject)
         elif moved >= PORTION_MAX:
-            rest.append(subject)
+            remaining.append(subject)
         elif rule is StepRule.ANNOUNCE:
             moved += _announce_or_wait(draft, subject)
         elif rule is StepRule.WAVE:
@@ -254,7 +254,7 @@ def _settle(draft: Draft) -> tuple[int, ...]:
         else:
             moved += _start_or_wait(draft, subject)
     _refresh(draft, documents)
-    return tuple(dict.fromkeys(rest))
+    return tuple(dict.fromkeys(remaining))
 
 
 def _announce_or_wait(draft: Draft, number: int) -> bool:

@@ -100,7 +100,7 @@ def _conclude(draft: Draft, maintenance: Maintenance) -> None:
         return
     left = len(maintenance.hosts) - len(progress.targets)
     if left and isinstance(phase, Planning | Due):
-        _rest_again(draft, maintenance)
+        _pause_again(draft, maintenance)
     over = isinstance(phase, Working) or (isinstance(phase, Announcing) and not left)
     if over and left and not progress.has_begun(maintenance.wave):  # all its hosts were postponed
         plan_again(draft, maintenance)
@@ -118,7 +118,7 @@ def exceeds_failure_budget(maintenance: Maintenance, failed: int) -> bool:
     return failed > maintenance.max_failures + maintenance.forgiven
 
 
-def _rest_again(draft: Draft, maintenance: Maintenance) -> None:
+def _pause_again(draft: Draft, maintenance: Maintenance) -> None:
     """Start the pause again when the last hosts of a stopped wave end between waves.
 
     Costs the touched hosts.

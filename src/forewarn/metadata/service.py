@@ -143,7 +143,7 @@ class MetadataService:
         return pieces.head + self.tail(close=pieces.close, old=pieces.old) + pieces.body
 
     def tail(self, *, close: bool, old: bool) -> bytes:
-        """Return the rest of an answer's head: the date and the connection headers."""
+        """Return the end of an answer's head: the date and the connection headers."""
         tail = self._tails[close or self.stopping, old]
         if self.settings.request_id:
             return tail[:29] + f"\r\nx-ms-request-id: {self._request_id()}".encode() + tail[29:]

@@ -79,6 +79,6 @@ def _of_cliques(problem: Problem) -> WaveBound:
                 best = [part[vertex] for vertex in clique]
     hosts = problem.index.fleet.hosts
     names = [hosts[problem.hosts[place]].name for place in best]
-    rest = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-    text = f"every two of {', '.join(names[:_NAMED_MAX])}{rest}"
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    text = f"every two of {', '.join(names[:_NAMED_MAX])}{more}"
     return WaveBound(len(best), f"{text} share a group in different fault domains")

@@ -85,7 +85,7 @@ def read_plan(text: str) -> PlanBody:
         for number, shown_ms, early, late, end, canary, waits, hosts in form["waves"]
     )
     moves = {host: tuple((vm, to) for vm, to in each) for host, each in form["moves"].items()}
-    blocked = tuple((host, _blocker(*rest)) for host, *rest in form["blocked"])
+    blocked = tuple((host, _blocker(*each)) for host, *each in form["blocked"])
     limits = {(Scope(scope), name): limit for scope, name, limit in form["limits"]}
     return PlanBody(waves, moves, blocked, WaveBound(*form["bound"]), limits)
 

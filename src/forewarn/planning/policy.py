@@ -1,4 +1,4 @@
-"""An operator's maintenance policy: budgets, windows, pauses, rests.
+"""An operator's maintenance policy: budgets, windows, pauses, owners' rests.
 
 Source: F-3, F-7, G-4.
 """

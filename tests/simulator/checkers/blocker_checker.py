@@ -117,7 +117,7 @@ class WorldCopy:
                 if each.state is S.ANNOUNCED and not each.notice.shown_ms
             )
             left += [stimuli.NoticeShown(shown)] if shown else []
-            left += [stimuli.Proceed(outcome.rest)] if outcome.rest else []
+            left += [stimuli.Proceed(outcome.remaining)] if outcome.remaining else []
             left += [self._plan(number) for number in outcome.plan if self._wants_plan(number)]
         raise Violation("17", "a copy of the world does not settle")
 

@@ -153,7 +153,7 @@ class Situations:
             return None
         except Exception as bug:
             raise Violation("bug", f"{type(stimulus).__name__} raises {bug!r}") from bug
-        assert not outcome.rest, outcome
+        assert not outcome.remaining, outcome
         changes = outcome.changes
         state = cloned(before.state, of_fleet=changes.of_fleet)
         state.keep()

@@ -74,7 +74,7 @@ class SteppedEngine(ControlEngine):
         """How long the thread would sleep, in ns by its own clock; None for until it is woken."""
         if self._kept or not self._status.ready:
             return int(RETRY_S * NS_PER_S)
-        if self._rest:
+        if self._remaining:
             return 0
         next_ms = self._next_ms()
         return None if next_ms is None else round(self._clock.wait_s(next_ms) * NS_PER_S)
