@@ -1,7 +1,5 @@
 """Tokens for services that run as processes of their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from forewarn.control.plane import ControlPlane

@@ -1,7 +1,5 @@
 """One HTTP request to a service, and what came back."""
 
-from __future__ import annotations
-
 import http.client
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A clock that only moves when a test moves it."""
 
-from __future__ import annotations
-
 from forewarn.clock import WAIT_TIMEOUT_S, Clock
 
 

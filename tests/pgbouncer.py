@@ -1,7 +1,5 @@
 """A real PgBouncer before a test's PostgreSQL, on a Unix socket."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile

@@ -3,8 +3,6 @@
 Nothing of Forewarn is known here but what a template database is filled with by the caller.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import pwd

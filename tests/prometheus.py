@@ -1,7 +1,5 @@
 """A real Prometheus of its own for tests, and what it answers. No test may go in here."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import subprocess

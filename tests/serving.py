@@ -1,7 +1,5 @@
 """A small HTTP server on a port of the loopback, which answers as a test says."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import ssl

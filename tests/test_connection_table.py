@@ -1,7 +1,5 @@
 """Who may hold connections to a port, on both event loops the service may have."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

@@ -1,7 +1,5 @@
 """The documents keep up with the code: generated pages, links, decisions, notes of changes."""
 
-from __future__ import annotations
-
 import configparser
 import re
 import shlex

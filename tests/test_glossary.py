@@ -1,7 +1,5 @@
 """The glossary has every word of the product's vocabulary, and no word that nothing uses."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

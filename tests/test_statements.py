@@ -3,8 +3,6 @@
 Each statement in force is cited by a test, and each citation names a statement that exists.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The house style as tests: every check over the whole tree, and each check on two samples."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable
 from functools import cache

@@ -1,7 +1,5 @@
 """Waiting for something that another process or thread does, with a limit and without a pause."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A running agent for the tests: a process of its own, with steps that write down what they do."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

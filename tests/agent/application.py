@@ -4,8 +4,6 @@ Each notes what it has done as its last act, once however often it is called, as
 to; that takes a while, so that it can be killed in the middle.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

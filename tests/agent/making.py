@@ -1,7 +1,5 @@
 """Short ways to make events, documents and cores for the tests of the agent; no servers here."""
 
-from __future__ import annotations
-
 import copy
 import json
 

@@ -3,8 +3,6 @@
 The journal's own calls of the system reach it; reading is done from real files.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Real programs for the tests of the preparations: where they are, and how one is started."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

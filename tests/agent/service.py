@@ -3,8 +3,6 @@
 It is the server of the client suite, which can also hold polls, and answer once in any odd way.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Self, TypeAlias
 

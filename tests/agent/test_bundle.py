@@ -1,7 +1,5 @@
 """The agent as one file: what is in it is enough, and it says what it needs."""
 
-from __future__ import annotations
-
 import runpy
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The SDK's clients, sync and async, before a small metadata service."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

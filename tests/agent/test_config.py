@@ -1,7 +1,5 @@
 """The configuration: what is accepted, what is refused with which words, what it means."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

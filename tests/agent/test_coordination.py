@@ -1,7 +1,5 @@
 """Coordination: whose turn it is to approve an event that names several VMs."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.agent.core.coordination import Turn, turn

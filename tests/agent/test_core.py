@@ -1,7 +1,5 @@
 """The agent's core, decision by decision."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.agent.core.event_tracking import EVENTS_MAX

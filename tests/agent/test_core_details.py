@@ -1,7 +1,5 @@
 """What the agent's core says and keeps beside its decisions: texts, attempts, times, marks."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.agent.core.event_tracking import EVENTS_MAX, FINISHED_MAX, MISSING_MS

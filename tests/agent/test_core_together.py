@@ -1,7 +1,5 @@
 """The agent's core where an event names several VMs: who approves, and what is told whom."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.agent.core.coordination import LEADER_ANSWER_S, LEADER_ASK_S

@@ -1,7 +1,5 @@
 """The agent's core undoing what was done, and coming back after a crash or a reboot."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The agent's core in random small worlds, with crashes anywhere; the world here is a toy."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterable

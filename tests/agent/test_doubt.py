@@ -1,7 +1,5 @@
 """A document that must be read twice before it is believed, as the running agent reads it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.agent.agents import Agent

@@ -1,7 +1,5 @@
 """Real agents and applications, killed again and again: prepared once, recovered once."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """An agent before something that is not the metadata service, or says what no VM expects."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

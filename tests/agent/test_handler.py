@@ -1,7 +1,5 @@
 """The SDK's handler: an application's functions are called as the agent calls its hooks."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """The marks hooks leave: what a restarted agent believes of them."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

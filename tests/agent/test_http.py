@@ -1,7 +1,5 @@
 """HTTP read by hand: answers cut anywhere, odd framing, endpoints as they are written."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

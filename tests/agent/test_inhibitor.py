@@ -3,8 +3,6 @@
 The real one, with the real logind, is in test_prepare_systemd.py.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The journal: whole at any moment, whatever is cut short."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Members of forms: of the right type, or refused by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

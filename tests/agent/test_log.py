@@ -1,7 +1,5 @@
 """The agent's log: whole lines, whatever comes from outside, and never a wait for a reader."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

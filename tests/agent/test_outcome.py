@@ -1,7 +1,5 @@
 """The outcome of an event, as its VM and the VM's recovery hook are told it. Source: X-1."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Coordination of several VMs: where they meet, against real programs and shared files."""
 
-from __future__ import annotations
-
 import contextlib
 import http.server
 import io

@@ -1,7 +1,5 @@
 """Preparations before answers that the real programs give too seldom to wait for."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

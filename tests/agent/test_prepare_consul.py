@@ -1,7 +1,5 @@
 """The Consul preparation, and coordination through its KV store, against a real Consul."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import urllib.request

@@ -1,7 +1,5 @@
 """The HAProxy preparation against a real HAProxy."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The Kubernetes preparation against a real API server with a real etcd, without kubelets."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The Pacemaker preparation against real Corosync and Pacemaker, in namespaces of their own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

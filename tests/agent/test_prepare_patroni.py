@@ -1,7 +1,5 @@
 """The Patroni preparation against real Patroni, PostgreSQL and etcd: two members, one switch."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

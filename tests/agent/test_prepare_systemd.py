@@ -1,7 +1,5 @@
 """The systemd preparation, the agent's unit and its delay lock, under a real systemd as PID 1."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """The webhook preparation and the notifications, against a receiver on the loopback."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

@@ -1,7 +1,5 @@
 """An agent that starts over: told to, for a clock that was set, or with another's journal."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

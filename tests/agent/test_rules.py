@@ -1,7 +1,5 @@
 """Rules and names: what an event is met with, and which name is this VM."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.agent.core.identity import Identity, resource_name

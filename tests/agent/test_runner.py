@@ -1,7 +1,5 @@
 """The running agent, as a process, before a small metadata service: hooks, crashes, signals."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

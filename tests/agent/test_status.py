@@ -1,7 +1,5 @@
 """What the agent shows: status endpoint, probes, metrics, readiness, over plain and TLS."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

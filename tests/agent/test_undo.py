@@ -1,7 +1,5 @@
 """What the agent could not undo: tried again, asked for, given up; with a real agent."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

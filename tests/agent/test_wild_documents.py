@@ -1,7 +1,5 @@
 """Documents seen in the wild: each is read and leads to a sensible intent."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Hooks as Windows runs them: the parts that any system can show."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A service for each test of the operator API, and one that many share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A local OpenID Connect issuer whose keys rotate, for tests of signing in."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

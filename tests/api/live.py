@@ -1,7 +1,5 @@
 """A whole service on loopback, with a clock driven by hand, for tests through the operator API."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import threading

@@ -1,7 +1,5 @@
 """Roles, scopes and tokens: who may do what, and what is outside a scope does not exist."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

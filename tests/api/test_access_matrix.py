@@ -4,8 +4,6 @@ The routes are those of the operator API, the emulator, Azure Resource Manager, 
 feed; the expectation is the permission that each route names.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

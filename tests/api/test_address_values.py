@@ -1,7 +1,5 @@
 """Addresses as requests and files give them."""
 
-from __future__ import annotations
-
 import ipaddress
 from contextlib import suppress
 

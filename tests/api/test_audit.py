@@ -1,7 +1,5 @@
 """The audit: every change and refusal in one chain, in which no record can be altered unseen."""
 
-from __future__ import annotations
-
 import json
 import random
 import sqlite3

@@ -1,7 +1,5 @@
 """Who may call: tokens, this machine, and no pages of other sites."""
 
-from __future__ import annotations
-
 import logging
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Boundary values of each schema of the OpenAPI document, which take long to collect."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import HealthCheck, settings
 

@@ -1,7 +1,5 @@
 """Two-person confirmation: calls that wait for another principal. Source: P-8."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

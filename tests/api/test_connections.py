@@ -1,7 +1,5 @@
 """What a connection of the operator port may hold, and who makes room for whom."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import socket

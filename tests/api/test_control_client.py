@@ -1,7 +1,5 @@
 """Calls end in time: while the database hangs, and when the service stops."""
 
-from __future__ import annotations
-
 import logging
 import socket
 import tempfile

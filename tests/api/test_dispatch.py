@@ -1,7 +1,5 @@
 """Odd and hostile requests, each with its one right answer."""
 
-from __future__ import annotations
-
 import logging
 import re
 import socket

@@ -1,7 +1,5 @@
 """Hosts, groups and VMs over the operator API."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

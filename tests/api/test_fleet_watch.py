@@ -1,7 +1,5 @@
 """Those who follow the fleet learn of everything, also where an answer comes late or to another."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import TypeVar

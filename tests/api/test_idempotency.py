@@ -1,7 +1,5 @@
 """A call with an Idempotency-Key: carried out once, answered alike, also by another process."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Fleets of any size: pages, exports and files that are read off the writer, and given up."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """Where the operator API listens: addresses, left-over sockets, and who may open them."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import stat

@@ -1,7 +1,5 @@
 """Gates of the settings, in a running service: checked between waves, unknown ones refused."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterator

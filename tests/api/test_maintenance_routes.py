@@ -1,7 +1,5 @@
 """Maintenances over the operator API: describing, previewing, halting and reading them."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.core.access import Role

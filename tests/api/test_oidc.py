@@ -1,7 +1,5 @@
 """Tokens of an OpenID Connect issuer: forged ones, rotating keys, an issuer that is away."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """The OpenAPI document says what the API does, and random requests find nothing unexpected."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

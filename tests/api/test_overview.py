@@ -1,7 +1,5 @@
 """The fleet at a glance: what is counted, that it keeps up with every commit, and its stream."""
 
-from __future__ import annotations
-
 import gzip
 import http.client
 import json

@@ -1,7 +1,5 @@
 """Policy files: the same policy in three forms, clear refusals, in force at once and after."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import re

@@ -1,7 +1,5 @@
 """Events, documents, history, health and version over the operator API."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Calls that a follower forwards. Source: H-4."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import threading

@@ -1,7 +1,5 @@
 """TLS and client certificates at the operator API. Source: P-6."""
 
-from __future__ import annotations
-
 import shutil
 import ssl
 import time

@@ -1,7 +1,5 @@
 """Topology files: the same fleet in three forms, all of it or nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -4,8 +4,6 @@ When one of these tests fails, compare `forewarn/api/uvicorn_adapter.py` with uv
 before you look at any other failure.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import tomllib

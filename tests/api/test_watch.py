@@ -1,7 +1,5 @@
 """Following history as it grows."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import json

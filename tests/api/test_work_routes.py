@@ -1,7 +1,5 @@
 """Asking for work and deciding about it, over the operator API."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.api.work_routes import REQUEST_TARGETS_MAX

@@ -1,7 +1,5 @@
 """The real `az`, which `make test-azure` installs; without it these tests are skipped."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

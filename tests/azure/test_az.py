@@ -1,7 +1,5 @@
 """Azure's command line, unmodified, against the emulator; the agent answers. Source: Z-1, Z-3."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

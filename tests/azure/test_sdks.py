@@ -4,8 +4,6 @@ The VM is a network namespace in which 169.254.169.254 is the emulator, so that 
 told where to ask for a token. `make test-sdks` installs the SDKs; without them these are skipped.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

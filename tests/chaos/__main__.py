@@ -9,8 +9,6 @@ The run puts itself into namespaces of its own (processes, mounts, network), so 
 started ends with it.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

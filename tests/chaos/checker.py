@@ -4,8 +4,6 @@ Apart from the product: it knows the logs of clients, the lines that the driver'
 and the service's lists of operations and of history as its API gives them at the end.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence

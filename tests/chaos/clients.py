@@ -1,7 +1,5 @@
 """Who uses the service during a campaign, and writes down every answer with the time."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

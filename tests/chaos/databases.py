@@ -1,7 +1,5 @@
 """The databases of a campaign: one PostgreSQL, the same behind PgBouncer, or three with Patroni."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

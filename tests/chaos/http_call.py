@@ -1,7 +1,5 @@
 """One request, one answer, and no exception: who is asked may be dead, stopped or cut off."""
 
-from __future__ import annotations
-
 import http.client
 import json
 from collections.abc import Mapping

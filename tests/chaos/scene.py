@@ -4,8 +4,6 @@ Everything here runs inside namespaces of the run itself (see `__main__`): the k
 process, and removes every mount and cable, when the run ends, however it ends.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -5,8 +5,6 @@ stepped clock does. The monotonic clock and the time since boot stay right, as o
 (libfaketime 0.9.10 has `time.sleep` of Python 3.11 fail once its file changes.)
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

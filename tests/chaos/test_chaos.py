@@ -1,7 +1,5 @@
 """The short form of the fault campaign, and that its checker notices what must not be."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The recipe of the how-to: VMs without nodes find the active control plane at one address."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

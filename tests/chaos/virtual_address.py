@@ -1,7 +1,5 @@
 """Three control planes with keepalived; run by `test_keepalived` in namespaces of its own."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import tempfile

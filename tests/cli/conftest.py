@@ -1,7 +1,5 @@
 """A service for the command line, and the command run in this process."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`forewarn access` and `forewarn whoami`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Talking to the server: where it is, who asks, and what may go wrong."""
 
-from __future__ import annotations
-
 import http.server
 import sys
 from collections.abc import Iterator

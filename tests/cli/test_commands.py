@@ -1,7 +1,5 @@
 """Every command of an operator, against a real service."""
 
-from __future__ import annotations
-
 import io
 import json
 import threading

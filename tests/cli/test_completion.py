@@ -1,7 +1,5 @@
 """Completion as the shells themselves do it; a shell that is not installed is skipped."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

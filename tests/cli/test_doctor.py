@@ -1,7 +1,5 @@
 """`forewarn doctor` names the cause of each fault. Source: U-4."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import subprocess

@@ -1,7 +1,5 @@
 """`forewarn history export`: the whole history as lines of JSON."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command itself: help, version, exit statuses, odd ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`forewarn maintenance` for people: what a draft, a report and a list say."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.cli.maintenance_output import failed_hosts

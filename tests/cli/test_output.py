@@ -1,7 +1,5 @@
 """What people see: tables that fit, times that speak, nothing that steers the terminal."""
 
-from __future__ import annotations
-
 import io
 import json
 

@@ -1,7 +1,5 @@
 """What a bare installation says to a command of the server side."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`forewarn maintenance plan` for people: the calendar, the groups, and 80 columns."""
 
-from __future__ import annotations
-
 from forewarn.cli.plan_preview import DAYS_MAX, GROUPS_MAX, WIDTH, calendar_lines, group_lines
 from tests.api.live import Live
 from tests.cli.conftest import Run

@@ -1,7 +1,5 @@
 """`forewarn policy` and `forewarn policy windows`, against a real service."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

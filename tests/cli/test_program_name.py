@@ -1,7 +1,5 @@
 """What users are told to type."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`forewarn store`: a backup, a restore, and what each says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from forewarn import exit_codes

@@ -1,7 +1,5 @@
 """A topology goes as one file says, a large one in portions, as one request would do it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`forewarn upgrade check`: what it says at each step of an upgrade. Source: H-8."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

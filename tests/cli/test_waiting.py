@@ -1,7 +1,5 @@
 """Following work until it ends, and how far it is."""
 
-from __future__ import annotations
-
 import os
 import threading
 

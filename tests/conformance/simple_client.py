@@ -4,8 +4,6 @@
 nothing of Forewarn: it stands for anybody's client.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

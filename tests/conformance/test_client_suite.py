@@ -1,7 +1,5 @@
 """The client suite passes clients that do their duties, and names what each wrong one does."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """The conformance suite for drivers: every shipped driver passes, each wrong one is named."""
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

@@ -1,7 +1,5 @@
 """The suite passes the right server and names what each wrong one does."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

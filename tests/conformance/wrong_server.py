@@ -1,7 +1,5 @@
 """A server that passes requests on to a right one, and gets one thing wrong in its answers."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import socketserver

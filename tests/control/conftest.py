@@ -1,7 +1,5 @@
 """What holds for every test of the control plane: it goes through no bug that is only logged."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

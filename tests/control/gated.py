@@ -1,7 +1,5 @@
 """A driver whose calls return only when the test lets them, and work that it carries out."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

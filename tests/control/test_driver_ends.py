@@ -1,7 +1,5 @@
 """What becomes of drivers' calls: whose operation it is, when the next one is due, what is kept."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Drivers that hang: what goes on meanwhile, who hears of it, and what becomes of the call."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.core.impact import Cause

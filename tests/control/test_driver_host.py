@@ -1,7 +1,5 @@
 """Drivers in the hands of the control plane: flooding, gone, and under another writer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What drivers say: in the record, in history and in `why`, not too often, and many at once."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """The run loop by itself: its clock, drivers nobody has, troubles of the store, and bugs."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Gates by a command, HTTP and a real Prometheus: what passes, what fails, what is bounded."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import socket

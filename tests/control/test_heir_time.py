@@ -1,7 +1,5 @@
 """A process on another machine, whose clock is wrong, goes on by the writer's time. Source: H-6."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The order in which the run loop takes what waits for it."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 
 import pytest

@@ -1,7 +1,5 @@
 """The control plane believes only what is durable."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import pytest

@@ -1,7 +1,5 @@
 """Plans made beside the run loop: those that take long, and what becomes of them."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Plans made in a process of their own: what comes back, and whatever becomes of the process."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """What a maintenance is planned from: the fleet, live work, rests and notice, and the plan back."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.control import planning

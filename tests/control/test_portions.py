@@ -1,7 +1,5 @@
 """Large work in portions: approvals in between, notice from what was shown, and crashes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """What metadata nodes are told of VMs is what instance metadata shows of them."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 

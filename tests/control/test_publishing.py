@@ -1,7 +1,5 @@
 """Publishing as a stage of its own: what failed, what nobody confirmed, and what waits for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

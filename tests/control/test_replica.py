@@ -1,7 +1,5 @@
 """What readers ask: a copy of the state on a thread of its own, which keeps no writer."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

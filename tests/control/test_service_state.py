@@ -1,7 +1,5 @@
 """The states of the service: the table, and what each comes from."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Which time a service goes by: steps of the system's clock, suspensions, and starts over."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

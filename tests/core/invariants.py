@@ -1,7 +1,5 @@
 """What holds after every step of the core, whatever was told: each test's rig looks at it."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The core with a planner beside it: plans are made at once, as the engine has them made."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from forewarn.control.planning import plan_made, planner_task

@@ -1,7 +1,5 @@
 """Replaying history: the entries alone give back the state, and illegal entries are refused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

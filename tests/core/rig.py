@@ -1,7 +1,5 @@
 """The core with nothing around it: a state, a time, and what the steps so far came to."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 from collections import Counter

@@ -1,7 +1,5 @@
 """Admission: routine work waits, with its reason, until it disturbs only one fault domain."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.core.impact import Cause, Source

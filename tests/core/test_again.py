@@ -1,7 +1,5 @@
 """Maintenances that are planned, announced or tried again: when, and what is said meanwhile."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.core import stimulus as words

@@ -1,7 +1,5 @@
 """What keeps a host of a wave that is due from being announced, and announced work from staying."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.control.planning import planner_task

@@ -1,7 +1,5 @@
 """Approvals: who may give them, what they release, and what they never do."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.core.impact import Cause, Impact, Source

@@ -1,7 +1,5 @@
 """VMs that arrive on a host or are gone while work on it is announced, planned or running."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.core import approvals

@@ -1,7 +1,5 @@
 """Asking for maintenance: what is refused, and what a request becomes."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.core.impact import DURATION_S_MAX, Cause, Impact, Source

@@ -1,7 +1,5 @@
 """What clients and operators may rely on in numbers: defaults, statuses and limits, as a table."""
 
-from __future__ import annotations
-
 from dataclasses import MISSING, fields
 from enum import Enum
 

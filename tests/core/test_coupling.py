@@ -1,7 +1,5 @@
 """Coupled deletions: those of one request wait for each other's approvals."""
 
-from __future__ import annotations
-
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.stimulus import (

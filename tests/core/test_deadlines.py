@@ -1,7 +1,5 @@
 """The next of many deadlines, and those that are due, against a plain table."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

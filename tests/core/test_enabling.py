@@ -1,7 +1,5 @@
 """Enabling and disabling: who is asked, and what a group that is not asked sees."""
 
-from __future__ import annotations
-
 from forewarn.core.handlers import POLL_RECORD_INTERVAL_S
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Alert, OperationState

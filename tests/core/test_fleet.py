@@ -1,7 +1,5 @@
 """Changes of the fleet: all or nothing, and never under announced work."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import pytest

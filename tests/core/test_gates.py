@@ -1,7 +1,5 @@
 """Gates: nothing goes on after a wave before its check has passed. Source: F-5."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.core import stimulus as words

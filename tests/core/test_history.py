@@ -1,7 +1,5 @@
 """History: it alone gives the state again, and what no table allows is refused."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re

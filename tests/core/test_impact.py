@@ -1,7 +1,5 @@
 """What each cause and impact means, as the contract's tables say."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.core.impact import NOTICE_S, REMOVES_VM, TRAITS, Cause, Impact, Source, TargetKind

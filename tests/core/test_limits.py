@@ -1,7 +1,5 @@
 """Limits are what they say: what is just within is taken, what is just beyond is not."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.core import stimulus as words

@@ -1,7 +1,5 @@
 """Maintenances: states, waves, pausing, stopping, and what they withdraw."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """What people read in history of maintenances, their hosts, waves and plans."""
 
-from __future__ import annotations
-
 from forewarn.core import stimulus as words
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.policy import NoticePolicy

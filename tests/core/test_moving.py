@@ -1,7 +1,5 @@
 """VMs leave their hosts before a maintenance works on them: where to, and what can go wrong."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.core import stimulus as words

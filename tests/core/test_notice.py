@@ -1,7 +1,5 @@
 """Notice: how much is given, from when it counts, and that nothing shortens it."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.core.impact import DAY_S, Cause, Impact, Source

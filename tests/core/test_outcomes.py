@@ -1,7 +1,5 @@
 """What became of events: how they ended, and whether their notice was kept."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.core.impact import Cause

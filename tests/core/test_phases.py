@@ -1,7 +1,5 @@
 """The phases of a maintenance: no move but those of the table. Source: F-1."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.core.lifecycle import IllegalMove

@@ -1,7 +1,5 @@
 """A policy applied while maintenances run: kept, replayed, and what it changes."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.core import stimulus as words

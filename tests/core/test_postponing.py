@@ -1,7 +1,5 @@
 """Postponing hosts of a maintenance at an owner's request."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.core import stimulus as words

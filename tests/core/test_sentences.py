@@ -1,7 +1,5 @@
 """What people read in history, and in `why`: each sentence names what it is about, and why."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """How a fleet may be laid out: what is refused, who shares a document, who is told."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """What work does to the fleet and to other work: failures, endings, retries, moves."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.core import access

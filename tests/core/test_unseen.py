@@ -1,7 +1,5 @@
 """Work that VMs could not be shown waits or goes on, as policy says for its impact."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.api.scope import neutral_waiting

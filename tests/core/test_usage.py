@@ -1,7 +1,5 @@
 """What is taken of budgets, kept as work comes and goes; and starts that are held back by it."""
 
-from __future__ import annotations
-
 from forewarn.core import transitions
 from forewarn.core.draft import Draft
 from forewarn.core.impact import Cause, Source

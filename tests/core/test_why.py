@@ -1,7 +1,5 @@
 """What work waits for: the code, whom or what, since when and until when. Source: F-4."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """A far side of HTTP that answers for ever, a byte now and then."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

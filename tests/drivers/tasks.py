@@ -1,7 +1,5 @@
 """Tasks for drivers, and waiting until they have ended."""
 
-from __future__ import annotations
-
 import time
 
 from forewarn.core.impact import Cause, Impact, Source

@@ -1,7 +1,5 @@
 """The command driver: programs that do the work, found again after a crash, bounded and ended."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

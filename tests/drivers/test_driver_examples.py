@@ -1,7 +1,5 @@
 """The examples of docs/howto/write-a-driver.md, run as they stand there."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Commands of the configuration that do something to a host: what they see, cost and leave."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What the libvirt driver keeps on disk: who is at work, and for how long it is kept."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

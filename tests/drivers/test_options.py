@@ -1,7 +1,5 @@
 """The options of drivers and destinations, declared once in a class."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import pytest

@@ -1,7 +1,5 @@
 """Which drivers there are: one for each table of the settings, of kinds built in or installed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The webhook driver: signed both ways, once to effect, tried again, and found after a crash."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The webhook driver over TLS: it talks to who it is meant for, and tells an impostor nothing."""
 
-from __future__ import annotations
-
 import shutil
 import ssl
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 It knows nothing of Forewarn's code: its checks of signatures are its own.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

@@ -3,8 +3,6 @@
 Nothing but the log is looked at: neither the store nor the service's own history.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping

@@ -3,8 +3,6 @@
 Each VM has a cable of its own to the host and reaches nothing else.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A service in a process of its own that may be killed at any moment, and what was seen of it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import http.client

@@ -3,8 +3,6 @@
 It is run as a module, beside processes of this version.
 """
 
-from __future__ import annotations
-
 from forewarn import version as version_module
 from forewarn.store import migrations
 

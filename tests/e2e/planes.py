@@ -1,7 +1,5 @@
 """Control planes in processes of their own, on one PostgreSQL."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import signal

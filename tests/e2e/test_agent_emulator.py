@@ -1,7 +1,5 @@
 """The agent and the emulator, as two programs, in every scenario."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Three control planes behind HAProxy, configured as the manual has it. Source: H-4."""
 
-from __future__ import annotations
-
 import http.client
 import re
 import subprocess

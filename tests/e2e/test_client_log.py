@@ -1,7 +1,5 @@
 """The checker of clients' histories sees what a sound service never answers."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.e2e.client_log import Approval, ClientLog, Read, Shown, event_of

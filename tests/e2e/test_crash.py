@@ -1,7 +1,5 @@
 """Killed at random moments under load, the service keeps its promises."""
 
-from __future__ import annotations
-
 import collections
 import json
 import random

@@ -1,7 +1,5 @@
 """What a driver knows of its tasks is found by the process that takes over. Source: R-2."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from multiprocessing.connection import Connection

@@ -1,7 +1,5 @@
 """Metadata nodes follow the feed at any control plane. Source: H-4, H-5, L-7, M-3, M-4."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """A follower answers reads from its own state, and never claims to be newer than it is. H-4."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -1,7 +1,5 @@
 """Several control planes on one PostgreSQL: each answers, one decides. Source: H-2, H-4."""
 
-from __future__ import annotations
-
 import http.client
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A disk that is full: changes are refused, and nothing that was answered is lost."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

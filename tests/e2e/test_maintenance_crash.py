@@ -3,8 +3,6 @@
 It is killed as a process; what such a death means is judged from the history that is left.
 """
 
-from __future__ import annotations
-
 import collections
 import http.client
 import json

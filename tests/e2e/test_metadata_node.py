@@ -1,7 +1,5 @@
 """A control plane and metadata nodes as processes: outages, kills, moves, and who may ask what."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """A control plane and a metadata node as processes, with nats-server between them. Source: M-7."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

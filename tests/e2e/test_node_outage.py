@@ -4,8 +4,6 @@
 second.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

@@ -3,8 +3,6 @@
 The line to the database is cut for many times the length of a lease.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """A service as a process ends, whatever hangs."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -4,8 +4,6 @@ The service is started, and its fleet and work described, as an operator does it
 know anything of Forewarn.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

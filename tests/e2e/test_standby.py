@@ -1,7 +1,5 @@
 """On a shared PostgreSQL store one process serves and the next takes over where it stopped."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

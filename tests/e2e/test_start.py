@@ -1,7 +1,5 @@
 """What a service that starts waits for."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

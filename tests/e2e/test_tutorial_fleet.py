@@ -1,7 +1,5 @@
 """The tutorial about maintaining a fleet: what it tells people to type works as it stands."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

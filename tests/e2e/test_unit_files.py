@@ -1,7 +1,5 @@
 """The units in `dist/` are ones that systemd takes."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

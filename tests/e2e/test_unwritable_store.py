@@ -1,7 +1,5 @@
 """A store that cannot be written when the service starts: VMs are told what was durable."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

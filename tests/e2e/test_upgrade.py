@@ -1,7 +1,5 @@
 """Three control planes go from version N to N+1 and back, while VMs poll. Source: H-8."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import signal

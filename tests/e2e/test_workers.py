@@ -1,7 +1,5 @@
 """Several processes share the metadata addresses and tell the same truth."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Asking an emulator that runs as a process: where it is, and what a plain client reads there."""
 
-from __future__ import annotations
-
 import json
 import re
 import urllib.error

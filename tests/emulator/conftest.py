@@ -1,7 +1,5 @@
 """Emulators for these tests: in a thread with the clock standing, or as a process of their own."""
 
-from __future__ import annotations
-
 import json
 import queue
 import signal

@@ -1,7 +1,5 @@
 """Attested documents: what an emulated VM shows others about itself, signed."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil

@@ -5,8 +5,6 @@ in a network namespace where 169.254.169.254 is the emulator. `tools/programs` f
 two; ohai is used where it is installed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

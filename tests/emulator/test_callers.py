@@ -1,7 +1,5 @@
 """Who asks an emulator, and where: VMs by name, address and signature; several places at once."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import re

@@ -3,8 +3,6 @@
 Scenarios have tests of their own; none of them in here.
 """
 
-from __future__ import annotations
-
 import urllib.request
 from collections.abc import Callable
 

@@ -3,8 +3,6 @@
 No emulator is started here but in a thread; `test_emulate.py` has the processes.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

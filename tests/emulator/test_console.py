@@ -1,7 +1,5 @@
 """What the emulator says while it runs, and what scenarios can do that shipped ones do not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

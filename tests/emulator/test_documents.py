@@ -3,8 +3,6 @@
 No behaviour is tested in here, only words.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

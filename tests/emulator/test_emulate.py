@@ -3,8 +3,6 @@
 What happens inside may be looked at only through its ports and its words.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

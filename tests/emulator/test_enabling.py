@@ -3,8 +3,6 @@
 The rules of enabling themselves are tested with the core.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Faults on demand: read, counted, timed, and met by real clients on the real port."""
 
-from __future__ import annotations
-
 import json
 import select
 import socket

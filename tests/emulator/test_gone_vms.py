@@ -1,7 +1,5 @@
 """VMs that were evicted or deleted: what is left of their requests, on real sockets."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable
 from urllib.parse import urlsplit

@@ -1,7 +1,5 @@
 """What the emulator says, to whoever reads it or does not."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Scenarios of single events are in `test_scenarios.py`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

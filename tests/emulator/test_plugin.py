@@ -3,8 +3,6 @@
 What the emulator itself does is tested elsewhere.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Reading scenario files: what may stand there, and what is said of the rest."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.core.impact import Cause, Impact, Source

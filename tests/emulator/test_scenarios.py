@@ -3,8 +3,6 @@
 No scenario may be only read in here; that is `test_scenario_files.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """A small cluster and a driver for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The kinds have the members that the driver reads and writes, and prune all others.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

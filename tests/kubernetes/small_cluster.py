@@ -3,8 +3,6 @@
 Each reading of an object that something works on brings that work a step further.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.server
 import json

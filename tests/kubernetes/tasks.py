@@ -1,7 +1,5 @@
 """Tasks of the kubernetes driver, and waiting until they have ended. No test may go in here."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from forewarn.core.impact import Cause, Impact

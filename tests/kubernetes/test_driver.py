@@ -1,7 +1,5 @@
 """The kubernetes driver on a small server that speaks the documented JSON."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

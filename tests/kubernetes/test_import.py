@@ -1,7 +1,5 @@
 """The topology is taken over from a cluster, and kept in step with it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

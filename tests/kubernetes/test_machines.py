@@ -1,7 +1,5 @@
 """KubeVirt's VMs in the hands of the kubernetes driver: migrated, restarted and stopped."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.core.impact import Cause, Impact

@@ -3,8 +3,6 @@
 KubeVirt's kinds are served there; its controllers and the kubelets are played.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """One laboratory for a module's tests; skipped with a sentence where there can be none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -3,8 +3,6 @@
 Every scene asks through the command line, and looks at what guests and hypervisors say.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

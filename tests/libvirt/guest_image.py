@@ -4,8 +4,6 @@ Nothing is started here. Files come from Debian's packages; see `tools/system`.
 `python -m tests.libvirt.guest_image DIRECTORY` makes the poller there, for the tutorial.
 """
 
-from __future__ import annotations
-
 import gzip
 import shutil
 import subprocess

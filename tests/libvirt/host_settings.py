@@ -3,8 +3,6 @@
 No process may be started from here.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The libvirt driver passes the conformance suite for drivers, on a real hypervisor."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

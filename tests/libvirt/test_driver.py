@@ -1,7 +1,5 @@
 """The libvirt driver carries each impact out on real guests, once, also after a crash."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import sys

@@ -1,7 +1,5 @@
 """The film, as a test: maintenance of a private cloud from its announcement to its end."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The topology is kept in step with libvirt, also where work, refusals or silence come between."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 

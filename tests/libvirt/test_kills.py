@@ -3,8 +3,6 @@
 `LIBVIRT_KILLS=300 pytest -m nightly tests/libvirt/test_kills.py` kills more often than 20 times.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import random

@@ -1,7 +1,5 @@
 """Libvirt hosts are emptied and refilled one after another, with real guests."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 They are run on a host of the laboratory, whose network, libvirtd and `/srv` are its own.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """One server for a test module, on each of the two shells."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

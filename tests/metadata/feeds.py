@@ -1,7 +1,5 @@
 """Both ends of a feed on loopback, with the planes behind them in the test's hands."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 

@@ -1,7 +1,5 @@
 """What the tables of hostile and odd HTTP share: how requests are written, and what is right."""
 
-from __future__ import annotations
-
 import os
 import socket
 import time

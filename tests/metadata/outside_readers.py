@@ -1,7 +1,5 @@
 """The first request in some bytes as three readers have it: ours, h11 and httptools (llhttp)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import h11

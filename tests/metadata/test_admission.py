@@ -1,7 +1,5 @@
 """Who may have how many connections: no caller can take those of another one. Sections E and S."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """Where the planes meet: what is published is shown everywhere, or it is said where not."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Collection
 from typing import cast

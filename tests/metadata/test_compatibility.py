@@ -1,7 +1,5 @@
 """Settings for old and odd clients, and those that switch what old clients need off. E-2 to E-4."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.metadata.live import EVENTS, approval, serving, with_settings

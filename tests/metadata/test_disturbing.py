@@ -1,7 +1,5 @@
 """Faults on demand, at the service's own port. E-10."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """How connections end whose clients read late, go, or are cut off meanwhile. E-8, L-7."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import sys

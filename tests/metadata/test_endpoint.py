@@ -1,7 +1,5 @@
 """The endpoint: header, version, method, path, answer headers. Sections E and V over HTTP."""
 
-from __future__ import annotations
-
 import email.utils
 import json
 import re

@@ -1,7 +1,5 @@
 """The service on each event loop that it may run on; nodes and workers have one of their own."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Nodes that follow a feed: they show what it says, hand requests on, and survive its loss."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """What a node is sent, when it counts as showing it, and what if it fails or hangs."""
 
-from __future__ import annotations
-
 import asyncio
 
 import msgspec

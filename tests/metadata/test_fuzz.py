@@ -1,7 +1,5 @@
 """Bytes nobody would send: no 5xx, no hang, no growth. Sections E and A."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import re

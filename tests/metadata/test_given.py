@@ -1,7 +1,5 @@
 """What others give through the metadata service: tokens, signatures, and nothing to the gone."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -1,7 +1,5 @@
 """A table of hostile and odd requests, each with its one right answer."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

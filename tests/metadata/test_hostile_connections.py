@@ -1,7 +1,5 @@
 """Connections that are used in hostile and odd ways: pipelined, never read, slow, too many."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 

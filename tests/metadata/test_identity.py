@@ -1,7 +1,5 @@
 """Which VM is asking, and that it learns nothing about others. Sections S and A-2 to A-6."""
 
-from __future__ import annotations
-
 import hmac
 import json
 import socket

@@ -1,7 +1,5 @@
 """Instance metadata and the list of versions. Section I."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

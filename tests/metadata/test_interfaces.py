@@ -1,7 +1,5 @@
 """VMs that are known on one network interface, and services that listen on one. S-6, E-1."""
 
-from __future__ import annotations
-
 import socket
 import sys
 

@@ -1,7 +1,5 @@
 """Limits of a request's size, to the byte: what is just allowed is served. Sections E and A."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 
 import pytest

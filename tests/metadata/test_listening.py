@@ -1,7 +1,5 @@
 """Where the service listens, and the parts that a request on loopback does not reach. E-1, E-6."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

@@ -3,8 +3,6 @@
 The second answer to the same bytes is from memory, so each test asks more than once.
 """
 
-from __future__ import annotations
-
 import json
 import time
 

@@ -1,7 +1,5 @@
 """A VM that is moved or removed while its answer is held. S-3, S-4, S-6."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

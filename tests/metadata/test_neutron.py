@@ -3,8 +3,6 @@
 What they send is as Neutron's `MetadataProxyHandler` and Nova's metadata handler have it.
 """
 
-from __future__ import annotations
-
 import hmac
 import json
 

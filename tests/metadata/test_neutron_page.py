@@ -1,7 +1,5 @@
 """The nginx of the page on Neutron's agent, with an agent in front and Nova behind it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Which connections may stay, make way, or are closed: by whose they are and what they do. E-8."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import pytest

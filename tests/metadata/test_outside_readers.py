@@ -1,7 +1,5 @@
 """Our HTTP reader against h11 and httptools: what it reads they read alike, or refuse."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

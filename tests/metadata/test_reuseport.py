@@ -1,7 +1,5 @@
 """Processes that share a port: which of them meets an address. Source: E-6."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import sys

@@ -1,7 +1,5 @@
 """Clients that read late, send slowly or break off, and a process that has no file left. E-8."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

@@ -1,7 +1,5 @@
 """The last poll and the client of each VM. Source: B-5."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Held answers: long polls, first requests, stopping. E-9, B-1."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

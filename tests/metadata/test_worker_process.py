@@ -1,7 +1,5 @@
 """A metadata worker: what it reads, what it says, and when and how it ends."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """A cloud of Nova's own parts in a process of its own: started, asked, and ended with its test."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -5,8 +5,6 @@ It runs in the environment that `make test-nova` installs, not in this project's
 what no API can: it starts, stops and slows hypervisors.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socketserver

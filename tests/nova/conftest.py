@@ -1,7 +1,5 @@
 """One cloud for all tests of the room; skipped with a sentence where Nova is not installed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Only the standard library is used: Nova's environment imports it, too.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias

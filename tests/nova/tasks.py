@@ -1,7 +1,5 @@
 """Tasks of the nova driver, and their way to the end."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The nova driver carries each impact out on Nova itself, with fake hypervisors."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The nova driver passes the conformance suite for drivers, on Nova's real API."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 On a server that speaks Nova's JSON; `test_cloud.py` does the same work on Nova itself.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

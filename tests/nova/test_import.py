@@ -1,7 +1,5 @@
 """The topology is taken over from Nova, and kept in step with it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A host is drained from the operator's word to the last server, with Nova and the real service."""
 
-from __future__ import annotations
-
 import hmac
 import http.client
 import json

@@ -1,7 +1,5 @@
 """Real brokers for tests: nats-server and Apache Kafka; each may be killed and come back."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

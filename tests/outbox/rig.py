@@ -1,7 +1,5 @@
 """A far side that keeps what it is sent, and services that deliver to it. No test goes in here."""
 
-from __future__ import annotations
-
 import asyncio
 import multiprocessing
 import os

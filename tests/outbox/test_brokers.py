@@ -1,7 +1,5 @@
 """Real brokers and a real service, both killed at random moments: nothing lost, all in order."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from pathlib import Path

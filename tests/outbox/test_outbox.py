@@ -1,7 +1,5 @@
 """Delivery of transitions over HTTP: order, retries, restarts, and what an event says."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

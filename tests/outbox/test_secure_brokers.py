@@ -1,7 +1,5 @@
 """Real brokers behind TLS and a secret: delivered to by who has both, and by nobody else."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

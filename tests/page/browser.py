@@ -3,8 +3,6 @@
 The protocol needs nothing but the standard library.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -3,8 +3,6 @@
 What the operator API answers is tested beside it; here is what people see and press.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The checker finds each way to break a plan. What the planner does is tested elsewhere."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable
 from dataclasses import replace

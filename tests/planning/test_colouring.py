@@ -1,7 +1,5 @@
 """Colouring, packing and bounds on graphs whose answers are known, and Ganeti's format."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench.planner import ganeti

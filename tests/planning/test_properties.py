@@ -1,7 +1,5 @@
 """What holds for every plan of any small world. One rule at a time is tested in its own module."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Each rule of a plan in the smallest fleet that shows it, and each plan judged by the checker."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

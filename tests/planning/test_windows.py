@@ -1,7 +1,5 @@
 """When windows are open: each case a span, and each span read from a clock on the wall."""
 
-from __future__ import annotations
-
 import datetime as dt
 from zoneinfo import ZoneInfo
 

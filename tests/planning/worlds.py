@@ -1,7 +1,5 @@
 """Small fleets, policies and live states for the tests of the planner, drawn or written by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import strategies as st

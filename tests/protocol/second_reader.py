@@ -4,8 +4,6 @@ It reads what a server of the public cloud would send, and refuses everything el
 by the standard library's reader of mail; the table is that of V-1.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

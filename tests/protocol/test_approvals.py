@@ -1,7 +1,5 @@
 """Approvals and times as bytes. Sections A and D-7."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import json

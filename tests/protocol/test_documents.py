@@ -1,7 +1,5 @@
 """Documents as bytes: out in seven versions, in from whatever was seen. Sections V and D."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle

@@ -1,7 +1,5 @@
 """The feed's messages as lines."""
 
-from __future__ import annotations
-
 import json
 
 import msgspec

@@ -1,7 +1,5 @@
 """Addresses of the form `HOST:PORT`."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.host_port import host_and_port, host_of_header, joined_address

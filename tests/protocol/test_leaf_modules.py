@@ -1,7 +1,5 @@
 """The leaves: clocks, identifiers, errors."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What is sent, in every version, as a reader takes it that knows the table and nothing else."""
 
-from __future__ import annotations
-
 import json
 from email.utils import parsedate_to_datetime
 

@@ -4,8 +4,6 @@ mmdebstrap makes the Debian once, systemd-nspawn boots it; both need root, the f
 What is done inside is in `inside.sh`. It is not part of `make test`: it takes some minutes.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

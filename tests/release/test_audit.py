@@ -1,7 +1,5 @@
 """The check for advisories: what fails it, and what it says where nothing was checked."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The book has every document once, in the order of the contents; `make book` builds it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tools.book.pages import documents, linked, nav, prepared

@@ -3,8 +3,6 @@
 The chart is rendered by what Helm is made of, Go's templates and Sprig; Helm itself is not run.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The files of a release: two builds are equal, and each file does its work without the clone."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

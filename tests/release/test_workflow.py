@@ -3,8 +3,6 @@
 Whether GitHub accepts it is not tested: there is no schema offline.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

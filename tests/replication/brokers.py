@@ -1,7 +1,5 @@
 """Message brokers for tests: one in memory that loses messages, and nodes over a real one."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field

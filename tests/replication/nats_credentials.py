@@ -1,7 +1,5 @@
 """An operator, an account and users for nats-server, as `nsc` makes them."""
 
-from __future__ import annotations
-
 import base64
 import json
 import random

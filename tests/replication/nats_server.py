@@ -1,7 +1,5 @@
 """A real nats-server on loopback for the feed, with the permissions that the manual has."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The feed over a broker that loses, repeats, alters, reorders and delays messages. M-7."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from random import Random

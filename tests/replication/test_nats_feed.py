@@ -1,7 +1,5 @@
 """The feed over a real nats-server, with the users and permissions of the manual. M-7."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """What a node says counts when it was said, whatever lies between."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """What a node keeps: it survives restarts, notices damage and a full disk, proves equality."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

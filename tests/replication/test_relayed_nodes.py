@@ -1,7 +1,5 @@
 """Nodes that follow the feed at a follower: the active process waits for them as for its own."""
 
-from __future__ import annotations
-
 import asyncio
 
 from forewarn.replication.messages import RelayReport

@@ -1,7 +1,5 @@
 """What a node of some hosts is sent, what it may ask, and how a VM goes from one to another."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Approvals a node accepts on its own: durable, bounded, delivered, once to effect."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A feed whose process may not be the writer any more."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

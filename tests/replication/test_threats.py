@@ -1,7 +1,5 @@
 """What somebody with bad intentions meets on the feed; docs/explanation/nodes.md lists it all."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

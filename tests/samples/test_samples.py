@@ -1,7 +1,5 @@
 """What earlier versions wrote is read: their stores, their feed, the answers of their API."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

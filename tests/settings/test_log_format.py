@@ -1,7 +1,5 @@
 """What log lines look like, whoever writes them."""
 
-from __future__ import annotations
-
 import json
 import logging
 

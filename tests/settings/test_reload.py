@@ -1,7 +1,5 @@
 """Settings that are taken over while the service runs. Source: P-9."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import Counter

@@ -1,7 +1,5 @@
 """Settings nobody can mean are refused before anything opens."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Settings come from files and the environment, checked, with the last word winning."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`serve --check` finds what a start would end with, under the same code, and changes nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 `make sim` calls it. Without a file, worlds are drawn from seeds.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import signal

@@ -3,8 +3,6 @@
 `mutate.py` runs one in a process of its own; `make mutants` breaks the product by rule instead.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 Edit = tuple[str, str, str]

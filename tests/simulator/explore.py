@@ -3,8 +3,6 @@
 Prints what each world came to; ends with 1 if a promise is broken.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 

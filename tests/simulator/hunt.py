@@ -4,8 +4,6 @@ Sizes and rates take turns. What is found is kept under `.build/found`, with the
 repeats it; a further argument is the first seed, else that is drawn.
 """
 
-from __future__ import annotations
-
 import secrets
 import sys
 import time

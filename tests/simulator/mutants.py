@@ -4,8 +4,6 @@ Prints a line for each breakage that survives, then a table of all rooms. What i
 `equivalents.txt` cannot be noticed by anybody and is left out of the sample.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import random

@@ -3,8 +3,6 @@
 Prints the world and the invariant that noticed the breakage. Nothing is written anywhere.
 """
 
-from __future__ import annotations
-
 import importlib.abc
 import importlib.machinery
 import logging

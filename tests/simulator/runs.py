@@ -3,8 +3,6 @@
 Nothing is printed in here, and no real time is read.
 """
 
-from __future__ import annotations
-
 import gc
 import re
 import traceback

@@ -1,7 +1,5 @@
 """What simulated worlds came to, for people: progress, summary, violations."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Checkers hold the service to the contract, and to no more than that."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Every interleaving in small worlds, as many as take seconds; `make explore` visits the rest."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.simulator.exploration.explorer import Explorer

@@ -1,7 +1,5 @@
 """A world that nobody has seen, each time the tests run."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from itertools import chain, count, islice

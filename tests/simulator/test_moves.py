@@ -1,7 +1,5 @@
 """A fleet at 80 % of its memory is emptied and refilled, host by host, in simulated time."""
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import closing
 

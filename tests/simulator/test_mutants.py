@@ -3,8 +3,6 @@
 A row names the world that is tried first; if it no longer notices, the others are tried.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

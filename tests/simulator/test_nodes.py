@@ -1,7 +1,5 @@
 """Worlds in which the product's connections and service answer VMs, over bytes in memory."""
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import closing
 

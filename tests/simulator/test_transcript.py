@@ -1,7 +1,5 @@
 """The language of transcripts, and the command that plays it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

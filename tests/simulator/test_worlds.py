@@ -3,8 +3,6 @@
 A longer hunt is `make sim SEED=1 N=1000`.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

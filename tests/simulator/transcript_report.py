@@ -3,8 +3,6 @@
 What its commands do is in `tests.simulator`.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the store's tests share: every test that asks for a store runs on each engine."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 Knows no more of PostgreSQL's protocol than what a few messages look like, and where each ends.
 """
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

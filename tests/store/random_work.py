@@ -1,7 +1,5 @@
 """Random work as a control plane has it: stimuli of every kind that a store must hold."""
 
-from __future__ import annotations
-
 import random
 
 from forewarn.core import stimulus as words

@@ -1,7 +1,5 @@
 """A small fleet and the real core over a store: makes the steps a control plane would commit."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from forewarn.core.draft import Terms

@@ -1,7 +1,5 @@
 """Valid records of every kind, and fleets of them, as hypothesis strategies."""
 
-from __future__ import annotations
-
 import json
 from typing import TypeVar
 

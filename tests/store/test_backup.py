@@ -1,7 +1,5 @@
 """Backups of a running store, and restores that do not go back in time."""
 
-from __future__ import annotations
-
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A commit happens whole or not at all, in one writer's order, and any error can be outlived."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Cursors of the outbox, on each engine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from forewarn.core.state import Changes

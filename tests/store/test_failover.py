@@ -1,7 +1,5 @@
 """What stands or changes between a store and its database: poolers, replicas, lost sessions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A process that follows the writer has the same state, and takes over without loading it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Who may become the writer: one at a time, and another soon after it falls silent."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """SQLite and PostgreSQL through the same work, the line to the latter cut at each message."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable

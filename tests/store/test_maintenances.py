@@ -1,7 +1,5 @@
 """Maintenances, their plans and the hosts they have touched: loaded while live, read for ever."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

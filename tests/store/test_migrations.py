@@ -1,7 +1,5 @@
 """The schema: from nothing to now, once, whoever else starts at the same time."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What only a database behind a line can do: vanish, and leave a commit in doubt."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """PostgreSQL as the store's engine: its sessions, its connections, and what its errors mean."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 

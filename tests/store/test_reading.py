@@ -1,7 +1,5 @@
 """Pages of history and of ended work, for people and for replay, also while the writer writes."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 

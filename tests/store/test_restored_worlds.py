@@ -1,7 +1,5 @@
 """Random work, backups, losses and restores: what VMs, nodes and drivers see of it all."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field

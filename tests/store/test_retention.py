@@ -1,7 +1,5 @@
 """History that is too old or too much: exported, removed, and a replay begins at a checkpoint."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

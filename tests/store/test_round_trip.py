@@ -1,7 +1,5 @@
 """What was committed is loaded again: every kind of record, whatever people wrote into it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import Enum
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """What only SQLite can do wrong: full disks, second processes, damaged files, relaxed settings."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys

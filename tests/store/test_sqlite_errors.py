@@ -1,7 +1,5 @@
 """What SQLite and the file system answer, and what that means for the one who asked."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sqlite3

@@ -1,7 +1,5 @@
 """A SQLite store as files: the ones that were opened, whole, private, and held by one process."""
 
-from __future__ import annotations
-
 import os
 import random
 import sqlite3

@@ -1,7 +1,5 @@
 """A service that answers scrapes, for each test of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """What tests need to read a scrape; no test may go in here."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from prometheus_client.parser import text_string_to_metric_families

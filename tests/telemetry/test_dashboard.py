@@ -1,7 +1,5 @@
 """The dashboard and the alert rules in `dist`: valid to promtool, and about metrics that exist."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

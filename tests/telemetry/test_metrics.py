@@ -1,7 +1,5 @@
 """Metrics of a running service, read as Prometheus reads them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from forewarn.settings import FeedSettings

@@ -1,7 +1,5 @@
 """Traces and logs, as a collector of OpenTelemetry gets them over HTTP."""
 
-from __future__ import annotations
-
 import gzip
 import logging
 from collections.abc import Iterator

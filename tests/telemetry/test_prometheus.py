@@ -1,7 +1,5 @@
 """A real Prometheus scrapes a real service and its node: rules evaluated, alerts fired, panels."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sys

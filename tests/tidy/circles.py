@@ -3,8 +3,6 @@
 Imports for the type checker and imports inside functions count like any other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 

@@ -1,7 +1,5 @@
 """The tidy checks of Python: shape, names, and where the impurities live."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

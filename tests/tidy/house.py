@@ -3,8 +3,6 @@
 `code.py` holds the checks of Python, `text.py` those of any text.
 """
 
-from __future__ import annotations
-
 import ast
 import fnmatch
 import subprocess

@@ -1,7 +1,5 @@
 """The tidy checks of every text: documents, code, SQL, settings, scripts."""
 
-from __future__ import annotations
-
 import re
 
 from tests.tidy.house import Found, Source, check

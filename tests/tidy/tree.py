@@ -1,7 +1,5 @@
 """The tidy checks that need the whole tree: modules nobody uses, imports that weigh too much."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import os

@@ -1,7 +1,5 @@
 """Every transcript tells what happens, line for line; `make transcripts UPDATE=1` rewrites them."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Azure Resource Manager and instance metadata say the same of every VM."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Azure Resource Manager without the SDK: logging in, errors, limits, long-running operations."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

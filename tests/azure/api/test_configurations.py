@@ -1,7 +1,5 @@
 """Maintenance configurations and assignments are windows of the policy. Source: Z-7."""
 
-from __future__ import annotations
-
 import pytest
 from azure.mgmt.maintenance import MaintenanceManagementClient
 from azure.mgmt.maintenance.models import ConfigurationAssignment, MaintenanceConfiguration

@@ -1,7 +1,5 @@
 """What a PUT or PATCH names is carried out, kept or refused, and never dropped."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 

@@ -1,7 +1,5 @@
 """The whole `scheduledEventsPolicy`, kept and obeyed. Source: Z-6."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.protocol.versions import VERSIONS

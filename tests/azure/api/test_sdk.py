@@ -1,7 +1,5 @@
 """Azure's own SDK, unmodified, against the emulator: its acts become scheduled events. Z-1."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Azure Resource Manager of the service: a token on every call, and nothing merely booked."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

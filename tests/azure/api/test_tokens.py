@@ -1,7 +1,5 @@
 """Tokens for Azure's tools: signed, short-lived, and worth nothing once their operator is gone."""
 
-from __future__ import annotations
-
 import pytest
 
 from forewarn.azure import tokens

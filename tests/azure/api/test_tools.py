@@ -1,7 +1,5 @@
 """What real tools send and expect of Azure Resource Manager beyond the SDK's usual calls."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -3,8 +3,6 @@
 Prints the VMs before and after, or how many seconds a credential takes to find no identity.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -3,8 +3,6 @@
 Run with cloud-init on the path: `PYTHONPATH=… python cloud_init.py DIRECTORY`.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

@@ -3,8 +3,6 @@
 Run with waagent on the path: `PYTHONPATH=… python waagent.py`.
 """
 
-from __future__ import annotations
-
 import json
 
 

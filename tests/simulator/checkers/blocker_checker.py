@@ -4,8 +4,6 @@ The copy is the real core and planner over what the store holds: in it exactly t
 taken away, and then nobody may name it any more. Nothing of the world is changed.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 

@@ -4,8 +4,6 @@ The rules are written from the contract; times are true time unless a name says 
 single answer says is checked in `invariants.py`, what is durable in `state_checker.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -3,8 +3,6 @@
 Nothing is checked in here (`client_checker.py`).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

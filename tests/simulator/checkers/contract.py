@@ -4,8 +4,6 @@ Plain functions over the product's records, which they read and never ask to che
 rule of the core is called in here, only where VMs are is looked up.
 """
 
-from __future__ import annotations
-
 import json
 from email.utils import formatdate
 from functools import lru_cache

@@ -4,8 +4,6 @@ It sees what a machine's hooks have done and what its agent says and does; nothi
 here. The rules are written a second time, from the documents. Source: C-5.
 """
 
-from __future__ import annotations
-
 from forewarn.agent.core.records import APPROVED, HELD, READY, EventRecord
 from forewarn.agent.core.rules import STAND_IN_S
 from forewarn.core.lifecycle import EventState

@@ -3,8 +3,6 @@
 What a node shows of it and what a VM reads is checked in `invariants.py`.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 

@@ -4,8 +4,6 @@ It sees what becomes durable, what nodes show, what drivers are called with and 
 answered.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 

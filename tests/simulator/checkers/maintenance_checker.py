@@ -4,8 +4,6 @@ The rules of what is announced are in `maintenance_rules.py`; plans are given to
 own checker, as they are kept, beside what is durable. Nothing is changed.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
@@ -49,7 +47,7 @@ FAILS_AFTER_MS = 3_600_000
 CLOCK_OFF_MS = 1000
 """Times of the service are compared while its clock is off true time by no more than before."""
 
-Clocked: TypeAlias = "tuple[int, int]"
+Clocked: TypeAlias = tuple[int, int]
 """Service's time of something, and how far that was ahead of true time."""
 
 

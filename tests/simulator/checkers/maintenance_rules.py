@@ -3,8 +3,6 @@
 Plain functions over records: nothing of the planner and of the core's admission is called in here.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from typing import Literal

@@ -4,8 +4,6 @@ It sees what each is sent, how it answers, what is safe on its disk, and when it
 are written from the contract; where VMs are is looked up in what is durable.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 

@@ -4,8 +4,6 @@ A node that cannot be reached is waited for as policy says; after that it is rep
 are sent and how they answer is checked in `node_checker.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 

@@ -3,8 +3,6 @@
 Nothing is checked in here (`node_checker.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 
 from forewarn.core.lifecycle import OperationState

@@ -3,8 +3,6 @@
 A rule whose premise never held in any world of a run was not checked.
 """
 
-from __future__ import annotations
-
 PREMISES = (
     "10: history is replayed",
     "11: an approval is answered 200",

@@ -4,8 +4,6 @@ The rules are those of `contract.py`; documents are checked in `document_checker
 shown, begun and answered in `invariants.py`.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 

@@ -1,7 +1,5 @@
 """Copies of a state in which only what a step changes is new."""
 
-from __future__ import annotations
-
 import copy
 from typing import TypeVar
 

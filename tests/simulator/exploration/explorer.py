@@ -1,7 +1,5 @@
 """Visits every state of a small world, breadth first, and tells what led to a broken promise."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 

@@ -3,8 +3,6 @@
 The process, its node, VMs and drivers; what people may do is in `people.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from forewarn.core.lifecycle import OperationState

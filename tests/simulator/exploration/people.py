@@ -1,7 +1,5 @@
 """What people may ask for in a situation, and how everything ends once nobody asks any more."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from forewarn.core.lifecycle import EventState, OperationState

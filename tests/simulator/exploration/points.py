@@ -3,8 +3,6 @@
 Values only; what may happen in one is said in `moves.py`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from tests.simulator.exploration.situations import Shown

@@ -5,8 +5,6 @@ from now; two that differ in nothing else are one. Which stimuli there are is sa
 what must hold in `promises.py`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -26,7 +24,7 @@ START_MS = 1_790_000_100_000
 GRAIN_MS = 300_000
 """Time passes by at most this much at once: all notices of the worlds are multiples of it."""
 
-Shown: TypeAlias = "tuple[int, int, tuple[tuple[str, str], ...]]"
+Shown: TypeAlias = tuple[int, int, tuple[tuple[str, str], ...]]
 """A document: how often its group was enabled, incarnation, id and status of each event."""
 S = OperationState
 

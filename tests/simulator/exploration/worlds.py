@@ -1,7 +1,5 @@
 """The small fleets that are explored, and all that anybody may do to them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from forewarn.core.impact import Cause, Impact

@@ -3,8 +3,6 @@
 The latter find `children/sitecustomize.py` on their path, which Python runs first.
 """
 
-from __future__ import annotations
-
 import importlib.machinery
 import os
 from pathlib import Path

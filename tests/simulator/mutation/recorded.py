@@ -3,8 +3,6 @@
 What is executed while modules are loaded is known apart: it cannot be changed afterwards.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The tests that are run for each room, and how pytest is called for them."""
 
-from __future__ import annotations
-
 AGENT = (
     "core core_details core_documents core_together core_undoing coordination rules journal "
     "core_worlds doubt wild_documents"

@@ -5,8 +5,6 @@ module is loaded cannot be replaced in that way, so those breakages begin before
 nor can what runs only in processes that tests start.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import os

@@ -3,8 +3,6 @@
 Times are relative to the world's beginning.
 """
 
-from __future__ import annotations
-
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import Alert, Operation, OperationState
 from forewarn.core.why import why

@@ -3,8 +3,6 @@
 No expectation is compared in here (`transcript.py`), no change is reported (`change_report.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

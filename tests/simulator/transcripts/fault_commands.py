@@ -3,8 +3,6 @@
 What people, machines and drivers do is in `commands.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from forewarn.core.stimulus import GroupsPolled

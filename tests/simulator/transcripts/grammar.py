@@ -3,8 +3,6 @@
 No command is done in here (`commands.py`); whether what is named exists is asked there.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence

@@ -3,8 +3,6 @@
 `operator maintenance h1 h2 at-once=1` describes one and has it begin; the other commands name it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from forewarn.core import stimulus as stimuli

@@ -1,7 +1,5 @@
 """Times and spans as transcripts write them: `15m`, `00:15:00`, `7d 00:00:00`."""
 
-from __future__ import annotations
-
 from tests.simulator.world.event_queue import START_MS
 
 DAY_S = 24 * 3600

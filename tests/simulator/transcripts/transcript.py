@@ -4,8 +4,6 @@ The commands are in `commands.py`. Nothing may be drawn from chance here. See
 tests/transcripts/README.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 

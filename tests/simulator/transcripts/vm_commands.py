@@ -3,8 +3,6 @@
 What is done to VMs from outside is in `commands.py`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The disk of a simulated machine, where its agent keeps its journal; it may be full."""
 
-from __future__ import annotations
-
 from forewarn.agent.core.engine import AgentEngine
 
 

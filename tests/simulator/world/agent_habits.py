@@ -3,8 +3,6 @@
 Nothing is done by habit in here (`machine.py`).
 """
 
-from __future__ import annotations
-
 from forewarn.agent.core.rules import Match, PreparationStep, Rule, default_rules
 from forewarn.values import value
 

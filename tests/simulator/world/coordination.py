@@ -4,8 +4,6 @@ The interfaces, and whether an agent waits for others; words travel in `peers.py
 `coordination_checker.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 

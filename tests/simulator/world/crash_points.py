@@ -1,7 +1,5 @@
 """Where a process can end in the middle of its work, and the errors that say so."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 POINTS = (

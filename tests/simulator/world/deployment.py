@@ -4,8 +4,6 @@ Its nodes are processes of the product, joined by its feed. What happens in it i
 elsewhere: by a seed (`world.py`) or by a script (`transcript.py`).
 """
 
-from __future__ import annotations
-
 import gc
 import logging
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 No clock and no decision about what is drawn for may live here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeVar
 

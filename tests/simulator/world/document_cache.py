@@ -1,7 +1,5 @@
 """Documents as machines and the checkers read them: the same bytes once for all."""
 
-from __future__ import annotations
-
 from forewarn.protocol.documents import Document, read_document
 
 DOCUMENTS_MAX = 4096

@@ -3,8 +3,6 @@
 What the driver is called for is decided by the product. It outlives the control plane's process.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass

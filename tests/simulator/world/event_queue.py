@@ -3,8 +3,6 @@
 No thing of the world may be known here.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable
 

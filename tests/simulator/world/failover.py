@@ -5,8 +5,6 @@ is alive all the time; what it does when it is back is checked like everything e
 failovers the lease is not simulated: a renewal that nobody contests changes nothing.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 from forewarn.control.standby import RENEWALS, TERM_MS

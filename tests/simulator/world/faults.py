@@ -5,8 +5,6 @@ one kind out changes nothing about the others. What is counted is what they did,
 were tried. No promise may be checked here.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -3,8 +3,6 @@
 What an entry means is checked in `invariants.py`.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import msgspec

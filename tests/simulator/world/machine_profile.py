@@ -1,7 +1,5 @@
 """What does not change about a simulated machine: its name, its clock, the habits of its people."""
 
-from __future__ import annotations
-
 from forewarn.values import value
 from tests.simulator.world.agent_habits import AgentHabits
 from tests.simulator.world.event_queue import DAY_MS, START_MS

@@ -3,8 +3,6 @@
 What becomes of a word is decided by the product. Each activity draws from its own stream.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from typing import Protocol
 

@@ -5,8 +5,6 @@ Requests are bytes over connections, of several kinds of clients: some write a r
 flood, or wait for changes. What an answer says is decided by the product.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -4,8 +4,6 @@ It stands where the product's `NodeDirectory` stands. A file's bytes are safe on
 its name once the directory was. What the lines say is not known here.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from collections import Counter

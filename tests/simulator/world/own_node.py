@@ -3,8 +3,6 @@
 Nodes away from it have the other end (`far_node.py`), and nothing else of it reaches them.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future

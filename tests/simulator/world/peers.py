@@ -4,8 +4,6 @@ What is said and what follows from an answer is decided by the agents; whether i
 checked in `coordination_checker.py`. Words travel as badly as everything else (`network.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import partial
 

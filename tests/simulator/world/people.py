@@ -3,8 +3,6 @@
 What becomes of a request is decided by the product. Each activity draws from its own stream.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import Future
 

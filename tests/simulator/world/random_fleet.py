@@ -3,8 +3,6 @@
 No fault may be drawn here (`faults.py`), and no promise checked (`invariants.py`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace

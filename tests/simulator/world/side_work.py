@@ -4,8 +4,6 @@ A driver is called at once. A plan is the product's own, made from what was true
 for, and comes back later; so does what a gate finds, which looks at polls or is drawn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial

@@ -3,8 +3,6 @@
 What is durable is reported to the checker at the moment it becomes so. No SQL may live here.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Callbacks, timers, futures and tasks of the standard library run on it unmodifie
 product may be known here, and no stream (`memory_transport.py`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from asyncio import events
 from collections import deque

@@ -3,8 +3,6 @@
 No fault is drawn here (`faults.py`), and no promise checked (`invariants.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from forewarn.core.lifecycle import Operation
