@@ -124,7 +124,7 @@ nightly: $(DEV) system  ## run the slow tests, more random inputs and 1,000 rand
 	$(PYTEST) $(PARALLEL) -m "not nightly" --hypothesis-profile=nightly \
 		$$(grep -rlE '^(@given|@SCHEMA)' tests)
 	$(MAKE) sim SEED=$$(date +%Y%m%d)000 N=1000 \
-		ARGS="--hosts 6 --vms 40 --days 0.5 --rate 12 --no-shrink"
+		ARGS="--hosts 6 --vms 40 --days 0.5 --rate 12"
 
 coverage: $(DEV) system  ## measure the branch coverage of all tests, and list missed lines
 	@rm -f .coverage .coverage.*

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from forewarn.exit_codes import INTERRUPTED, OK, REFUSED, USAGE
-from tests.simulator.runs import WorldResult, run_many, run_world, shrinking
+from tests.simulator.runs import WorldResult, run_world
 from tests.simulator.simulation_report import Summary, print_violation
 from tests.simulator.transcript_report import play_file
 from tests.simulator.transcripts.transcript import TranscriptInvalid
@@ -57,7 +57,6 @@ def _parser() -> argparse.ArgumentParser:
         "--without", metavar="KIND,…", type=_kinds, default=frozenset[str](),
         help=f"kinds to leave out, of {', '.join(sorted(KNOWN))}",
     )  # fmt: skip
-    parser.add_argument("--no-shrink", action="store_true", help="do not look for a shorter run")
     return parser
 
 
@@ -97,10 +96,7 @@ def _worlds(arguments: argparse.Namespace) -> int:
             if not result.invariant:
                 continue
             summary.end_progress()
-            summary.broke()
             print_violation(result)
-            if not arguments.no_shrink:
-                _shrink(result, summary)
     except KeyboardInterrupt:
         interrupted = True
     summary.end_progress()
@@ -113,25 +109,9 @@ def _worlds(arguments: argparse.Namespace) -> int:
     return REFUSED if thorough and summary.untested() else OK
 
 
-def _shrink(found: WorldResult, summary: Summary) -> None:
-    """Look for a shorter run; report what is known by then however the search ends."""
-    print("looking for a shorter run that breaks the same promise …", file=sys.stderr)
-    best = found
-    try:
-        for tried, best in shrinking(found, (*KINDS, *OPTIONAL)):  # noqa: B007 - used where the search ends
-            summary.tried(tried)
-    finally:
-        summary.end_progress()
-        if best is not found:
-            print("a shorter run that breaks the same promise:", file=sys.stderr)
-            print_violation(best)
-        else:
-            print("no shorter run was found", file=sys.stderr)
-
-
 def _results(arguments: argparse.Namespace, jobs: int) -> Iterator[WorldResult]:
     if jobs == 1:
-        yield from run_many(_plans(arguments))
+        yield from map(run_world, _plans(arguments))
         return
     # Ctrl-C ends this process, which ends the others: they would each print where they were.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -4,9 +4,15 @@
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-Edit = tuple[str, str, str]
-"""Module, a text that stands in it exactly once, and what takes its place."""
+
+class Edit(NamedTuple):
+    """A change of a module: a text that stands in it exactly once, and what takes its place."""
+
+    module: str
+    old: str
+    new: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +23,13 @@ class Breakage:
     #: What is broken, for the table.
     what: str
     edits: tuple[Edit, ...]
-    #: The seed of the world that is tried first, and the invariant that it finds broken.
-    caught_by: tuple[int, str]
+    #: The seed of the world that is tried first.
+    seed: int = 1
+
+
+def broken(name: str, what: str, module: str, old: str, new: str, *, seed: int = 1) -> Breakage:
+    """Return a breakage by one edit."""
+    return Breakage(name, what, (Edit(f"forewarn.{module}", old, new),), seed)
 
 
 BREAKAGES = (
@@ -26,295 +37,201 @@ BREAKAGES = (
         "early",
         "an operation starts five minutes before NotBefore",
         (
-            (
+            Edit(
                 "forewarn.core.step",
                 "operation.not_before_ms <= draft.now_ms:",
                 "operation.not_before_ms - 300_000 <= draft.now_ms:",
             ),
-            (
+            Edit(
                 "forewarn.core.handlers",
                 "in state.looks.due(draft.now_ms):",
                 "in state.looks.due(draft.now_ms + 300_000):",
             ),
         ),
-        (1, "1"),
     ),
-    Breakage(
+    broken(
         "incarnation-stands-still",
         "the incarnation does not move when the events change",
+        "core.document",
         (
-            (
-                "forewarn.core.document",
-                (
-                    "    incarnation = view.document.incarnation + 1\n"
-                    "    assert incarnation > view.document.incarnation >= 0, view\n"
-                ),
-                "    incarnation = view.document.incarnation\n",
-            ),
+            "    incarnation = view.document.incarnation + 1\n"
+            "    assert incarnation > view.document.incarnation >= 0, view\n"
         ),
-        (1, "2"),
+        "    incarnation = view.document.incarnation\n",
     ),
     Breakage(
         "foreign-event-shown",
         "events are shown to every group",
         (
-            (
+            Edit(
                 "forewarn.core.state",
                 "return tuple(self._by_group.get(group, ()))",
                 "return tuple(self.events)",
             ),
-            ("forewarn.core.lifecycle", "return self.group == group and (", "return (True) and ("),
+            Edit(
+                "forewarn.core.lifecycle",
+                "return self.group == group and (",
+                "return (True) and (",
+            ),
         ),
-        (1, "13"),
     ),
-    Breakage(
+    broken(
         "driver-begun-twice",
         "a driver is called to begin twice",
-        (
-            (
-                "forewarn.control.driver_calls",
-                "        driver.begin(call.task)\n",
-                ("        driver.begin(call.task)\n        driver.begin(call.task)\n"),
-            ),
-        ),
-        (1, "9"),
+        "control.driver_calls",
+        "        driver.begin(call.task)\n",
+        ("        driver.begin(call.task)\n        driver.begin(call.task)\n"),
     ),
-    Breakage(
+    broken(
         "late-notice-kept",
         "a notice that is shown late is not given again",
-        (
-            (
-                "forewarn.core.handlers",
-                "        if operation.not_before_ms - draft.now_ms < operation.notice_s * SECOND_MS:\n",  # noqa: E501
-                "        if not operation:\n",
-            ),
-        ),
-        (3, "6"),
+        "core.handlers",
+        "        if operation.not_before_ms - draft.now_ms < operation.notice_s * SECOND_MS:\n",
+        "        if not operation:\n",
+        seed=3,
     ),
-    Breakage(
+    broken(
         "unknown-id-accepted",
         "an approval of an unknown id is answered 200",
-        (
-            (
-                "forewarn.core.approvals",
-                "known_event(each) for each in _distinct(approval.event_ids)]",
-                "known_event(e) for e in _distinct(approval.event_ids) if draft.event(e)]",
-            ),
-        ),
-        (1, "7"),
+        "core.approvals",
+        "known_event(each) for each in _distinct(approval.event_ids)]",
+        "known_event(e) for e in _distinct(approval.event_ids) if draft.event(e)]",
     ),
-    Breakage(
+    broken(
         "failure-announced",
         "a host failure is first shown as Scheduled",
-        (
-            (
-                "forewarn.core.transitions",
-                '    draft.put("operation.started", f"{running.id} is running", running, *started)\n',  # noqa: E501
-                '    draft.put("operation.started", f"{running.id} is running", running)\n',
-            ),
-        ),
-        (1, "8"),
+        "core.transitions",
+        '    draft.put("operation.started", f"{running.id} is running", running, *started)\n',
+        '    draft.put("operation.started", f"{running.id} is running", running)\n',
     ),
-    Breakage(
+    broken(
         "id-reused",
         "event ids are drawn from sixteen",
-        (
-            (
-                "forewarn.ids",
-                ("bits = self.stream(kind).getrandbits(128)\n        bits = bits &"),
-                ("bits = self.stream(kind).getrandbits(4)\n        bits = bits &"),
-            ),
-        ),
-        (1, "3"),
+        "ids",
+        ("bits = self.stream(kind).getrandbits(128)\n        bits = bits &"),
+        ("bits = self.stream(kind).getrandbits(4)\n        bits = bits &"),
     ),
-    Breakage(
+    broken(
         "approval-not-written",
         "an approval is kept in memory only, and lost on a crash",
+        "store",
+        ("        if record is None:\n            gone"),
         (
-            (
-                "forewarn.store",
-                ("        if record is None:\n            gone"),
-                (
-                    '        if kind == "event" and record and record.state.value == "approved":\n'
-                    "            continue\n"
-                    "        if record is None:\n"
-                    "            gone"
-                ),
-            ),
+            '        if kind == "event" and record and record.state.value == "approved":\n'
+            "            continue\n"
+            "        if record is None:\n"
+            "            gone"
         ),
-        (1, "10"),
     ),
-    Breakage(
+    broken(
         "abort-forgotten",
         "a driver that a crash kept from being called to abort is not called after the restart",
-        (("forewarn.control.plane", " or state.aborts.get(n)\n", "\n"),),
-        (3, "L-7"),
+        "control.plane",
+        " or state.aborts.get(n)\n",
+        "\n",
+        seed=3,
     ),
-    Breakage(
+    broken(
         "approved-before-all-are-prepared",
         "an agent approves for others that are not prepared",
-        (
-            (
-                "forewarn.agent.core.coordination",
-                "        if missing:\n",
-                "        if not others:\n",
-            ),
-        ),
-        (1, "C-5"),
+        "agent.core.coordination",
+        "        if missing:\n",
+        "        if not others:\n",
     ),
-    Breakage(
+    broken(
         "event-over-domains",
         "an event of work on a host names the VMs of every host",
-        (
-            (
-                "forewarn.core.transitions",
-                ("else draft.topology.vms_on(operation.host)\n    shares"),
-                ("else tuple(sorted(draft.topology.vms))\n    shares"),
-            ),
-        ),
-        (1, "4"),
+        "core.transitions",
+        ("else draft.topology.vms_on(operation.host)\n    shares"),
+        ("else tuple(sorted(draft.topology.vms))\n    shares"),
     ),
-    Breakage(
+    broken(
         "silent-groups-pass",
         "a gate that waits for polls lets a maintenance go on without them",
-        (
-            (
-                "forewarn.core.targets",
-                "<= polled_ms < max(ended_ms, since_ms + 1):",
-                "<= polled_ms < ended_ms - before_s * SECOND_MS:",
-            ),
-        ),
-        (7, "F-5"),
+        "core.targets",
+        "<= polled_ms < max(ended_ms, since_ms + 1):",
+        "<= polled_ms < ended_ms - before_s * SECOND_MS:",
+        seed=7,
     ),
-    Breakage(
+    broken(
         "approvals-never-start",
         "approvals never start work early",
-        (
-            (
-                "forewarn.core.step",
-                "    if approvals.events_to_approve(draft, operation):",
-                "    if any(draft.enabled(each.group) for each in draft.events_of(operation)):",
-            ),
-        ),
-        (1, "L-1"),
+        "core.step",
+        "    if approvals.events_to_approve(draft, operation):",
+        "    if any(draft.enabled(each.group) for each in draft.events_of(operation)):",
     ),
-    Breakage(
+    broken(
         "end-not-shown",
         "a document that becomes empty is not shown",
+        "metadata.snapshot",
+        "            self.view(publication.view).publish(publication)\n",
         (
-            (
-                "forewarn.metadata.snapshot",
-                "            self.view(publication.view).publish(publication)\n",
-                (
-                    "            if publication.document.events or whole:\n"
-                    "                self.view(publication.view).publish(publication)\n"
-                ),
-            ),
+            "            if publication.document.events or whole:\n"
+            "                self.view(publication.view).publish(publication)\n"
         ),
-        (1, "S-1"),
     ),
-    Breakage(
+    broken(
         "far-nodes-not-awaited",
         "work begins before the nodes away from the service show it",
-        (
-            (
-                "forewarn.service.bridge",
-                ("        if self._far is None:\n            shown"),
-                ("        if True:\n            shown"),
-            ),
-        ),
-        (1, "M-4"),
+        "service.bridge",
+        ("        if self._far is None:\n            shown"),
+        ("        if True:\n            shown"),
     ),
-    Breakage(
+    broken(
         "unseen-notice-counts",
         "a notice counts although VMs could not be shown it",
-        (
-            (
-                "forewarn.control.engine",
-                "announced = tuple([number for number in announced if number not in waiting])",
-                "announced = follow_up.announced",
-            ),
-        ),
-        (1, "H-7"),
+        "control.engine",
+        "announced = tuple([number for number in announced if number not in waiting])",
+        "announced = follow_up.announced",
     ),
-    Breakage(
+    broken(
         "unseen-unnamed",
         "history does not name the VMs that were not shown their work",
-        (
-            (
-                "forewarn.core.handlers",
-                'f"vm {some_names(vms)}"',
-                '"some VMs"',
-            ),
-        ),
-        (1, "M-4"),
+        "core.handlers",
+        'f"vm {some_names(vms)}"',
+        '"some VMs"',
     ),
-    Breakage(
+    broken(
         "change-acknowledged-unshown",
         "a node acknowledges changes, and shows only wholes",
-        (
-            (
-                "forewarn.replication.feed_client",
-                "            self._apply(change)\n",
-                ("            if change.whole:\n                self._apply(change)\n"),
-            ),
-        ),
-        (1, "M-1"),
+        "replication.follower",
+        "            self._apply(change)\n",
+        ("            if change.whole:\n                self._apply(change)\n"),
     ),
-    Breakage(
+    broken(
         "answer-overtakes-changes",
         "a node is answered before it is sent what the answer is about",
-        (
-            (
-                "forewarn.replication.node_session",
-                "        self._answers.append((self.feed.log.next, feed.line_of(message)))\n",
-                "        self.writer.write(feed.line_of(message))\n",
-            ),
-        ),
-        (1, "A-6"),
+        "replication.node_session",
+        "        self._answers.append((self.feed.log.next, feed.line_of(message)))\n",
+        "        self.writer.write(feed.line_of(message))\n",
     ),
-    Breakage(
+    broken(
         "nodes-sent-all-vms",
         "a node is sent VMs that are not on its hosts",
-        (
-            (
-                "forewarn.replication.scopes",
-                "{feed: None for host in caller.hosts for feed in self._by_host.get(host, ())}",
-                "dict.fromkeys(self._feeds.values())",
-            ),
-        ),
-        (1, "M-5"),
+        "replication.scopes",
+        "{feed: None for host in caller.hosts for feed in self._by_host.get(host, ())}",
+        "dict.fromkeys(self._feeds.values())",
     ),
-    Breakage(
+    broken(
         "shown-before-kept",
         "a node shows a change before it is on its disk",
+        "replication.follower",
         (
-            (
-                "forewarn.replication.feed_client",
-                (
-                    "            if self._store is not None:\n"
-                    "                self._store.keep(change, position)\n"
-                    "            self._apply(change)\n"
-                ),
-                (
-                    "            self._apply(change)\n"
-                    "            if self._store is not None:\n"
-                    "                self._store.keep(change, position)\n"
-                ),
-            ),
+            "            if self._store is not None:\n"
+            "                self._store.keep(change, position)\n"
+            "            self._apply(change)\n"
         ),
-        (1, "M-2"),
+        (
+            "            self._apply(change)\n"
+            "            if self._store is not None:\n"
+            "                self._store.keep(change, position)\n"
+        ),
     ),
-    Breakage(
+    broken(
         "changes-not-kept",
         "a node keeps the whole, and none of the changes since",
-        (
-            (
-                "forewarn.replication.node_store",
-                "self.files.append(FILE, (each.line for each in portions))",
-                "1",
-            ),
-        ),
-        (1, "D-1"),
+        "replication.node_store",
+        "self.files.append(FILE, (each.line for each in portions))",
+        "1",
     ),
 )

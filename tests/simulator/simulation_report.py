@@ -4,13 +4,11 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 
-from forewarn.cli.output import note, noun, print_table
+from forewarn.cli.output import note, noun
 from forewarn.clock import SystemClock
 from tests.simulator.runs import WorldResult
 
 DAY_MS = 24 * 3600 * 1000
-STATES = ("succeeded", "failed", "cancelled")
-"""How operations end, in the order of the tables."""
 LINE_SHARES = 20
 """Lines of progress in a log, at most: one each 5 % of the worlds."""
 LINE_MS = 60_000
@@ -34,11 +32,9 @@ class Summary:
         self._lasted_ms = 0
         self._steps = 0
         self._done = 0
-        self._operations: Counter[tuple[str, str]] = Counter()
         self._faults: Counter[tuple[str, str]] = Counter()
         self._habits: Counter[str] = Counter()
         self._premises: Counter[str] = Counter()
-        self._waits: dict[str, tuple[int, int, int]] = {}
         self.broken = 0
 
     def add(self, result: WorldResult) -> None:
@@ -46,23 +42,11 @@ class Summary:
         self._done += 1
         self._lasted_ms += result.lasted_ms
         self._steps += result.steps
-        self._operations.update(result.operations)
         self._faults.update(result.faults)
         self._habits.update(result.habits)
         self._premises.update(result.premises)
-        for cause, (count, early, waited_s) in result.waits.items():
-            known = self._waits.get(cause, (0, 0, 0))
-            self._waits[cause] = (known[0] + count, known[1] + early, known[2] + waited_s)
+        self.broken += bool(result.invariant)
         self._show_progress()
-
-    def broke(self) -> None:
-        """Note a broken promise."""
-        self.broken += 1
-
-    def tried(self, tried: int) -> None:
-        """Print how many worlds the search for a shorter run has tried."""
-        if self._on_terminal:
-            print(f"\r{tried} worlds tried ", end="", file=sys.stderr, flush=True)
 
     def end_progress(self) -> None:
         """Let the next line begin at the left."""
@@ -71,15 +55,6 @@ class Summary:
 
     def print(self) -> None:
         """Print what all worlds came to."""
-        rows = []
-        for cause in sorted({cause for cause, _ in self._operations}):
-            ended = {state: self._operations[cause, state] for state in STATES}
-            count, early, waited_s = self._waits.get(cause, (0, 0, 0))
-            share = f"{100 * early // count} %" if count else ""
-            mean = _minutes(waited_s // count) if count else ""
-            rows.append((cause, sum(ended.values()), *ended.values(), share, mean))
-        headings = ("cause", "asked", *STATES, "approved early", "mean wait")
-        print_table(headings, rows)
         faults = "; ".join(
             f"{kind}: {_counts(effects)}"
             for kind, effects in self._effects().items()
@@ -90,18 +65,15 @@ class Summary:
         note(f"rules that were never tested: {'; '.join(self.untested()) or 'none'}")
         days = round(self._lasted_ms / DAY_MS)
         note(
-            f"{self._counted()}, {days:,} {noun(days, 'day')}, "
-            f"{self._steps:,} {noun(self._steps, 'step')}, {self._speed_text()}, "
+            f"{self._done} {noun(self._done, 'world')}, {days:,} {noun(days, 'day')}, "
+            f"{self._steps:,} {noun(self._steps, 'step')}, {self._speed():,.0f} times real time "
+            f"on {self._jobs} {noun(self._jobs, 'processor')}, "
             f"{self.broken} {noun(self.broken, 'broken promise')}"
         )
 
     def untested(self) -> list[str]:
         """Rules that no world gave a chance to be broken."""
         return [name for name, count in self._premises.items() if not count]
-
-    def _counted(self) -> str:
-        worlds = f"{self._runs} {noun(self._runs, 'world')}"
-        return worlds if self._done == self._runs else f"{self._done} of {worlds}"
 
     def _show_progress(self) -> None:
         worlds = noun(self._runs, "world")
@@ -120,13 +92,6 @@ class Summary:
             effects.setdefault(kind, {})[effect] = count
         return effects
 
-    def _speed_text(self) -> str:
-        """How fast simulated time has passed while the run lasted, and for each process."""
-        text = f"{self._speed():,.0f} times real time"
-        if self._jobs == 1:
-            return text
-        return f"{text} by {self._jobs} processes, {self._speed() / self._jobs:,.0f} by each"
-
     def _speed(self) -> float:
         return self._lasted_ms / max(self._clock.now_ms() - self._begun_ms, 1)
 
@@ -141,8 +106,3 @@ def print_violation(result: WorldResult) -> None:
 
 def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-
-
-def _minutes(seconds: int) -> str:
-    hours, minutes = divmod(seconds // 60, 60)
-    return f"{hours} h {minutes:02d} m" if hours else f"{minutes} m {seconds % 60:02d} s"

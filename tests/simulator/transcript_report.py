@@ -1,4 +1,4 @@
-"""Plays a transcript, and prints what differs, broke or resulted.
+"""Plays a transcript, and prints where it differs or breaks a promise.
 
 What its commands do is in `tests.simulator`.
 """
@@ -7,11 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from forewarn.cli.output import note, noun, print_table
+from forewarn.cli.output import note, noun
 from forewarn.exit_codes import OK, REFUSED, USAGE
-from tests.simulator.simulation_report import STATES
-from tests.simulator.transcripts.commands import CommandRunner
-from tests.simulator.transcripts.transcript import Transcript, TranscriptResult
+from tests.simulator.transcripts.transcript import Transcript, TranscriptResult, parse, play
 from tests.simulator.world.crash_points import Violation
 
 NOTHING = ("nothing",)
@@ -23,10 +21,6 @@ def play_file(path: Path) -> int:
     Raises:
         TranscriptInvalid: a line of it is not a command, or cannot be done.
     """
-    from tests.simulator.transcripts.commands import CommandRunner
-    from tests.simulator.transcripts.transcript import parse, play
-    from tests.simulator.world.crash_points import Violation
-
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -34,18 +28,17 @@ def play_file(path: Path) -> int:
         print(f"{path} cannot be read: {reason}", file=sys.stderr)
         return USAGE
     transcript = parse(text, str(path))
-    actor = CommandRunner()
     results: list[TranscriptResult] = []
     broken: Violation | None = None
     print(f"{transcript.title}\n")
     try:
-        for each in play(transcript, actor):
+        for each in play(transcript):
             results.append(each)
             _print_result(each, expects=transcript.expects)
     except Violation as violation:
         broken = violation
     differ = [each for each in results if transcript.expects and not each.agrees]
-    _print_end(transcript, actor, len(differ), broken)
+    _print_end(transcript, len(differ), broken)
     return REFUSED if broken or differ else OK
 
 
@@ -64,9 +57,7 @@ def _print_block(commands: Sequence[str], lines: Sequence[str]) -> None:
     print()
 
 
-def _print_end(
-    transcript: Transcript, actor: CommandRunner, differ: int, broken: Violation | None
-) -> None:
+def _print_end(transcript: Transcript, differ: int, broken: Violation | None) -> None:
     """What it all came to; on a broken promise the commands up to the one after which it broke."""
     blocks = len(transcript.blocks)
     if broken is not None:
@@ -74,35 +65,9 @@ def _print_end(
         done = block.commands[: broken.line - block.line + 1]
         _print_block(done, ())
         note(f"{transcript.name}:{broken.line}: broken promise after `{done[-1]}`: {broken}")
-    rows = _rows(actor)
-    if rows:
-        headings = ("cause", "asked", *STATES, "under way", "events", "approvals")
-        print_table(headings, [tuple(row.values()) for row in rows])
     if differ:
         verb = "differs" if differ == 1 else "differ"
         note(f"{differ} of {blocks} {noun(blocks, 'block')} {verb}")
     elif broken is None:
         outcome = "as expected" if transcript.expects else "played, nothing was expected"
         note(f"{blocks} {noun(blocks, 'block')} {outcome}")
-
-
-def _rows(actor: CommandRunner) -> list[dict[str, str | int]]:
-    """What became of the operations of each cause."""
-    checker = actor.deployment.checker
-    rows: list[dict[str, str | int]] = []
-    for cause in sorted({each.cause.value for each in checker.operations.values()}):
-        operations = [each for each in checker.operations.values() if each.cause.value == cause]
-        events = [checker.events[name] for each in operations for name in each.events]
-        states = [each.state.value for each in operations]
-        ended = {state: states.count(state) for state in STATES}
-        rows.append(
-            {
-                "cause": cause,
-                "asked": len(operations),
-                **ended,
-                "under_way": len(operations) - sum(ended.values()),
-                "events": len(events),
-                "approvals": sum(len(event.approved_by) for event in events),
-            }
-        )
-    return rows

@@ -88,8 +88,6 @@ class StateChecker:
         self.abort_calls: dict[int, int] = {}
         #: Operation -> times its operator asked to try again.
         self.retries: dict[int, int] = {}
-        #: Operation -> true ms from when it was announced until it started, once it has.
-        self.waited_ms: dict[int, int] = {}
         #: Operation -> when it was announced; view -> when its document changed last: true ms.
         self.announced_ms: dict[int, int] = {}
         self.view_changed_ms: dict[str, int] = {}
@@ -181,7 +179,7 @@ class StateChecker:
             self._check_silence(operation, topology)
         elif ORDER[before.state] > ORDER[operation.state] or before.silent != operation.silent:
             raise Violation("3", f"{operation.id} has come back to {operation.state.value}")
-        self._note_times(operation, before)
+        self._note_times(operation)
         if operation.state is S.ANNOUNCED:
             self._check_notice(operation, before, topology)
         if operation.state is S.RUNNING and (before is None or before.state is not S.RUNNING):
@@ -198,14 +196,12 @@ class StateChecker:
             if operation.live != (event is not None and event.live):
                 raise Violation("13", f"{operation.id} and event {event_id} do not end together")
 
-    def _note_times(self, operation: Operation, before: Operation | None) -> None:
+    def _note_times(self, operation: Operation) -> None:
         number, now_ms = operation.number, self.queue.now_ms
         if operation.state is S.ANNOUNCED:
             self.announced_ms.setdefault(number, now_ms)
         if operation.state is S.RUNNING:
             self.running_ms.setdefault((number, operation.execution.attempt), now_ms)
-            if number in self.announced_ms and before and before.state is not S.RUNNING:
-                self.waited_ms[number] = now_ms - self.announced_ms[number]
 
     def _check_silence(self, operation: Operation, topology: Topology) -> None:
         """N-1 and O-2: work is kept from those it hits only where they asked for no notice."""

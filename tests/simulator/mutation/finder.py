@@ -3,8 +3,11 @@
 The latter find `children/sitecustomize.py` on their path, which Python runs first.
 """
 
+import ast
 import importlib.machinery
 import os
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import CodeType
 
@@ -22,11 +25,11 @@ def break_children(breakage: Breakage) -> None:
 
 
 class Finder:
-    """Finds the module that is to be broken, and loads it broken."""
+    """Finds the modules that are to be broken, and loads each from what it is broken into."""
 
-    def __init__(self, module: str, number: int) -> None:
-        """Break a module in one way."""
-        self._module, self._number = module, number
+    def __init__(self, broken: Mapping[str, Callable[[str], ast.Module | str]]) -> None:
+        """Take, for each module, the function that breaks its source."""
+        self._broken = broken
 
     def find_spec(
         self,
@@ -34,19 +37,28 @@ class Finder:
         path: object = None,
         target: object = None,  # noqa: ARG002 - the interface has it
     ) -> object:
-        """Return the spec of the broken module."""
-        if fullname != self._module:
+        """Return the spec of a broken module."""
+        if fullname not in self._broken:
             return None
-        number = self._number
+        broken = self._broken[fullname]
 
         class Broken(importlib.machinery.SourceFileLoader):
             def get_code(self, fullname: str) -> CodeType:
                 source = Path(self.get_filename(fullname))
-                tree = broken(source.read_text(encoding="utf-8"), number)
-                return compile(tree, str(source), "exec", dont_inherit=True)
+                return compile(
+                    broken(source.read_text(encoding="utf-8")),
+                    str(source),
+                    "exec",
+                    dont_inherit=True,
+                )
 
         spec = importlib.machinery.PathFinder.find_spec(fullname, path)  # type: ignore[arg-type]
         assert spec is not None
         assert spec.origin is not None
         spec.loader = Broken(fullname, spec.origin)
         return spec
+
+
+def finder_of(module: str, number: int) -> Finder:
+    """Return what breaks a module in one of the ways that are made by rule."""
+    return Finder({module: partial(broken, number=number)})

@@ -20,7 +20,7 @@ import pytest
 from hypothesis.internal.conjecture import engine
 
 from tests.postgres import drop_shared_databases
-from tests.simulator.mutation.finder import Finder, break_children
+from tests.simulator.mutation.finder import break_children, finder_of
 from tests.simulator.mutation.generated import ROOT, SOUND, Breakage, broken
 from tests.simulator.mutation.recorded import Recorded
 from tests.simulator.mutation.rooms import EXPLORED, SIMULATED, arguments
@@ -76,7 +76,7 @@ def _served(
     if not child:
         os.close(reader)
         if is_early:
-            sys.meta_path.insert(0, Finder(chosen[0].module, chosen[0].number))  # type: ignore[arg-type]
+            sys.meta_path.insert(0, finder_of(chosen[0].module, chosen[0].number))  # type: ignore[arg-type]
             break_children(chosen[0])
         server = _Server(room, chosen, held, writer, is_early=is_early)
         quiet = os.open(os.devnull, os.O_WRONLY)

@@ -90,18 +90,14 @@ def parse(text: str, name: str = "transcript") -> Transcript:
     return Transcript(lines[0][2:].strip(), tuple(blocks), name)
 
 
-def play(transcript: Transcript, actor: CommandRunner | None = None) -> Iterator[TranscriptResult]:
+def play(transcript: Transcript) -> Iterator[TranscriptResult]:
     """Do a transcript on a deployment of its own, block by block.
-
-    Args:
-        transcript: the story.
-        actor: who does its commands, for those who want to know what it all came to.
 
     Raises:
         TranscriptInvalid: a command is not one.
         Violation: the product broke a promise; it names the line of the last command.
     """
-    actor = actor or CommandRunner()
+    actor = CommandRunner()
     with closing(actor.deployment.disk), actor.deployment.captured_logs():
         for block in transcript.blocks:
             yield TranscriptResult(block, tuple(_done(actor, transcript, block)))

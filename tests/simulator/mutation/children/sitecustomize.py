@@ -3,8 +3,8 @@
 import os
 import sys
 
-from tests.simulator.mutation.finder import MODULE, NUMBER, Finder
+from tests.simulator.mutation.finder import MODULE, NUMBER, finder_of
 
 if MODULE in os.environ:
-    finder = Finder(os.environ[MODULE], int(os.environ[NUMBER]))
+    finder = finder_of(os.environ[MODULE], int(os.environ[NUMBER]))
     sys.meta_path.insert(0, finder)  # type: ignore[arg-type]
