@@ -194,7 +194,7 @@ BREAKAGES = (
     broken(
         "change-acknowledged-unshown",
         "a node acknowledges changes, and shows only wholes",
-        "replication.follower",
+        "replication.feed_client",
         "            self._apply(change)\n",
         ("            if change.whole:\n                self._apply(change)\n"),
     ),
@@ -215,7 +215,7 @@ BREAKAGES = (
     broken(
         "shown-before-kept",
         "a node shows a change before it is on its disk",
-        "replication.follower",
+        "replication.feed_client",
         (
             "            if self._store is not None:\n"
             "                self._store.keep(change, position)\n"

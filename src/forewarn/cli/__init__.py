@@ -13,10 +13,8 @@ function of the module when the user types one of its nouns::
 
     def _list(arguments: argparse.Namespace) -> int:
         client = client_of(arguments)
-        leases = list(records(client, "/v1/leases", "leases"))
-        if arguments.json:
-            return print_json({"leases": leases})
-        return print_table(("lease", "state"), [(each["id"], each["state"]) for each in leases])
+        leases = {"leases": list(records(client, "/v1/leases", "leases"))}
+        return show_list(arguments, leases, (("lease", "id"), "state"), name="leases")
 
 - `main.NOUNS` lists each noun with its module and its help. Import each new module in the
   `TYPE_CHECKING` block of `main.py`, too.
@@ -26,7 +24,7 @@ function of the module when the user types one of its nouns::
   from a command that calls no server.
 - To fail, raise a `ForewarnError`. `main.py` prints the error's code, message and advice, as JSON
   with `--json`, and chooses the exit status. A `PeerError` leads to exit status 3.
-- Print results to standard output (`print_json`, `print_table`), progress to standard error
+- Print results to standard output (`print_json`, `print_list`), progress to standard error
   (`note`).
 - `main.py` handles Ctrl-C and a closed pipe.
 - Import the server's packages inside `run`: a basic installation does not have them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.cli.api_client import Answer, client_of, part
-from forewarn.cli.output import call_in_words, note, print_json, print_table
+from forewarn.cli.output import call_in_words, note, print_json, show_list
 from forewarn.cli.parsing import Parser
 from forewarn.exit_codes import OK, REFUSED
 
@@ -86,15 +86,9 @@ def _whoami(arguments: argparse.Namespace) -> int:
 
 def _waiting(arguments: argparse.Namespace) -> int:
     answer = client_of(arguments).get("/v1/confirmations")
-    if arguments.json:
-        return print_json(answer)
-    rows = [
-        (each["id"], each["principal"], call_in_words(each), each["expires"])
-        for each in answer["confirmations"]
-    ]
-    return print_table(
-        ("id", "asked by", "what", "expires"), rows, empty="No call waits for a second operator."
-    )
+    columns = ("id", ("asked by", "principal"), ("what", call_in_words), "expires")
+    empty = "No call waits for a second operator."
+    return show_list(arguments, answer, columns, name="confirmations", empty=empty)
 
 
 def _confirm(arguments: argparse.Namespace) -> int:
@@ -117,13 +111,11 @@ def _drop(arguments: argparse.Namespace) -> int:
 
 
 def _print_bindings(arguments: argparse.Namespace, answer: Answer) -> int:
-    if arguments.json:
-        return print_json(answer)
-    rows = [(each["principal"], each["role"], _scope(each)) for each in answer["bindings"]]
     empty = "No grants. `forewarn access token list` shows the tokens and their roles."
     if "principal" in answer:
         empty = f"{answer['principal']} has no role"
-    return print_table(("principal", "role", "scope"), rows, empty=empty)
+    columns = ("principal", "role", ("scope", _scope))
+    return show_list(arguments, answer, columns, name="bindings", empty=empty)
 
 
 def _scope(each: Answer) -> str:
@@ -159,21 +151,12 @@ def _create(arguments: argparse.Namespace) -> int:
 
 def _tokens(arguments: argparse.Namespace) -> int:
     answer = client_of(arguments).get("/v1/access/tokens")
-    if arguments.json:
-        return print_json(answer)
-    rows = [
-        (
-            each["id"],
-            each["principal"],
-            each["role"],
-            _scope(each),
-            each["expires"] or "never",
-            each["used"] or "never",
-        )
-        for each in answer["tokens"]
-    ]
-    head = ("id", "principal", "role", "scope", "expires", "used")
-    return print_table(head, rows, empty="No tokens.")
+    columns = (
+        *("id", "principal", "role", ("scope", _scope)),
+        ("expires", lambda each: each["expires"] or "never"),
+        ("used", lambda each: each["used"] or "never"),
+    )
+    return show_list(arguments, answer, columns, name="tokens", empty="No tokens.")
 
 
 def _revoke(arguments: argparse.Namespace) -> int:

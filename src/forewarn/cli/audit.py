@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from forewarn.audit_chain import SIGNED, CallRecord, first_fault, head_of, signature_of
 from forewarn.cli.api_client import Answer, client_of
 from forewarn.cli.listing import records
-from forewarn.cli.output import note, print_json, print_json_line, print_table
+from forewarn.cli.output import note, print_json, print_json_line, show_list
 from forewarn.cli.parsing import CommandGroup, whole_number
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED
@@ -62,11 +62,8 @@ def add_commands(commands: CommandGroup) -> None:
 
 def _list(arguments: argparse.Namespace) -> int:
     answer = client_of(arguments).get("/v1/audit", limit=arguments.limit)
-    if arguments.json:
-        return print_json(answer)
-    names = ("sequence", "at", "principal", "address", "request", "outcome")
-    rows = [tuple(each[name] for name in names) for each in answer["records"]]
-    return print_table(names, rows, empty="No audit records.")
+    columns = ("sequence", "at", "principal", "address", "request", "outcome")
+    return show_list(arguments, answer, columns, name="records", empty="No audit records.")
 
 
 def _export(arguments: argparse.Namespace) -> int:

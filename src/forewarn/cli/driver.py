@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.cli.output import print_json, print_table
+from forewarn.cli.output import print_json, show_list
 from forewarn.cli.parsing import CommandGroup, add_config_option, settings_files
 from forewarn.errors import CallerError, PeerError, reason_of
 
@@ -71,9 +71,8 @@ def _list(arguments: argparse.Namespace) -> int:
 
     tables, _ = _driver_tables(arguments)
     kinds = {name: str(table.get(KIND, name)) for name, table in tables.items()}
-    if arguments.json:
-        return print_json({"drivers": [{"name": n, "kind": k} for n, k in kinds.items()]})
-    return print_table(("driver", "kind"), kinds.items())
+    answer = {"drivers": [{"name": name, "kind": kind} for name, kind in kinds.items()]}
+    return show_list(arguments, answer, (("driver", "name"), "kind"), name="drivers")
 
 
 def _check(arguments: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.cli.api_client import ApiRefused, client_of, part
 from forewarn.cli.emulator_run import FAULT_HELP, add_run
-from forewarn.cli.output import print_json, print_table
+from forewarn.cli.output import print_json, show_list
 from forewarn.cli.parsing import Parser
 from forewarn.cli.text_files import text_of
 from forewarn.errors import CallerError
@@ -126,10 +126,8 @@ def _switch_clock(arguments: argparse.Namespace) -> int:
 
 def _list_scenarios(arguments: argparse.Namespace) -> int:
     answer = client_of(arguments).get("/v1/scenarios")
-    if arguments.json:
-        return print_json(answer)
-    rows = [(each["name"], _state(each), each["title"]) for each in answer["scenarios"]]
-    return print_table(("scenario", "state", "what happens"), rows)
+    columns = (("scenario", "name"), ("state", _state), ("what happens", "title"))
+    return show_list(arguments, answer, columns, name="scenarios")
 
 
 def _state(scenario: dict[str, Any]) -> str:
@@ -187,10 +185,8 @@ def _run_line(scenario: dict[str, Any]) -> str:
 
 
 def _print_faults(arguments: argparse.Namespace, answer: dict[str, Any]) -> int:
-    if arguments.json:
-        return print_json(answer)
-    rows = [(each["kind"], each["fault"]) for each in answer["faults"]]
-    return print_table(("kind", "fault"), rows, empty="No faults.")
+    columns = ("kind", "fault")
+    return show_list(arguments, answer, columns, name="faults", empty="No faults.")
 
 
 def _list_faults(arguments: argparse.Namespace) -> int:

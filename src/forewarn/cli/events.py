@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import re
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from forewarn.cli.api_client import Answer, client_of, part
+from forewarn.cli.api_client import client_of, part
 from forewarn.cli.listing import records
 from forewarn.cli.metadata_client import get_document
-from forewarn.cli.output import Time, note, offset, print_facts, print_json, print_table, when
+from forewarn.cli.output import (
+    Time,
+    note,
+    offset,
+    print_json,
+    print_list,
+    show_list,
+    show_record,
+    when,
+)
 from forewarn.cli.parsing import CommandGroup, add_filters, add_list_options
 from forewarn.cli.reports import add_format, all_outcomes, print_outcome, print_outcomes, summary
 from forewarn.core.lifecycle import EventState
@@ -22,7 +32,8 @@ from forewarn.protocol.versions import VERSIONS
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+
+    from forewarn.protocol.documents import ScheduledEvent
 
 
 class MonthInvalid(CallerError):
@@ -72,36 +83,19 @@ def _list(arguments: argparse.Namespace) -> int:
     shown = records(client, "/v1/events", "events", vm=arguments.vm, group=arguments.group)
     wanted = (each for each in shown if not arguments.state or each["state"] in arguments.state)
     events = list(islice(wanted, arguments.limit))
-    if arguments.json:
-        return print_json({"events": events})
-    _print_events(events, client.now_ms)
-    return OK
+    now_ms = client.now_ms
+    columns = (
+        *(("event", "id"), "type"),
+        ("status", lambda e: "approved" if e["state"] == "approved" else e["shown_as"]),
+        ("not before", lambda e: when(e["not_before"], now_ms) if e["shown_not_before"] else ""),
+        *("operation", "group", "resources"),
+    )
+    empty = "No scheduled events."
+    return show_list(arguments, {"events": events}, columns, name="events", empty=empty)
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    answer = client_of(arguments).get(f"/v1/events/{part(arguments.id)}")
-    if arguments.json:
-        return print_json(answer)
-    return print_facts((name.replace("_", " "), value) for name, value in answer.items())
-
-
-def _print_events(events: Iterable[Answer], now_ms: int) -> None:
-    print_table(
-        ("event", "type", "status", "not before", "operation", "group", "resources"),
-        [
-            (
-                each["id"],
-                each["type"],
-                "approved" if each["state"] == "approved" else each["shown_as"],
-                when(each["not_before"], now_ms) if each["shown_not_before"] else "",
-                each["operation"],
-                each["group"],
-                each["resources"],
-            )
-            for each in events
-        ],
-        empty="No scheduled events.",
-    )
+    return show_record(arguments, client_of(arguments).get(f"/v1/events/{part(arguments.id)}"))
 
 
 def _outcome(arguments: argparse.Namespace) -> int:
@@ -143,8 +137,7 @@ def _document(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(body.decode("utf-8", "replace"))
         return OK
-    _print_document(read_document(body), now_ms)
-    return OK
+    return _print_document(read_document(body), now_ms)
 
 
 def _from_operator(arguments: argparse.Namespace, version: str) -> tuple[bytes, int]:
@@ -159,26 +152,21 @@ def _from_operator(arguments: argparse.Namespace, version: str) -> tuple[bytes, 
     return client.send("GET", f"/v1/documents?{query}"), client.now_ms
 
 
-def _print_document(document: Document, now_ms: int) -> None:
-    def starts(not_before_ms: int | None) -> str:
-        text = format_not_before(not_before_ms)
-        return text if not_before_ms is None else Time(text, offset(not_before_ms - now_ms))
+def _print_document(document: Document, now_ms: int) -> int:
+    def starts(event: ScheduledEvent) -> str:
+        at_ms = event.not_before_ms
+        text = format_not_before(at_ms)
+        return text if at_ms is None else Time(text, offset(at_ms - now_ms))
 
     note(f"incarnation {document.incarnation}, read at {iso8601(now_ms // 1000 * 1000)}")
-    print_table(
-        ("event", "type", "status", "not before", "duration", "source", "resources", "text"),
-        [
-            (
-                each.event_id,
-                each.event_type,
-                each.status,
-                starts(each.not_before_ms),
-                f"{each.duration_s} s" if each.duration_s >= 0 else "unknown",
-                each.source,
-                each.resources,
-                each.description,
-            )
-            for each in document.events
-        ],
-        empty="No scheduled events.",
+    columns = (
+        ("event", attrgetter("event_id")),
+        ("type", attrgetter("event_type")),
+        ("status", attrgetter("status")),
+        ("not before", starts),
+        ("duration", lambda e: f"{e.duration_s} s" if e.duration_s >= 0 else "unknown"),
+        ("source", attrgetter("source")),
+        ("resources", attrgetter("resources")),
+        ("text", attrgetter("description")),
     )
+    return print_list(document.events, columns, empty="No scheduled events.")

@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 from typing import TYPE_CHECKING
 
-from forewarn.cli.output import print_facts, print_json
+from forewarn.cli.output import show_record
 from forewarn.errors import CallerError, every_error, nearest
 from forewarn.planning.blockers import MEANINGS, Code
 
@@ -35,13 +35,7 @@ def add_commands(commands: CommandGroup) -> None:
 
 def _explain(arguments: argparse.Namespace) -> int:
     blocker = next((each for each in Code if each.value == arguments.code), None)
-    return _show(arguments, _blocker(blocker) if blocker else _error(arguments.code))
-
-
-def _show(arguments: argparse.Namespace, facts: dict[str, object]) -> int:
-    if arguments.json:
-        return print_json(facts)
-    return print_facts(facts.items())
+    return show_record(arguments, _blocker(blocker) if blocker else _error(arguments.code))
 
 
 def _blocker(code: Code) -> dict[str, object]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from forewarn.cli.api_client import ApiRefused, client_of, part
 from forewarn.cli.listing import natural, records
-from forewarn.cli.output import note, print_facts, print_json, print_table
+from forewarn.cli.output import note, print_facts, print_json, print_list
 from forewarn.cli.parsing import CommandGroup, Parser, add_list_options, set_members, written_kind
 from forewarn.cli.work_requests import add_host_work, add_vm_work
 from forewarn.core.topology import Health
@@ -191,15 +191,12 @@ def _list(arguments: argparse.Namespace) -> int:
     )[: arguments.limit]
     if arguments.json:
         return print_json({plural: listed})
-    columns = _COLUMNS[arguments.kind]
-    headings = [column.replace("_", " ") for column in columns]
-    rows = [[_fact(each[column]) for column in columns] for each in listed]
     filtered = bool(filters or getattr(arguments, "state", None))
     label = "VMs" if arguments.kind == "vm" else plural
     remedy = "" if filtered else f" Add one with `forewarn {arguments.kind} add`."
-    return print_table(
-        headings, rows, empty=f"No {'matching ' if filtered else ''}{label}.{remedy}"
-    )
+    empty = f"No {'matching ' if filtered else ''}{label}.{remedy}"
+    shown = [{name: _fact(value) for name, value in each.items()} for each in listed]
+    return print_list(shown, _COLUMNS[arguments.kind], empty=empty)
 
 
 def _show(arguments: argparse.Namespace) -> int:

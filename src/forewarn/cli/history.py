@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from forewarn.cli.api_client import Answer, client_of
 from forewarn.cli.listing import newest, records
-from forewarn.cli.output import note, print_json, print_json_line, print_table, when
+from forewarn.cli.output import note, print_json_line, show_list, when
 from forewarn.cli.parsing import (
     HISTORY_FILTERS,
     CommandGroup,
@@ -69,16 +69,13 @@ def _list(arguments: argparse.Namespace) -> int:
     entries = newest(
         client, "/v1/history", arguments, name="entries", time="at", order="newest", **filters
     )
-    if arguments.json:
-        return print_json({"entries": entries})
-    return print_table(
-        ("no", "at", "actor", "what"),
-        [
-            (each["sequence"], when(each["at"], client.now_ms), each["actor"], each["text"])
-            for each in entries
-        ],
-        empty="No history.",
+    columns = (
+        ("no", "sequence"),
+        ("at", lambda each: when(each["at"], client.now_ms)),
+        *("actor", ("what", "text")),
     )
+    answer = {"entries": entries}
+    return show_list(arguments, answer, columns, name="entries", empty="No history.")
 
 
 def _export(arguments: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from forewarn.cli.output import (
     offset,
     print_facts,
     print_json_line,
+    print_list,
     print_table,
     to_the_second,
     warn_unasked,
@@ -45,28 +46,17 @@ def print_maintenances(
     maintenances: Iterable[Answer], now_ms: int, *, empty: str = "No maintenances."
 ) -> None:
     """Print maintenances as a table, or the sentence `empty` for an empty list."""
-    print_table(
-        (
-            *("maintenance", "what", "state", "announced", "running", "done", "failed"),
-            *("next wave", "expected end", "reason"),
-        ),
-        [
-            (
-                each["id"],
-                each["cause"],
-                each["state"],
-                each["announced"] or "",
-                each["running"] or "",
-                f"{each['done']}/{each['hosts']}",
-                each["failed"] or "",
-                when(each["next_wave"], now_ms),
-                when(each["expected_end"], now_ms),
-                each["halt_reason"] or each["reason"],
-            )
-            for each in maintenances
-        ],
-        empty=empty,
+    columns = (
+        *(("maintenance", "id"), ("what", "cause"), "state"),
+        ("announced", lambda each: each["announced"] or ""),
+        ("running", lambda each: each["running"] or ""),
+        ("done", lambda each: f"{each['done']}/{each['hosts']}"),
+        ("failed", lambda each: each["failed"] or ""),
+        ("next wave", lambda each: when(each["next_wave"], now_ms)),
+        ("expected end", lambda each: when(each["expected_end"], now_ms)),
+        ("reason", lambda each: each["halt_reason"] or each["reason"]),
     )
+    print_list(maintenances, columns, empty=empty)
 
 
 def print_full(answer: Answer, now_ms: int) -> None:
@@ -136,17 +126,15 @@ def _waits_for(blocker: Answer | None, now_ms: int) -> Iterator[tuple[str, objec
 
 def _print_approvals(answers: Iterable[Answer], now_ms: int) -> None:
     """Print each group's answer to its event, and the VMs whose approval is missing."""
-    print_table(
-        ("group", "owner", "event", "answer", "missing", "last poll", "starts at the latest"),
-        [
-            (
-                *(each["group"], each["owner"], each["event"], each["state"], each["missing"]),
-                when(each["polled"], now_ms) or "never",
-                when(each["not_before"], now_ms) if each["state"] != "started" else "",
-            )
-            for each in answers
-        ],
+    columns = (
+        *("group", "owner", "event", ("answer", "state"), "missing"),
+        ("last poll", lambda each: when(each["polled"], now_ms) or "never"),
+        (
+            "starts at the latest",
+            lambda each: when(each["not_before"], now_ms) if each["state"] != "started" else "",
+        ),
     )
+    print_list(answers, columns)
 
 
 def _postponed(each: Answer) -> str:
@@ -170,22 +158,15 @@ def progress(maintenance: Answer) -> str:
 
 def print_waves(waves: Iterable[Answer], now_ms: int) -> None:
     """Print waves as a table, ordered by time."""
-    print_table(
-        ("wave", "state", "hosts", "announced", "starts", "ends", "names"),
-        [
-            (
-                f"{each['number']}{' canary' if each['canary'] else ''}",
-                each["state"],
-                _hosts_of(each),
-                when(each["announced"], now_ms),
-                when(each["started"] or each["latest_start"], now_ms),
-                when(each["ended"] or each["latest_end"], now_ms),
-                _some(each["hosts"]),
-            )
-            for each in waves
-        ],
-        empty="no waves",
+    columns = (
+        ("wave", lambda each: f"{each['number']}{' canary' if each['canary'] else ''}"),
+        *("state", ("hosts", _hosts_of)),
+        ("announced", lambda each: when(each["announced"], now_ms)),
+        ("starts", lambda each: when(each["started"] or each["latest_start"], now_ms)),
+        ("ends", lambda each: when(each["ended"] or each["latest_end"], now_ms)),
+        ("names", lambda each: _some(each["hosts"])),
     )
+    print_list(waves, columns, empty="no waves")
 
 
 def _hosts_of(wave: Answer) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.cli.api_client import Answer, NameEmpty, client_of, part
 from forewarn.cli.listing import newest
-from forewarn.cli.output import call_in_words, print_facts, print_json, when
+from forewarn.cli.output import call_in_words, print_facts, print_json, show_record, when
 from forewarn.cli.parsing import CommandGroup, Parser, add_filters, add_list_options
 from forewarn.cli.work_requests import (
     add_wait_options,
@@ -93,11 +93,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _show(arguments: argparse.Namespace) -> int:
     answer = client_of(arguments).get(f"/v1/operations/{part(arguments.id)}")
-    if arguments.json:
-        return print_json(answer)
-    return print_facts(
-        (name.replace("_", " "), value) for name, value in answer["operation"].items()
-    )
+    return show_record(arguments, answer, "operation")
 
 
 def show_why(arguments: argparse.Namespace) -> int:

@@ -8,13 +8,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.cli.api_client import client_of
-from forewarn.cli.output import note, print_json, print_table
+from forewarn.cli.output import note, show_list
 from forewarn.cli.parsing import CommandGroup, whole_number
 from forewarn.exit_codes import OK
 
 if TYPE_CHECKING:
     import argparse
-    from typing import Any
+
+    from forewarn.cli.output import Column
+
+#: Columns of the list of destinations.
+COLUMNS: tuple[Column, ...] = (
+    *(("destination", "name"), "kind", "state", ("delivered to", "sequence"), "behind"),
+    ("for", lambda each: f"{each['behind_s']} s" if each["behind"] else ""),
+    ("skipped", lambda each: each.get("skipped") or ""),  # 0.1.0 does not send it
+    "error",
+)
+_EMPTY = "No destinations. Add them under [outbox] in the settings."
 
 
 def add_commands(commands: CommandGroup) -> None:
@@ -30,27 +40,7 @@ def add_commands(commands: CommandGroup) -> None:
 
 def _list(arguments: argparse.Namespace) -> int:
     answer = client_of(arguments).get("/v1/outbox")
-    if arguments.json:
-        return print_json(answer)
-    rows = [destination_row(each) for each in answer["destinations"]]
-    head = ("destination", "kind", "state", "delivered to", "behind", "for", "skipped", "error")
-    return print_table(
-        head, rows, empty="No destinations. Add them under [outbox] in the settings."
-    )
-
-
-def destination_row(destination: dict[str, Any]) -> tuple[str, ...]:
-    """Return a destination as a row of the list; 0.1.0 does not send `skipped`."""
-    return (
-        destination["name"],
-        destination["kind"],
-        destination["state"],
-        str(destination["sequence"]),
-        str(destination["behind"]),
-        f"{destination['behind_s']} s" if destination["behind"] else "",
-        str(destination.get("skipped") or ""),
-        destination["error"],
-    )
+    return show_list(arguments, answer, COLUMNS, name="destinations", empty=_EMPTY)
 
 
 def _retry(arguments: argparse.Namespace) -> int:

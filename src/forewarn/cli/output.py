@@ -16,9 +16,13 @@ from forewarn.exit_codes import OK
 from forewarn.protocol import timestamps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any, Self
+    import argparse
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any, Self, TypeAlias
 
+    from forewarn.cli.api_client import Answer
+
+    Column: TypeAlias = str | tuple[str, str | Callable[[Any], object]]
 
 #: Narrowest width of a shortened column, in characters.
 COLUMN_WIDTH_MIN = 8
@@ -97,6 +101,49 @@ def print_table(
     print(_row(heads, widths, style=_BOLD if coloured else ""))
     for row in texts:
         print(_row(row, widths, style="state" if coloured else ""))
+    return OK
+
+
+def print_list(records: Iterable[Answer], columns: Sequence[Column], *, empty: str = "") -> int:
+    """Print records as a table and return `OK`.
+
+    Args:
+        records: the records.
+        columns: the name of a member, or a heading with a member or a function of a record.
+        empty: a sentence to print if there are no records.
+    """
+    pairs = [(each.replace("_", " "), each) if isinstance(each, str) else each for each in columns]
+    rows = [[each[of] if isinstance(of, str) else of(each) for _, of in pairs] for each in records]
+    return print_table([heading for heading, _ in pairs], rows, empty=empty)
+
+
+def show_list(
+    arguments: argparse.Namespace,
+    answer: Answer,
+    columns: Sequence[Column],
+    *,
+    name: str,
+    empty: str = "",
+) -> int:
+    """Print an answer's list `name` as `print_list`, or with `--json` the answer; return `OK`."""
+    if arguments.json:
+        return print_json(answer)
+    return print_list(answer[name], columns, empty=empty)
+
+
+def show_record(arguments: argparse.Namespace, answer: Answer, name: str = "") -> int:
+    """Print an answer, or its member `name`, as facts, or with `--json` the answer; return `OK`."""
+    if arguments.json:
+        return print_json(answer)
+    record = answer[name] if name else answer
+    return print_facts((name.replace("_", " "), value) for name, value in record.items())
+
+
+def show_done(arguments: argparse.Namespace, answer: Answer, sentence: str) -> int:
+    """Print that an act is done, or with `--json` its answer; return `OK`."""
+    if arguments.json:
+        return print_json(answer)
+    note(sentence)
     return OK
 
 

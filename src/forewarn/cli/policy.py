@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING
 
 from forewarn.cli.api_client import Answer, client_of
-from forewarn.cli.output import note, noun, offset, print_json, print_table, when
+from forewarn.cli.output import note, noun, offset, print_json, print_list, when
 from forewarn.cli.parsing import CommandGroup, whole_number
 from forewarn.cli.topology import FileMalformed, add_file, described
 from forewarn.cli.topology_portions import TopologyFileUnreadable, put_file
@@ -144,17 +144,13 @@ def _windows(arguments: argparse.Namespace) -> int:
     answer = client_of(arguments).get("/v1/windows", days=arguments.days, host=arguments.host)
     if arguments.json:
         return print_json(answer)
-    rows = [
-        (
-            each["window"] or "(always)",
-            _time_with_weekday(each["local_opens"]),
-            _time_with_weekday(each["local_closes"]),
-            _length(each),
-        )
-        for each in answer["spans"]
-    ]
-    empty = "No open times in this period."
-    print_table(("window", "opens", "closes", "for"), rows, empty=empty)
+    columns = (
+        ("window", lambda each: each["window"] or "(always)"),
+        ("opens", lambda each: _time_with_weekday(each["local_opens"])),
+        ("closes", lambda each: _time_with_weekday(each["local_closes"])),
+        ("for", _length),
+    )
+    print_list(answer["spans"], columns, empty="No open times in this period.")
     for name, zone, hosts in dict.fromkeys(
         (each["window"], each["time_zone"], each["hosts"]) for each in answer["spans"]
     ):

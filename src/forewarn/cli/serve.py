@@ -37,39 +37,29 @@ def add_commands(commands: CommandGroup) -> None:
 def _reload(arguments: argparse.Namespace) -> int:
     """Reload the settings of the service."""
     from forewarn.cli.api_client import client_of  # noqa: PLC0415
-    from forewarn.cli.output import note, print_json  # noqa: PLC0415
+    from forewarn.cli.output import show_done  # noqa: PLC0415
 
     answer = client_of(arguments).post("/v1/reload")
-    if arguments.json:
-        return print_json(answer)
-    note("settings reloaded")
-    if answer["needs_restart"]:
-        note(f"a restart is needed for {', '.join(answer['needs_restart'])}")
-    return 0
+    needs = ", ".join(answer["needs_restart"])
+    more = f"\na restart is needed for {needs}" if needs else ""
+    return show_done(arguments, answer, f"settings reloaded{more}")
 
 
 def _leader(arguments: argparse.Namespace) -> int:
     """Show the active process."""
     from forewarn.cli.api_client import client_of  # noqa: PLC0415
-    from forewarn.cli.output import print_facts, print_json  # noqa: PLC0415
+    from forewarn.cli.output import show_record  # noqa: PLC0415
 
-    answer = client_of(arguments).get("/v1/leader")
-    if arguments.json:
-        return print_json(answer)
-    print_facts(answer.items())
-    return 0
+    return show_record(arguments, client_of(arguments).get("/v1/leader"))
 
 
 def _step_down(arguments: argparse.Namespace) -> int:
     """Make the active process hand over to a follower."""
     from forewarn.cli.api_client import client_of  # noqa: PLC0415
-    from forewarn.cli.output import note, print_json  # noqa: PLC0415
+    from forewarn.cli.output import show_done  # noqa: PLC0415
 
     answer = client_of(arguments).post("/v1/leader/step-down")
-    if arguments.json:
-        return print_json(answer)
-    note("the active process stops; a follower takes over")
-    return 0
+    return show_done(arguments, answer, "the active process stops; a follower takes over")
 
 
 def serve(arguments: argparse.Namespace) -> int:

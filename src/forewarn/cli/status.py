@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING
 
 from forewarn.cli.api_client import Answer, ApiRefused, client_of, part
 from forewarn.cli.operations import CONFIRMATION
-from forewarn.cli.output import call_in_words, print_facts, print_json, print_table, when
+from forewarn.cli.output import (
+    call_in_words,
+    print_facts,
+    print_json,
+    print_list,
+    show_record,
+    when,
+)
 from forewarn.errors import CallerError
-from forewarn.exit_codes import OK
 from forewarn.protocol import timestamps
 
 if TYPE_CHECKING:
@@ -70,20 +76,12 @@ def _status(arguments: argparse.Namespace) -> int:
     for each in confirmations:
         what = f"{each['id']} of {each['principal']} ({call_in_words(each)})"
         print(f"{what} waits for another operator to confirm it")
-    return print_table(
-        ("waits for", "subject", "count", "clears", "first of them"),
-        [
-            (
-                each["code"],
-                each["subject"],
-                each["count"],
-                when(each["clears"], client.now_ms),
-                each["text"],
-            )
-            for each in answer["groups"]
-        ],
-        empty="No work waits." if confirmations else empty,
+    columns = (
+        *(("waits for", "code"), "subject", "count"),
+        ("clears", lambda each: when(each["clears"], client.now_ms)),
+        ("first of them", "text"),
     )
+    return print_list(answer["groups"], columns, empty="No work waits." if confirmations else empty)
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -104,7 +102,5 @@ def _show(arguments: argparse.Namespace) -> int:
             continue
         if arguments.json:
             return print_json({"kind": kind[:-1], **answer})
-        record = answer.get(kind[:-1], answer)
-        print_facts((("kind", kind[:-1]), *((k.replace("_", " "), v) for k, v in record.items())))
-        return OK
+        return show_record(arguments, {"kind": kind[:-1], **answer.get(kind[:-1], answer)})
     raise IdUnknown(name=arguments.id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.cli.api_client import client_of
-from forewarn.cli.output import noun, print_facts, print_json, print_table
+from forewarn.cli.output import noun, print_facts, print_json, print_list
 from forewarn.cli.parsing import CommandGroup, add_store_options
 from forewarn.errors import ForewarnError
 from forewarn.exit_codes import OK, REFUSED
@@ -104,19 +104,14 @@ def _check(arguments: argparse.Namespace) -> int:
         )
     )
     if state.shared:
-        print_table(
-            ("control plane", "version", "role", "lag"),
-            [
-                (
-                    each.url or "-",
-                    each.version,
-                    "active" if each.active else "follower",
-                    f"{each.behind} {noun(each.behind, 'commit')}",
-                )
-                for each in state.processes
-            ],
-            empty="No control plane has been seen in the last seconds.",
+        columns = (
+            ("control plane", lambda each: each.url or "-"),
+            ("version", lambda each: each.version),
+            ("role", lambda each: "active" if each.active else "follower"),
+            ("lag", lambda each: f"{each.behind} {noun(each.behind, 'commit')}"),
         )
+        empty = "No control plane has been seen in the last seconds."
+        print_list(state.processes, columns, empty=empty)
     print(f"\nNext: {state.next_act}")
     return OK if state.beside or not state.shared else REFUSED
 

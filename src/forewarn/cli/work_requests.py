@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, local_now_ms, part
 from forewarn.cli.host_selection import add_host_selection, named_hosts
 from forewarn.cli.maintenance_output import print_maintenances
-from forewarn.cli.output import note, print_json, print_table, warn_unasked, when
+from forewarn.cli.output import note, print_json, print_list, warn_unasked, when
 from forewarn.cli.parsing import CommandGroup, Parser, seconds
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED, TIMED_OUT
@@ -114,29 +114,18 @@ def add_wait_options(parser: Parser) -> None:
 def print_operations(operations: Iterable[Answer], now_ms: int) -> None:
     """Print operations as a table, with the progress from drivers that report progress."""
     shown = list(operations)
-    progress = [_progress(each) for each in shown]
-    reported = any(progress)
-    print_table(
+    columns = (
+        *(("operation", "id"), "cause", "impact"),
+        ("target", lambda each: f"{each['target_kind']} {each['target']}"),
+        ("state", lambda each: each["state"] if each["alert"] == "none" else each["alert"]),
+        *((("progress", _progress),) if any(map(_progress, shown)) else ()),
         (
-            *("operation", "cause", "impact", "target", "state"),
-            *(("progress",) if reported else ()),
-            *("not before", "vms"),
+            "not before",
+            lambda e: when(e["not_before"], now_ms) if e["state"] == "announced" else "",
         ),
-        [
-            (
-                each["id"],
-                each["cause"],
-                each["impact"],
-                f"{each['target_kind']} {each['target']}",
-                each["state"] if each["alert"] == "none" else each["alert"],
-                *((text,) if reported else ()),
-                when(each["not_before"], now_ms) if each["state"] == "announced" else "",
-                each["vms"],
-            )
-            for each, text in zip(shown, progress, strict=True)
-        ],
-        empty="No operations. Use --all to include finished ones.",
+        "vms",
     )
+    print_list(shown, columns, empty="No operations. Use --all to include finished ones.")
 
 
 def _progress(operation: Answer) -> str:
