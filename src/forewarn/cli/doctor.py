@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import threading
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from forewarn.values import value
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from forewarn.cli.api_client import ApiClient
     from forewarn.clock import Clock
@@ -262,14 +261,14 @@ class Doctor:
         if settings is None:
             yield from (Examined(name, "skipped", "no settings") for name in ("store", "service"))
             return
-        yield from _judged("files", lambda: self._exposed(settings), "only the owner reads secrets")
+        yield from _judged("files", self._exposed(settings), "only the owner reads secrets")
         if settings.feed.nats:
-            yield from _judged("nats", lambda: _nats(settings), "each server accepts the feed")
-        yield from _judged("certificates", lambda: self._certificates(settings), "valid")
+            yield from _judged("nats", _nats(settings), "each server accepts the feed")
+        yield from _judged("certificates", self._certificates(settings), "valid")
         store = list(self._store(settings))
         yield from store
         yield from self._service(settings)
-        start = _judged("start", lambda: _start(settings, held=self._served), "would succeed")
+        start = _judged("start", _start(settings, held=self._served), "would succeed")
         unusable = any(each.result == "problem" and each.name in _NEEDED for each in store)
         for each in start:
             skipped = unusable and each.result == "ok"
@@ -303,18 +302,17 @@ class Doctor:
             began_ms = self._clock.now_ms()
             facts = engine.examine()
             now_ms = (began_ms + self._clock.now_ms()) // 2
-            schema = tuple(_judged("schema", lambda: _schema(engine), "of this version"))
+            schema = tuple(_judged("schema", _schema(engine), "of this version"))
             yield Examined("store", "ok", engine.place)
-            yield from _judged(
-                "database", lambda: _database(engine, facts), "keeps what it commits"
-            )
+            yield from _judged("database", _database(engine, facts), "keeps what it commits")
             yield from schema
             if all(each.result == "ok" for each in schema):
                 yield self._backup(engine)
             if facts.clock_ms is not None:
                 skew_ms = now_ms - facts.clock_ms
-                yield from _judged("clock", lambda: _clock(skew_ms), f"{skew_ms:+} ms")
-                yield from _judged("lease", lambda: self._lease(engine), "is renewed")
+                skewed = [ClockSkewed(skew_s=skew_ms / 1000)] if abs(skew_ms) > SKEW_MS_MAX else []
+                yield from _judged("clock", skewed, f"{skew_ms:+} ms")
+                yield from _judged("lease", self._lease(engine), "is renewed")
                 yield from _processes(engine)
             self._epoch = _epoch(engine)
         except ForewarnError as error:
@@ -355,29 +353,34 @@ class Doctor:
 
     def _service(self, settings: Settings) -> Iterator[Examined]:
         from forewarn.cli.api_client import ApiRefused  # noqa: PLC0415
+        from forewarn.version import version  # noqa: PLC0415
 
         try:
             client = self._client(settings)
-            version = client.get("/v1/version")["version"]
+            service = client.get("/v1/version")["version"]
             health = client.health()
             self._served = True
         except ForewarnError as error:
             self._served = isinstance(error, ApiRefused)  # the running service occupies the ports
             yield _problem("service", error)
             return
-        yield from _judged("service", lambda: _version(version), f"answers at {client.server}")
-        yield from _judged("ready", lambda: _ready(health), "decides and shows")
-        yield from _judged("nodes", lambda: _nodes(health), "show the newest documents")
+        differ = [VersionsDiffer(service=service, own=version())] if service != version() else []
+        yield from _judged("service", differ, f"answers at {client.server}")
+        reason = health.get("reason", "")
+        waits = [] if health["ready"] else [ServiceNotReady(state=health["state"], reason=reason)]
+        yield from _judged("ready", waits, "decides and shows")
+        yield from _judged("nodes", _nodes(health), "show the newest documents")
         try:
             leader = client.get("/v1/leader")
             if self._epoch:
-                look = partial(_same_store, self._epoch, leader.get("store", self._epoch))
-                yield from _judged("same store", look, "the service uses the store checked here")
+                other = leader.get("store", self._epoch) != self._epoch
+                stores = [StoresDiffer()] if other else []
+                yield from _judged("same store", stores, "the service uses the store checked here")
             destinations = client.get("/v1/outbox")["destinations"]
         except ApiRefused as refusal:
             yield Examined("outbox", "skipped", str(refusal))
             return
-        yield from _judged("outbox", lambda: _outbox(destinations), "keeps up")
+        yield from _judged("outbox", _outbox(destinations), "keeps up")
 
 
 def _start(settings: Settings, *, held: bool) -> Iterator[ForewarnError]:
@@ -424,11 +427,6 @@ def _epoch(engine: Engine) -> str:
         return str(transaction.rows("service")[0][5])
 
 
-def _same_store(own: str, service: str) -> Iterator[ForewarnError]:
-    if service != own:
-        yield StoresDiffer()
-
-
 def _nats(settings: Settings) -> Iterator[ForewarnError]:
     """Yield an error for each unusable NATS server of the feed."""
     import asyncio  # noqa: PLC0415
@@ -445,12 +443,9 @@ def _nats(settings: Settings) -> Iterator[ForewarnError]:
             yield error
 
 
-def _judged(
-    name: str, look: Callable[[], Iterator[ForewarnError]], sound: str
-) -> Iterator[Examined]:
+def _judged(name: str, problems: Iterable[ForewarnError], sound: str) -> Iterator[Examined]:
     """Yield a result for each problem, or one `ok` result if there are none."""
-    problems = [_problem(name, each) for each in look()]
-    yield from problems or [Examined(name, "ok", sound)]
+    yield from [_problem(name, each) for each in problems] or [Examined(name, "ok", sound)]
 
 
 def _problem(name: str, error: ForewarnError) -> Examined:
@@ -483,24 +478,6 @@ def _schema(engine: Engine) -> Iterator[ForewarnError]:
         return
     if len(done) < len(known):
         yield StoreSchemaOld(place=engine.place, done=len(done), known=len(known))
-
-
-def _clock(skew_ms: int) -> Iterator[ForewarnError]:
-    if abs(skew_ms) > SKEW_MS_MAX:
-        yield ClockSkewed(skew_s=skew_ms / 1000)
-
-
-def _version(service: str) -> Iterator[ForewarnError]:
-    from forewarn.version import version  # noqa: PLC0415
-
-    own = version()
-    if service != own:
-        yield VersionsDiffer(service=service, own=own)
-
-
-def _ready(health: dict[str, Any]) -> Iterator[ForewarnError]:
-    if not health["ready"]:
-        yield ServiceNotReady(state=health["state"], reason=health.get("reason", ""))
 
 
 def _nodes(health: dict[str, Any]) -> Iterator[ForewarnError]:

@@ -10,14 +10,13 @@ from collections import Counter as Tally
 from functools import partial
 from typing import TYPE_CHECKING
 
-from prometheus_client.core import GaugeMetricFamily
-
 from forewarn.control.service_state import STANDBY, ServiceState
 from forewarn.core.impact import Impact
 from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.topology import Health
 from forewarn.core.why import blocker_of, why_maintenance
+from forewarn.telemetry.families import gauge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +36,10 @@ PORTION = 200
 GROUPS_NAMED_MAX = 20
 #: Most live maintenances in a scrape, newest first.
 MAINTENANCES_NAMED_MAX = 20
+_LIVE_MAINTENANCE = (
+    *(MaintenanceState.DRAFT, MaintenanceState.RUNNING),
+    *(MaintenanceState.PAUSED, MaintenanceState.STOPPED),
+)
 #: Longest wait for a busy control loop, in seconds, before a scrape omits its gauges.
 READ_S_MAX = 5.0
 
@@ -66,14 +69,13 @@ class ControlSnapshot:
         store = await asyncio.wrap_future(self._engine.read(lambda view: view.store))
         at_ms = await asyncio.to_thread(store.backup_ms)
         text = "Start of the last backup of the store; 0: no backup is recorded."
-        return GaugeMetricFamily("forewarn_backup_timestamp_seconds", text, value=at_ms / 1000)
+        return gauge("backup_timestamp_seconds", text, at_ms / 1000)
 
     def _refused(self) -> Metric:
         text = (
             "Records, such as VMs, that the topology recently refused, and that may get no notice."
         )
-        count = len(self._engine.refused_records.sentences())
-        return GaugeMetricFamily("forewarn_topology_refused", text, value=count)
+        return gauge("topology_refused", text, len(self._engine.refused_records.sentences()))
 
     def _commit_metrics(self, view: StateView) -> list[Metric]:
         """Return the metrics updated by commits; runs on the control loop's thread."""
@@ -83,37 +85,28 @@ class ControlSnapshot:
         state, metrics = view.state, self._metrics
         by_health = Tally(metrics.unhealthy.values())
         by_health[Health.HEALTHY.value] = len(state.topology.hosts) - len(metrics.unhealthy)
-        hosts = GaugeMetricFamily("forewarn_hosts", "Hosts, by health.", labels=["health"])
-        for health in Health:
-            hosts.add_metric([health.value], by_health[health.value])
-        yield hosts
-        for name, text, count in (
-            ("vms", "VMs of the fleet.", len(state.topology.vms)),
-            ("groups", "Groups of the fleet.", len(state.topology.groups)),
-            ("groups_enabled", "Groups that polled in the last day.", len(state.enrolments)),
-            ("history_sequence", "Number of the last entry of history.", view.store.history_seq),
-        ):
-            yield GaugeMetricFamily(f"forewarn_{name}", text, value=count)
+        hosts = {each.value: by_health[each.value] for each in Health}
+        yield gauge("hosts", "Hosts, by health.", hosts, "health")
+        yield gauge("vms", "VMs of the fleet.", len(state.topology.vms))
+        yield gauge("groups", "Groups of the fleet.", len(state.topology.groups))
+        yield gauge("groups_enabled", "Groups that polled in the last day.", len(state.enrolments))
+        text = "Number of the last entry of history."
+        yield gauge("history_sequence", text, view.store.history_seq)
 
     def _of_work(self) -> Metric:
         text = "Operations that have not ended, by state and type."
-        live = GaugeMetricFamily("forewarn_operations", text, labels=["state", "event_type"])
-        for state in (each for each in OperationState if each in LIVE_OPERATION):
-            for impact in Impact:
-                count = self._metrics.live[state.value, impact.value]
-                live.add_metric([state.value, impact.value], count)
-        return live
+        states = [each.value for each in OperationState if each in LIVE_OPERATION]
+        pairs = [(state, impact.value) for state in states for impact in Impact]
+        live = {pair: self._metrics.live[pair] for pair in pairs}
+        return gauge("operations", text, live, "state", "event_type")
 
     def _groups(self) -> Iterator[Metric]:
         known = self._metrics.unapproving
         text = "Groups that poll, and approved none of their recent events before the start."
-        yield GaugeMetricFamily("forewarn_groups_never_approving", text, value=len(known))
+        yield gauge("groups_never_approving", text, len(known))
         text = f"Successive events a group did not approve; the {GROUPS_NAMED_MAX} worst groups."
-        named = GaugeMetricFamily("forewarn_group_unapproved_events", text, labels=["group"])
         worst = sorted(known.items(), key=lambda each: -each[1])[:GROUPS_NAMED_MAX]
-        for group, count in worst:
-            named.add_metric([group], count)
-        yield named
+        yield gauge("group_unapproved_events", text, dict(worst), "group")
 
     async def _waits(self) -> Metric:
         """Count waiting work by its first blocker; O(sample of live work), in several queries."""
@@ -138,10 +131,7 @@ class ControlSnapshot:
             "Operations and maintenances that wait, by the code of their first blocker;"
             f" estimated from a sample if more than {WAITS_SAMPLE_MAX} operations are live."
         )
-        waits = GaugeMetricFamily("forewarn_waits", text, labels=["blocker"])
-        for code, count in sorted(tally.items()):
-            waits.add_metric([code], count)
-        return waits
+        return gauge("waits", text, dict(sorted(tally.items())), "blocker")
 
 
 def _codes(view: StateView, *, numbers: list[int], now_ms: int) -> list[str]:
@@ -164,21 +154,9 @@ def _halted(view: StateView, *, now_ms: int) -> list[str]:
 
 def _of_maintenances(view: StateView) -> list[Metric]:
     live, operations = view.state.maintenances, view.state.operations
-    text = "Maintenances that have not ended, by state."
-    states = GaugeMetricFamily("forewarn_maintenances", text, labels=["state"])
     tally = Tally(each.state for each in live.values())
-    for state in (
-        MaintenanceState.DRAFT,
-        MaintenanceState.RUNNING,
-        MaintenanceState.PAUSED,
-        MaintenanceState.STOPPED,
-    ):
-        states.add_metric([state.value], tally[state])
-    text = (
-        "Hosts of a maintenance, by state, for each of the "
-        f"{MAINTENANCES_NAMED_MAX} newest live maintenances."
-    )
-    hosts = GaugeMetricFamily("forewarn_maintenance_hosts", text, labels=["maintenance", "state"])
+    states = {each.value: tally[each] for each in _LIVE_MAINTENANCE}
+    hosts: dict[tuple[str, str], float] = {}
     for maintenance in list(live.values())[-MAINTENANCES_NAMED_MAX:]:
         progress = view.state.progress(maintenance.number)
         working, failed = len(progress.working), len(progress.failed.keys() - progress.working)
@@ -192,14 +170,19 @@ def _of_maintenances(view: StateView) -> list[Metric]:
             ("failed", failed),
             ("done", touched - working - failed),
         ):
-            hosts.add_metric([maintenance.id, word], count)
-    return [states, hosts]
+            hosts[maintenance.id, word] = count
+    text = (
+        "Hosts of a maintenance, by state, for each of the "
+        f"{MAINTENANCES_NAMED_MAX} newest live maintenances."
+    )
+    return [
+        gauge("maintenances", "Maintenances that have not ended, by state.", states, "state"),
+        gauge("maintenance_hosts", text, hosts, "maintenance", "state"),
+    ]
 
 
 def service_states(current: str) -> Metric:
     """Return the metric of a service's state, given its name, or `STANDBY`."""
     text = "1 for the service's state, 0 for all others."
-    states = GaugeMetricFamily("forewarn_service_state", text, labels=["state"])
-    for state in (*(each.value for each in ServiceState), STANDBY):
-        states.add_metric([state], int(state == current))
-    return states
+    states = (*(each.value for each in ServiceState), STANDBY)
+    return gauge("service_state", text, {each: each == current for each in states}, "state")

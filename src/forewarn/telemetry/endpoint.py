@@ -10,7 +10,6 @@ import logging
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector
-from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 
 from forewarn.api.listener import METRICS
@@ -19,6 +18,7 @@ from forewarn.control.driver_calls import CallResult, Verb
 from forewarn.control.service_state import STANDBY
 from forewarn.telemetry.commit_metrics import CommitMetrics
 from forewarn.telemetry.control_snapshot import ControlSnapshot, service_states
+from forewarn.telemetry.families import gauge
 from forewarn.telemetry.metadata_snapshot import (
     carrier_families,
     client_families,
@@ -188,11 +188,7 @@ def new_registry() -> CollectorRegistry:
 def certificate_family(expiries: Mapping[str, float]) -> Metric:
     """Return the metric of certificates' expiry times, by their sections of the settings."""
     text = "Expiry time of the certificate in use, by its section of the settings."
-    name = "forewarn_certificate_not_after_timestamp_seconds"
-    family = GaugeMetricFamily(name, text, labels=["section"])
-    for section, expires_s in expiries.items():
-        family.add_metric([section], expires_s)
-    return family
+    return gauge("certificate_not_after_timestamp_seconds", text, expiries, "section")
 
 
 class ScrapeApp:

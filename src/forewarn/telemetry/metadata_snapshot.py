@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from typing import TYPE_CHECKING
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from forewarn.telemetry.families import counter, gauge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,35 +46,26 @@ _APPROVALS = ("accepted", "refused", "unanswered")
 def metadata_families(figures: Mapping[str, Mapping[str, int]]) -> list[Metric]:
     """Return the metrics of metadata processes by the processes' names."""
     metrics: list[Metric] = []
-    for name, text in _COUNTERS.items():
-        counter = CounterMetricFamily(f"forewarn_metadata_{name}", text, labels=["process"])
-        for process, counts in figures.items():
-            counter.add_metric([process], counts.get(name, 0))
-        metrics.append(counter)
-    for name, text in _GAUGES.items():
-        gauge = GaugeMetricFamily(f"forewarn_metadata_{name}", text, labels=["process"])
-        for process, counts in figures.items():
-            gauge.add_metric([process], counts.get(name, 0))
-        metrics.append(gauge)
+    for make, texts in ((counter, _COUNTERS), (gauge, _GAUGES)):
+        for name, text in texts.items():
+            values = {process: counts.get(name, 0) for process, counts in figures.items()}
+            metrics.append(make(f"metadata_{name}", text, values, "process"))
     text = "Approvals from VMs, by answer: 200, refused, or 503."
-    approvals = CounterMetricFamily(
-        "forewarn_metadata_approvals", text, labels=["process", "result"]
-    )
-    for process, counts in figures.items():
-        for result in _APPROVALS:
-            approvals.add_metric([process, result], counts.get(f"approvals_{result}", 0))
-    return [*metrics, approvals]
+    approvals = {
+        (process, result): counts.get(f"approvals_{result}", 0)
+        for process, counts in figures.items()
+        for result in _APPROVALS
+    }
+    return [*metrics, counter("metadata_approvals", text, approvals, "process", "result")]
 
 
 def client_families(user_agents: Mapping[str, int]) -> list[Metric]:
     """Return the number of VMs by client; the rarest clients are combined as `other`."""
     text = f"VMs that polled within a day, by client; the {CLIENTS_NAMED_MAX} most frequent."
-    clients = GaugeMetricFamily("forewarn_vms_polling", text, labels=["client"])
     ranked = sorted(user_agents.items(), key=lambda each: -each[1])
-    for name, count in ranked[:CLIENTS_NAMED_MAX]:
-        clients.add_metric([name], count)
-    clients.add_metric(["other"], sum(count for _, count in ranked[CLIENTS_NAMED_MAX:]))
-    return [clients]
+    clients = Tally(dict(ranked[:CLIENTS_NAMED_MAX]))
+    clients["other"] += sum(count for _, count in ranked[CLIENTS_NAMED_MAX:])
+    return [gauge("vms_polling", text, clients, "client")]
 
 
 def feed_families(lags: Mapping[str, int]) -> list[Metric]:
@@ -81,22 +73,14 @@ def feed_families(lags: Mapping[str, int]) -> list[Metric]:
     away = sum(1 for lag in lags.values() if lag < 0)
     behind = sum(1 for lag in lags.values() if lag > 0)
     text = "Metadata nodes and workers: current, behind, or disconnected."
-    nodes = GaugeMetricFamily("forewarn_feed_nodes", text, labels=["state"])
-    for state, count in (
-        ("current", len(lags) - away - behind),
-        ("behind", behind),
-        ("away", away),
-    ):
-        nodes.add_metric([state], count)
+    states = {"current": len(lags) - away - behind, "behind": behind, "away": away}
+    nodes = gauge("feed_nodes", text, states, "state")
     text = (
         "Changes that a node does not show yet, -1 for disconnected nodes;"
         f" the {NODES_NAMED_MAX} worst nodes."
     )
-    lag = GaugeMetricFamily("forewarn_feed_lag_changes", text, labels=["node"])
     worst = sorted(lags.items(), key=lambda each: (each[1] >= 0, -each[1]))[:NODES_NAMED_MAX]
-    for name, changes in worst:
-        lag.add_metric([name], changes)
-    return [nodes, lag]
+    return [nodes, gauge("feed_lag_changes", text, dict(worst), "node")]
 
 
 def carrier_families(counts: Mapping[str, int]) -> list[Metric]:
@@ -104,19 +88,10 @@ def carrier_families(counts: Mapping[str, int]) -> list[Metric]:
     if not counts:
         return []
     text = "Whether this process is connected to a NATS server for the feed."
-    connected = counts["feed_nats_connected"]
-    return [
-        GaugeMetricFamily("forewarn_feed_nats_connected", text, value=connected),
-        *(
-            CounterMetricFamily(f"forewarn_{name}", text, value=counts[name])
-            for name, text in _OF_CARRIER.items()
-        ),
-    ]
+    connected = gauge("feed_nats_connected", text, counts["feed_nats_connected"])
+    return [connected, *(counter(name, t, counts[name]) for name, t in _OF_CARRIER.items())]
 
 
 def node_families(status: Mapping[str, int]) -> list[Metric]:
     """Return the metrics of a metadata node's feed connection."""
-    return [
-        GaugeMetricFamily(f"forewarn_node_{name}", text, value=status[name])
-        for name, text in _OF_NODE.items()
-    ]
+    return [gauge(f"node_{name}", text, status[name]) for name, text in _OF_NODE.items()]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
 from forewarn.outbox.delivery import DeliveryState
+from forewarn.telemetry.families import counter, gauge
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,34 +17,23 @@ if TYPE_CHECKING:
 
 def outbox_families(statuses: Sequence[DestinationStatus], now_ms: int) -> list[Metric]:
     """Return the metrics of all destinations."""
-    label = ["destination"]
-    lag = GaugeMetricFamily(
-        "forewarn_outbox_lag_entries", "Undelivered entries of history.", labels=label
-    )
-    age = GaugeMetricFamily(
-        "forewarn_outbox_lag_seconds", "Age of the oldest undelivered entry.", labels=label
-    )
-    failing = GaugeMetricFamily(
-        "forewarn_outbox_failing_seconds",
-        "Duration of the current failures; 0: none.",
-        labels=label,
-    )
-    sent = CounterMetricFamily("forewarn_outbox_sent", "Events delivered.", labels=label)
-    failures = CounterMetricFamily(
-        "forewarn_outbox_failures", "Failed attempts of delivery.", labels=label
-    )
-    states = GaugeMetricFamily(
-        "forewarn_outbox_state",
-        "1 for the current state of a destination, 0 for others.",
-        labels=[*label, "state"],
-    )
-    for each in statuses:
-        lag.add_metric([each.name], each.behind)
-        age.add_metric([each.name], each.behind_ms / 1000)
-        since_ms = each.failing_since_ms
-        failing.add_metric([each.name], (now_ms - since_ms) / 1000 if since_ms else 0)
-        sent.add_metric([each.name], each.sent)
-        failures.add_metric([each.name], each.failures)
-        for state in DeliveryState:
-            states.add_metric([each.name, state.value], int(state is each.state))
-    return [lag, age, failing, sent, failures, states]
+
+    def of(name: str) -> dict[str, float]:
+        return {each.name: getattr(each, name) for each in statuses}
+
+    label, state_text = "destination", "1 for the current state of a destination, 0 for others."
+    states = {(d.name, each.value): each is d.state for d in statuses for each in DeliveryState}
+    ages_s = {each.name: each.behind_ms / 1000 for each in statuses}
+    failing_s = {
+        each.name: (now_ms - each.failing_since_ms) / 1000 if each.failing_since_ms else 0
+        for each in statuses
+    }
+    failing_text = "Duration of the current failures; 0: none."
+    return [
+        gauge("outbox_lag_entries", "Undelivered entries of history.", of("behind"), label),
+        gauge("outbox_lag_seconds", "Age of the oldest undelivered entry.", ages_s, label),
+        gauge("outbox_failing_seconds", failing_text, failing_s, label),
+        counter("outbox_sent", "Events delivered.", of("sent"), label),
+        counter("outbox_failures", "Failed attempts of delivery.", of("failures"), label),
+        gauge("outbox_state", state_text, states, label, "state"),
+    ]
