@@ -22,6 +22,7 @@ from forewarn.azure.routes import (
     ArmCall,
     ArmResponse,
     ArmRoutes,
+    missing_is_deleted,
 )
 from forewarn.azure.vm_values import provider_id
 from forewarn.core.access import Permission
@@ -158,12 +159,10 @@ async def _changed(call: ArmCall, before: Window) -> JsonObject:
 
 @ROUTES.serve(f"DELETE {_CONFIGURATION}", needs=Permission.OPERATE)
 @_alone
+@missing_is_deleted
 async def _delete(call: ArmCall) -> ArmResponse:
     """Delete a configuration and its assignments."""
-    try:
-        window = await _window(call, _name(call))
-    except ArmResourceUnknown:
-        return ArmResponse(None, 204)
+    window = await _window(call, _name(call))
     await _apply(call, window.name, None)
     return ArmResponse()
 
@@ -345,12 +344,10 @@ async def _assign(call: ArmCall) -> ArmResponse:
 
 @ROUTES.serve(f"DELETE {_ONE}", needs=Permission.OPERATE)
 @_alone
+@missing_is_deleted
 async def _unassign(call: ArmCall) -> ArmResponse:
     """Delete an assignment."""
-    try:
-        group, window = await _group(call), await _assigned_window(call)
-    except ArmResourceUnknown:
-        return ArmResponse(None, 204)
+    group, window = await _group(call), await _assigned_window(call)
     left = tuple(each for each in window.groups or () if each != group.name)
     await _apply(call, window.name, replace(window, groups=left))
     return ArmResponse(_assignment(call, window))

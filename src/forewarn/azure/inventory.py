@@ -21,16 +21,6 @@ SCALE_SETS, AVAILABILITY_SETS = "virtualMachineScaleSets", "availabilitySets"
 SETS = {GroupKind.SCALE_SET: SCALE_SETS, GroupKind.AVAILABILITY_SET: AVAILABILITY_SETS}
 
 
-def subscription_of(vm: Vm) -> str:
-    """Return the subscription of a VM."""
-    return vm.subscription or DEFAULT_SUBSCRIPTION
-
-
-def resource_group_of(vm: Vm) -> str:
-    """Return the resource group of a VM, in its original case."""
-    return vm.resource_group or DEFAULT_RESOURCE_GROUP
-
-
 def location_of(vm: Vm) -> str:
     """Return the region of a VM."""
     return vm.location or DEFAULT_LOCATION
@@ -115,5 +105,7 @@ class Inventory:
 
 
 def place_of(vm: Vm) -> ResourceScope:
-    """Return the subscription and resource group of a VM."""
-    return ResourceScope(subscription_of(vm), resource_group_of(vm))
+    """Return the subscription and resource group of a VM, in their original case."""
+    return ResourceScope(
+        vm.subscription or DEFAULT_SUBSCRIPTION, vm.resource_group or DEFAULT_RESOURCE_GROUP
+    )

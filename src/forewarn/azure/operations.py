@@ -8,21 +8,24 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from forewarn.azure.inventory import DEFAULT_LOCATION, location_of
+from forewarn.azure.inventory import location_of
 from forewarn.azure.refusals import ArmNotSupported, ArmResourceUnknown
 from forewarn.azure.routes import SUBSCRIPTION, ArmCall, ArmResponse, ArmRoutes
-from forewarn.core.impact import Cause, Source
+from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.stimulus import TARGETS_MAX, RequestMaintenance
 from forewarn.protocol.timestamps import iso8601
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from forewarn.azure.json_values import JsonObject
     from forewarn.core.topology import Vm
 
 #: Retry-After for polling clients, in seconds; Azure sends about 10.
 RETRY_AFTER_S = 1
 _RETRY = {"Retry-After": str(RETRY_AFTER_S)}
+_MONITOR = "&monitor=true"
 
 _PATH = SUBSCRIPTION + "/providers/Microsoft.Compute/locations/{location}/operations/{operation}"
 _NAME = re.compile(r"([0-9a-f]{8})-0000-4000-8000-([0-9a-f]{12})")
@@ -35,9 +38,7 @@ _ENDS = {
 ROUTES = ArmRoutes()
 
 
-async def begin(
-    call: ArmCall, cause: Cause, vms: tuple[Vm, ...], *, source: Source | None = None
-) -> ArmResponse:
+async def begin(call: ArmCall, cause: Cause, vms: tuple[Vm, ...]) -> ArmResponse:
     """Request work on VMs, and return the response with the URL for polling. Source: Z-1."""
     names = tuple(vm.name for vm in vms)
     assert names
@@ -45,26 +46,16 @@ async def begin(
         if cause is not Cause.DELETION and call.resources.power.get(name) == "deallocated":
             reason = "the VM is deallocated and has no host; start the VM first"
             raise ArmNotSupported(action=cause.value, name=name, reason=reason)
-    asked = RequestMaintenance(cause=cause, targets=names, source=source)
+    asked = RequestMaintenance(cause=cause, targets=names)
     committed = await call.control.submit(asked, call.actor)
     ours = [each for each in committed.operations if each.cause is cause and each.of_vm]
     numbers = sorted(each.number for each in ours if each.vms[0] in names)
     assert len(numbers) >= len(names), committed
-    return accepted(call, numbers[-len(names)], len(names), location=location_of(vms[0]))
-
-
-def accepted(
-    call: ArmCall, first: int, count: int, *, location: str = DEFAULT_LOCATION
-) -> ArmResponse:
-    """Return the response for accepted work, with the URL for polling."""
-    path = _PATH.format(
-        subscription=call.path["subscription"],
-        location=location,
-        operation=f"{count:08x}-0000-4000-8000-{first:012x}",
-    )
-    url = f"{call.base}{path}?api-version={call.api_version}"
-    headers = {"Azure-AsyncOperation": url, "Location": f"{url}&monitor=true", **_RETRY}
-    return ArmResponse(None, 202, headers)
+    operation = f"{len(names):08x}-0000-4000-8000-{numbers[-len(names)]:012x}"
+    place = {"location": location_of(vms[0]), "operation": operation}
+    headers = _location(call, {**call.path, **place})
+    url = headers["Location"].removesuffix(_MONITOR)
+    return ArmResponse(None, 202, {"Azure-AsyncOperation": url, **headers})
 
 
 @ROUTES.serve(f"GET {_PATH}", "monitor")
@@ -76,17 +67,16 @@ async def _poll(call: ArmCall) -> ArmResponse:
     if call.query.get("monitor") != "true":
         return ArmResponse(shown, 200, {} if over else _RETRY)
     if not over:
-        return ArmResponse(None, 202, _location(call))
+        return ArmResponse(None, 202, _location(call, call.path))
     if "error" in shown:
         return ArmResponse({"error": shown["error"]}, 409)
     return ArmResponse()
 
 
-def _location(call: ArmCall) -> dict[str, str]:
-    """Return the headers for the next poll of the same URL."""
-    path = _PATH.format_map(call.path)
-    url = f"{call.base}{path}?api-version={call.api_version}&monitor=true"
-    return {"Location": url, **_RETRY}
+def _location(call: ArmCall, names: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers for the next poll of an operation; `names` are those in its path."""
+    path = _PATH.format_map(names)
+    return {"Location": f"{call.base}{path}?api-version={call.api_version}{_MONITOR}", **_RETRY}
 
 
 async def _operations(call: ArmCall) -> list[Operation]:

@@ -7,10 +7,16 @@ import re
 from collections import defaultdict
 from dataclasses import field
 from enum import Enum
-from typing import TYPE_CHECKING, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from forewarn.azure.inventory import ResourceScope
-from forewarn.azure.refusals import ArmPathUnknown, ArmPreconditionFailed, ArmSubscriptionUnknown
+from forewarn.azure.refusals import (
+    ArmPathUnknown,
+    ArmPreconditionFailed,
+    ArmResourceUnknown,
+    ArmSubscriptionUnknown,
+)
 from forewarn.core.access import Permission
 from forewarn.values import value
 
@@ -188,6 +194,19 @@ class ArmRoutes:
             return act
 
         return adopt
+
+
+def missing_is_deleted(act: A) -> A:
+    """Return a handler that answers 204 for a missing resource, as Azure does for a deletion."""
+
+    @wraps(act)
+    async def deleted(call: ArmCall) -> ArmResponse:
+        try:
+            return await act(call)
+        except ArmResourceUnknown:
+            return ArmResponse(None, 204)
+
+    return cast("A", deleted)
 
 
 class ArmTable:

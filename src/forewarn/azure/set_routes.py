@@ -17,7 +17,7 @@ from forewarn.azure.inventory import (
     place_of,
 )
 from forewarn.azure.json_values import JsonObject, member
-from forewarn.azure.refusals import ArmNotSupported, ArmResourceUnknown
+from forewarn.azure.refusals import ArmNotSupported
 from forewarn.azure.routes import (
     COMPUTE,
     RESOURCE_GROUP,
@@ -25,6 +25,7 @@ from forewarn.azure.routes import (
     ArmCall,
     ArmResponse,
     ArmRoutes,
+    missing_is_deleted,
 )
 from forewarn.azure.set_values import (
     instance_id,
@@ -189,12 +190,10 @@ async def _create(call: ArmCall, kind: GroupKind) -> bool:
 
 
 @ROUTES.serve(f"DELETE {SCALE_SET}", _FORCE, needs=_OPERATE)
+@missing_is_deleted
 async def _delete_set(call: ArmCall) -> ArmResponse:
     """Request the deletion of a set's instances."""
-    try:
-        inventory, group = await named_set(call)
-    except ArmResourceUnknown:
-        return ArmResponse(None, 204)
+    inventory, group = await named_set(call)
     vms = tuple(inventory.members(group))
     answer = await operations.begin(call, Cause.DELETION, vms) if vms else ArmResponse()
     call.resources.mark_deleted(group.name)
@@ -386,12 +385,10 @@ async def _change_availability(call: ArmCall) -> ArmResponse:
 
 
 @ROUTES.serve(f"DELETE {_ONE}", needs=_OPERATE)
+@missing_is_deleted
 async def _delete_availability(call: ArmCall) -> ArmResponse:
     """Delete an availability set without VMs."""
-    try:
-        inventory, group = await named_set(call, GroupKind.AVAILABILITY_SET)
-    except ArmResourceUnknown:
-        return ArmResponse(None, 204)
+    inventory, group = await named_set(call, GroupKind.AVAILABILITY_SET)
     if inventory.members(group):
         reason = "the set has VMs; delete the VMs first"
         raise ArmNotSupported(action="Deletion", name=group.name, reason=reason)

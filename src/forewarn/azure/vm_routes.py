@@ -20,6 +20,7 @@ from forewarn.azure.routes import (
     ArmResponse,
     ArmRoute,
     ArmRoutes,
+    missing_is_deleted,
 )
 from forewarn.azure.vm_values import APPLIED, shown_view, shown_vm, vm_id_of, with_members
 from forewarn.core.access import Permission
@@ -92,25 +93,22 @@ async def _work(targets: Targets, cause: Cause, call: ArmCall) -> ArmResponse:
 
 
 async def _power(targets: Targets, action: str, call: ArmCall) -> ArmResponse:
-    set_power(call, action, await targets(call))
-    return ArmResponse()
-
-
-async def _target(call: ArmCall) -> tuple[Vm, ...]:
-    return (await call.vm(),)
-
-
-def set_power(call: ArmCall, action: str, vms: tuple[Vm, ...]) -> None:
     """Record the power state after an action that no driver can carry out.
 
     Raises:
         ArmNotSupported: the process is a service, which does not record such actions.
     """
+    vms = await targets(call)
     if not call.resources.bookkeeping:
         reason = "no driver carries out this action; only the emulator records it"
         raise ArmNotSupported(action=action, name=vms[0].name if vms else "", reason=reason)
     if action != "reapply":
-        call.resources.set_power(tuple(vm.name for vm in vms), POWER[action])
+        call.resources.set_power((vm.name for vm in vms), POWER[action])
+    return ArmResponse()
+
+
+async def _target(call: ArmCall) -> tuple[Vm, ...]:
+    return (await call.vm(),)
 
 
 @ROUTES.serve(f"GET {_VMS}", *_LISTED, summary="List the VMs of a resource group")
@@ -228,13 +226,10 @@ async def _changed(call: ArmCall, vm: Vm) -> ArmResponse:
 
 
 @ROUTES.serve(f"DELETE {VM}", "forcedeletion", needs=Permission.REQUEST)
+@missing_is_deleted
 async def _delete(call: ArmCall) -> ArmResponse:
     """Request the deletion of a VM."""
-    try:
-        vm = await call.vm()
-    except ArmResourceUnknown:
-        return ArmResponse(None, 204)  # as in Azure: deleting a missing VM succeeds
-    return await operations.begin(call, Cause.DELETION, (vm,))
+    return await operations.begin(call, Cause.DELETION, await _target(call))
 
 
 @ROUTES.serve(f"POST {VM}/simulateEviction", needs=Permission.REQUEST)

@@ -57,11 +57,6 @@ def provider_id(place: ResourceScope, kind: str, name: str) -> str:
     )
 
 
-def beside(vm: Vm, kind: str, name: str) -> str:
-    """Return the id of another resource in a VM's resource group."""
-    return provider_id(place_of(vm), kind, name)
-
-
 def vm_id_of(vm: Vm, group: Group) -> str:
     """Return the resource id of a VM, as in its instance metadata."""
     place = place_of(vm)
@@ -82,7 +77,7 @@ def shown_vm(vm: Vm, group: Group, host: Host, *, power: str = "") -> JsonObject
     }
     if group.kind in sets:
         name, kind = sets[group.kind]
-        properties[name] = {"id": beside(vm, kind, group.name)}
+        properties[name] = {"id": provider_id(place_of(vm), kind, group.name)}
     shown: JsonObject = {
         "name": vm.name,
         "id": vm_id_of(vm, group),
