@@ -1,30 +1,58 @@
-"""Routes that create, preview, start, pause, postpone and cancel maintenances; their plans."""
+"""Routes of maintenances: read, create, preview, start, pause, postpone, cancel; their plans."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from forewarn.api import request_forms as forms
-from forewarn.api.consent import unasked_groups
+from forewarn.api.consent import APPROVAL, approvals, unasked_groups
 from forewarn.api.lookup import find
-from forewarn.api.maintenance_reading import ONE, find_view, number_of, one_view
-from forewarn.api.maintenance_schemas import OUTLOOK, PLAN, ROOM, MaintenanceView
+from forewarn.api.maintenance_schemas import (
+    BLOCKER,
+    HOST_WORK,
+    MAINTENANCE,
+    OUTLOOK,
+    PLAN,
+    ROOM,
+    WAVE,
+    MaintenanceView,
+    Waits,
+    WaveView,
+)
 from forewarn.api.responses import encoded
 from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
-from forewarn.api.schemas import OPERATION, TABLE, TEXT, TEXTS, list_of, object_schema, page_schema
+from forewarn.api.schemas import (
+    OPERATION,
+    TABLE,
+    TEXT,
+    TEXTS,
+    described,
+    list_of,
+    object_schema,
+    page_schema,
+)
 from forewarn.control.planning import PlannerTask, planner_task
 from forewarn.core import stimulus as stimuli
 from forewarn.core.access import Permission
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import MaintenancePlan
 from forewarn.core.outlook import memory_by_wave, outlook
-from forewarn.core.refusals import MaintenanceInvalid, PostponementRefused, Unknown, UnknownPlan
+from forewarn.core.refusals import (
+    MaintenanceInvalid,
+    PostponementRefused,
+    Unknown,
+    UnknownMaintenance,
+    UnknownPlan,
+)
 from forewarn.core.targets import return_time_s
 from forewarn.core.topology import select
+from forewarn.core.why import why_maintenance
 from forewarn.planning.difference import difference
 from forewarn.planning.plan_text import NO_PLAN
 from forewarn.planning.policy import Budget, Scope
-from forewarn.validation.fields import Text
+from forewarn.store.maintenances import HostState, HostWork
+from forewarn.validation.fields import NAME, Boolean, Integer, Schema, Text
 from forewarn.validation.forms import Field
 from forewarn.values import replace
 
@@ -33,6 +61,22 @@ if TYPE_CHECKING:
     from forewarn.core.topology import Topology
     from forewarn.store import Store
 
+#: Maximum number of maintenances, or of a maintenance's hosts, on one page.
+PAGE_MAX, HOSTS_PAGE_MAX = 500, 1000
+_NUMBER = re.compile(r"(?i:m-)?([0-9]{1,15})")
+ONE: Schema = object_schema(maintenance=MAINTENANCE.schema())
+_FULL: Schema = object_schema(
+    maintenance=MAINTENANCE.schema(),
+    waves=list_of(WAVE.schema()),
+    blocked=list_of(BLOCKER.schema()),
+    waits_for=described(
+        {"anyOf": [BLOCKER.schema(), {"type": "null"}]}, "The same blocker as in `maintenance`."
+    ),
+    approvals=list_of(APPROVAL.schema()),
+    not_asked=described(
+        TEXTS, "Groups with VMs on the remaining hosts that do not listen for events."
+    ),
+)
 _ROOM = list_of(ROOM.schema())
 _PREVIEW = object_schema(
     plan=PLAN.schema(), groups=list_of(OUTLOOK.schema()), room=_ROOM, not_asked=TEXTS
@@ -286,3 +330,147 @@ async def _asked(call: ApiCall) -> stimuli.CreateMaintenance:
         move_s=form.get("move_vms", 0),
         return_vms=form.get("return_vms", False),
     )
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def one_view(view: MaintenanceView, status: int = 200) -> ApiResponse:
+    """Return the response for one maintenance."""
+    return ApiResponse({"maintenance": MAINTENANCE.of(view)}, status)
+
+
+def number_of(call: ApiCall) -> int:
+    """Return the number of a maintenance's name: `m-12` or `12`."""
+    name = call.path["id"]
+    matched = _NUMBER.fullmatch(name)
+    if matched is None:
+        raise UnknownMaintenance(name=name[:64])
+    return int(matched[1])
+
+
+async def find_view(call: ApiCall, number: int) -> MaintenanceView:
+    """Return a live or ended maintenance; O(hosts with work)."""
+    now_ms = call.control.clock.now_ms()
+
+    def live(view: StateView) -> MaintenanceView | None:
+        maintenance = view.state.maintenances.get(number)
+        if maintenance is None:
+            return None
+        blocker = why_maintenance(view.draft(now_ms), maintenance)
+        return MaintenanceView(maintenance, view.state.plans.get(maintenance.plan), blocker)
+
+    def stored(store: Store) -> MaintenanceView | None:
+        maintenance = store.maintenances.get(number)
+        return MaintenanceView(maintenance) if maintenance is not None else None
+
+    view = await call.control.read(live) or await call.control.look_up(stored)
+    if view is None:
+        raise UnknownMaintenance(name=f"m-{number}")
+    counts = await call.control.look_up(lambda store: store.maintenances.counts(number))
+    return replace(view, counts=counts)
+
+
+@Route(
+    "GET /v1/maintenances",
+    Permission.READ_FLEET,
+    query=(
+        Field("live", Boolean(), "Only maintenances that have not ended."),
+        Field("before", Integer(1), "Only maintenances with lower numbers."),
+        Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries."),
+    ),
+    answer=page_schema("maintenances", MAINTENANCE.schema(), paged="integer"),
+)
+async def list_maintenances(call: ApiCall) -> ApiResponse:
+    """List maintenances, newest first."""
+    limit = call.query.get("limit", PAGE_MAX)
+    before = call.query.get("before", 0)
+    maintenances = await call.control.look_up(lambda store: store.maintenances.page(before, limit))
+    wanted = call.query.get("live", False)
+    views = [await find_view(call, each.number) for each in maintenances if each.live or not wanted]
+    following = maintenances[-1].number if len(maintenances) == limit else None
+    return ApiResponse({"maintenances": MAINTENANCE.each(views), "next": following})
+
+
+@Route("GET /v1/maintenances/{id}", Permission.READ_FLEET, answer=_FULL)
+async def get_maintenance(call: ApiCall) -> ApiResponse:
+    """Read one maintenance with its waves and blockers."""
+    view = await find_view(call, number_of(call))
+    number = view.maintenance.number
+    work = await call.control.look_up(lambda store: store.maintenances.work(number))
+    now_ms = call.control.clock.now_ms()
+    hosts = set(view.maintenance.hosts if view.maintenance.live else ())
+    hosts.difference_update(each.host for each in work)
+
+    def consent(state: StateView) -> dict[str, object]:
+        answers = APPROVAL.each(approvals(state, number, now_ms))
+        return {"approvals": answers, "not_asked": unasked_groups(state, hosts)}
+
+    answers = await call.control.read(consent)
+    return ApiResponse(
+        await call.control.compute(lambda: encoded({**_full(view, work), **answers}))
+    )
+
+
+def _full(view: MaintenanceView, work: list[HostWork]) -> dict[str, object]:
+    plan = view.plan_in_effect
+    blocked = plan.body.blocked if plan else ()
+    touched = {each.host for each in work}
+    maintenance = MAINTENANCE.of(view)
+    return {
+        "maintenance": maintenance,
+        "waves": WAVE.each(_waves(view, work)),
+        "blocked": BLOCKER.each(Waits(name, each) for name, each in blocked if name not in touched),
+        "waits_for": maintenance["waits_for"],
+    }
+
+
+def _waves(view: MaintenanceView, work: list[HostWork]) -> list[WaveView]:
+    """Return past and future waves; O(hosts)."""
+    planned = (
+        {wave.number: wave for wave in view.plan_in_effect.waves} if view.plan_in_effect else {}
+    )
+    touched = {each.host for each in work}
+    by_wave: dict[int, list[HostWork]] = {}
+    for each in work:
+        by_wave.setdefault(each.wave, []).append(each)
+    waves = []
+    for number in sorted({*by_wave, *planned}):
+        wave, of_wave = planned.get(number), tuple(by_wave.get(number, ()))
+        left = tuple(host for host in wave.hosts if host not in touched) if wave else ()
+        states = {each.state for each in of_wave}
+        if HostState.RUNNING in states:
+            state = "running"
+        elif HostState.ANNOUNCED in states:
+            state = "announced"
+        else:
+            begun = number == view.maintenance.wave and left  # remaining hosts are announced next
+            state = "over" if of_wave and not begun else "planned"
+        waves.append(WaveView(number, state, of_wave, left, wave if state != "over" else None))
+    return waves
+
+
+@Route(
+    "GET /v1/maintenances/{id}/hosts",
+    Permission.READ_FLEET,
+    query=(
+        Field("after", NAME, "Only hosts whose names sort after this name."),
+        Field("limit", Integer(1, HOSTS_PAGE_MAX), "Maximum number of entries."),
+    ),
+    answer=page_schema("hosts", HOST_WORK.schema(), paged="string"),
+)
+async def list_maintenance_hosts(call: ApiCall) -> ApiResponse:
+    """List the hosts of a maintenance by name, with their states.
+
+    It costs O(hosts of the maintenance).
+    """
+    maintenance = (await find_view(call, number_of(call))).maintenance
+    limit, after = call.query.get("limit", HOSTS_PAGE_MAX), call.query.get("after", "")
+    host_work = await call.control.look_up(
+        lambda store: store.maintenances.work(maintenance.number)
+    )
+    work = {each.host: each for each in host_work}
+    names = [host for host in maintenance.hosts if host > after][: limit + 1]
+    hosts = HOST_WORK.each((host, work.get(host)) for host in names[:limit])
+    following = names[limit - 1] if len(names) > limit else None
+    return ApiResponse({"hosts": hosts, "next": following})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.api import schemas
 from forewarn.api.lookup import check_named, find_event
-from forewarn.api.maintenance_reading import find_view, number_of
+from forewarn.api.maintenance_routes import find_view, number_of
 from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.core.access import Permission
