@@ -55,6 +55,18 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
+def new_connection(url: str, ca_file: str, *, timeout_s: float) -> http.client.HTTPConnection:
+    """Return an unopened connection to the server of a URL, or of `unix:PATH`."""
+    if url.startswith("unix:"):
+        return UnixConnection(url.removeprefix("unix:"), timeout_s)
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port
+    if parts.scheme != "https":
+        return http.client.HTTPConnection(host, port, timeout=timeout_s)
+    context = ssl.create_default_context(cafile=ca_file or None)
+    return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
+
+
 def exchange(
     request: ClientRequest,
     *,
@@ -105,17 +117,9 @@ def open_request(
         OSError, HTTPException: the request could not be sent.
     """
     parts = urlsplit(request.url)
-    host = parts.hostname or ""
-    if parts.scheme not in {"http", "https"} or not host:
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise OSError("the scheme must be http or https")
-    connection: http.client.HTTPConnection
-    if parts.scheme == "https":
-        context = ssl.create_default_context(cafile=ca_file or None)
-        connection = http.client.HTTPSConnection(
-            host, parts.port, timeout=timeout_s, context=context
-        )
-    else:
-        connection = http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
+    connection = new_connection(request.url, ca_file, timeout_s=timeout_s)
     path = parts.path or "/"
     target = f"{path}?{parts.query}" if parts.query else path
     try:

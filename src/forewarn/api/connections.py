@@ -129,7 +129,7 @@ class ApiConnection(HttpProtocol):
         self._unset_late()
         super().on_message_complete()
 
-    def malformed(self) -> None:
+    def ended(self) -> None:
         """Cancel all time limits."""
         self._unset_late()
 
@@ -137,10 +137,6 @@ class ApiConnection(HttpProtocol):
         """Mark the connection as idle, so that the table may close it."""
         if not self.queued_count():
             self._tracked.expose()
-
-    def idle_too_long(self) -> None:
-        """Cancel all time limits."""
-        self._unset_late()
 
     def _progress(self) -> None:
         """Reset the byte count after a complete part of a request; the next read counts again."""

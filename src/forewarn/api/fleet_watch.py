@@ -7,6 +7,7 @@ second, once for all watchers. A watcher that falls behind reloads everything.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from forewarn.control.readable import ReadableControl
     from forewarn.core.lifecycle import Event, Operation
     from forewarn.core.topology import Topology
+    from forewarn.validation.fields import Schema
 
 T = TypeVar("T")
 
@@ -44,6 +46,28 @@ MESSAGES_MAX = 256
 COMMITS_MAX = 20_000
 #: Message that makes a watcher reload the overview.
 RELOAD = "reload"
+
+
+COUNTS: Schema = {"type": "object", "additionalProperties": schemas.WHOLE}
+RACK: schemas.ObjectSchema[Rack] = schemas.ObjectSchema(
+    "",
+    "A rack, or several neighbouring racks.",
+    schemas.Member("zone", schemas.TEXT),
+    schemas.Member(
+        "first", schemas.TEXT, meaning="The hosts' label `rack`, or their fault domain."
+    ),
+    schemas.Member("last", schemas.TEXT, meaning="Last rack, if the entry combines several racks."),
+    schemas.Member(
+        "hosts", COUNTS, lambda rack: dict(+rack.hosts), "Number of hosts by state letter."
+    ),
+    schemas.Member("vms", schemas.WHOLE),
+    schemas.Member(
+        "disturbed",
+        COUNTS,
+        lambda rack: dict(+rack.disturbed),
+        "Number of affected VMs by state letter.",
+    ),
+)
 
 
 class Reader(Protocol):
@@ -77,7 +101,8 @@ class FleetWatch:
         self._whole: tuple[int, bytes] = (-1, b"")
         self._here: asyncio.AbstractEventLoop | None = None
         self._news = asyncio.Event()
-        self._waiting: list[asyncio.Future[None]] = []
+        #: Set by the next message, and then replaced.
+        self._message = asyncio.Event()
         self._watchers = 0
         self._ticking: asyncio.Task[None] | None = None
         self._stopped = False
@@ -239,18 +264,15 @@ class FleetWatch:
 
     async def _wait(self) -> bool:
         """Wait for a message; return False on a long silence."""
-        news = asyncio.get_running_loop().create_future()
-        self._waiting.append(news)
-        done, _ = await asyncio.wait([news], timeout=SILENCE_S_MAX)
-        if not done:
-            news.cancel()
-        return bool(done)
+        message = self._message
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SILENCE_S_MAX):
+                await message.wait()
+        return message.is_set()
 
     def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for news in waiting:
-            if not news.done():
-                news.set_result(None)
+        message, self._message = self._message, asyncio.Event()
+        message.set()
 
     # --- messages -----------------------------------------------------------------------------
 
@@ -289,7 +311,7 @@ class FleetWatch:
             return "", {}, False
         shown = {
             "hosts": list(difference.hosts.items()),
-            "racks": [(place, _rack(overview.racks[place])) for place in difference.racks],
+            "racks": [(place, RACK.of(overview.racks[place])) for place in difference.racks],
             "counts": overview.counts(),
             "operations": _operations(overview, difference.operations),
         }
@@ -303,20 +325,9 @@ def _shown(overview: FleetOverview, place: str) -> dict[str, object]:
         "states": STATES,
         "hosts": len(overview.names),
         "host_states": overview.runs(),
-        "racks": [_rack(each) for each in overview.racks],
+        "racks": RACK.each(overview.racks),
         "counts": overview.counts(),
         "operations": _operations(overview, overview.urgent()),
-    }
-
-
-def _rack(rack: Rack) -> dict[str, object]:
-    return {
-        "zone": rack.zone,
-        "first": rack.first,
-        "last": rack.last,
-        "hosts": {letter: count for letter, count in rack.hosts.items() if count},
-        "vms": rack.vms,
-        "disturbed": {letter: count for letter, count in rack.disturbed.items() if count},
     }
 
 

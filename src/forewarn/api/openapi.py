@@ -23,24 +23,12 @@ from forewarn.validation.json_reader import JSON
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_ERROR: Schema = {
-    "type": "object",
-    "description": "An error: a stable code, the reason, and a remedy.",
-    "properties": {
-        "error": {
-            "type": "object",
-            "properties": {
-                "code": {"type": "string"},
-                "message": {"type": "string"},
-                "advice": {"type": "string"},
-            },
-            "required": ["code", "message", "advice"],
-            "additionalProperties": False,
-        }
-    },
-    "required": ["error"],
-    "additionalProperties": False,
-}
+_ERROR: Schema = schemas.described(
+    schemas.object_schema(
+        error=schemas.object_schema(code=schemas.TEXT, message=schemas.TEXT, advice=schemas.TEXT)
+    ),
+    "An error: a stable code, the reason, and a remedy.",
+)
 _REFUSED: Schema = {
     "description": "Refused; nothing was changed.",
     "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}},

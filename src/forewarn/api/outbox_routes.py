@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING
 
 from forewarn.api.request_forms import EMPTY
 from forewarn.api.routes import ApiCall, ApiResponse, Route
-from forewarn.api.schemas import TABLE, TEXT, TIME, WHOLE, described, object_schema, page_schema
+from forewarn.api.schemas import (
+    TABLE,
+    TEXT,
+    TIME,
+    WHOLE,
+    Member,
+    ObjectSchema,
+    page_schema,
+    same,
+    words,
+)
 from forewarn.core.access import Permission
 from forewarn.outbox.delivery import DeliveryState
 from forewarn.outbox.outbox import DestinationStatus, Outbox, UnknownDestination
-from forewarn.protocol.timestamps import iso8601
-from forewarn.validation.fields import WHOLE_MAX, Integer, Schema, Text
+from forewarn.validation.fields import WHOLE_MAX, Integer, Text
 from forewarn.validation.forms import Field, Form
 
 if TYPE_CHECKING:
@@ -21,18 +30,18 @@ if TYPE_CHECKING:
 
     Find: TypeAlias = Callable[[], Outbox | None]
 
-_STATUS: Schema = object_schema(
-    name=TEXT,
-    kind=TEXT,
-    state={"type": "string", "enum": [each.value for each in DeliveryState]},
-    sequence=WHOLE,
-    behind=WHOLE,
-    behind_s=WHOLE,
-    sent=WHOLE,
-    skipped=described(WHOLE, "Entries skipped since the service started."),
-    failures=WHOLE,
-    error=TEXT,
-    failing_since=TIME,
+_STATUS: ObjectSchema[DestinationStatus] = ObjectSchema(
+    "",
+    "The progress of a destination.",
+    *same(TEXT, "name", "kind"),
+    Member("state", words(DeliveryState)),
+    *same(WHOLE, "sequence", "behind"),
+    Member("behind_s", WHOLE, lambda status: status.behind_ms // 1000),
+    Member("sent", WHOLE),
+    Member("skipped", WHOLE, meaning="Entries skipped since the service started."),
+    Member("failures", WHOLE),
+    Member("error", TEXT),
+    Member("failing_since", TIME, "failing_since_ms"),
 )
 _SKIP = Form(
     "OutboxSkip",
@@ -44,14 +53,14 @@ _SKIP = Form(
 @Route(
     "GET /v1/outbox",
     Permission.READ_FLEET,
-    answer=page_schema("destinations", _STATUS),
+    answer=page_schema("destinations", _STATUS.schema()),
     active=True,
 )
 async def list_destinations(find: Find, _call: ApiCall) -> ApiResponse:
     """List the destinations of the outbox with their progress."""
     outbox = find()
     statuses = await asyncio.to_thread(outbox.statuses) if outbox else []
-    return ApiResponse({"destinations": [_shown(each) for each in statuses]})
+    return ApiResponse({"destinations": _STATUS.each(statuses)})
 
 
 @Route("POST /v1/outbox/{name}/retry", Permission.OPERATE, form=EMPTY, answer=TABLE)
@@ -87,20 +96,3 @@ def _required(find: Find, call: ApiCall) -> Outbox:
     if outbox is None:
         raise UnknownDestination(name=call.path["name"], known="none")
     return outbox
-
-
-def _shown(status: DestinationStatus) -> dict[str, object]:
-    since_ms = status.failing_since_ms
-    return {
-        "name": status.name,
-        "kind": status.kind,
-        "state": status.state.value,
-        "sequence": status.sequence,
-        "behind": status.behind,
-        "behind_s": status.behind_ms // 1000,
-        "sent": status.sent,
-        "skipped": status.skipped,
-        "failures": status.failures,
-        "error": status.error,
-        "failing_since": iso8601(since_ms) if since_ms else None,
-    }

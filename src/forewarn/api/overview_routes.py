@@ -6,28 +6,19 @@ from functools import partial
 
 from forewarn.api import schemas
 from forewarn.api.fleet_overview import FleetOverview
+from forewarn.api.fleet_watch import COUNTS, RACK
 from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.watch import WatchStream
 from forewarn.core.access import Permission
 from forewarn.core.refusals import Unknown
-from forewarn.validation.fields import NAME, Integer, Schema, Text
+from forewarn.validation.fields import NAME, Integer, Text
 from forewarn.validation.forms import Field
 
 #: Host names in one response.
 NAMES_MAX = 2000
 _SERVER_SENT = "text/event-stream"
 _END = b'event: end\ndata: {"end":"stopped"}\n\n'
-
-_COUNTS: Schema = {"type": "object", "additionalProperties": schemas.WHOLE}
-_RACK = schemas.object_schema(
-    zone=schemas.TEXT,
-    first=schemas.described(schemas.TEXT, "The hosts' label `rack`, or their fault domain."),
-    last=schemas.described(schemas.TEXT, "Last rack, if the entry combines several racks."),
-    hosts=schemas.described(_COUNTS, "Number of hosts by state letter."),
-    vms=schemas.WHOLE,
-    disturbed=schemas.described(_COUNTS, "Number of affected VMs by state letter."),
-)
 
 
 @Route(
@@ -45,8 +36,8 @@ _RACK = schemas.object_schema(
         host_states=schemas.described(
             schemas.TEXT, "The state letter of each host, run-length encoded."
         ),
-        racks=schemas.list_of(_RACK),
-        counts=schemas.described(_COUNTS, "Live operations by state."),
+        racks=schemas.list_of(RACK.schema()),
+        counts=schemas.described(COUNTS, "Live operations by state."),
         operations=schemas.described(
             schemas.list_of(schemas.GLANCE.schema()),
             "Running operations, then those that start next; at most 200.",

@@ -21,7 +21,7 @@ from forewarn.errors import ForewarnError
 from forewarn.planning.windows import Span, Window, open_spans, without
 from forewarn.protocol import timestamps
 from forewarn.validation.durations import written
-from forewarn.validation.fields import NAME, Boolean, Choice, Integer, Schema
+from forewarn.validation.fields import NAME, Boolean, Choice, Integer
 from forewarn.validation.forms import Field
 from forewarn.validation.json_reader import JSON
 from forewarn.values import replace
@@ -49,13 +49,8 @@ _MEMBERS = {
     "local_opens": "Start of the open time, in the window's time zone.",
     "local_closes": "End of the open time, in the window's time zone.",
 }
-_SPAN: Schema = {
-    "type": "object",
-    "properties": {name: described(TEXT, text) for name, text in _MEMBERS.items()},
-    "required": list(_MEMBERS),
-    "additionalProperties": False,
-}
-_NEW_PLAN: Schema = object_schema(
+_SPAN = object_schema(**{name: described(TEXT, text) for name, text in _MEMBERS.items()})
+_NEW_PLAN = object_schema(
     id=TEXT,
     expected_end=described(TIME, "Latest end of the plan in force; null: unknown."),
     new_end=described(TIME, "Latest end of a plan by the new policy; null: no host can be done."),

@@ -20,8 +20,9 @@ from starlette.responses import Response
 
 from forewarn.api.connections import ADMIT
 from forewarn.api.responses import encoded
-from forewarn.api.standby import StandingBy, new_connection, read_forwarded
+from forewarn.api.standby import StandingBy, read_forwarded
 from forewarn.errors import CallerError, ForewarnError
+from forewarn.http_client import new_connection
 from forewarn.ids import Ids
 from forewarn.replication.messages import (
     ApprovalRequest,

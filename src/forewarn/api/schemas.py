@@ -90,6 +90,10 @@ class Member(Generic[V]):
     of: str | Callable[[V], object] = ""
     meaning: str = ""
 
+    def described(self) -> Schema:
+        """Return the schema with the member's meaning."""
+        return described(self.schema, self.meaning) if self.meaning else self.schema
+
     def reader(self) -> Callable[[V], object]:
         """Return the function that reads the member from a value.
 
@@ -109,8 +113,13 @@ class Member(Generic[V]):
         return read
 
 
+def same(schema: Schema, *names: str, of: str = "") -> tuple[Member[Any], ...]:
+    """Return members with one schema; each is the attribute of its name, after the prefix `of`."""
+    return tuple(Member(name, schema, of + name) for name in names)
+
+
 class ObjectSchema(Generic[V]):
-    """The schema of a JSON object and its encoder."""
+    """The schema of a JSON object and its encoder; without a name, it is part of other schemas."""
 
     def __init__(self, name: str, meaning: str, *members: Member[V]) -> None:
         self.name = name
@@ -127,7 +136,9 @@ class ObjectSchema(Generic[V]):
         return [self.of(value) for value in values]
 
     def schema(self) -> Schema:
-        """Return a reference to the schema in the OpenAPI document."""
+        """Return a reference to the schema in the OpenAPI document, or an unnamed schema itself."""
+        if not self.name:
+            return object_schema(**{each.name: each.described() for each in self.members})
         return {"$ref": f"#/components/schemas/{self.name}"}
 
     def definition(self) -> Schema:
@@ -135,12 +146,7 @@ class ObjectSchema(Generic[V]):
         return {
             "type": "object",
             "description": self.meaning,
-            "properties": {
-                each.name: {**each.schema, "description": each.meaning}
-                if each.meaning
-                else each.schema
-                for each in self.members
-            },
+            "properties": {each.name: each.described() for each in self.members},
             "required": [each.name for each in self.members],
             "additionalProperties": False,
         }
@@ -204,8 +210,7 @@ HOST: ObjectSchema[Placed[Host]] = ObjectSchema(
     "Host",
     "A physical machine.",
     Member("name", TEXT, "record.name"),
-    Member("fault_domain", WHOLE, "record.fault_domain"),
-    Member("update_domain", WHOLE, "record.update_domain"),
+    *same(WHOLE, "fault_domain", "update_domain", of="record."),
     Member("zone", TEXT, "record.zone"),
     Member("driver", TEXT, "record.driver", "Driver of the host; empty: the default driver."),
     Member("labels", TEXTS_BY_NAME, "record.labels"),
@@ -235,8 +240,7 @@ GROUP: ObjectSchema[Placed[Group]] = ObjectSchema(
         lambda p: iso_duration(p.record.terminate_notice_s),
         "Notice of a deletion, ISO 8601; PT0S: deletions are not announced.",
     ),
-    Member("reimage_notice", FLAG, "record.reimage_notice"),
-    Member("approves_when_down", FLAG, "record.approves_when_down"),
+    *same(FLAG, "reimage_notice", "approves_when_down", of="record."),
     Member("published", TEXT, "record.published"),
     _ENABLED,
     Member(
@@ -256,9 +260,7 @@ GROUP: ObjectSchema[Placed[Group]] = ObjectSchema(
 VM: ObjectSchema[Placed[Vm]] = ObjectSchema(
     "Vm",
     "A virtual machine.",
-    Member("name", TEXT, "record.name"),
-    Member("host", TEXT, "record.host"),
-    Member("group", TEXT, "record.group"),
+    *same(TEXT, "name", "host", "group", of="record."),
     _ENABLED,
     Member(
         "polled",
@@ -274,18 +276,11 @@ VM: ObjectSchema[Placed[Vm]] = ObjectSchema(
     ),
     Member("size", TEXT, "record.size"),
     Member("memory_mib", WHOLE, "record.memory_mib", "0: unknown."),
-    Member("gpu", FLAG, "record.gpu"),
-    Member("spot", FLAG, "record.spot"),
+    *same(FLAG, "gpu", "spot", of="record."),
     Member("addresses", TEXTS, "record.addresses"),
-    Member("interface", TEXT, "record.interface"),
-    Member("instance_id", TEXT, "record.instance_id"),
-    Member("vm_id", TEXT, "record.vm_id"),
-    Member("os_type", TEXT, "record.os_type"),
-    Member("location", TEXT, "record.location"),
-    Member("resource_group", TEXT, "record.resource_group"),
-    Member("subscription", TEXT, "record.subscription"),
-    Member("tags", TEXTS_BY_NAME, "record.tags"),
-    Member("instance", TEXTS_BY_NAME, "record.instance"),
+    *same(TEXT, "interface", "instance_id", "vm_id", "os_type", of="record."),
+    *same(TEXT, "location", "resource_group", "subscription", of="record."),
+    *same(TEXTS_BY_NAME, "tags", "instance", of="record."),
 )
 OPERATION: ObjectSchema[Operation] = ObjectSchema(
     "Operation",
@@ -447,10 +442,7 @@ ENTRY: ObjectSchema[Recorded] = ObjectSchema(
     Member("action", TEXT, "entry.action", "Stable name of the transition."),
     Member("text", TEXT, "entry.text", "One sentence."),
     Member("operation", TEXT, lambda r: f"op-{r.entry.operation}" if r.entry.operation else ""),
-    Member("event", TEXT, "entry.event"),
-    Member("group", TEXT, "entry.group"),
-    Member("vm", TEXT, "entry.vm"),
-    Member("host", TEXT, "entry.host"),
+    *same(TEXT, "event", "group", "vm", "host", of="entry."),
     Member(
         "images",
         {"type": "array", "items": TABLE},

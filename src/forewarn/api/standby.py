@@ -14,16 +14,14 @@ import asyncio
 import http.client
 import re
 import socket
-import ssl
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from forewarn.api.connections import ADMIT, CREDENTIALS, SAFE
 from forewarn.api.responses import left, refusal
 from forewarn.errors import CallerError, PeerError
-from forewarn.http_client import UnixConnection
+from forewarn.http_client import new_connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -188,7 +186,7 @@ class _Exchange:
         """
         if not url:
             raise ConnectionError("no process is active")
-        connection = self._connection = new_connection(url, self._ca_file)
+        connection = self._connection = new_connection(url, self._ca_file, timeout_s=STEP_S)
         connection.connect()
         scope = self._scope
         path = scope["raw_path"].decode() + ("?" if scope["query_string"] else "")
@@ -216,20 +214,6 @@ class _Exchange:
             if connection.sock is not None:
                 connection.sock.shutdown(socket.SHUT_RDWR)
         connection.close()
-
-
-def new_connection(
-    url: str, ca_file: str, *, timeout_s: float = STEP_S
-) -> http.client.HTTPConnection:
-    """Return an unopened connection to a process's operator API."""
-    if url.startswith("unix:"):
-        return UnixConnection(url.removeprefix("unix:"), timeout_s)
-    parts = urlsplit(url)
-    host, port = parts.hostname or "", parts.port
-    if parts.scheme != "https":
-        return http.client.HTTPConnection(host, port, timeout=timeout_s)
-    context = ssl.create_default_context(cafile=ca_file or None)
-    return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
 
 
 def _kept(response: http.client.HTTPResponse) -> list[tuple[bytes, bytes]]:

@@ -79,20 +79,17 @@ class EmbeddedServer(uvicorn.Server):
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """A connection. Subclasses override methods of asyncio and httptools, and three hooks."""
+    """A connection. Subclasses override methods of asyncio and httptools, and two hooks."""
 
     def __init__(self, server: EmbeddedServer) -> None:
         super().__init__(server.config, server.server_state, {})
         self._running: RequestResponseCycle | None = None
 
-    def malformed(self) -> None:
-        """Hook: a malformed request arrived, which uvicorn will refuse."""
+    def ended(self) -> None:
+        """Hook: uvicorn closes the connection next, after a malformed request or a long silence."""
 
     def answered(self) -> None:
         """Hook: a response was sent."""
-
-    def idle_too_long(self) -> None:
-        """Hook: the keep-alive time has passed; uvicorn closes the connection next."""
 
     def is_open(self) -> bool:
         """Return whether requests can still arrive."""
@@ -125,7 +122,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Send an error response unless another response is already being sent."""
-        self.malformed()
+        self.ended()
         if self._running is not None and not self._running.response_complete:
             self.transport.close()
             return
@@ -138,7 +135,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def timeout_keep_alive_handler(self) -> None:
         """End an idle connection."""
-        self.idle_too_long()
+        self.ended()
         super().timeout_keep_alive_handler()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:

@@ -127,7 +127,8 @@ class HistoryWatch:
         self.streams = OpenStreams(max_per_operator)
         self._store = store
         self._recent: deque[Recorded] = deque(maxlen=RECENT_MAX)
-        self._waiting: list[asyncio.Future[None]] = []
+        #: Set by the next notification, and then replaced.
+        self._news = asyncio.Event()
         self._watchers = 0
         self._watching = False
         self._stopped = False
@@ -157,7 +158,7 @@ class HistoryWatch:
         try:
             yield []
             while not self._stopped:
-                news = self._news()
+                news = self._news
                 while page := await self._page(after):
                     yield page
                     after = page[-1].seq
@@ -165,7 +166,9 @@ class HistoryWatch:
                 if now_s() - said_s >= SILENCE_S_MAX:  # the notification brought no new entry
                     yield []
                     said_s = now_s()
-                await asyncio.wait([news], timeout=SILENCE_S_MAX)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(SILENCE_S_MAX):
+                        await news.wait()
         finally:
             self._watchers -= 1
             self.streams.leave(operator)
@@ -190,16 +193,9 @@ class HistoryWatch:
         first = after + 1 - self._recent[0].seq
         return [self._recent[n] for n in range(first, min(first + PAGE, len(self._recent)))]
 
-    def _news(self) -> asyncio.Future[None]:
-        news = asyncio.get_running_loop().create_future()
-        self._waiting.append(news)
-        return news
-
     def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for news in waiting:
-            if not news.done():
-                news.set_result(None)
+        news, self._news = self._news, asyncio.Event()
+        news.set()
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Wait for commits, on its own thread, while there are watchers."""

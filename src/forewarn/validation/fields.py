@@ -234,9 +234,7 @@ class Choice:
             raise wrong(where, value, "one of " + ", ".join(self.values))
         return self.values[value]
 
-    def read_text(self, text: str, where: str) -> object:
-        """Return the value of the word in a query parameter."""
-        return self.read(text, where)
+    read_text = read
 
     def schema(self) -> Schema:
         """Return the JSON schema."""
