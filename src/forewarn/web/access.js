@@ -2,7 +2,7 @@
 
 import { act, button, rowButton } from "./actions.js";
 import { get } from "./api.js";
-import { fill, h, note, table } from "./dom.js";
+import { fill, h, head, note, section, soft, table } from "./dom.js";
 import { moment } from "./format.js";
 import { kept } from "./records.js";
 
@@ -22,10 +22,8 @@ export function access(main) {
     draw: (found) =>
       fill(
         main,
-        h(
-          "div",
-          { className: "head" },
-          h("h1", {}, "Access"),
+        head(
+          "Access",
           h(
             "div",
             { className: "buttons" },
@@ -83,12 +81,7 @@ const recordRow = (each) => [
 ];
 
 const card = (title, titles, rows, empty) =>
-  h(
-    "section",
-    { className: "card" },
-    h("h2", {}, title),
-    rows.length ? table(title, titles, rows) : h("p", { className: "soft" }, empty),
-  );
+  section(title, rows.length ? table(title, titles, rows) : soft(empty));
 
 /** Shows a new token until the user closes it, because the service cannot show the token again. */
 function showSecret(reply) {

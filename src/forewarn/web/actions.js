@@ -1,7 +1,7 @@
 // Operators' actions: each opens a dialog with the API's form, and shows the reason of a refusal.
 
 import { call, get, may, part, query } from "./api.js";
-import { coded, fill, h, note } from "./dom.js";
+import { buttonGroup, coded, fill, h, labelled, note, press, soft } from "./dom.js";
 import { link, plural, words } from "./format.js";
 import { search, suggest } from "./suggest.js";
 
@@ -141,35 +141,21 @@ function resolve(schema, reply) {
 
 /** Returns the buttons of an object's actions. */
 export function buttons(kind, name, record = {}, object = name) {
-  return h(
-    "div",
-    { className: "buttons", role: "group", aria: { label: `Actions on ${name}` } },
+  return buttonGroup(
+    `Actions on ${name}`,
     ACTIONS[kind]
-      .filter(([, route, , fits]) => may(route) && (!fits || fits(record)))
+      .filter(([, , , fits]) => !fits || fits(record))
       .map(([label, route, look = ""]) =>
-        h(
-          "button",
-          {
-            type: "button",
-            className: look,
-            data: { act: route },
-            onclick: () => act(route, { name, object, label, danger: look === "danger", record }),
-          },
-          label,
+        button(route, label, look, () =>
+          act(route, { name, object, label, danger: look === "danger", record }),
         ),
       ),
   );
 }
 
 /** Returns the button of an action, or nothing without the permission. */
-export const button = (route, label, className, onclick, spoken = label) =>
-  may(route)
-    ? h(
-        "button",
-        { type: "button", className, data: { act: route }, aria: { label: spoken }, onclick },
-        label,
-      )
-    : "";
+export const button = (route, label, look, onclick, spoken = label) =>
+  may(route) ? press(label, onclick, { look, spoken, data: { act: route } }) : "";
 
 /** Returns the small button of a row's action, or nothing without the permission. */
 export const rowButton = (route, label, options) =>
@@ -186,9 +172,8 @@ const plain = (route, label, onclick) => button(route, label, "plain", onclick);
 export const offer = {
   /** Returns the buttons of actions on the fleet. */
   fleet: () =>
-    h(
-      "div",
-      { className: "buttons", role: "group", aria: { label: "Actions on the fleet" } },
+    buttonGroup(
+      "Actions on the fleet",
       may("reboot_host") // owners request work on the pages of their VMs
         ? button("request_work", "Request work", "", () =>
             act("request_work", { label: "Request work" }),
@@ -544,28 +529,18 @@ export function dialog({
     "form",
     { method: "dialog", noValidate: true },
     h("h2", { id: "dialog-title" }, title),
-    text ? h("p", { className: "soft" }, text) : "",
+    text ? soft(text) : "",
     warning,
     plain.map(control),
     folded.length ? h("details", {}, h("summary", {}, "More"), folded.map(control)) : "",
     extra,
-    preview
-      ? h(
-          "button",
-          { type: "button", data: { act: "preview" }, onclick: () => tried() },
-          "Preview, change nothing",
-        )
-      : "",
+    preview ? press("Preview, change nothing", tried, { look: "", data: { act: "preview" } }) : "",
     found,
     refusal,
     h(
       "div",
       { className: "buttons end" },
-      h(
-        "button",
-        { type: "button", className: danger ? "first" : "plain", onclick: () => box.close() },
-        "Not now",
-      ),
+      press("Not now", () => box.close(), { look: danger ? "first" : "plain" }),
       go,
     ),
   );
@@ -605,7 +580,6 @@ function topology() {
     Object.keys(medias).map((each) => h("option", {}, each)),
   );
   const prune = h("input", { id: "topology-prune", type: "checkbox" });
-  const found = h("p", { role: "status" });
   const send = (dry) =>
     call(
       "PUT",
@@ -615,39 +589,22 @@ function topology() {
     );
   const summary = (reply) =>
     `${reply.added.length} added, ${reply.changed.length} changed, ${reply.removed.length} removed`;
-  const attempt = async () => {
-    try {
-      found.textContent = `It would be: ${summary(await send(true))}.`;
-    } catch (error) {
-      found.textContent = `${error.message} ${error.advice}`;
-    }
-  };
   const extra = [
-    h("div", { className: "field" }, h("label", { htmlFor: "topology-media" }, "Format"), media),
-    h(
-      "div",
-      { className: "field" },
-      h("label", { htmlFor: "topology-text" }, "Hosts, groups and VMs"),
-      text,
-    ),
+    labelled(media, "Format"),
+    labelled(text, "Hosts, groups and VMs"),
     h(
       "div",
       { className: "field check" },
       prune,
       h("label", { htmlFor: "topology-prune" }, "Also remove records not named"),
     ),
-    h(
-      "button",
-      { type: "button", className: "plain", onclick: attempt },
-      "Preview, change nothing",
-    ),
-    found,
   ];
   dialog({
     title: "Apply a file",
     text: "Apply the whole topology or nothing. Records missing from it are kept.",
     confirm: "Apply",
     extra,
+    preview: async () => h("p", {}, `It would be: ${summary(await send(true))}.`),
     ask: () => send(false),
     done: (reply) => note(`Applied: ${summary(reply)}.`),
   });

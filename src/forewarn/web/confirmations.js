@@ -2,7 +2,7 @@
 
 import { rowButton } from "./actions.js";
 import { caller, get, may } from "./api.js";
-import { fill, h, setText, table } from "./dom.js";
+import { fill, h, setText, soft, table } from "./dom.js";
 import { moment, plural } from "./format.js";
 import { kept } from "./records.js";
 
@@ -61,7 +61,7 @@ export function confirmations(main) {
                       ]),
                 ]),
               )
-            : h("p", { className: "soft" }, "No call waits for a second operator."),
+            : soft("No call waits for a second operator."),
         ),
       ),
   });

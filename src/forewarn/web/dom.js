@@ -12,11 +12,7 @@ export function h(name, properties = {}, ...children) {
     } else if (key in element && key !== "list" && key !== "form") element[key] = value;
     else element.setAttribute(key, value === true ? "" : value);
   }
-  element.append(
-    ...children
-      .flat(4)
-      .filter((each) => each !== null && each !== undefined && each !== false && each !== ""),
-  );
+  element.append(...shown(children));
   return element;
 }
 
@@ -28,14 +24,14 @@ export const coded = (text, show = (/** @type {string} */ plain) => /** @type {a
 export const cells = (titles, values) =>
   values.map((each, index) => h("td", { data: { label: titles[index] } }, each));
 
-/** Returns a scrollable table; rows are lists of cells. */
-export const table = (label, titles, rows, className = "") =>
+/** Returns a scrollable table around a body of rows. */
+export const framed = (label, titles, body, className = "") =>
   h(
     "div",
     { className: "scroll", tabIndex: 0, role: "region", aria: { label } },
     h(
       "table",
-      {},
+      { className },
       h(
         "thead",
         {},
@@ -45,23 +41,66 @@ export const table = (label, titles, rows, className = "") =>
           titles.map((each) => h("th", { scope: "col" }, each)),
         ),
       ),
-      h(
-        "tbody",
-        {},
-        rows.map((each) => h("tr", { className }, cells(titles, each))),
-      ),
+      body,
     ),
   );
 
+/** Returns a scrollable table; rows are lists of cells. */
+export const table = (label, titles, rows, className = "") =>
+  framed(
+    label,
+    titles,
+    h(
+      "tbody",
+      {},
+      rows.map((each) => h("tr", { className }, cells(titles, each))),
+    ),
+  );
+
+/** Returns the head of a view: its title, and what stands beside it. */
+export const head = (title, ...beside) =>
+  h("div", { className: "head" }, h("h1", {}, title), ...beside);
+
+/** Returns a card with a title. */
+export const section = (title, ...children) =>
+  h("section", { className: "card" }, h("h2", {}, title), ...children);
+
+/** Returns a paragraph in a soft colour. */
+export const soft = (...children) => h("p", { className: "soft" }, ...children);
+
+/** Returns a button; `spoken` is its name for screen readers, if the label alone is not clear. */
+export const press = (label, onclick, { look = "small", spoken = "", data = {} } = {}) =>
+  h(
+    "button",
+    {
+      type: "button",
+      className: look,
+      data,
+      aria: spoken && spoken !== label ? { label: spoken } : {},
+      onclick,
+    },
+    label,
+  );
+
+/** Returns a group of buttons. */
+export const buttonGroup = (label, ...children) =>
+  h("div", { className: "buttons", role: "group", aria: { label } }, ...children);
+
+/** Returns an input with its label. */
+export const labelled = (input, label) =>
+  h("div", { className: "field" }, h("label", { htmlFor: input.id }, label), input);
+
 /** Replaces the children of an element. */
 export function fill(element, ...children) {
-  element.replaceChildren(
-    ...children
-      .flat(4)
-      .filter((each) => each !== null && each !== undefined && each !== false && each !== ""),
-  );
+  element.replaceChildren(...shown(children));
   return element;
 }
+
+/** Returns children without those that a view leaves out. */
+const shown = (children) =>
+  children
+    .flat(4)
+    .filter((each) => each !== null && each !== undefined && each !== false && each !== "");
 
 /** Updates a list to one element for each key, in order; elements are created once and then changed. */
 export function keyed(list, items, keyOf, make, change) {

@@ -2,7 +2,18 @@
 
 import { act, described, dialog } from "./actions.js";
 import { call, get, now, part, setTime } from "./api.js";
-import { fill, h, keepFocus, note, unpressed } from "./dom.js";
+import {
+  buttonGroup,
+  fill,
+  h,
+  keepFocus,
+  labelled,
+  note,
+  press,
+  section,
+  soft,
+  unpressed,
+} from "./dom.js";
 import { chip, link, stamp } from "./format.js";
 import { listen } from "./live.js";
 
@@ -67,49 +78,27 @@ export async function emulator(main) {
       { className: "card clock-bar", aria: { label: "Clock" } },
       h("h1", { className: "quiet-label" }, "Emulator"),
       h("div", {}, time, speed),
-      h(
-        "div",
-        { className: "buttons", role: "group", aria: { label: "Move the clock ahead" } },
+      buttonGroup(
+        "Move the clock ahead",
         h("span", { className: "soft" }, "Ahead"),
         JUMPS.map(([by, label]) =>
-          h(
-            "button",
-            {
-              type: "button",
-              className: "small",
-              data: { ahead: by },
-              aria: { label: `Ahead ${label}` },
-              onclick: () => does("/v1/clock/advance", { by }),
-            },
-            label,
-          ),
+          press(label, () => does("/v1/clock/advance", { by }), {
+            spoken: `Ahead ${label}`,
+            data: { ahead: by },
+          }),
         ),
-        h(
-          "button",
-          {
-            type: "button",
-            className: "plain small",
-            onclick: () => act("advance_clock", { label: "Move the clock", done: readClock }),
-          },
-          "Other…",
-        ),
+        press("Other…", () => act("advance_clock", { label: "Move the clock", done: readClock }), {
+          look: "plain small",
+        }),
       ),
-      h(
-        "div",
-        { className: "buttons", role: "group", aria: { label: "Speed" } },
+      buttonGroup(
+        "Speed",
         h("span", { className: "soft" }, "Speed"),
         SPEEDS.map((each) =>
-          h(
-            "button",
-            {
-              type: "button",
-              className: "small",
-              data: { speed: each },
-              aria: { label: `Speed ${each}` },
-              onclick: () => does("/v1/clock/speed", { speed: each }),
-            },
-            `×${each}`,
-          ),
+          press(`×${each}`, () => does("/v1/clock/speed", { speed: each }), {
+            spoken: `Speed ${each}`,
+            data: { speed: each },
+          }),
         ),
         pause,
       ),
@@ -121,11 +110,11 @@ export async function emulator(main) {
         "div",
         { className: "head" },
         h("h2", {}, "Scenarios"),
-        h("button", { type: "button", className: "plain small", onclick: own }, "Run your own…"),
+        press("Run your own…", own, { look: "plain small" }),
       ),
       stories,
     ),
-    h("section", { className: "card" }, h("h2", {}, "Faults on demand"), faults),
+    section("Faults on demand", faults),
   );
   const drawFaults = (reply) =>
     fill(
@@ -140,39 +129,27 @@ export async function emulator(main) {
                 {},
                 h("code", {}, each.fault),
                 " ",
-                h(
-                  "button",
-                  {
-                    type: "button",
-                    className: "small",
-                    aria: { label: `Take ${each.fault} back` },
-                    onclick: async () =>
-                      drawFaults(await call("DELETE", `/v1/faults/${part(each.kind)}`)),
-                  },
+                press(
                   "Take back",
+                  async () => drawFaults(await call("DELETE", `/v1/faults/${part(each.kind)}`)),
+                  { spoken: `Take ${each.fault} back` },
                 ),
               ),
             ),
           )
-        : h("p", { className: "soft" }, "No faults."),
-      h(
-        "div",
-        { className: "buttons", role: "group", aria: { label: "Set a fault" } },
+        : soft("No faults."),
+      buttonGroup(
+        "Set a fault",
         FAULTS.map((each) =>
-          h(
-            "button",
-            {
-              type: "button",
-              className: "small",
-              data: { fault: each },
-              onclick: () =>
-                act("set_fault", {
-                  label: "Set the fault",
-                  given: { fault: each },
-                  done: drawFaults,
-                }),
-            },
+          press(
             each,
+            () =>
+              act("set_fault", {
+                label: "Set the fault",
+                given: { fault: each },
+                done: drawFaults,
+              }),
+            { data: { fault: each } },
           ),
         ),
       ),
@@ -190,17 +167,11 @@ export async function emulator(main) {
   const story = (each) => {
     const runs = each.run?.state === "running";
     const button = (label, does, data = {}, look = "small") =>
-      h(
-        "button",
-        {
-          type: "button",
-          className: look,
-          data,
-          aria: { label: `${label.replace("…", " another VM:")} ${each.name}` },
-          onclick: does,
-        },
-        label,
-      );
+      press(label, does, {
+        look,
+        data,
+        spoken: `${label.replace("…", " another VM:")} ${each.name}`,
+      });
     return h(
       "li",
       { className: "scenario" },
@@ -211,7 +182,7 @@ export async function emulator(main) {
         "details",
         {},
         h("summary", {}, each.title),
-        h("p", { className: "soft" }, each.about || each.name),
+        soft(each.about || each.name),
         button("On…", () =>
           act("run_scenario", { name: each.name, label: "Run", done: readStories }),
         ),
@@ -247,10 +218,7 @@ export async function emulator(main) {
       text: "A scenario in TOML; see 'Scenarios' in the documentation.",
       confirm: "Run",
       done: readStories,
-      extra: [
-        h("div", { className: "field" }, h("label", { htmlFor: "own-name" }, "Name"), name),
-        h("div", { className: "field" }, h("label", { htmlFor: "own-text" }, "Scenario"), text),
-      ],
+      extra: [labelled(name, "Name"), labelled(text, "Scenario")],
       ask: () => call("POST", `/v1/scenarios/${part(name.value)}/run`, { text: text.value }),
     });
   }

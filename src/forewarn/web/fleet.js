@@ -1,7 +1,7 @@
 // The fleet overview: totals, the map, live operations, and racks as a table.
 
 import { offer } from "./actions.js";
-import { cells, fill, h, keyed, setText } from "./dom.js";
+import { cells, fill, h, head, keyed, setText, soft } from "./dom.js";
 import { chip, count, interruption, plural, stateOf, ticking, words } from "./format.js";
 import { heatmap } from "./heatmap.js";
 import { listen, live, sorted, totals } from "./live.js";
@@ -19,7 +19,7 @@ export function fleet(main) {
     "section",
     { className: "card", hidden: true, aria: { label: "Refused by the topology" } },
     h("h2", {}, "Refused by the topology"),
-    h("p", { className: "soft" }, "These machines may get no notice."),
+    soft("These machines may get no notice."),
     refused,
   );
   const racks = h("tbody");
@@ -48,7 +48,7 @@ export function fleet(main) {
   );
   fill(
     main,
-    h("div", { className: "head" }, h("h1", {}, "Fleet"), offer.fleet()),
+    head("Fleet", offer.fleet()),
     refusals,
     h(
       "section",
@@ -151,7 +151,7 @@ export function workList(filter = () => true) {
     "div",
     { className: "empty" },
     h("p", {}, "No open work."),
-    h("p", { className: "soft" }, "Planned, announced and running work appears here."),
+    soft("Planned, announced and running work appears here."),
   );
   const draw = () => {
     const found = sorted().filter(filter);

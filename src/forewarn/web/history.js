@@ -2,7 +2,7 @@
 
 import { described } from "./actions.js";
 import { get, may, query } from "./api.js";
-import { fill, h } from "./dom.js";
+import { fill, framed, h, head, soft } from "./dom.js";
 import { link, linked, moment } from "./format.js";
 import { listen } from "./live.js";
 
@@ -31,26 +31,7 @@ function row(each) {
   );
 }
 
-function table(body) {
-  return h(
-    "div",
-    { className: "scroll", tabIndex: 0, role: "region", aria: { label: "History" } },
-    h(
-      "table",
-      { className: "history" },
-      h(
-        "thead",
-        {},
-        h(
-          "tr",
-          {},
-          ["When", "What", "Action"].map((each) => h("th", { scope: "col" }, each)),
-        ),
-      ),
-      body,
-    ),
-  );
-}
+const table = (body) => framed("History", ["When", "What", "Action"], body, "history");
 
 /** Shows the latest entries about one object. */
 export function historyOf(filter) {
@@ -63,7 +44,7 @@ export function historyOf(filter) {
   );
   get(query("/v1/history", { ...filter, order: "newest", limit: SHORT }))
     .then((reply) => fill(body, reply.entries.map(row)))
-    .catch((error) => fill(box, h("p", { className: "soft" }, error.message)));
+    .catch((error) => fill(box, soft(error.message)));
   return box;
 }
 
@@ -125,10 +106,8 @@ export async function history(main, asked) {
   more.addEventListener("click", read);
   fill(
     main,
-    h(
-      "div",
-      { className: "head" },
-      h("h1", {}, "History"),
+    head(
+      "History",
       may("list_outcomes")
         ? h("a", { href: "#/report" }, "Report: late, short notice, failed")
         : "",

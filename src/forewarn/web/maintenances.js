@@ -2,7 +2,7 @@
 
 import { act, button, buttons, unasked } from "./actions.js";
 import { call, get, part, query } from "./api.js";
-import { fill, h, table } from "./dom.js";
+import { fill, h, head, section, soft, table } from "./dom.js";
 import {
   chip,
   count,
@@ -75,21 +75,14 @@ export function maintenances(main) {
     draw: (reply) =>
       fill(
         main,
-        h(
-          "div",
-          { className: "head" },
-          h("h1", {}, "Maintenances"),
-          button("create_maintenance", "New maintenance", "first", describe),
-        ),
+        head("Maintenances", button("create_maintenance", "New maintenance", "first", describe)),
         reply.maintenances.length
           ? h("div", { className: "stories" }, reply.maintenances.map(card))
           : h(
               "div",
               { className: "card empty" },
               h("p", {}, "No maintenances."),
-              h(
-                "p",
-                { className: "soft" },
+              soft(
                 "A maintenance is work on many hosts, done in waves that keep every group's fault domains apart.",
               ),
             ),
@@ -116,7 +109,7 @@ function card(each) {
     progress(each),
     h("p", { className: "now-line" }, now(each)),
     each.expected_end && each.state === "running"
-      ? h("p", { className: "soft" }, "Planned end: ", moment(each.expected_end))
+      ? soft("Planned end: ", moment(each.expected_end))
       : "",
   );
 }
@@ -176,26 +169,18 @@ export function maintenance(main, id) {
       const { maintenance: each, waves, approvals } = reply;
       fill(
         main,
-        h(
-          "div",
-          { className: "head" },
-          h(
-            "h1",
-            {},
+        head(
+          [
             `${words(each.cause)}, ${plural(each.hosts, "host")}`,
             " ",
             h("span", { className: "soft" }, each.id),
-          ),
+          ],
           buttons("maintenances", each.id, each),
         ),
         whatNow(reply),
-        approvals.length
-          ? h("section", { className: "card" }, h("h2", {}, "Approvals"), approvalTable(approvals))
-          : "",
-        h(
-          "section",
-          { className: "card" },
-          h("h2", {}, "Waves"),
+        approvals.length ? section("Approvals", approvalTable(approvals)) : "",
+        section(
+          "Waves",
           waves.length
             ? table(
                 "Waves",
@@ -203,18 +188,16 @@ export function maintenance(main, id) {
                 waves.map((one) => wave(one, each.postponed)),
                 "wave",
               )
-            : h("p", { className: "soft" }, NO_WAVES[each.state] ?? "No wave is planned yet."),
+            : soft(NO_WAVES[each.state] ?? "No wave is planned yet."),
         ),
         roomOf(each),
         hostsOf(each),
         h(
           "div",
           { className: "columns" },
-          h("section", { className: "card" }, h("h2", {}, "Facts"), facts(each)),
-          h(
-            "section",
-            { className: "card" },
-            h("h2", {}, "Postponed hosts"),
+          section("Facts", facts(each)),
+          section(
+            "Postponed hosts",
             postponements(each.postponed),
             h("h2", {}, "Plan"),
             changes(each),
@@ -274,7 +257,7 @@ function whatNow({ maintenance: each, blocked, approvals, not_asked: groups }) {
       : "",
     unasked(groups),
     blockers(blocked),
-    waits || blocked.length || each.ended ? "" : h("p", { className: "soft" }, "No blockers."),
+    waits || blocked.length || each.ended ? "" : soft("No blockers."),
   );
 }
 
@@ -316,7 +299,7 @@ function approvalTable(approvals) {
 }
 
 function postponements(postponed) {
-  if (!postponed.length) return h("p", { className: "soft" }, "None.");
+  if (!postponed.length) return soft("None.");
   return table(
     "Postponed hosts",
     ["Host", "Not before", "Asked by", "Reason"],
@@ -401,7 +384,7 @@ function hostsOf(each) {
         moment(one.ended),
         one.reason || "—",
       ]);
-    const more = next ? h("p", { className: "soft" }, `${count(rows.length)} hosts, by name.`) : "";
+    const more = next ? soft(`${count(rows.length)} hosts, by name.`) : "";
     fill(box, more, table("Hosts", HOST_COLUMNS, rows));
   };
   const fold = h(
@@ -449,7 +432,7 @@ function wave(each, postponed) {
 
 /** Shows the differences of the plan in force from the previous plan. */
 function changes(each) {
-  const box = h("div", {}, h("p", { className: "soft" }, each.plan ? "" : "None yet."));
+  const box = h("div", {}, soft(each.plan ? "" : "None yet."));
   if (!each.plan) return box;
   get(query(`/v1/maintenances/${part(each.id)}/diff`, {}))
     .then((reply) => {

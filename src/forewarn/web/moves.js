@@ -1,7 +1,7 @@
 // Moves of VMs in a plan, and bars of the used memory on hosts of each wave.
 
 import { get, part } from "./api.js";
-import { fill, h, table } from "./dom.js";
+import { fill, h, section, soft, table } from "./dom.js";
 import { count, link, naturally, plural } from "./format.js";
 
 const HOSTS_SHOWN_MAX = 40;
@@ -86,7 +86,7 @@ export function roomPicture({ plan, room }, back) {
             bar(each, each.after_mib, "during the work"),
           ]),
       ),
-      more > 0 ? h("p", { className: "soft" }, `and ${count(more)} hosts more`) : "",
+      more > 0 ? soft(`and ${count(more)} hosts more`) : "",
     );
   });
 }
@@ -104,8 +104,8 @@ export function roomOf(each) {
       read = { state, reply };
       draw();
     })
-    .catch(() => fill(box, h("p", { className: "soft" }, "The plan could not be read.")));
+    .catch(() => fill(box, soft("The plan could not be read.")));
   return card(box);
 }
 
-const card = (box) => h("section", { className: "card" }, h("h2", {}, "VM moves and memory"), box);
+const card = (box) => section("VM moves and memory", box);

@@ -2,7 +2,7 @@
 
 import { button, dialog, rowButton } from "./actions.js";
 import { call, get, getText, query } from "./api.js";
-import { coded, fill, h, note, table } from "./dom.js";
+import { coded, fill, h, head, labelled, note, section, soft, table } from "./dom.js";
 import { chip, count, moment, plural, span, stamp, ticking } from "./format.js";
 import { kept } from "./records.js";
 
@@ -22,16 +22,12 @@ export function policy(main) {
     draw: ({ windows, text }) =>
       fill(
         main,
-        h(
-          "div",
-          { className: "head" },
-          h("h1", {}, "Policy"),
+        head(
+          "Policy",
           button("apply_policy", "Change policy", "first", () => change(text)),
         ),
-        h(
-          "section",
-          { className: "card" },
-          h("h2", {}, `When work may run in the next ${DAYS} days`),
+        section(
+          `When work may run in the next ${DAYS} days`,
           calendar(windows),
           table(
             "Open times",
@@ -45,13 +41,11 @@ export function policy(main) {
             ]),
           ),
         ),
-        h(
-          "section",
-          { className: "card" },
-          h("h2", {}, "Policy in force"),
+        section(
+          "Policy in force",
           text.trim()
             ? h("pre", { className: "document", tabIndex: 0, aria: { label: "Policy" } }, text)
-            : h("p", { className: "soft" }, "Empty: only the guarantees that always hold."),
+            : soft("Empty: only the guarantees that always hold."),
         ),
       ),
   });
@@ -119,14 +113,7 @@ function change(before) {
     title: "Change the policy",
     text: "Running maintenances get a new plan that follows the new policy.",
     confirm: "Apply policy",
-    extra: [
-      h(
-        "div",
-        { className: "field" },
-        h("label", { htmlFor: "policy-text" }, "Policy (TOML)"),
-        text,
-      ),
-    ],
+    extra: [labelled(text, "Policy (TOML)")],
     preview: async () => h("p", {}, `This would change: ${members(await send(true))}.`),
     ask: () => send(false),
     done: (reply) => {
@@ -188,19 +175,13 @@ export function outbox(main) {
                   ]),
                 ]),
               )
-            : h("p", { className: "soft" }, "No destinations. The settings define destinations."),
+            : soft("No destinations. The settings define destinations."),
         ),
-        h(
-          "section",
-          { className: "card" },
-          h("h2", {}, "Last backup"),
+        section(
+          "Last backup",
           backup
             ? h("p", {}, moment(backup), " ", h("b", {}, ticking(backup)))
-            : h(
-                "p",
-                { className: "soft" },
-                coded("No known backup. `forewarn store backup` creates a backup."),
-              ),
+            : soft(coded("No known backup. `forewarn store backup` creates a backup.")),
         ),
       ),
   });

@@ -2,7 +2,7 @@
 
 import { buttons } from "./actions.js";
 import { get, getText, part, query } from "./api.js";
-import { cells, fill, h, keepFocus, table, unpressed } from "./dom.js";
+import { cells, fill, framed, h, head, keepFocus, section, soft, table, unpressed } from "./dom.js";
 import {
   chip,
   count,
@@ -74,7 +74,7 @@ export function refused(main, error) {
       "div",
       { className: "card empty" },
       h("h1", {}, error.message),
-      h("p", { className: "soft" }, error.advice ?? ""),
+      soft(error.advice ?? ""),
       h("p", {}, h("a", { href: "#/" }, "Back to the fleet")),
     ),
   );
@@ -107,7 +107,7 @@ const OPERATION_COLUMNS = ["Operation", "What", "Of", "Maintenance", "State", "W
 
 /** Returns a table of operations. */
 export function operationTable(operations, label) {
-  if (!operations.length) return h("p", { className: "soft" }, "None.");
+  if (!operations.length) return soft("None.");
   return table(
     label,
     OPERATION_COLUMNS,
@@ -145,25 +145,19 @@ export function operation(main, id) {
     draw: ({ operation: each, events, blockers }) =>
       fill(
         main,
-        h(
-          "div",
-          { className: "head" },
-          h(
-            "h1",
-            {},
+        head(
+          [
             `${words(each.cause)} of ${each.target}`,
             " ",
             h("span", { className: "soft" }, each.id),
-          ),
+          ],
           buttons("operations", each.id, each),
         ),
         h(
           "div",
           { className: "columns" },
-          h(
-            "section",
-            { className: "card" },
-            h("h2", {}, "Progress"),
+          section(
+            "Progress",
             life(each),
             each.reason ? h("p", { className: "reason" }, each.reason) : "",
             facts([
@@ -197,28 +191,21 @@ export function operation(main, id) {
             h("h2", {}, "Events"),
             events.length
               ? events.map((event) => eventCard({ ...event, maintenance: each.maintenance }))
-              : h(
-                  "p",
-                  { className: "soft" },
+              : soft(
                   each.silent
                     ? "None: no group of these VMs polls for events."
                     : "None until the operation is announced.",
                 ),
           ),
         ),
-        h(
-          "section",
-          { className: "card" },
-          h("h2", {}, "History"),
-          historyOf({ operation: each.id }),
-        ),
+        section("History", historyOf({ operation: each.id })),
       ),
   });
 }
 
 function whyOf(each, blockers) {
-  if (each.ended) return h("p", { className: "soft" }, "The operation has ended.");
-  if (!blockers.length) return h("p", { className: "soft" }, "No blockers.");
+  if (each.ended) return soft("The operation has ended.");
+  if (!blockers.length) return soft("No blockers.");
   return h(
     "ul",
     { className: "why" },
@@ -303,100 +290,58 @@ async function workOn(filter) {
   return (await get(query("/v1/operations", { ...filter, limit: 30 }))).operations;
 }
 
-const withWork = { className: "columns with-work" };
-const touches = (field, name) => (each) => each[field] === name || each.target === name;
-
-export function host(main, name) {
+/** Shows one record with its facts, its work and its history. */
+function record(main, kind, name, { concerns, title, factsOf }) {
+  const kinds = `${kind}s`;
   return kept(main, {
     read: async () => ({
-      host: await get(`/v1/hosts/${part(name)}`),
-      work: await workOn({ host: name }),
+      each: await get(`/v1/${kinds}/${part(name)}`),
+      work: await workOn({ [kind]: name }),
     }),
-    concerns: touches("host", name),
-    draw: ({ host: each, work }) =>
+    concerns,
+    draw: ({ each, work }) =>
       fill(
         main,
+        head(title(each), buttons(kinds, name, each)),
         h(
           "div",
-          { className: "head" },
-          h("h1", {}, `Host ${name}`, " ", chip(each.health)),
-          buttons("hosts", name, each),
+          { className: "columns with-work" },
+          section("Facts", facts(factsOf(each))),
+          section("Work", operationTable(work, `Work on ${name}`)),
         ),
-        h(
-          "div",
-          withWork,
-          h(
-            "section",
-            { className: "card" },
-            h("h2", {}, "Facts"),
-            facts([
-              ["Zone", each.zone || "—"],
-              ["Fault domain", each.fault_domain],
-              ["Update domain", each.update_domain],
-              ["Memory for VMs", mebibytes(each)],
-              ["Driver", each.driver || "the service's default"],
-              ["VMs", names("vms", each.vms)],
-            ]),
-          ),
-          h(
-            "section",
-            { className: "card" },
-            h("h2", {}, "Work"),
-            operationTable(work, `Work on ${name}`),
-          ),
-        ),
-        h("section", { className: "card" }, h("h2", {}, "History"), historyOf({ host: name })),
+        section("History", historyOf({ [kind]: name })),
       ),
   });
 }
 
-export function group(main, name) {
-  return kept(main, {
-    read: async () => ({
-      group: await get(`/v1/groups/${part(name)}`),
-      work: await workOn({ group: name }),
-    }),
+export const host = (main, name) =>
+  record(main, "host", name, {
+    concerns: (each) => each.host === name || each.target === name,
+    title: (each) => [`Host ${name}`, " ", chip(each.health)],
+    factsOf: (each) => [
+      ["Zone", each.zone || "—"],
+      ["Fault domain", each.fault_domain],
+      ["Update domain", each.update_domain],
+      ["Memory for VMs", mebibytes(each)],
+      ["Driver", each.driver || "the service's default"],
+      ["VMs", names("vms", each.vms)],
+    ],
+  });
+
+export const group = (main, name) =>
+  record(main, "group", name, {
     concerns: () => true,
-    draw: ({ group: each, work }) =>
-      fill(
-        main,
-        h(
-          "div",
-          { className: "head" },
-          h("h1", {}, `Group ${name}`),
-          buttons("groups", name, each),
-        ),
-        h(
-          "div",
-          withWork,
-          h(
-            "section",
-            { className: "card" },
-            h("h2", {}, "Facts"),
-            facts([
-              ["Kind", each.kind],
-              ["Owner", each.owner || "—"],
-              ["All VMs must approve", each.strict_approval ? "yes" : "no"],
-              ["Approved automatically", each.automatic_approval.join(", ") || "nothing"],
-              [
-                "Notice of a deletion",
-                each.terminate_notice === "PT0S" ? "none" : each.terminate_notice,
-              ],
-              ["Polls for events", polling(each)],
-              ["VMs", names("vms", each.vms)],
-            ]),
-          ),
-          h(
-            "section",
-            { className: "card" },
-            h("h2", {}, "Work"),
-            operationTable(work, `Work on ${name}`),
-          ),
-        ),
-        h("section", { className: "card" }, h("h2", {}, "History"), historyOf({ group: name })),
-      ),
+    title: () => `Group ${name}`,
+    factsOf: (each) => [
+      ["Kind", each.kind],
+      ["Owner", each.owner || "—"],
+      ["All VMs must approve", each.strict_approval ? "yes" : "no"],
+      ["Approved automatically", each.automatic_approval.join(", ") || "nothing"],
+      ["Notice of a deletion", each.terminate_notice === "PT0S" ? "none" : each.terminate_notice],
+      ["Polls for events", polling(each)],
+      ["VMs", names("vms", each.vms)],
+    ],
   });
-}
 
 let versions = null;
 let chosenVersion = "";
@@ -441,7 +386,7 @@ export async function vm(main, name) {
       main.dataset.shows = `vm ${name}`;
       fill(
         main,
-        h("div", { className: "head" }, h("h1", {}, `VM ${name}`), buttons("vms", name, each)),
+        head(`VM ${name}`, buttons("vms", name, each)),
         h(
           "div",
           { className: "columns" },
@@ -456,10 +401,8 @@ export async function vm(main, name) {
             ),
             text,
           ),
-          h(
-            "section",
-            { className: "card" },
-            h("h2", {}, "Facts"),
+          section(
+            "Facts",
             facts([
               ["Host", link("hosts", each.host)],
               ["Group", link("groups", each.group)],
@@ -480,7 +423,7 @@ export async function vm(main, name) {
             h("div", { className: "vm-work" }, operationTable(work, `Work on ${name}`)),
           ),
         ),
-        h("section", { className: "card" }, h("h2", {}, "History"), historyOf({ vm: name })),
+        section("History", historyOf({ vm: name })),
       );
     },
   });
@@ -532,6 +475,7 @@ const COLUMNS = {
 export async function list(main, kind, asked) {
   const silent = kind === "groups" && asked.get("enabled") === "false";
   const body = h("tbody");
+  const titles = COLUMNS[kind].map(([title]) => title);
   const more = h("button", { type: "button", className: "plain" }, "More");
   let after = "";
   const read = async () => {
@@ -546,7 +490,7 @@ export async function list(main, kind, asked) {
             "tr",
             {},
             cells(
-              COLUMNS[kind].map(([title]) => title),
+              titles,
               COLUMNS[kind].map(([, show]) => show(each)),
             ),
           ),
@@ -572,35 +516,11 @@ export async function list(main, kind, asked) {
   );
   fill(
     main,
-    h(
-      "div",
-      { className: "head" },
-      h("h1", {}, silent ? "Groups that do not poll" : words(kind)),
+    head(
+      silent ? "Groups that do not poll" : words(kind),
       h("nav", { className: "tabs", aria: { label: "Lists" } }, tabs),
     ),
-    h(
-      "section",
-      { className: "card" },
-      h(
-        "div",
-        { className: "scroll", tabIndex: 0, role: "region", aria: { label: words(kind) } },
-        h(
-          "table",
-          {},
-          h(
-            "thead",
-            {},
-            h(
-              "tr",
-              {},
-              COLUMNS[kind].map(([title]) => h("th", { scope: "col" }, title)),
-            ),
-          ),
-          body,
-        ),
-      ),
-      more,
-    ),
+    h("section", { className: "card" }, framed(words(kind), titles, body), more),
   );
   await read();
 }
@@ -645,10 +565,8 @@ export async function work(main, asked) {
   };
   fill(
     main,
-    h(
-      "div",
-      { className: "head" },
-      h("h1", {}, "Work"),
+    head(
+      "Work",
       choose,
       state === "announced"
         ? remindButton("Remind owners", "Remind the owners of events that are not approved")

@@ -2,7 +2,7 @@
 
 import { dialog } from "./actions.js";
 import { get, part } from "./api.js";
-import { h, note } from "./dom.js";
+import { h, note, press } from "./dom.js";
 import { naturally, plural, stamp } from "./format.js";
 
 /** Groups whose owners are reminded at a time. */
@@ -79,20 +79,14 @@ export function remind(answers, omitted = 0) {
 
 /** A button that reminds the owners of all unapproved events, or of those given. */
 export const remindButton = (label, spoken, answers = null) =>
-  h(
-    "button",
-    {
-      type: "button",
-      className: answers ? "small" : "",
-      data: { act: "remind" },
-      aria: { label: spoken },
-      onclick: async () => {
-        try {
-          remind(...(answers ? [answers] : await unanswered()));
-        } catch (error) {
-          note(error.message, "refused");
-        }
-      },
-    },
+  press(
     label,
+    async () => {
+      try {
+        remind(...(answers ? [answers] : await unanswered()));
+      } catch (error) {
+        note(error.message, "refused");
+      }
+    },
+    { look: answers ? "small" : "", spoken, data: { act: "remind" } },
   );

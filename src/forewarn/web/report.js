@@ -1,7 +1,7 @@
 // Report of a month's events, with filters for late starts, short notice and failures.
 
 import { get, now, query } from "./api.js";
-import { coded, fill, h, table } from "./dom.js";
+import { coded, fill, h, head, soft, table } from "./dom.js";
 import { chip, count, interruption, link, moment, span } from "./format.js";
 
 /** Maximum number of pages of outcomes; the command line reports larger months. */
@@ -69,10 +69,8 @@ export async function report(main, asked) {
   const selected = outcomes.filter(SELECTIONS[only].fits);
   fill(
     main,
-    h(
-      "div",
-      { className: "head" },
-      h("h1", {}, `Events of ${month}`),
+    head(
+      `Events of ${month}`,
       h(
         "nav",
         { className: "tabs", aria: { label: "Months" } },
@@ -93,10 +91,8 @@ export async function report(main, asked) {
       ),
       selected.length
         ? table("Events", COLUMNS, selected.slice(0, ROWS_MAX).map(row))
-        : h("p", { className: "soft" }, outcomes.length ? "None." : "No events ended."),
-      h(
-        "p",
-        { className: "soft" },
+        : soft(outcomes.length ? "None." : "No events ended."),
+      soft(
         more || selected.length > ROWS_MAX ? "Some events are not shown. " : "",
         coded("`forewarn event report` writes the whole report, also as a CSV or HTML file."),
       ),
