@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.api import schemas
-from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.core.access import Permission
 from forewarn.store.audit import AuditEntry
@@ -60,7 +59,4 @@ async def list_audit(call: ApiCall) -> ApiResponse:
 
     records = await call.control.look_up(page)
     following = records[-1].seq if len(records) == limit and "after" in call.query else None
-    shown = await call.control.compute(
-        lambda: encoded({"records": AUDIT.each(records), "next": following})
-    )
-    return ApiResponse(shown)
+    return await call.encode(lambda: {"records": AUDIT.each(records), "next": following})

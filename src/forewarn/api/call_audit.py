@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from forewarn.api.auth import NotPermitted
 from forewarn.api.connections import SAFE
@@ -11,7 +12,7 @@ from forewarn.errors import ForewarnError
 from forewarn.values import replace
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import Iterator
 
     from forewarn.control.readable import ReadableControl
     from forewarn.validation.fields import Values
@@ -38,24 +39,23 @@ class CallAudit:
             text = named if isinstance(named, str) else ", ".join(map(str, named))
             self.record = replace(self.record, object=text[:REQUEST_LENGTH_MAX])
 
-    def __enter__(self) -> Self:
-        """Begin the call."""
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
-        """Write the record unless the change's transaction wrote it."""
-        method = self.record.request.partition(" ")[0]
-        changes = method not in SAFE and self.record.principal  # history records driver reports
-        if isinstance(error, ForewarnError):
-            if changes or isinstance(error, NotPermitted):
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Write the record after the call, unless the change's transaction wrote it."""
+        try:
+            yield
+        except ForewarnError as error:
+            if self._changes or isinstance(error, NotPermitted):
                 self._loop.audit(replace(self.record, outcome=error.code))
-        elif error is None and changes and not self.written and not self.preview:
+            raise
+        if self._changes and not self.written and not self.preview:
             self._loop.audit(self.record)
+
+    @property
+    def _changes(self) -> bool:
+        """Whether the call changes something; history records the reports of drivers."""
+        changes = self.record.request.partition(" ")[0] not in SAFE
+        return changes and bool(self.record.principal)
 
 
 def call_record(now_ms: int, principal: str, address: str, *, method: str, path: str) -> CallRecord:

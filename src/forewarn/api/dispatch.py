@@ -186,7 +186,8 @@ class Dispatch:
             method=request.method,
             path=request.url.path,
         )
-        with CallAudit(control.loop, record) as audit:
+        audit = CallAudit(control.loop, record)
+        with audit.recorded():
             control = control.permitted(principal, route.permission, audit)
             answer = await self._act(route, request, control, audit)
         if request.method in SAFE and not route.public and control.loop.lapsed():

@@ -14,7 +14,6 @@ from forewarn.api import request_forms as forms
 from forewarn.api import schemas
 from forewarn.api.auth import NotPermitted
 from forewarn.api.part_stream import PartStream
-from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.topology_file import (
     READERS,
@@ -88,9 +87,11 @@ class _Records:
     async def list(self, call: ApiCall) -> ApiResponse:
         fleet = await call.control.fleet()
         enrolled = {} if self.kind == "host" else await call.control.read(_enrolments)
-        return ApiResponse(await call.control.compute(partial(self._page, call, fleet, enrolled)))
+        return await call.encode(partial(self._page, call, fleet, enrolled))
 
-    def _page(self, call: ApiCall, topology: Topology, enrolled: Mapping[str, Enrolment]) -> bytes:
+    def _page(
+        self, call: ApiCall, topology: Topology, enrolled: Mapping[str, Enrolment]
+    ) -> dict[str, object]:
         """Return one page of records; run on a thread. O(page + hosts of a zone)."""
         query = dict(call.query)
         hosts = query.pop("host", ()) if self.kind == "group" else ()
@@ -120,7 +121,7 @@ class _Records:
             for name in matches[:limit]
         ]
         following = matches[limit - 1] if len(matches) > limit else None
-        return encoded({f"{self.kind}s": shown, "next": following})
+        return {f"{self.kind}s": shown, "next": following}
 
     def _names(
         self, topology: Topology, wanted: Mapping[str, str], index: FleetIndex, after: str
@@ -253,7 +254,7 @@ async def _applied(call: ApiCall) -> ApiResponse:
         entries = await control.read(lambda view: _tried(view, change, call))
     else:
         entries = (await control.submit(change, call.actor)).entries
-    return ApiResponse(await control.compute(partial(_result, entries, applied=not dry_run)))
+    return await call.encode(partial(_result, entries, applied=not dry_run))
 
 
 def _read(call: ApiCall) -> ChangeTopology:
@@ -261,13 +262,13 @@ def _read(call: ApiCall) -> ChangeTopology:
         return read_topology(call.body, call.media)
 
 
-def _result(entries: Iterable[Entry], *, applied: bool) -> bytes:
+def _result(entries: Iterable[Entry], *, applied: bool) -> dict[str, object]:
     changes: dict[str, list[dict[str, str]]] = {"added": [], "changed": [], "removed": []}
     for entry in entries:
         kind, _, action = entry.action.partition(".")
         if kind in {"host", "group", "vm"} and action in changes:
             changes[action].append({"kind": kind, "name": getattr(entry, kind)})
-    return encoded({**changes, "applied": applied})
+    return {**changes, "applied": applied}
 
 
 @Route(

@@ -20,7 +20,6 @@ from forewarn.api.maintenance_schemas import (
     Waits,
     WaveView,
 )
-from forewarn.api.responses import encoded
 from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
 from forewarn.api.schemas import (
     OPERATION,
@@ -226,7 +225,7 @@ async def diff_plans(call: ApiCall) -> ApiResponse:
     before, after = await call.control.look_up(both)
     if after is None or after.maintenance != view.maintenance.number:
         raise UnknownPlan(maintenance=view.maintenance.id, name=plan_id or "yet")
-    return ApiResponse(await call.control.compute(lambda: encoded(_differs(before, after))))
+    return await call.encode(lambda: _differs(before, after))
 
 
 def _differs(before: MaintenancePlan | None, after: MaintenancePlan) -> dict[str, object]:
@@ -407,9 +406,7 @@ async def get_maintenance(call: ApiCall) -> ApiResponse:
         return {"approvals": answers, "not_asked": unasked_groups(state, hosts)}
 
     answers = await call.control.read(consent)
-    return ApiResponse(
-        await call.control.compute(lambda: encoded({**_full(view, work), **answers}))
-    )
+    return await call.encode(lambda: {**_full(view, work), **answers})
 
 
 def _full(view: MaintenanceView, work: list[HostWork]) -> dict[str, object]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from forewarn.api import schemas
 from forewarn.api.lookup import check_named, find_event
 from forewarn.api.maintenance_routes import find_view, number_of
-from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.core.access import Permission
 from forewarn.core.outcomes import EventOutcome
@@ -94,10 +93,8 @@ async def _report(
         return outcomes, operations[-1].number if len(operations) == page.limit else None
 
     outcomes, following = await call.control.look_up(outcomes_page)
-    shown = await call.control.compute(
-        lambda: encoded({"outcomes": schemas.OUTCOME.each(outcomes), "next": following})
-    )
-    return ApiResponse(shown)
+    shown = schemas.OUTCOME.each
+    return await call.encode(lambda: {"outcomes": shown(outcomes), "next": following})
 
 
 def _of(store: Store, operation: Operation, groups: Collection[str] | None) -> list[EventOutcome]:

@@ -66,17 +66,17 @@ async def list_events(call: ApiCall) -> ApiResponse:
     shown = await call.control.read(
         partial(_summaries, call.query.get("vm", ""), call.query.get("group", ""))
     )
-    return ApiResponse(await call.control.compute(partial(_events_page, call, shown)))
+    return await call.encode(partial(_events_page, call, shown))
 
 
-def _events_page(call: ApiCall, shown: list[schemas.OperationSummary]) -> bytes:
+def _events_page(call: ApiCall, shown: list[schemas.OperationSummary]) -> dict[str, object]:
     """Return one page of events by number and group; run on a thread. O(live events)."""
     after, limit = _read_place(call.query.get("after", "")), call.query.get("limit", PAGE_MAX)
     page = heapq.nsmallest(
         limit + 1, (each for each in shown if _place_of(each) > after), key=_place_of
     )
     following = "{}:{}".format(*_place_of(page[limit - 1])) if len(page) > limit else None
-    return encoded({"events": schemas.EVENT.each(page[:limit]), "next": following})
+    return {"events": schemas.EVENT.each(page[:limit]), "next": following}
 
 
 def _place_of(summary: schemas.OperationSummary) -> tuple[int, str]:
@@ -180,10 +180,7 @@ async def list_history(call: ApiCall) -> ApiResponse:
     if not entries:
         await call.control.look_up(partial(check_named, filters=filters))
     following = entries[-1].seq if len(entries) == limit else None
-    shown = await call.control.compute(
-        lambda: encoded({"entries": schemas.ENTRY.each(entries), "next": following})
-    )
-    return ApiResponse(shown)
+    return await call.encode(lambda: {"entries": schemas.ENTRY.each(entries), "next": following})
 
 
 async def _filters(call: ApiCall) -> dict[str, Any]:

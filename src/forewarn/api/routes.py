@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from forewarn.api.responses import encoded
 from forewarn.core.access import NOBODY, Permission, Principal
 from forewarn.validation.durations import read_time_ms
 from forewarn.validation.fields import Schema, Values
@@ -71,6 +72,10 @@ class ApiCall:
         """Return a time in the form or the query, ms since the epoch UTC; None if it is absent."""
         text = self.form.get(name) or self.query.get(name)
         return read_time_ms(text, self.control.clock.now_ms()) if text else None
+
+    async def encode(self, answer: Callable[[], object]) -> ApiResponse:
+        """Return the response with a JSON value that is computed and encoded on a thread."""
+        return ApiResponse(await self.control.compute(lambda: encoded(answer())))
 
 
 class AnyRoute(Protocol):

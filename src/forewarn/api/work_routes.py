@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from forewarn.api import request_forms as forms
 from forewarn.api import schemas
 from forewarn.api.lookup import check_named, find
-from forewarn.api.responses import encoded
 from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
 from forewarn.core.access import Permission
 from forewarn.core.impact import TRAITS, Cause, TargetKind
@@ -194,10 +193,8 @@ async def list_operations(call: ApiCall) -> ApiResponse:
     if not operations:
         await call.control.look_up(partial(check_named, filters=query))
     following = operations[-1].number if len(operations) == limit else None
-    shown = await call.control.compute(
-        lambda: encoded({"operations": schemas.OPERATION.each(operations), "next": following})
-    )
-    return ApiResponse(shown)
+    shown = schemas.OPERATION.each
+    return await call.encode(lambda: {"operations": shown(operations), "next": following})
 
 
 @Route("GET /v1/operations/{id}", Permission.READ, answer=_FULL)

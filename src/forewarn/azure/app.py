@@ -143,7 +143,8 @@ class ArmApp:
         )
         names = [path[each] for each in _OBJECTS if each in path]
         record = replace(record, object="/".join(names)[:REQUEST_LENGTH_MAX])
-        with CallAudit(self._control.loop, record) as audit:
+        audit = CallAudit(self._control.loop, record)
+        with audit.recorded():
             control = self._control.permitted(principal, route.permission, audit)
             return await self._act(route, path, request, control=control, actor=actor)
 
