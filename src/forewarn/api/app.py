@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -105,7 +106,8 @@ def build_app(
     )
     if forwarder is not None:
         forwarder.active_paths = _pattern([route.path for route in ours if route.active])
-    by_path = groupby(sorted(ours, key=_route_path), key=_route_path)
+    path_of = attrgetter("path")
+    by_path = groupby(sorted(ours, key=path_of), key=path_of)
     dispatches = {
         path: Dispatch(control, list(rows), every=ours, azure=azure) for path, rows in by_path
     }
@@ -178,7 +180,3 @@ def _stop(watch: HistoryWatch, overview: FleetWatch, forwarder: Forwarder | None
 def _pattern(paths: Sequence[str]) -> re.Pattern[str]:
     """Return a pattern that matches these paths. A `{name}` in a path matches any segment."""
     return re.compile("|".join(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(each)) for each in paths))
-
-
-def _route_path(route: Route) -> str:
-    return route.path

@@ -205,7 +205,7 @@ class Dispatch:
         loop, here = self._control.loop, asyncio.get_running_loop()
         if loop.lapsed():
             raise StateOutdated
-        still = request.scope["state"].get(STILL_PERMITTED, _always)
+        still = request.scope["state"].get(STILL_PERMITTED, lambda: True)
         request.scope["state"][STILL_PERMITTED] = lambda: still() and not loop.lapsed()
         given = request.headers.get(GENERATION_HEADER.decode(), "0")
         if not (given.isascii() and given.isdigit()):
@@ -289,10 +289,6 @@ async def answered(
     except Exception:
         log.exception("%s %s failed because of a bug", scope["method"], scope["path"])
         return refused(OurError())
-
-
-def _always() -> bool:
-    return True
 
 
 def _check_preconditions(request: Request) -> None:

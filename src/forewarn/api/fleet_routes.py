@@ -86,7 +86,9 @@ class _Records:
 
     async def list(self, call: ApiCall) -> ApiResponse:
         fleet = await call.control.fleet()
-        enrolled = {} if self.kind == "host" else await call.control.read(_enrolments)
+        enrolled: Mapping[str, Enrolment] = {}
+        if self.kind != "host":  # a copy for other threads; O(groups)
+            enrolled = await call.control.read(lambda view: dict(view.state.enrolments))
         return await call.encode(partial(self._page, call, fleet, enrolled))
 
     def _page(
@@ -304,11 +306,6 @@ def _tried(view: StateView, change: ChangeTopology, call: ApiCall) -> Iterable[E
 def _table(topology: Topology, kind: str) -> Mapping[str, object]:
     records: Mapping[str, object] = getattr(topology, f"{kind}s")
     return records
-
-
-def _enrolments(view: StateView) -> dict[str, Enrolment]:
-    """Return a copy of the enrolments for other threads; O(groups)."""
-    return dict(view.state.enrolments)
 
 
 def _shown(

@@ -35,7 +35,8 @@ class NameIndex:
 
     def after(self, name: str) -> Iterator[str]:
         """Yield the names after `after`, in order."""
-        return heapq.merge(*(_above(portion, name) for portion in self._portions))
+        rest = (islice(each, bisect_right(each, name), None) for each in self._portions)
+        return heapq.merge(*rest)
 
 
 class FleetIndex:
@@ -52,7 +53,3 @@ class FleetIndex:
         if kind not in known[1]:
             known[1][kind] = NameIndex(getattr(topology, kind))
         return known[1][kind]
-
-
-def _above(portion: list[str], name: str) -> Iterator[str]:
-    return islice(portion, bisect_right(portion, name), None)

@@ -239,6 +239,7 @@ class Oidc:
             raise SignInUnavailable
         issuer = await self._published()
         verifier = Ids().token("verifier") + Ids().token("verifier")
+        digest = sha256(verifier.encode()).digest()
         query = {
             "response_type": "code",
             "client_id": self.settings.client_id,
@@ -246,7 +247,7 @@ class Oidc:
             "scope": issuer.scope,
             "state": _derived("state", verifier),
             "nonce": _derived("nonce", verifier),
-            "code_challenge": _challenge(verifier),
+            "code_challenge": urlsafe_b64encode(digest).rstrip(b"=").decode(),
             "code_challenge_method": "S256",
         }
         mark = "&" if "?" in issuer.authorize_url else "?"
@@ -370,7 +371,3 @@ def _answer(request: ClientRequest) -> dict[str, Any]:
 def _derived(purpose: str, verifier: str) -> str:
     """Return the PKCE challenge (a hash) of a verifier."""
     return sha256(f"{purpose} {verifier}".encode()).hexdigest()
-
-
-def _challenge(verifier: str) -> str:
-    return urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()

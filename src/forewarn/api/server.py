@@ -116,9 +116,6 @@ async def start_operator(
         listening.cancel()
         listener.close()
         raise taken(address, purpose, task.exception()) from task.exception()
-    stop_streams = getattr(getattr(app, "state", None), "stop_streams", _nothing)
+    # Other applications have no streams.
+    stop_streams = getattr(getattr(app, "state", None), "stop_streams", lambda: None)
     return OperatorServer(server, task, address=name_of(listener), stop_streams=stop_streams)
-
-
-def _nothing() -> None:
-    """Do nothing, because other applications have no streams."""

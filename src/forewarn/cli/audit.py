@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,9 +84,10 @@ def _verify(arguments: argparse.Namespace) -> int:
     last: Answer = {"sequence": 0, "digest": ""}
     forged, began = 0, 1
 
-    def chain() -> Iterator[tuple[int, CallRecord, str]]:
+    def checked() -> Iterator[tuple[int, CallRecord, str]]:
         nonlocal last, forged, began
-        for each in _from_files(arguments.file) if arguments.file else _served(arguments):
+        files = chain.from_iterable(map(_from_file, arguments.file or ()))
+        for each in files if arguments.file else _served(arguments):
             began = began if last["sequence"] else each["sequence"]
             last = each
             if key and each["signature"] != signature_of(key, each["sequence"], each["digest"]):
@@ -93,7 +95,7 @@ def _verify(arguments: argparse.Namespace) -> int:
             record = CallRecord(*(each[name] for name in SIGNED))
             yield each["sequence"], record, each["digest"]
 
-    wrong, reason = first_fault(chain(), heads)
+    wrong, reason = first_fault(checked(), heads)
     if not wrong and forged:
         wrong, reason = forged, "is not signed by this key"
     if arguments.json:
@@ -111,11 +113,6 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 def _served(arguments: argparse.Namespace) -> Iterator[Answer]:
     return records(client_of(arguments), "/v1/audit", "records", start=0, limit=PAGE)
-
-
-def _from_files(paths: list[str]) -> Iterator[Answer]:
-    for path in paths:
-        yield from _from_file(path)
 
 
 def _from_file(path: str) -> Iterator[Answer]:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from forewarn.cli.parsing import CommandGroup
     from forewarn.emulator.emulator import Emulator
     from forewarn.emulator.options import Options
-    from forewarn.emulator.scenario import Scenario
     from forewarn.settings import Settings
     from forewarn.validation.fields import ValueType
 
@@ -311,7 +310,11 @@ async def _serve(options: Options, arguments: argparse.Namespace) -> int:
         from forewarn.emulator.faults import read_fault  # noqa: PLC0415 - seldom wanted
 
         emulator.faults.set(read_fault(text))
-    stories = [_scenario(name) for name in arguments.scenario]
+    stories = []
+    for name in arguments.scenario:
+        from forewarn.emulator.scenario_files import find_scenario  # noqa: PLC0415 - seldom wanted
+
+        stories.append(find_scenario(name))
     await emulator.start()
     with contextlib.ExitStack() as spoken:
         try:
@@ -329,12 +332,6 @@ async def _serve(options: Options, arguments: argparse.Namespace) -> int:
     if emulator.failure is not None:
         print(f"forewarn: {emulator.failure}", file=sys.stderr)
     return REFUSED if status else OK
-
-
-def _scenario(name: str) -> Scenario:
-    from forewarn.emulator.scenario_files import find_scenario  # noqa: PLC0415 - seldom wanted
-
-    return find_scenario(name)
 
 
 def _attach_console(emulator: Emulator, write: Callable[[str], None], *, as_json: bool) -> None:

@@ -35,12 +35,11 @@ def add_commands(commands: CommandGroup) -> None:
 
 def _explain(arguments: argparse.Namespace) -> int:
     blocker = next((each for each in Code if each.value == arguments.code), None)
-    return show_record(arguments, _blocker(blocker) if blocker else _error(arguments.code))
-
-
-def _blocker(code: Code) -> dict[str, object]:
-    meaning, end = MEANINGS[code]
-    return {"code": code.value, "meaning": meaning, "what ends it": end}
+    if blocker is None:
+        return show_record(arguments, _error(arguments.code))
+    meaning, end = MEANINGS[blocker]
+    blocker_facts = {"code": blocker.value, "meaning": meaning, "what ends it": end}
+    return show_record(arguments, blocker_facts)
 
 
 def _error(code: str) -> dict[str, object]:

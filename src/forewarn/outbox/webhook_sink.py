@@ -173,7 +173,8 @@ class EventGridSink:
         if self._wanted:
             return
         code = self._code
-        event = self._envelope("validation", GRID_VALIDATION, "", _now())
+        time = timestamps.iso8601(SystemClock().now_ms())
+        event = self._envelope("validation", GRID_VALIDATION, "", time)
         event["data"] = {"validationCode": code}
         if self._callback:
             event["data"]["validationUrl"] = f"{self._callback}?code={code}"
@@ -259,7 +260,3 @@ class EventGridSink:
             "dataVersion": "1",
             "metadataVersion": "1",
         }
-
-
-def _now() -> str:
-    return timestamps.iso8601(SystemClock().now_ms())
