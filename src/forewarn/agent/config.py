@@ -255,12 +255,11 @@ def _directory_steps(directory: str) -> tuple[list[dict[str, object]], list[dict
 
 
 def _form_of(name: str, spec: dict[str, object]) -> dict[str, object]:
-    known = PREPARATIONS.get(str(spec.get("use", "")))
     return {
         "name": name,
         "timeout_s": TIMEOUT_S,
         "on_failure": "hold",
-        "repeatable": known is not None and known.repeatable,
+        "repeatable": spec.get("use") in PREPARATIONS,
         "spec": spec,
     }
 
@@ -299,7 +298,7 @@ def _check_preparation(use: str, settings: dict[str, object], *, where: str) -> 
     if known is None:
         names = ", ".join(sorted(PREPARATIONS))
         raise ConfigInvalid(where=f"{where} use", reason=f"is {use}; it must be one of {names}")
-    for key, words in known.words.items():
+    for key, words in known.words:
         _one_of(settings, key, words, default=words[0], where=where)
     missing = sorted(set(known.needed) - set(settings))
     unknown = sorted(set(settings) - set(known.needed) - set(known.optional))

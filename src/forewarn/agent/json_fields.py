@@ -1,7 +1,7 @@
 """Typed access to members of a JSON object or of settings; pure.
 
 A journal of another release, or a configuration, may contain members of the wrong type. These
-functions check each member.
+functions check each member, and raise `FieldInvalid` for a wrong type.
 """
 
 from __future__ import annotations
@@ -28,11 +28,7 @@ class FieldInvalid(CallerError):
 
 
 def member(form: Form, name: str, default: T) -> T:
-    """Return a member with the type of the default, or the default if the member is missing.
-
-    Raises:
-        FieldInvalid: the member has another type.
-    """
+    """Return a member with the type of the default, or the default if the member is missing."""
     value = form.get(name, default)
     if isinstance(value, type(default)):
         return value
@@ -40,20 +36,12 @@ def member(form: Form, name: str, default: T) -> T:
 
 
 def flag(form: Form, name: str, *, default: bool) -> bool:
-    """Return a boolean member of a form.
-
-    Raises:
-        FieldInvalid: the member is not a boolean.
-    """
+    """Return a boolean member of a form."""
     return member(form, name, default)
 
 
 def number(form: Form, name: str, default: float) -> float:
-    """Return a numeric member of a form.
-
-    Raises:
-        FieldInvalid: the member is not a number.
-    """
+    """Return a numeric member of a form."""
     value = form.get(name, default)
     if isinstance(value, (int, float)):
         return float(value)
@@ -61,11 +49,7 @@ def number(form: Form, name: str, default: float) -> float:
 
 
 def inner(form: Form, name: str) -> Form:
-    """Return an object member of a form.
-
-    Raises:
-        FieldInvalid: the member is not an object.
-    """
+    """Return an object member of a form."""
     value = form.get(name)
     if isinstance(value, dict):
         return value
@@ -73,11 +57,7 @@ def inner(form: Form, name: str) -> Form:
 
 
 def several(form: Form, name: str) -> list[Form]:
-    """Return a member with a list of objects; empty if the member is missing.
-
-    Raises:
-        FieldInvalid: the member is not a list of objects.
-    """
+    """Return a member with a list of objects; empty if the member is missing."""
     items = form.get(name, [])
     if isinstance(items, list) and all(isinstance(one, dict) for one in items):
         return items
@@ -85,11 +65,7 @@ def several(form: Form, name: str) -> list[Form]:
 
 
 def words(form: Form, name: str) -> list[str]:
-    """Return a member with a word or a list of words; empty if the member is missing.
-
-    Raises:
-        FieldInvalid: the member is neither a word nor a list of words.
-    """
+    """Return a member with a word or a list of words; empty if the member is missing."""
     items = form.get(name) or []
     if isinstance(items, str):
         return [items]
@@ -99,9 +75,5 @@ def words(form: Form, name: str) -> list[str]:
 
 
 def texts(form: Form, name: str) -> dict[str, str]:
-    """Return a member with an object of texts.
-
-    Raises:
-        FieldInvalid: the member is not an object of texts.
-    """
+    """Return a member with an object of texts."""
     return {key: member(inner(form, name), key, "") for key in inner(form, name)}

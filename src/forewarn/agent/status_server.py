@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from forewarn.agent.core.engine import AgentEngine
     from forewarn.agent.core.identity import Identity
+    from forewarn.agent.descriptor_poll import DescriptorPoll
     from forewarn.agent.metrics import Metrics
     from forewarn.agent.poller import Poller
     from forewarn.agent.settings import AgentSettings
@@ -31,12 +32,6 @@ if TYPE_CHECKING:
         contact: Poller
         metrics: Metrics
         core: AgentEngine | None
-
-    class Watches(Protocol):
-        """A set of descriptors for a wait."""
-
-        def watch(self, fd: int, *, write: bool = False) -> None:
-            """Add a descriptor."""
 
 
 MAX_CONNECTIONS = 32  # most connections; for a further connection, the oldest is closed
@@ -95,7 +90,7 @@ class StatusServer:
         number: int = self._listener.getsockname()[1]
         return number
 
-    def watch(self, poller: Watches) -> None:
+    def watch(self, poller: DescriptorPoll) -> None:
         """Register the open sockets with the poller."""
         poller.watch(self._listener.fileno())
         for fd, connection in self._open.items():

@@ -30,12 +30,11 @@ def do(words: list[str]) -> int:
             return int(importlib.import_module(OWN[name]).main(json.load(sys.stdin)))
         if name == "outcome":
             return int(importlib.import_module("forewarn.agent.outcome").main(*words[1:]))
-        known = PREPARATIONS.get(name)
-        if known is None or phase not in ("prepare", "recover", "cancel"):
+        if name not in PREPARATIONS or phase not in ("prepare", "recover", "cancel"):
             sys.stderr.write(f"There is no preparation {name!r} with phase {phase!r}.\n")
             return USAGE_STATUS
         settings = json.loads(os.environ.get("FOREWARN_SETTINGS", "{}"))
-        module = importlib.import_module(f"forewarn.agent.preparations.{known.module}")
+        module = importlib.import_module(f"forewarn.agent.preparations.{name}")
         verb = module.prepare if phase == "prepare" else module.recover
         sys.stdout.write(f"{verb(settings, json.load(sys.stdin))}\n")
     except (ForewarnError, OSError, ValueError) as error:

@@ -32,24 +32,19 @@ def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
     url = _address(settings)
     me = _ask(settings, "/patroni").form()
     patroni = me.get("patroni")
-    name = str(patroni.get("name", "")) if isinstance(patroni, dict) else ""
-    name = name or str(settings.get("name", ""))
     members = _members(settings)
     leader = _leader(members)
-    name = name or _by_role(members, str(me.get("role", "")), leader)
     if str(me.get("role")) not in LEADING:
         return f"{leader or 'another member'} leads; no switchover is needed"
-    form = {"leader": leader}
     wanted = str(settings.get("candidate") or "")
     fit = _candidates(members, synchronous=_is_synchronous(settings, members))
     candidate = wanted if wanted in fit else "" if wanted else next(iter(fit), "")
     if not candidate:
         scope = patroni.get("scope") if isinstance(patroni, dict) else ""
         raise NoCandidate(cluster=scope, name=leader)
-    form["candidate"] = candidate
-    done = call(
-        "POST", f"{url}/switchover", form=form, headers=_headers(settings), ca_file=_ca(settings)
-    )
+    form = {"leader": leader, "candidate": candidate}
+    headers = _headers(settings)
+    done = call("POST", f"{url}/switchover", form=form, headers=headers, ca_file=_ca(settings))
     expect(done, "POST", url=f"{url}/switchover", statuses=(200, 202))
     until(
         lambda: _leader(_members(settings)) not in ("", leader),
@@ -77,10 +72,6 @@ def _members(settings: dict[str, object]) -> list[dict[str, object]]:
 
 def _leader(members: list[dict[str, object]]) -> str:
     return next((str(one["name"]) for one in members if one.get("role") in LEADING), "")
-
-
-def _by_role(members: list[dict[str, object]], role: str, leader: str) -> str:
-    return leader if role in LEADING and members else ""
 
 
 def _is_synchronous(settings: dict[str, object], members: list[dict[str, object]]) -> bool:

@@ -13,7 +13,6 @@ from forewarn.agent.sdk.sockets import CHUNK_BYTES, keep_alive
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
-    from types import TracebackType
     from typing import Any, TypeVar
 
     from forewarn.agent.sdk.client_steps import Steps
@@ -79,12 +78,7 @@ class AsyncClient(ClientSteps):
         """Return the client itself."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         """Close the connection."""
         await self.close()
 

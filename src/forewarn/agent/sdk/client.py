@@ -18,7 +18,6 @@ from forewarn.agent.sdk.sockets import CHUNK_BYTES, connect
 TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from types import TracebackType
     from typing import Any, Self, TypeVar
 
     from forewarn.agent.sdk.client_steps import Steps
@@ -118,12 +117,7 @@ class Client(ClientSteps):
         """Return the client itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close the connection."""
         self.close()
 

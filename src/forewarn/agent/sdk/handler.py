@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Coroutine, Mapping
     from concurrent.futures import Future
-    from types import TracebackType
 
     from forewarn.agent.core.values import HookIntent
     from forewarn.agent.hooks import HookRoom
@@ -155,12 +154,7 @@ class Handler:
         """Start the handler."""
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Stop the handler."""
         self.stop()
 
@@ -170,12 +164,7 @@ class Handler:
 
         return self._start(asyncio.get_running_loop())
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         """Stop the handler without blocking the event loop."""
         import asyncio  # noqa: PLC0415  the same
 
