@@ -25,13 +25,12 @@ from forewarn.nats_client import NatsConnection, NatsLogin, connect_nats
 from forewarn.protocol.documents import Document
 from forewarn.replication.access import NodeAccess
 from forewarn.replication.carrier import BrokerRoute
-from forewarn.replication.feed_client import FeedClient, NodeIdentity
+from forewarn.replication.feed_client import FeedClient, FeedRoute, NodeIdentity
+from forewarn.replication.feed_client import connect as direct
 from forewarn.replication.messages import Caller, DocumentChange, Publication
 from forewarn.replication.node_files import NodeDirectory
 from forewarn.replication.node_store import NodeStore
 from forewarn.replication.nodes import FeedPace
-from forewarn.replication.route import FeedRoute
-from forewarn.replication.route import connect as direct
 from forewarn.replication.server import FeedServer
 from tests.agent.programs import answers, free_port, program
 from tests.metadata.live import FREEZE, Control

@@ -5,8 +5,14 @@ import asyncio
 import msgspec
 import pytest
 
-from forewarn.replication import change_log, nodes, portions, route, server
-from forewarn.replication.feed_client import FAILURES_MAX, FeedClient, NodeIdentity
+from forewarn.replication import nodes, portions, scopes, server
+from forewarn.replication.feed_client import (
+    FAILURES_MAX,
+    FeedClient,
+    NodeIdentity,
+    connect,
+    next_line,
+)
 from forewarn.replication.messages import (
     DocumentChange,
     Fact,
@@ -17,7 +23,6 @@ from forewarn.replication.messages import (
     read_server_message,
 )
 from forewarn.replication.nodes import usual_pace
-from forewarn.replication.route import connect, next_line
 from forewarn.values import replace as moved_to
 from tests.metadata.feeds import Feed, publication, run, until
 from tests.metadata.live import VM_A, VM_C
@@ -87,7 +92,7 @@ def test_node_that_cannot_be_taken_up_is_sent_the_whole(
 ) -> None:
     """Too far behind, too large a change, a new whole, or a node that differs. Source: M-1."""
     if how == "log":
-        monkeypatch.setattr(change_log, "KEPT_BYTES", 1)
+        monkeypatch.setattr(scopes, "KEPT_BYTES", 1)
     if how == "size":
         monkeypatch.setattr(server, "LOGGED_ITEMS_MAX", 0)
 
@@ -123,7 +128,7 @@ def test_large_fleet_is_taken_over_in_portions(feed: Feed, monkeypatch: pytest.M
 
     async def story() -> None:
         address = feed.address = await feed.server.start(feed.address)
-        monkeypatch.setattr(route, "LINE_BYTES_MAX", 4 * portions.PORTION_BYTES)
+        monkeypatch.setattr(feed_client, "LINE_BYTES_MAX", 4 * portions.PORTION_BYTES)
         slow, writer = await connect(address)  # reads nothing at first
         monkeypatch.undo()
         writer.write(line_of(Follow("slow")))

@@ -7,9 +7,9 @@ import pytest
 
 from forewarn.metadata import service
 from forewarn.metadata.fault import InjectedFault
+from forewarn.metadata.http.addresses import processes_of
 from forewarn.metadata.http.request import HttpRequest
 from forewarn.metadata.http.response import Response
-from forewarn.metadata.http.reuseport import processes_of
 from forewarn.metadata.identity import Peer
 from forewarn.metadata.server import MetadataServer
 from forewarn.protocol.documents import Document

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from forewarn.metadata import service
 from forewarn.metadata.fault import Outdated
 from forewarn.metadata.http import addresses
-from forewarn.metadata.http.addresses import AddressInvalid, AddressUnavailable
-from forewarn.metadata.http.reuseport import processes_of
+from forewarn.metadata.http.addresses import AddressInvalid, AddressUnavailable, processes_of
 from forewarn.metadata.identity import Callers, Peer, canonical
 from forewarn.metadata.rate_limit import RateLimit
 from forewarn.metadata.responder import BUSY

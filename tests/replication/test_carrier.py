@@ -17,10 +17,9 @@ from forewarn.replication.channel import (
     Kind,
     read_frame,
 )
-from forewarn.replication.feed_client import FeedClient, NodeIdentity
+from forewarn.replication.feed_client import FeedClient, FeedRoute, NodeIdentity
 from forewarn.replication.messages import ApprovalRequest, DocumentChange
 from forewarn.replication.nodes import SILENT_S_MAX
-from forewarn.replication.route import FeedRoute
 from forewarn.replication.server import NODES_MAX, FeedServer
 from tests.metadata.live import Control
 from tests.replication.brokers import Exchange, SkippingLoop, Weather, skip

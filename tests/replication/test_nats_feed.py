@@ -13,9 +13,8 @@ from forewarn import nats_client
 from forewarn.replication.access import NodeAccess, TlsFiles
 from forewarn.replication.carrier import Broker, BrokerRoute
 from forewarn.replication.channel import Frame, Kind
-from forewarn.replication.feed_client import FeedClient, NodeIdentity
+from forewarn.replication.feed_client import FeedClient, FeedRoute, NodeIdentity
 from forewarn.replication.messages import ApprovalRequest, Caller, DocumentChange
-from forewarn.replication.route import FeedRoute
 from forewarn.replication.server import FeedServer
 from forewarn.replication.tls import client_context
 from tests.e2e.certificates import make_certificates

@@ -6,6 +6,7 @@ import pytest
 
 from forewarn.replication import node_session
 from forewarn.replication.access import NodeAccess
+from forewarn.replication.feed_client import connect
 from forewarn.replication.messages import (
     FeedCurrent,
     Follow,
@@ -17,7 +18,6 @@ from forewarn.replication.messages import (
 )
 from forewarn.replication.node_session import NodeSession
 from forewarn.replication.nodes import FeedPace
-from forewarn.replication.route import connect
 from forewarn.replication.server import FeedServer
 from tests.metadata.feeds import run, until
 from tests.metadata.live import Control

@@ -13,6 +13,7 @@ import pytest
 
 from forewarn.replication import node_session, nodes, server
 from forewarn.replication.access import NodeAccess, TlsFiles
+from forewarn.replication.feed_client import connect
 from forewarn.replication.messages import (
     ApprovalRequest,
     ApproveMessage,
@@ -21,7 +22,6 @@ from forewarn.replication.messages import (
     Pong,
     line_of,
 )
-from forewarn.replication.route import connect
 from forewarn.replication.server import FeedServer
 from forewarn.replication.tls import TlsFilesInvalid, client_context, server_context
 from forewarn.service.metadata_node import check_node

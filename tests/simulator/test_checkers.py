@@ -15,8 +15,8 @@ from forewarn.core.stimulus import (
     Cancel,
     ChangeTopology,
     Enable,
-    PlaneStimulus,
     NotShown,
+    PlaneStimulus,
     RequestMaintenance,
 )
 from forewarn.core.topology import Group, Host, Vm

@@ -22,8 +22,8 @@ from forewarn.agent.core.values import (
     StopIntent,
     TimePassed,
 )
-from forewarn.agent.descriptor_poll import DescriptorPoll
 from forewarn.agent.holdings import Holdings
+from forewarn.agent.http_exchange import DescriptorPoll
 from forewarn.agent.journal import JournalLost, boot_id
 from forewarn.agent.json_fields import FieldInvalid
 from forewarn.agent.metrics import Metrics

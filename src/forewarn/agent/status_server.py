@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from forewarn.agent.core.engine import AgentEngine
     from forewarn.agent.core.identity import Identity
-    from forewarn.agent.descriptor_poll import DescriptorPoll
+    from forewarn.agent.http_exchange import DescriptorPoll
     from forewarn.agent.metrics import Metrics
     from forewarn.agent.poller import Poller
     from forewarn.agent.settings import AgentSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from forewarn.metadata.http.reuseport import processes_of
+from forewarn.metadata.http.addresses import processes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.ids import Ids
 from forewarn.metadata.http import addresses
-from forewarn.metadata.http.reuseport import bind_clients
+from forewarn.metadata.http.addresses import bind_clients
 from forewarn.metadata.service import MetadataService
 
 if TYPE_CHECKING:

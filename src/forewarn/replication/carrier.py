@@ -26,15 +26,15 @@ from forewarn.replication.channel import (
     Kind,
     read_frame,
 )
+from forewarn.replication.feed_client import LINE_BYTES_MAX
 from forewarn.replication.node_session import ASKED_LINE_BYTES_MAX
-from forewarn.replication.route import LINE_BYTES_MAX
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable, Iterable
 
+    from forewarn.replication.feed_client import Streams
     from forewarn.replication.node_session import Serve
-    from forewarn.replication.route import Streams
 
 TO_NODE, FROM_NODE = "forewarn-feed.to.", "forewarn-feed.from."
 """Prefixes of the subjects for messages to a node and for requests of a node."""

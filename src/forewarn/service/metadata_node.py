@@ -22,10 +22,9 @@ from forewarn.garbage import freeze_garbage
 from forewarn.metadata.server import MetadataServer, follow_clock_steps
 from forewarn.replication.access import TlsFiles
 from forewarn.replication.carrier import BrokerRoute, is_subject
-from forewarn.replication.feed_client import FeedClient, NodeIdentity
+from forewarn.replication.feed_client import FeedClient, FeedRoute, NodeIdentity
 from forewarn.replication.node_files import NodeDirectory
 from forewarn.replication.node_store import NodeStore
-from forewarn.replication.route import FeedRoute
 from forewarn.replication.spool import Spool
 from forewarn.service.process import notify
 from forewarn.service.settings_check import NATS_SCHEME, is_local

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 
 from forewarn.ids import Ids
-from forewarn.replication.feed_client import FeedClient, NodeIdentity
+from forewarn.replication.feed_client import FeedClient, FeedRoute, NodeIdentity
 from forewarn.replication.messages import (
     ApprovalRequest,
     DocumentChange,
@@ -21,7 +21,6 @@ from forewarn.replication.messages import (
 )
 from forewarn.replication.node_store import NodeStore
 from forewarn.replication.nodes import FeedPace
-from forewarn.replication.route import FeedRoute
 from forewarn.replication.spool import FILE as SPOOLED
 from forewarn.replication.spool import Spool
 from forewarn.settings import MetadataSettings

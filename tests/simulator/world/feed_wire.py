@@ -9,14 +9,14 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from forewarn.replication.feed_client import LINE_BYTES_MAX
 from forewarn.replication.node_session import ASKED_LINE_BYTES_MAX
-from forewarn.replication.route import LINE_BYTES_MAX
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from forewarn.replication.route import Streams
+    from forewarn.replication.feed_client import Streams
     from tests.simulator.world.dice import Dice
     from tests.simulator.world.event_queue import EventQueue
     from tests.simulator.world.virtual_loop import VirtualLoop

@@ -14,8 +14,8 @@ from forewarn.core.naming import DOMAIN_MAX, LABELS_MAX, NAME_PATTERN, ZONE
 from forewarn.drivers.found import Found
 from forewarn.drivers.nova.client import Nova
 from forewarn.drivers.nova.config import BY_ID
-from forewarn.drivers.nova.hosts import UP
-from forewarn.drivers.nova.server import GONE
+from forewarn.drivers.nova.mark import GONE
+from forewarn.drivers.nova.work import UP
 
 if TYPE_CHECKING:
     from forewarn.drivers.nova.config import NovaConfig

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 from forewarn.drivers import FINISHED, WorkStep
 from forewarn.drivers.nova.client import NovaMissing, NovaRefused
 from forewarn.drivers.nova.config import GIVE_UP
-from forewarn.drivers.nova.server import ACTIVE, ERROR, FAILED, PAUSED, SHUTOFF, VERIFY_RESIZE
+from forewarn.drivers.nova.mark import ACTIVE, ERROR, FAILED, PAUSED, SHUTOFF, VERIFY_RESIZE
 from forewarn.drivers.nova.servers import ServerFailed, ServerUnfit
 from forewarn.errors import PeerError
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from forewarn.drivers.nova.mark import ServerMark
-    from forewarn.drivers.nova.server import Server
+    from forewarn.drivers.nova.mark import Server, ServerMark
     from forewarn.drivers.nova.servers import Servers
 
 #: Maximum number of migrations searched for a task's migration.

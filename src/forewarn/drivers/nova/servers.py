@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 from forewarn.drivers import FINISHED, WorkStep
 from forewarn.drivers.nova.client import NovaMissing
 from forewarn.drivers.nova.config import BY_ID
-from forewarn.drivers.nova.mark import NONE, ServerMark
-from forewarn.drivers.nova.server import (
+from forewarn.drivers.nova.mark import (
     ACTIVE,
     ERROR,
     GONE,
+    NONE,
     PAUSED,
     SHUTOFF,
     Action,
     Server,
+    ServerMark,
     actions_of,
     server_of,
 )

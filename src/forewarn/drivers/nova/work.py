@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forewarn.core.impact import TRAITS, Cause, Impact
 from forewarn.core.lifecycle import FollowedBy
 from forewarn.drivers import FINISHED, WorkStep
 from forewarn.drivers.messages import encoded, task_message
 from forewarn.drivers.nova.client import NovaBusy, NovaRefused, NovaUnreachable
-from forewarn.drivers.nova.hosts import ComputeHosts, HostUnknown
 from forewarn.drivers.nova.moves import ServerMoves
 from forewarn.drivers.nova.servers import ServerFailed, Servers
 from forewarn.drivers.task_records import TaskSuperseded
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forewarn.drivers.command.runner import ProgramRun, ProgramRuns
+    from forewarn.drivers.nova.client import Nova
 
 #: Time limit for the start of a command, in seconds.
 START_S = 30
@@ -60,6 +60,61 @@ class NovaStillWorking(PeerError):
     code = "nova-still-working"
     message = "Nova still works on {vm}."
     advice = "The driver retries until Nova has finished."
+
+
+#: Maximum length of a disabled service's reason in Nova, in characters.
+REASON_MAX = 255
+ENABLED, DISABLED, UP = "enabled", "disabled", "up"
+
+
+class HostUnknown(PeerError):
+    """The cloud has no compute service on a host."""
+
+    code = "nova-host-unknown"
+    message = "The cloud has no compute service on host {host}."
+    advice = "Check `openstack compute service list --service nova-compute`."
+
+
+class ComputeHosts:
+    """The compute services of a cloud, changed for one operation."""
+
+    def __init__(self, nova: Nova, key: str) -> None:
+        self._nova = nova
+        self._mark = f"forewarn {key}: "
+
+    def disable(self, host: str, why: str) -> None:
+        """Disable a host's compute service, unless already disabled by another program."""
+        service = self._service(host)
+        if service["status"] == ENABLED:
+            reason = f"{self._mark}{why}"[:REASON_MAX]
+            self._change(service, {"status": DISABLED, "disabled_reason": reason})
+
+    def enable(self, host: str) -> None:
+        """Enable a host's compute service that this operation has disabled."""
+        service = self._service(host)
+        reason = service["disabled_reason"] or ""
+        if service["status"] == DISABLED and reason.startswith(self._mark):
+            self._change(service, {"status": ENABLED})
+
+    def force_down(self, host: str) -> None:
+        """Force a host's compute service down, until an operator clears this state."""
+        service = self._service(host)
+        if not service["forced_down"]:
+            self._change(service, {"forced_down": True})
+
+    def is_up(self, host: str) -> bool:
+        """Whether a host's compute service is up."""
+        return str(self._service(host)["state"]) == UP
+
+    def _service(self, host: str) -> dict[str, Any]:
+        query = {"binary": "nova-compute", "host": host}
+        services: list[dict[str, Any]] = self._nova.get("/os-services", **query)["services"]
+        if not services:
+            raise HostUnknown(host=host)
+        return services[0]
+
+    def _change(self, service: dict[str, Any], body: dict[str, Any]) -> None:
+        self._nova.put(f"/os-services/{service['id']}", body)
 
 
 class ServerWork:
@@ -154,13 +209,13 @@ class ServerWork:
             return step
         except NovaBusy as busy:  # another client changed the server
             try:
-                return self._servers.going(vm, f"waiting for {vm}: {_clause(busy)}", 0)
+                return self._servers.going(vm, f"waiting for {vm}: {str(busy).removesuffix('.')}", 0)
             except PeerError as error:
                 memory.failed[part] = error
         except (NovaUnreachable, TaskSuperseded):
             raise
         except NovaRefused as refused:  # Nova's path has the server's id, not the VM's name
-            memory.failed[part] = ServerFailed(what=part[0], vm=vm, reason=_clause(refused))
+            memory.failed[part] = ServerFailed(what=part[0], vm=vm, reason=str(refused).removesuffix("."))
         except PeerError as error:
             memory.failed[part] = error
         return FINISHED
@@ -282,7 +337,3 @@ class ServerWork:
         return NovaWorkUnsupported(
             cause=operation.cause.value, impact=operation.impact.value, reason=reason
         )
-
-
-def _clause(error: PeerError) -> str:
-    return str(error).removesuffix(".")
