@@ -41,6 +41,11 @@ class ForewarnError(Exception):
         self.facts = facts
         super().__init__(self.message.format_map(facts))
 
+    @property
+    def clause(self) -> str:
+        """The message without its full stop, for use in another sentence."""
+        return str(self).removesuffix(".")
+
     def advice_text(self) -> str:
         """Return the advice with the facts filled in; the fact `near` becomes a suggestion."""
         advice = self.advice.format_map(self.facts)

@@ -63,4 +63,4 @@ def openssl(*words: str, given: bytes = b"") -> bytes:
     try:
         return program_output(("openssl", *words), given, ProgramLimits(TIMEOUT_S))
     except ProgramFailed as error:
-        raise CertificateUnmade(reason=str(error).removesuffix(".")) from error
+        raise CertificateUnmade(reason=error.clause) from error

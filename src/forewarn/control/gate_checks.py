@@ -123,7 +123,7 @@ def run_gate(gate: Gate, subject: str, silent: Callable[[], Sequence[str]] = lam
         try:
             problem = _check(gate, subject) if not gate.polls else _polls(silent())
         except ProgramFailed as error:
-            problem = str(error).removesuffix(".")
+            problem = error.clause
         except (OSError, HTTPException) as error:
             problem = f"{shown_url(gate.url or gate.prometheus)} cannot be reached: {error}"
         if not problem:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Maximum number of VM destinations in one answer of a driver.
 PLACEMENTS_MAX = 10_000
+#: Maximum length of the text of a step, in characters.
+TEXT_MAX = 500
 #: Maximum interruption that a driver may report, in milliseconds: 30 days.
 INTERRUPTION_MS_MAX = 30 * 24 * 3600 * 1000
 
@@ -98,6 +100,18 @@ class WorkStep:
     share: float = 0.0
     #: The person or thing that delays the step, as a phrase for people.
     waits: str = ""
+
+    def progress(self, again_ms: int, placements: Mapping[str, str]) -> Progress:
+        """Return the progress of an attempt whose last step this is."""
+        if self.done:
+            return Progress(done=True, placements=placements)
+        return Progress(
+            again_ms=again_ms,
+            text=self.text[:TEXT_MAX],
+            waits=self.waits[:TEXT_MAX],
+            share=min(self.share, 1.0),
+            placements=placements,
+        )
 
 
 #: The progress of a finished step.

@@ -104,7 +104,7 @@ def read_answer(line: bytes, verb: str, task: str, *, now_ms: int) -> Progress:
     try:
         answer = _ANSWER.read(read_json(line), "the answer")
     except (BodyUnreadable, ValidationFailed) as error:
-        reason = str(error).removesuffix(".")
+        reason = error.clause
         raise AnswerUnusable(verb=verb, task=task, reason=reason) from error
     about = answer.get("task", task)
     if about != task:

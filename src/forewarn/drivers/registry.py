@@ -83,7 +83,7 @@ def make_driver(name: str, options: Options, store: str = "") -> Driver:
     except ValidationFailed as error:
         raise DriverUnusable(name=name, reason=error.without(f"[drivers.{name}]")) from error
     except ForewarnError as error:
-        raise DriverUnusable(name=name, reason=str(error).removesuffix(".")) from error
+        raise DriverUnusable(name=name, reason=error.clause) from error
     except Exception as error:  # convert all errors of a package, to name the package
         raise DriverUnusable(name=name, reason=f"{type(error).__name__}: {error}") from error
 

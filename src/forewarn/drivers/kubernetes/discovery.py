@@ -88,74 +88,56 @@ class KubernetesSource:
     def __init__(self, config: KubernetesConfig, driver: str) -> None:
         self._driver = driver
         self._kubernetes = Kubernetes(config)
-        self._following: ClusterWatcher | None = None
+        self._watched: tuple[Watched[NodeFacts], Watched[MachineFacts]] | None = None
+        #: Whether KubeVirt was seen before; the VMs then remain if its API disappears.
+        self._has_machines = False
         self.lost_after_s = config.lost_after_s
 
     def discover(self) -> Found:
-        """Query the API server, or return the followed state of the cluster."""
-        if self._following is not None:
-            return self._following.found()
-        return discover(self._kubernetes, self._driver)
+        """Query the API server, or return the followed state of the cluster.
+
+        Raises:
+            ForewarnError: the state of the cluster is unknown, or may be outdated.
+        """
+        if self._watched is None:
+            return discover(self._kubernetes, self._driver)
+        nodes, machines = self._watched[0].facts(), _unless_missing(self._watched[1].facts)
+        if machines is None and self._has_machines:
+            raise KubernetesUnreachable(reason="KubeVirt's API has disappeared")
+        self._has_machines = machines is not None
+        return found_of(nodes, machines, self._driver)
 
     def watch(self) -> threading.Event:
         """Follow the cluster; return an event that is set when the cluster changes."""
         changed = threading.Event()
-        self._following = ClusterWatcher(self._kubernetes, self._driver, changed)
+        nodes = Watched(self._kubernetes, NODES, node_facts, changed=changed)
+        machines = Watched(self._kubernetes, MACHINES, machine_facts, changed=changed)
+        self._watched = nodes, machines
+        nodes.start()
+        machines.start()
         return changed
 
     def close(self) -> None:
         """Stop following the cluster."""
-        if self._following is not None:
-            self._following.close()
+        for watched in self._watched or ():
+            watched.close()
 
 
 def discover(kubernetes: Kubernetes, driver: str) -> Found:
     """List the cluster's machines; send one request per 100 nodes or VMIs."""
     nodes = [node_facts(each) for each in kubernetes.all(NODES)]
-    try:
-        machines = [machine_facts(each) for each in kubernetes.all(MACHINES)]
-    except KubernetesRefused as error:
-        if error.number != MISSING:
-            raise
-        return found_of(nodes, None, driver)
+    machines = _unless_missing(lambda: [machine_facts(each) for each in kubernetes.all(MACHINES)])
     return found_of(nodes, machines, driver)
 
 
-class ClusterWatcher:
-    """The current machines of a cluster, updated by watches."""
-
-    def __init__(self, kubernetes: Kubernetes, driver: str, changed: threading.Event) -> None:
-        """Start following the cluster; set `changed` at each change."""
-        self._driver = driver
-        self._nodes = Watched(kubernetes, NODES, node_facts, changed=changed)
-        self._machines = Watched(kubernetes, MACHINES, machine_facts, changed=changed)
-        #: Whether KubeVirt was seen before; the VMs then remain if its API disappears.
-        self._has_machines = False
-        self._nodes.start()
-        self._machines.start()
-
-    def found(self) -> Found:
-        """Return the current hosts and VMs.
-
-        Raises:
-            ForewarnError: the state of the cluster is unknown, or may be outdated.
-        """
-        nodes = self._nodes.facts()
-        try:
-            machines = self._machines.facts()
-        except KubernetesRefused as error:
-            if error.number != MISSING:
-                raise
-            if self._has_machines:
-                raise KubernetesUnreachable(reason="KubeVirt's API has disappeared") from error
-            return found_of(nodes, None, self._driver)
-        self._has_machines = True
-        return found_of(nodes, machines, self._driver)
-
-    def close(self) -> None:
-        """Stop following the cluster."""
-        self._nodes.close()
-        self._machines.close()
+def _unless_missing(read: Callable[[], list[MachineFacts]]) -> list[MachineFacts] | None:
+    """Return the facts about VMIs; None if the cluster has no KubeVirt."""
+    try:
+        return read()
+    except KubernetesRefused as error:
+        if error.number != MISSING:
+            raise
+        return None
 
 
 def found_of(

@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
-from forewarn.drivers import Progress
+from forewarn.drivers import TEXT_MAX, Progress
 from forewarn.drivers.found import difference
 from forewarn.drivers.kubernetes.client import (
     CONFLICT,
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("forewarn.drivers")
 #: Interval between searches for old records, in milliseconds: one day.
 PRUNE_EVERY_MS = 24 * 3600 * 1000
-#: Maximum length of an answer's text, in characters.
-TEXT_MAX = 500
 
 
 def create(name: str, options: Mapping[str, object], _: str = "") -> KubernetesDriver:
@@ -107,22 +105,14 @@ class KubernetesDriver:
             return self._away(task, now_ms, error)
         except KubernetesRefused as error:
             if error.number != CONFLICT:
-                return Progress(failed=_clause(error))
+                return Progress(failed=error.clause)
             return Progress(
                 again_ms=again_ms, text="another client has changed an object in the meantime"
             )
         except ForewarnError as error:
-            return Progress(failed=_clause(error))
+            return Progress(failed=error.clause)
         self._answered(task)
-        if step.done:
-            return Progress(done=True, placements=work.placements)
-        return Progress(
-            again_ms=again_ms,
-            text=step.text[:TEXT_MAX],
-            waits=step.waits[:TEXT_MAX],
-            share=min(step.share, 1.0),
-            placements=work.placements,
-        )
+        return step.progress(again_ms, work.placements)
 
     def abort(self, task: Task) -> None:
         """Abort an operation: cancel its migrations, and uncordon its node.
@@ -156,8 +146,8 @@ class KubernetesDriver:
             since_ms = self._away_ms.setdefault(task.id, now_ms)
         if now_ms - since_ms > self._config.unreachable_timeout_s * 1000:
             self._answered(task)
-            return Progress(failed=_clause(error))
-        return Progress(again_ms=self._again_ms(now_ms), text=_clause(error)[:TEXT_MAX])
+            return Progress(failed=error.clause)
+        return Progress(again_ms=self._again_ms(now_ms), text=error.clause[:TEXT_MAX])
 
     def _again_ms(self, now_ms: int) -> int:
         return now_ms + int(self._config.poll_s * 1000)
@@ -165,7 +155,3 @@ class KubernetesDriver:
     def _answered(self, task: Task) -> None:
         with self._lock:
             self._away_ms.pop(task.id, None)
-
-
-def _clause(error: ForewarnError) -> str:
-    return str(error).removesuffix(".")

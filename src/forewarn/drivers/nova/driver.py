@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 ASK_EVERY_MS = 1000
 #: Maximum number of attempts with cached facts; the oldest is dropped first.
 CACHED_ATTEMPTS_MAX = 10_000
-#: Maximum length of an answer's text, in characters.
-TEXT_MAX = 500
 #: Key of the time at which Nova became unavailable.
 SILENCE = "Nova"
 
@@ -102,21 +100,16 @@ class NovaDriver:
         except NovaUnreachable as error:
             since_ms = memory.since_ms.setdefault(SILENCE, now_ms)
             if now_ms - since_ms > self._config.unreachable_timeout_s * 1000:
-                return Progress(failed=_clause(error))
-            return Progress(again_ms=again_ms, text=_clause(error))
+                return Progress(failed=error.clause)
+            return Progress(again_ms=again_ms, text=error.clause)
         except TaskSuperseded:
             raise
         except ForewarnError as error:
-            return Progress(failed=_clause(error))
+            return Progress(failed=error.clause)
         memory.since_ms.pop(SILENCE, None)
-        placements = dict(memory.placements)
         if step.done:
             self._records.put(task.operation.number, task.attempt, {DONE: ""})
-            return Progress(done=True, placements=placements)
-        share = min(step.share, 1.0)
-        return Progress(
-            again_ms=again_ms, text=step.text[:TEXT_MAX], share=share, placements=placements
-        )
+        return step.progress(again_ms, dict(memory.placements))
 
     def abort(self, task: Task) -> None:
         """Abort an operation: cancel live migrations, and resume paused servers.
@@ -151,7 +144,3 @@ class NovaDriver:
             while len(self._memories) > CACHED_ATTEMPTS_MAX:
                 del self._memories[next(iter(self._memories))]
         return memory
-
-
-def _clause(error: ForewarnError) -> str:
-    return str(error).removesuffix(".")

@@ -209,13 +209,13 @@ class ServerWork:
             return step
         except NovaBusy as busy:  # another client changed the server
             try:
-                return self._servers.going(vm, f"waiting for {vm}: {str(busy).removesuffix('.')}", 0)
+                return self._servers.going(vm, f"waiting for {vm}: {busy.clause}", 0)
             except PeerError as error:
                 memory.failed[part] = error
         except (NovaUnreachable, TaskSuperseded):
             raise
         except NovaRefused as refused:  # Nova's path has the server's id, not the VM's name
-            memory.failed[part] = ServerFailed(what=part[0], vm=vm, reason=str(refused).removesuffix("."))
+            memory.failed[part] = ServerFailed(what=part[0], vm=vm, reason=refused.clause)
         except PeerError as error:
             memory.failed[part] = error
         return FINISHED
