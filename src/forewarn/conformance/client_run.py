@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.conformance.agent_trial import AGENT
-from forewarn.conformance.checks import Check, ConformanceFault, NotApplicable
+from forewarn.conformance.checks import Check
 from forewarn.conformance.client_stories import STORIES, Story
 from forewarn.conformance.client_trial import ClientOptions, ClientTrial
-from forewarn.conformance.run import Result, Verdict
+from forewarn.conformance.run import Result, Verdict, judged
 from forewarn.errors import CallerError
 
 if TYPE_CHECKING:
@@ -61,17 +61,12 @@ def _judged(story: Story, options: ClientOptions) -> Result:
     check: Check[object] = Check(story.statement, f"{story.name}: {story.title}", lambda _: None)
     with tempfile.TemporaryDirectory(prefix="forewarn-conformance-") as directory:
         trial = ClientTrial(options, Path(directory))
-        faults: list[str] = []
-        skipped = ""
         try:
-            story.play(trial)
-        except ConformanceFault as fault:
-            faults.append(str(fault))
-        except NotApplicable as why:
-            skipped = str(why)
+            result = judged(check, partial(story.play, trial))
         finally:
             trial.close()
-        faults += trial.server.seen.wrongs
-    if faults:
-        return Result(check, Verdict.FAILED, "; ".join(faults))
-    return Result(check, Verdict.SKIPPED if skipped else Verdict.PASSED, skipped)
+    wrongs = trial.server.seen.wrongs
+    if not wrongs:
+        return result
+    faults = [result.reason, *wrongs] if result.verdict is Verdict.FAILED else wrongs
+    return Result(check, Verdict.FAILED, "; ".join(faults))

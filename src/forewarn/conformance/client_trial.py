@@ -98,7 +98,7 @@ class ClientTrial:
                 )
             except OSError as error:
                 raise ClientUnstartable(program=words[0], reason=reason_of(error)) from error
-        self._wait(lambda: self.polls() > polls, "the client sent no request", START_S)
+        self.wait(lambda: self.polls() > polls, "the client sent no request", START_S)
 
     def kill(self) -> None:
         """Kill the client and all its child processes with SIGKILL."""
@@ -146,17 +146,15 @@ class ClientTrial:
     def wait_polls(self, number: int) -> None:
         """Wait until the client has read the current document `number` times."""
         wanted = self.server.seen
-        self._wait(lambda: wanted.shown >= number, "the client stopped polling", START_S)
+        self.wait(lambda: wanted.shown >= number, "the client stopped polling", START_S)
 
     def wait_next_poll(self, number: int, limit_s: float) -> None:
         """Wait until the client has sent more than `number` requests."""
-        self._wait(
-            lambda: self.polls() > number, "the client polls too rarely: no request", limit_s
-        )
+        self.wait(lambda: self.polls() > number, "the client polls too rarely: no request", limit_s)
 
     def wait_approved(self, event: ScheduledEvent) -> None:
         """Wait until an approval of the event is answered 200."""
-        self._wait(lambda: self.approvals(event), "the client has not approved its event")
+        self.wait(lambda: self.approvals(event), "the client has not approved its event")
 
     def wait_posted(self, event: ScheduledEvent, times: int = 1) -> None:
         """Wait until the client has sent `times` approvals of an event, with any answers."""
@@ -165,13 +163,13 @@ class ClientTrial:
             if times > 1
             else "the client has not approved its event"
         )
-        self._wait(lambda: self.posts(event) >= times, fault)
+        self.wait(lambda: self.posts(event) >= times, fault)
 
     def wait_recovered(self, event: ScheduledEvent) -> None:
         """Wait until the client has recovered from an event that is over."""
         if self.options.marks:
             recovered = lambda: self.marks.count(RECOVERED, event.event_id)  # noqa: E731
-            self._wait(recovered, "the client has not recovered from an event that is over")
+            self.wait(recovered, "the client has not recovered from an event that is over")
 
     def refuse_recovered(self, event: ScheduledEvent) -> None:
         """Check that the client has not recovered from a live event."""
@@ -212,7 +210,7 @@ class ClientTrial:
             lasted_ms = self.server.clock.now_ms() - begun_ms
             return lasted_ms >= TROUBLE_S * 1000 and self.polls() - first >= TROUBLE_POLLS
 
-        self._wait(
+        self.wait(
             fault_lasted,
             f"the client did not recover from {fault}: the client stopped polling",
             START_S,
@@ -225,14 +223,10 @@ class ClientTrial:
                 f"the client polled too often: {number} times in {lasted_s:.1f} s of {fault}"
             )
 
-    def wait(self, until: Callable[[], object], fault: str) -> None:
-        """Wait for a condition with the default timeout."""
-        self._wait(until, fault)
-
     def _prepared(self, event_id: str) -> bool:
         return not self.options.marks or self.marks.count(PREPARED, event_id) > 0
 
-    def _wait(self, until: Callable[[], object], fault: str, limit_s: float = 0.0) -> None:
+    def wait(self, until: Callable[[], object], fault: str, limit_s: float = 0.0) -> None:
         """Wait for a condition; extend the timeout until the client has polled often enough."""
         clock, shown = self.server.clock, self.server.seen.shown
         begun_ms, limit_ms = clock.now_ms(), (limit_s or self.options.patience_s) * 1000

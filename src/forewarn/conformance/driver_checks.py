@@ -5,11 +5,12 @@ Each check uses separate operations, and ends or aborts all its tasks.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.conformance.checks import CheckList, ConformanceFault, NotApplicable
 from forewarn.conformance.driver_trial import Failure, Subject, Trial
-from forewarn.conformance.run import Result, Verdict
+from forewarn.conformance.run import Result, judged
 from forewarn.core.lifecycle import with_execution
 from forewarn.drivers import Discovering, Task
 from forewarn.values import replace
@@ -31,14 +32,7 @@ _check = DRIVER_CHECKS.add
 def run_driver_checks(subject: Subject) -> Iterator[Result]:
     """Run the checks one after another, each with a new instance of the driver."""
     for place, check in enumerate(DRIVER_CHECKS):
-        try:
-            check.run(Trial(subject, place))
-        except ConformanceFault as fault:
-            yield Result(check, Verdict.FAILED, str(fault))
-        except NotApplicable as why:
-            yield Result(check, Verdict.SKIPPED, str(why))
-        else:
-            yield Result(check, Verdict.PASSED)
+        yield judged(check, partial(check.run, Trial(subject, place)))
 
 
 def _once(trial: Trial, task: Task, after: str) -> None:

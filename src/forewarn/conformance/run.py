@@ -47,12 +47,7 @@ class Result:
 def run_checks(
     target: ServiceUnderTest, hooks: Hooks | None = None, *, only: Collection[str] = ()
 ) -> Iterator[Result]:
-    """Run the checks one after another.
-
-    Args:
-        target: the server to check.
-        hooks: actions that create, cancel or follow events; None: no actions.
-        only: statements to check; empty: all.
+    """Run the checks one after another, or `only` the checks of some statements.
 
     Raises:
         TargetUnreachable: the server does not answer the first check.
@@ -76,20 +71,26 @@ def _of(checks: list[Check[S]], subject: S) -> Iterator[tuple[Check[Any], Callab
         yield check, partial(check.run, subject)
 
 
-def _judged(check: Check[Any], run: Callable[[], None]) -> Result:
+def judged(check: Check[Any], run: Callable[[], None]) -> Result:
+    """Run a check, and return its result."""
     try:
         run()
     except ConformanceFault as fault:
         return Result(check, Verdict.FAILED, str(fault))
     except NotApplicable as why:
         return Result(check, Verdict.SKIPPED, str(why))
+    return Result(check, Verdict.PASSED)
+
+
+def _judged(check: Check[Any], run: Callable[[], None]) -> Result:
+    try:
+        return judged(check, run)
     except TargetUnreachable as error:
         return Result(check, Verdict.FAILED, f"no answer: {error.facts['reason']}")
     except OSError as error:
         return Result(check, Verdict.FAILED, f"no answer: {reason_of(error)}")
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         return Result(check, Verdict.FAILED, f"the document cannot be read: {error!r}")
-    return Result(check, Verdict.PASSED)
 
 
 def junit(results: Iterable[Result], *, name: str) -> str:

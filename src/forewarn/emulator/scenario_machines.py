@@ -6,22 +6,24 @@ Callers apply the changes.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from forewarn.api.request_forms import TOPOLOGY
 from forewarn.api.topology_file import form_of, records_of
 from forewarn.core.stimulus import ChangeTopology
-from forewarn.core.topology import GroupKind
+from forewarn.core.topology import Group, GroupKind, Host, Vm
 from forewarn.emulator.scenario import ON_GROUP, ON_HOST, ON_VM
 from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from collections.abc import Set as AbstractSet
 
-    from forewarn.core.topology import Host, Topology
+    from forewarn.core.topology import Topology
     from forewarn.emulator.scenario import DeclaredMachines
 
 Tables: TypeAlias = "Mapping[str, Mapping[str, object]]"
+R = TypeVar("R", Host, Group, Vm)
 
 
 @value
@@ -93,40 +95,30 @@ def touched_by(change: ChangeTopology) -> Touched:
 
 def taken_back(before: Topology, now: Topology, touched: Touched) -> ChangeTopology:
     """Return the change that restores the machines of a scenario."""
-    hosts = tuple(
-        before.hosts[name]
-        for name in sorted(touched.hosts)
-        if name in before.hosts and not _same_host(now.hosts.get(name), before.hosts[name])
-    )
-    groups = tuple(
-        before.groups[name]
-        for name in sorted(touched.groups)
-        if name in before.groups and now.groups.get(name) != before.groups[name]
-    )
-    vms = tuple(
-        before.vms[name]
-        for name in sorted(touched.vms)
-        if name in before.vms and now.vms.get(name) != before.vms[name]
-    )
-    removed = (
-        *(("vm", name) for name in sorted(touched.vms - before.vms.keys()) if name in now.vms),
-        *(
-            ("group", name)
-            for name in sorted(touched.groups - before.groups.keys())
-            if name in now.groups
-        ),
-        *(
-            ("host", name)
-            for name in sorted(touched.hosts - before.hosts.keys())
-            if name in now.hosts
+    # A host's health belongs to its operators.
+    both = touched.hosts & before.hosts.keys() & now.hosts.keys()
+    hosts = {name: replace(now.hosts[name], health=before.hosts[name].health) for name in both}
+    return ChangeTopology(
+        hosts=_restored(before.hosts, hosts, touched.hosts),
+        groups=_restored(before.groups, now.groups, touched.groups),
+        vms=_restored(before.vms, now.vms, touched.vms),
+        removed=tuple(
+            (kind, name)
+            for kind, names, there, then in (
+                ("vm", touched.vms, now.vms, before.vms),
+                ("group", touched.groups, now.groups, before.groups),
+                ("host", touched.hosts, now.hosts, before.hosts),
+            )
+            for name in sorted(names & there.keys() - then.keys())
         ),
     )
-    return ChangeTopology(hosts=hosts, groups=groups, vms=vms, removed=removed)
 
 
-def _same_host(now: Host | None, before: Host) -> bool:
-    """Return whether two host records are equal except for health."""
-    return now is not None and replace(now, health=before.health) == before
+def _restored(
+    then: Mapping[str, R], now: Mapping[str, R], names: AbstractSet[str]
+) -> tuple[R, ...]:
+    """Return the earlier records that differ from the current records."""
+    return tuple(then[name] for name in sorted(names & then.keys()) if now.get(name) != then[name])
 
 
 def _placed(tables: Tables, known: Tables, stage: ScenarioFleet) -> dict[str, Mapping[str, object]]:
