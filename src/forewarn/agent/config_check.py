@@ -22,11 +22,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def oddities(form: Mapping[str, object]) -> list[str]:
-    """Return a warning for each setting that will probably fail.
-
-    Args:
-        form: the result of `read_config`.
-    """
+    """Return a warning for each setting that will probably fail."""
     return [
         *_of_steps(form),
         *_of_hooks(str(form["hooks_dir"])),

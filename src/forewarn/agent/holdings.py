@@ -25,12 +25,7 @@ class Holdings:
     """The journal, the hooks' directory, the status endpoint, signals and the service manager."""
 
     def __init__(self, settings: AgentSettings, *, embedded: bool = False) -> None:
-        """Open the resources named in the settings.
-
-        Args:
-            settings: The agent's settings.
-            embedded: Whether the application, instead of the agent, handles signals and the service
-                manager.
+        """Open the resources; an embedding application handles signals and the service manager.
 
         Raises:
             CallerError: another agent uses the state directory, or other users can write to it.

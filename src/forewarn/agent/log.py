@@ -30,13 +30,7 @@ class Log:
     """Writes lines to standard error without blocking."""
 
     def __init__(self, form: str = "text", *, clock: Clock | None = None) -> None:
-        """Set the format; lines for systemd's journal begin with their priority.
-
-        Args:
-            form: `text` or `json`.
-            clock: Source of the time (UTC) of each line; None: lines without a time. systemd's
-                journal adds a time.
-        """
+        """Set the form, `text` or `json`; lines have a time only with a clock."""
         self._json = form == "json"
         self._clock = clock
         self._journal = "JOURNAL_STREAM" in os.environ
@@ -44,14 +38,7 @@ class Log:
         self._lost = 0
 
     def say(self, action: str, sentence: str, *, level: str = "info", **ids: object) -> None:
-        """Write a line; count lost lines, and report their number later.
-
-        Args:
-            action: Stable name of the change, for searches.
-            sentence: Text that people read.
-            level: One of `LEVELS`.
-            ids: Ids of the objects of the line.
-        """
+        """Write a line with the stable name of a change; later, report the lines that were lost."""
         lost = f"Lines lost because standard error was blocked: {self._lost}."
         if self._lost and self._write("log-lost", lost, level="warning"):
             self._lost = 0

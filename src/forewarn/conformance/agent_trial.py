@@ -21,12 +21,7 @@ STOP_TIMEOUT_S = 30.0
 
 
 def with_agent(target: ServiceUnderTest, act: Callable[[], str]) -> None:
-    """Run an action while the agent follows the server, and check that the agent has prepared.
-
-    Args:
-        target: the server, of which the agent receives only host and port.
-        act: creates an event and returns its id.
-    """
+    """Run an action, which returns the id of an event, and check that the agent has prepared."""
     with tempfile.TemporaryDirectory(prefix="forewarn-conformance-") as directory:
         marks = ConformanceMarks(Path(directory))
         environment = marks.environment(f"http://{target.host}:{target.port}", "")

@@ -48,14 +48,7 @@ def banner(
     speed: float,
     program: str = "forewarn",
 ) -> str:
-    """Return the banner with the addresses, and commands to try.
-
-    Args:
-        bound: the emulator's addresses.
-        vms: names of the VMs, the default one first; may be empty.
-        speed: emulated seconds per real second.
-        program: name of this program, for the commands.
-    """
+    """Return the banner with the addresses, and commands to try."""
     first, *others = sorted(bound.metadata, key=lambda place: place.startswith("unix:"))
     url, curl = f"{_url(first)}{METADATA_PATH}", "curl"
     poll = url

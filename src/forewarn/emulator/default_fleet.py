@@ -42,13 +42,7 @@ def default_fleet(
     *,
     addresses: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> ChangeTopology:
-    """Return a fleet with one group, and each VM on its own host.
-
-    Args:
-        names: names of the VMs.
-        vm_id: function that returns the vmId for a VM's instance metadata.
-        addresses: source addresses by VM name; optional for each VM.
-    """
+    """Return a fleet with one group, and each VM on its own host."""
     hosts, vms = [], []
     for index, name in enumerate(names):
         host = Host(

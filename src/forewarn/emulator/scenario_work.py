@@ -82,11 +82,7 @@ class ScenarioOperations:
     ) -> list[tuple[str, str]]:
         """Return the visible events of a label, as pairs of VM and event.
 
-        Args:
-            plane: the control plane.
-            label: the label of the operations.
-            to: the VMs whose documents are read.
-            only: VMs to which the events are limited; empty: all events.
+        Only the documents of the VMs `to`, and events of the VMs `only` (empty: all) count.
         """
         vms = plane.state.topology.vms
         groups = {name: vms[name].group for name in to if name in vms}

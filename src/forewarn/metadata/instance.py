@@ -56,11 +56,7 @@ def versions_body() -> bytes:
 def render(caller: Caller, version: str, *, path: str, form: str) -> tuple[bytes, bool]:
     """Return a part of the VM's metadata and whether it is plain text.
 
-    Args:
-        caller: The calling VM.
-        version: One of `INSTANCE_VERSIONS`.
-        path: The path after `/metadata/instance`; its parts ignore case.
-        form: The query's `format`; empty if the query has no format.
+    `path` follows `/metadata/instance`; its parts ignore case.
 
     Raises:
         InstancePathUnknown: the part does not exist.

@@ -34,9 +34,7 @@ class Bucket:
     def take(self, now: float, full_at_max: float) -> bool:
         """Take one token; return False if the bucket is empty.
 
-        Args:
-            now: the current time, in tokens.
-            full_at_max: a bucket that is full only after this time has no token.
+        A bucket that is full only after `full_at_max`, in tokens, has no token.
         """
         full_at = self._full_at
         if full_at > full_at_max:
@@ -59,12 +57,7 @@ class RateLimit:
         """Number of processes that count separately, by client address; 0: only this process."""
 
     def bucket(self, vm: str, addresses: Iterable[str] = ()) -> Bucket:
-        """Return the bucket of a VM; create the bucket if necessary.
-
-        Args:
-            vm: name of the VM.
-            addresses: all addresses of the VM, which share one limit.
-        """
+        """Return the bucket of a VM; create the bucket if necessary."""
         bucket = self._buckets.get(vm)
         if bucket is None:
             met = processes_of(addresses, self.shared) if self.shared > 1 else ()

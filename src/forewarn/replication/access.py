@@ -73,11 +73,6 @@ class NodeAccess:
     ) -> frozenset[str]:
         """Return the permitted hosts among those that a node requested. Source: M-5.
 
-        Args:
-            greeting: the node's first message.
-            certificate: the node's verified certificate; None: a token is required.
-            address: the node's source address.
-
         Raises:
             NodeRefused: the node's name is not proved, or the node requests other nodes' hosts.
         """

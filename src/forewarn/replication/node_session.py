@@ -115,10 +115,6 @@ class NodeSession:
     async def hear(self, reader: asyncio.StreamReader, heard: Callable[[], None]) -> None:
         """Process the node's messages until the end; serve other nodes between lines.
 
-        Args:
-            reader: stream of the node's messages.
-            heard: called after each line.
-
         Raises:
             FeedUnreadable: a message is invalid, or too long.
         """

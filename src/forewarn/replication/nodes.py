@@ -198,10 +198,7 @@ class NodeTable:
     ) -> asyncio.Future[tuple[str, ...]]:
         """Wait until nodes show a change; at the time limit, return the missing nodes.
 
-        Args:
-            sequence: number of the change, which never decreases between calls.
-            wait_s: the longest wait, in seconds.
-            names: the awaited nodes, connected or not; None: all nodes that count.
+        `sequence` never decreases between calls; `names` None: all nodes that count.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[tuple[str, ...]] = loop.create_future()

@@ -36,10 +36,7 @@ class Portion(NamedTuple):
 def cut(change: DocumentChange, checksum: int, portion_bytes: int = 0) -> Iterator[Portion]:
     """Cut a change into portions, each created on demand; O(records of the change).
 
-    Args:
-        change: the change.
-        checksum: the checksum of the line before it.
-        portion_bytes: the maximum content of more than one item; 0: the default.
+    `checksum` is the checksum of the line before the change.
     """
     largest = portion_bytes or PORTION_BYTES
     batch: tuple[list[bytes], list[bytes], list[bytes]] = ([], [], [])

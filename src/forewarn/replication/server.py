@@ -145,11 +145,7 @@ class FeedServer:
         return joined_address(host, self._ports[0].listener.getsockname()[1])
 
     def start_broker(self, connect: Callable[[], Awaitable[Broker]]) -> None:
-        """Serve the permitted nodes over a message broker, once the broker is reachable. M-7.
-
-        Args:
-            connect: opens a connection to the broker.
-        """
+        """Serve the permitted nodes over a message broker, once the broker is reachable. M-7."""
         access = self._access
         assert access is not None
         self._brokered = BrokerListener(

@@ -26,9 +26,6 @@ class TlsFilesInvalid(CallerError):
 def server_context(files: TlsFiles) -> ssl.SSLContext:
     """Return the TLS context for the control plane, as the server.
 
-    Args:
-        files: the control plane's certificate and key, and the CA of the nodes' certificates.
-
     Raises:
         TlsFilesInvalid: a file cannot be used.
     """

@@ -92,12 +92,7 @@ class MetadataNode:
         self.server = MetadataServer(settings.metadata, upstream, clock=self.clock)
 
     async def run(self, ended: asyncio.Event, started: Callable[[tuple[str, ...]], None]) -> int:
-        """Serve until stopped, or until a change cannot be shown; return the exit status.
-
-        Args:
-            ended: set when the node should stop.
-            started: called with the node's addresses once it listens.
-        """
+        """Serve until stopped, or until a change cannot be shown; return the exit status."""
         loop = asyncio.get_running_loop()
         client = self.feed_client
         served: OperatorServer | None = None

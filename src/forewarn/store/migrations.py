@@ -148,11 +148,7 @@ def check_steps(
 ) -> None:
     """Refuse a store that other steps have created.
 
-    Args:
-        place: name of the store for people.
-        done: number, name and checksum of the steps in the store.
-        known: the steps of this version.
-        beside_newer: whether a newer version may have run steps that only expand the schema.
+    `beside_newer` permits steps of a newer version that only expand the schema.
 
     Raises:
         StoreTooNew: a newer version has run steps that this version does not support.

@@ -98,12 +98,7 @@ class AgentEngine:
             self._read(journal)
 
     def step(self, stimulus: Stimulus, now_ms: int) -> tuple[Intent, ...]:
-        """Process a stimulus and return the intents, in order.
-
-        Args:
-            stimulus: The input to process.
-            now_ms: Now, ms since the epoch UTC; must not decrease between calls.
-        """
+        """Process a stimulus and return the intents, in order; `now_ms` must not decrease."""
         assert self._resumed or isinstance(stimulus, Resumed)
         self._out.clear()
         self._take(stimulus, now_ms)

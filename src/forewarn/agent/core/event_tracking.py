@@ -283,11 +283,7 @@ def doubtful(document: Document, incarnation: int, *, followed: Iterable[str]) -
     If one wrong answer undid a preparation, the VM would be unprepared at the start of the event. A
     lower incarnation, or a missing event without a new incarnation, is permitted by B-2, but is
     also typical of a stale answer.
-
-    Args:
-        document: The document just read.
-        incarnation: The incarnation of the last confirmed document.
-        followed: Ids of the followed events, in upper case.
+    `followed` are ids in upper case.
 
     Source: D-1, B-2, C-7.
     """

@@ -27,11 +27,6 @@ class TookTooLong(PeerError):
 def until(true: Callable[[], bool], what: str, *, seconds: float = 0.0) -> None:
     """Wait until a condition is true, for at most `seconds` and until the hook's deadline.
 
-    Args:
-        true: Function that checks the condition.
-        what: The condition as a sentence, for the error.
-        seconds: The longest wait; 0: until the hook's deadline.
-
     Raises:
         TookTooLong: the condition did not become true.
     """

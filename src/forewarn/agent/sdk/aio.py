@@ -45,9 +45,6 @@ class AsyncClient(ClientSteps):
         """Yield the current document, and each changed document, until the client is closed.
 
         See `Client.changes`. Source: C-1, C-7, E-9.
-
-        Args:
-            interval_s: Seconds between two polls if the service cannot delay its answers.
         """
         return self._changes(seconds("interval_s", interval_s))
 

@@ -203,10 +203,6 @@ class Dialogue:
     def take_poll(self, answer: HttpResponse, now_ms: int) -> Document | None:
         """Return the document, or None if the caller must send `poll_request` again at once.
 
-        Args:
-            answer: The answer to the last `poll_request`.
-            now_ms: Now, ms since the epoch UTC.
-
         Raises:
             TemporarilyUnavailable: The service failed temporarily; ask again later.
             DocumentUnreadable: The document is malformed; ask again later.

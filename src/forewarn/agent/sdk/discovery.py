@@ -28,10 +28,6 @@ MARKS = ("OPTION_245=", "unknown-245 ", "unknown_245 ", "private-245 ", "option-
 def endpoints(given: str = "", *, leases: tuple[str, ...] = LEASES) -> tuple[str, ...]:
     """Return the possible endpoints in order: from `given`, the environment, or known addresses.
 
-    Args:
-        given: The endpoint from the configuration; if set, the only result.
-        leases: Directories of lease files.
-
     Raises:
         ArgumentInvalid: `given` is not text.
     """

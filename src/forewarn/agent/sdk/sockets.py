@@ -22,10 +22,7 @@ def connect(
 ) -> socket.socket:
     """Return a connected socket, for TCP with TCP_NODELAY and keepalive.
 
-    Args:
-        target: Address of the service.
-        timeout_s: Timeout for each of the target's addresses, in seconds.
-        opened: Called with the unconnected socket, so that another thread can close the socket.
+    `opened` receives the unconnected socket, so that another thread can close the socket.
     """
     places: list[tuple[int, Any]]
     if target.path:

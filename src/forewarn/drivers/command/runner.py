@@ -90,12 +90,7 @@ class ProgramRuns:
     ) -> None:
         """Start a program in the background, once per part of a task; return once it may run.
 
-        Args:
-            task: the task of the program.
-            words: the program and its arguments.
-            message: the program's standard input.
-            limits_s: limits of the run and of the start, in seconds.
-            part: name of the program within the task.
+        `limits_s` are the limits of the run and of the start, in seconds.
 
         Raises:
             StoreUnavailable: the runner cannot reach the store, and has not begun.

@@ -50,10 +50,7 @@ def discover(
 ) -> Found:
     """List the machines of every host with three calls per host and two calls per domain.
 
-    Args:
-        config: the hosts.
-        connections: connections to the hosts.
-        records: records that store the definitions, for starting a lost host's guests elsewhere.
+    `records` store the definitions, from which a lost host's guests start elsewhere.
     """
     fleet = Found()
     for name, host in config.hosts.items():

@@ -51,13 +51,7 @@ class NovaSource:
 
 
 def discover(nova: Nova, config: NovaConfig, driver: str = "nova") -> Found:
-    """List the cloud's machines; send one request per 500 servers or groups, and two more.
-
-    Args:
-        nova: the cloud.
-        config: the settings, which determine the names of VMs.
-        driver: name of the driver, for the records of hosts.
-    """
+    """List the cloud's machines; send one request per 500 servers or groups, and two more."""
     fleet = Found(host_facts=("driver", "zone", "labels", *DOMAINS))
     _take_hosts(fleet, nova, driver)
     servers = [

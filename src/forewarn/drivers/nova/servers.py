@@ -250,11 +250,7 @@ class Servers:
     def once(self, vm: str, server: Server, verb: ServerVerb, *, where: str) -> WorkStep:
         """Request an action on a server from Nova, once per task.
 
-        Args:
-            vm: the VM.
-            server: the VM's server, just read.
-            verb: the action.
-            where: the required status; servers with other statuses remain unchanged; empty: any.
+        A server with another status than `where` (empty: any) remains unchanged.
         """
         mark = self.mark_of(server)
         done = self.action_since(server, mark, verb.action) if mark else None
