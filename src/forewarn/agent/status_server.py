@@ -153,7 +153,7 @@ class _Connection:
                 return self._receive(answer, now_ms)
             self._unsent = self._unsent[self._socket.send(self._unsent) :]
         except OSError as error:
-            self.wants_write = bool(self._unsent) or _is_want_write_error(error)
+            self.wants_write = bool(self._unsent) or type(error).__name__ == "SSLWantWriteError"
             return not _not_yet(error)
         return not self._unsent
 
@@ -271,10 +271,6 @@ def prepared_form(name: str, core: AgentEngine | None) -> dict[str, object]:
 
 def _not_yet(error: OSError) -> bool:
     return isinstance(error, (BlockingIOError, InterruptedError)) or "Want" in type(error).__name__
-
-
-def _is_want_write_error(error: OSError) -> bool:
-    return type(error).__name__ == "SSLWantWriteError"
 
 
 if TYPE_CHECKING:

@@ -96,9 +96,9 @@ def document_of(target: ServiceUnderTest, version: str = VERSION) -> dict[str, A
     return json_object(reply, f"GET with api-version {version}")
 
 
-def events_of(target: ServiceUnderTest, version: str = VERSION) -> list[dict[str, Any]]:
+def events_of(target: ServiceUnderTest) -> list[dict[str, Any]]:
     """Read and return the events; raise `NotApplicable` for an empty list."""
-    events = document_of(target, version).get("Events")
+    events = document_of(target).get("Events")
     demand(isinstance(events, list), "Events is not a list")
     assert isinstance(events, list)
     if not events:

@@ -251,10 +251,10 @@ def _late(trial: ClientTrial) -> None:
     trial.wait_approved(event)
 
 
-def _troubled(name: str, statement: str, title: str, *faults: str) -> None:
+def _troubled(name: str, title: str, *faults: str) -> None:
     """Add a story in which polls fail before an event is announced."""
 
-    @_story(name, statement, title)
+    @_story(name, "C-7", title)
     def play(trial: ClientTrial) -> None:
         trial.start()
         trial.wait_polls(1)
@@ -263,12 +263,12 @@ def _troubled(name: str, statement: str, title: str, *faults: str) -> None:
         trial.wait_approved(trial.announce())
 
 
-_troubled("throttled", "C-7", "polls are answered 429 with Retry-After", "429")
-_troubled("failing", "C-7", "polls are answered 500 and 503", "500", "503")
-_troubled("gone", "C-7", "polls are answered 410", "410")
-_troubled("reset", "C-7", "connections are reset", "reset")
-_troubled("half", "C-7", "documents are incomplete, in the body or in the JSON", "half", "not-json")
-_troubled("redirect", "C-7", "the client must not follow a redirect", "redirect")
+_troubled("throttled", "polls are answered 429 with Retry-After", "429")
+_troubled("failing", "polls are answered 500 and 503", "500", "503")
+_troubled("gone", "polls are answered 410", "410")
+_troubled("reset", "connections are reset", "reset")
+_troubled("half", "documents are incomplete, in the body or in the JSON", "half", "not-json")
+_troubled("redirect", "the client must not follow a redirect", "redirect")
 
 
 @_story("empty", "C-7", "empty answers do not end an event")

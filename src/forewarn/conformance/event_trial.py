@@ -98,7 +98,8 @@ class EventTrial:
 
     def approved(self) -> Event:
         """Approve the event in an unusual but valid form: case, type, older version."""
-        self._may_approve()
+        if not self.hooks.approve:
+            raise NotApplicable("the suite may not approve events (--approve)")
 
         def act() -> Sight:
             sight, event = self.scheduled()
@@ -179,10 +180,6 @@ class EventTrial:
         if self.hooks.approve:
             self.target.post(approval_of(self._event_id))
             self.wait_gone(self._event_id, "the started event does not end")
-
-    def _may_approve(self) -> None:
-        if not self.hooks.approve:
-            raise NotApplicable("the suite may not approve events (--approve)")
 
     def _stage(self, name: str, reach: Callable[[], Sight]) -> tuple[Sight, Event]:
         if name not in self._reached:

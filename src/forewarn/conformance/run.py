@@ -57,13 +57,10 @@ def run_checks(
     events = [*_of(EVENT_CHECKS, trial)]
     # Create an event first, so that the checks of documents have an event.
     first = events[:1] if trial.hooks.schedule else []
-    plan = [*first, *_of(sorted(CHECKS, key=_order), target), *events[len(first) :]]
+    ordered = sorted(CHECKS, key=lambda check: ORDER.index(check.statement[0]))
+    plan = [*first, *_of(ordered, target), *events[len(first) :]]
     plan += _of(LAST_CHECKS, target)
     return (_judged(check, run) for check, run in plan if not only or check.statement in only)
-
-
-def _order(check: Check[Any]) -> int:
-    return ORDER.index(check.statement[0])
 
 
 def _of(checks: list[Check[S]], subject: S) -> Iterator[tuple[Check[Any], Callable[[], None]]]:

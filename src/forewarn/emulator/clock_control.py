@@ -52,12 +52,10 @@ class ClockControl:
         control: ControlEngine,
         *,
         sleepers: Callable[[], Iterable[Sleeper]],
-        driver: str = SimulatedDriver.name,
     ) -> None:
         self._clock = clock
         self._control = control
         self._sleepers = sleepers
-        self._driver = driver
         self._one_at_a_time = asyncio.Lock()
 
     async def advance(self, by_ms: int) -> None:
@@ -126,7 +124,7 @@ class ClockControl:
         if operation.state is not OperationState.RUNNING or operation.reason:
             return False
         host = plane.state.topology.hosts.get(operation.host)
-        return ((host.driver if host else "") or self._driver) == SimulatedDriver.name
+        return (host.driver if host else "") in {"", SimulatedDriver.name}
 
     async def _read(self, query: Callable[[ControlPlane], T]) -> T:
         return await asyncio.wrap_future(self._control.read(query))

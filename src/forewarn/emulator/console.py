@@ -179,7 +179,7 @@ def lines_of(committed: Committed, topology: Topology) -> Iterator[str]:
                 if entry.action == "event.approved"
                 else "approves, with other approvals missing,"
             )
-            yield f"{_actor(entry)} {done} {record.id}"
+            yield f"{entry.actor.removeprefix('vm ')} {done} {record.id}"
         elif entry.action.startswith(("vm.", "host.", "group.")):
             yield entry.text
     if committed.change is not None:
@@ -204,10 +204,6 @@ def _of_operation(entry: Entry, operation: Operation) -> str:
     if entry.action == "operation.announced":  # perhaps without a VM
         return what + entry.text.removeprefix(operation.id)
     return f"{what} {_TOLD[entry.action]}{because}"
-
-
-def _actor(entry: Entry) -> str:
-    return entry.actor.removeprefix("vm ")
 
 
 def _documents(change: DocumentChange, topology: Topology, day: str) -> Iterator[str]:

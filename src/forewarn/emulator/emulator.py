@@ -90,13 +90,13 @@ class ScenarioIdle(CallerError):
 class Emulator(Daemon):
     """An emulator; not thread-safe, for one event loop."""
 
-    def __init__(self, options: Options, *, clock: ScaledClock | None = None) -> None:
+    def __init__(self, options: Options) -> None:
         """Create an emulator; `start` starts it.
 
         Raises:
             ClockSpeedInvalid: the speed is invalid.
         """
-        clock = clock or ScaledClock(options.speed)
+        clock = ScaledClock(options.speed)
         ids = Ids(options.seed)
         super().__init__(settings_of(options), clock=clock, ids=ids)
         self.options = options

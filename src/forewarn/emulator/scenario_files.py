@@ -216,7 +216,7 @@ def _step(table: Table, where: str, labels: Mapping[str, Labelled]) -> ScenarioS
     if len(kinds) > 1:
         raise _Wrong(f"{where} has both {kinds[0]!r} and {kinds[1]!r}; make two steps of them")
     kind = kinds[0] if kinds else ""
-    keys, read = _ACTS[kind] if kind else (frozenset[str](), _pause)
+    keys, read = _ACTS[kind] if kind else (frozenset[str](), lambda _: Pause())
     _known(table, {"at", "after", *keys} | ({kind} if kind else set()), where)
     if not kind and not {"at", "after"} & table.keys():
         raise _Wrong(f"{where} has no action: add one of {', '.join(_ACTS)}")
@@ -288,22 +288,6 @@ def _completion(place: _Place) -> Completion:
     return Completion(place.label("complete"), failed=failed, reason=reason)
 
 
-def _resumption(place: _Place) -> Resumption:
-    return Resumption(place.label("resume", maintenance=True))
-
-
-def _repairing(place: _Place) -> Repairing:
-    return Repairing(_names(place.table, "repair", place.where))
-
-
-def _remark(place: _Place) -> Remark:
-    return Remark(_text(place.table, "say", "", place.where))
-
-
-def _pause(_: _Place) -> Pause:
-    return Pause()
-
-
 #: Kinds of steps, each with its other keys and its parser.
 _ACTS: dict[str, tuple[frozenset[str], Callable[[_Place], Act]]] = {
     "do": (
@@ -323,9 +307,12 @@ _ACTS: dict[str, tuple[frozenset[str], Callable[[_Place], Act]]] = {
     "approve": (frozenset({"by", "only"}), _approval),
     "cancel": (frozenset({"reason"}), _cancellation),
     "complete": (frozenset({"failed", "reason"}), _completion),
-    "resume": (frozenset(), _resumption),
-    "repair": (frozenset(), _repairing),
-    "say": (frozenset(), _remark),
+    "resume": (frozenset(), lambda place: Resumption(place.label("resume", maintenance=True))),
+    "repair": (
+        frozenset(),
+        lambda place: Repairing(_names(place.table, "repair", place.where)),
+    ),
+    "say": (frozenset(), lambda place: Remark(_text(place.table, "say", "", place.where))),
 }
 
 

@@ -32,7 +32,42 @@ class TimeUnreadable(PeerError):
     advice = "Treat the event as due at any moment."
 
 
-class ScheduledEvent:
+def _remade(kind: type[_Immutable], values: tuple[object, ...]) -> _Immutable:
+    return kind(**dict(zip(kind.__slots__, values, strict=True)))
+
+
+class _Immutable:
+    """A value that compares, shows and copies by its slots, which cannot be set again."""
+
+    __slots__: tuple[str, ...] = ()
+    _values: attrgetter[tuple[object, ...]]
+
+    def __init_subclass__(cls) -> None:
+        cls._values = attrgetter(*cls.__slots__)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(name)
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(name)
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        return self._values(self) == self._values(other)
+
+    def __hash__(self) -> int:
+        return hash(self._values(self))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"{self.__class__.__name__}({shown})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _remade, (self.__class__, self._values(self))
+
+
+class ScheduledEvent(_Immutable):
     """One event of a document: a notice that virtual machines will be disturbed. Immutable."""
 
     __slots__ = (
@@ -104,35 +139,8 @@ class ScheduledEvent:
             raise ArgumentInvalid(name="vm", wanted="text", found=vm)
         return vm in self.resources or "_" + vm in self.resources
 
-    def __setattr__(self, name: str, value: object) -> None:
-        """Refuse, because an event is immutable."""
-        raise AttributeError(name)
 
-    def __delattr__(self, name: str) -> None:
-        """Refuse, because an event is immutable."""
-        raise AttributeError(name)
-
-    def __eq__(self, other: object) -> bool:
-        """Compare field by field."""
-        if not isinstance(other, ScheduledEvent):
-            return NotImplemented
-        return _event_values(self) == _event_values(other)
-
-    def __hash__(self) -> int:
-        """Hash all fields."""
-        return hash(_event_values(self))
-
-    def __repr__(self) -> str:
-        """Show all fields."""
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
-        return f"ScheduledEvent({shown})"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Copy and pickle by value, although attributes cannot be set."""
-        return _event_of, _event_values(self)
-
-
-class Document:
+class Document(_Immutable):
     """The document that a VM reads: the incarnation and the events. Immutable."""
 
     __slots__ = ("events", "incarnation")
@@ -143,32 +151,6 @@ class Document:
         """Set incarnation and events; the defaults describe a newly enabled group. Source: D-1."""
         object.__setattr__(self, "incarnation", incarnation)
         object.__setattr__(self, "events", events)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        """Refuse, because a document is immutable."""
-        raise AttributeError(name)
-
-    def __delattr__(self, name: str) -> None:
-        """Refuse, because a document is immutable."""
-        raise AttributeError(name)
-
-    def __eq__(self, other: object) -> bool:
-        """Compare incarnation and events."""
-        if not isinstance(other, Document):
-            return NotImplemented
-        return self.incarnation == other.incarnation and self.events == other.events
-
-    def __hash__(self) -> int:
-        """Hash incarnation and events."""
-        return hash((self.incarnation, self.events))
-
-    def __repr__(self) -> str:
-        """Show incarnation and events."""
-        return f"Document(incarnation={self.incarnation!r}, events={self.events!r})"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Copy and pickle by value, although attributes cannot be set."""
-        return Document, (self.incarnation, self.events)
 
 
 def render_document(document: Document, version: str) -> bytes:
@@ -230,13 +212,7 @@ def parse_not_before(text: str) -> int | None:
         raise TimeUnreadable(text=text) from error
 
 
-_event_values: attrgetter[tuple[object, ...]] = attrgetter(*ScheduledEvent.__slots__)
 _quoted = json.encoder.encode_basestring_ascii
-
-
-def _event_of(*values: object) -> ScheduledEvent:
-    fields = dict(zip(ScheduledEvent.__slots__, values, strict=True))
-    return ScheduledEvent(**fields)  # type: ignore[arg-type]  # values of the same slots
 
 
 def _event_text(event: ScheduledEvent, version: str) -> str:

@@ -10,9 +10,7 @@ M-2.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import signal
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,9 +24,8 @@ from forewarn.replication.feed_client import FeedClient, FeedRoute, NodeIdentity
 from forewarn.replication.node_files import NodeDirectory
 from forewarn.replication.node_store import NodeStore
 from forewarn.replication.spool import Spool
-from forewarn.service.process import notify
-from forewarn.service.settings_check import NATS_SCHEME, is_local
-from forewarn.settings import SettingInvalid
+from forewarn.service.process import notify, on_signals
+from forewarn.service.settings_check import NATS_SCHEME, is_local, refuse
 
 if TYPE_CHECKING:
     import ssl
@@ -155,10 +152,7 @@ class MetadataNode:
 async def run_node(settings: Settings) -> int:
     """Run a node until a signal ends it; return its exit status."""
     ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises instead
-            loop.add_signal_handler(number, ended.set)
+    on_signals(ended.set)
 
     def started(bound: tuple[str, ...]) -> None:
         log.info("serving VMs at %s", ", ".join(bound), extra={"action": "started"})
@@ -199,23 +193,19 @@ def check_node(settings: Settings) -> None:
     node = settings.node
     for name in ("follow", "store"):
         if not getattr(node, name):
-            _refuse(f"node.{name}", f"is required (--{name})")
+            refuse(f"node.{name}", f"is required (--{name})")
     addresses = [each.strip() for each in node.follow.split(",")]
     over_nats = [each for each in addresses if each.startswith(NATS_SCHEME)]
     if over_nats and over_nats != addresses:
-        _refuse("node.follow", "has both NATS servers and other addresses")
+        refuse("node.follow", "has both NATS servers and other addresses")
     if over_nats and not is_subject(str(node.name) or socket.gethostname()):
-        _refuse("node.name", "has an empty part between dots, which no NATS subject may have")
+        refuse("node.name", "has an empty part between dots, which no NATS subject may have")
     if not node.ca and not all(is_local(each.removeprefix(NATS_SCHEME)) for each in addresses):
-        _refuse("node.ca", "is required (--ca) unless the feed is on a loopback address")
+        refuse("node.ca", "is required (--ca) unless the feed is on a loopback address")
     if bool(node.certificate) != bool(node.key):
-        _refuse("node.key", "must be set together with node.certificate")
+        refuse("node.key", "must be set together with node.certificate")
     if not (node.certificate or node.token or (over_nats and node.nats_credentials)):
-        _refuse("node.certificate", "or a token is required, to prove the node's name")
+        refuse("node.certificate", "or a token is required, to prove the node's name")
     if len(",".join(node.hosts)) > HOSTS_LENGTH_MAX:
         problem = f"are longer than {HOSTS_LENGTH_MAX} characters together; leave them empty"
-        _refuse("node.hosts", f"{problem}: the control plane knows which hosts a node serves")
-
-
-def _refuse(name: str, problem: str) -> None:
-    raise SettingInvalid(name=name, place="the settings", problem=problem)
+        refuse("node.hosts", f"{problem}: the control plane knows which hosts a node serves")

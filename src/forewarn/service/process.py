@@ -60,7 +60,7 @@ async def start_unless_stopped(daemon: Daemon) -> bool:
     After such a signal, all open parts are closed again, and the lease is released.
     """
     starting = asyncio.ensure_future(daemon.start())
-    _on_signals(starting.cancel)
+    on_signals(starting.cancel)
     try:
         await starting
     except asyncio.CancelledError:
@@ -68,7 +68,8 @@ async def start_unless_stopped(daemon: Daemon) -> bool:
     return True
 
 
-def _on_signals(act: Callable[[], object]) -> None:
+def on_signals(act: Callable[[], object]) -> None:
+    """Call a function at SIGINT and at SIGTERM."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises instead
@@ -82,7 +83,7 @@ async def run_until_stopped(daemon: Daemon, started: Callable[[BoundAddresses], 
         0 after a signal, 1 if the service ended on its own; `daemon.failure` has the reason.
         The process ends with 1 if stopping takes longer than `STOP_S_MAX`.
     """
-    _on_signals(daemon.ended.set)
+    on_signals(daemon.ended.set)
     with contextlib.suppress(NotImplementedError, AttributeError):  # Windows has no such signals
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reload_soon)
     assert daemon.bound is not None

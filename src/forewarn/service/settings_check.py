@@ -50,23 +50,23 @@ def check_settings(settings: Settings) -> None:
     _check_feed(settings.feed)
     operator = settings.operator
     if bool(operator.certificate) != bool(operator.key):
-        _refuse("operator.key", "must be set together with operator.certificate")
+        refuse("operator.key", "must be set together with operator.certificate")
     if operator.client_ca and not operator.certificate:
-        _refuse("operator.client_ca", "requires a certificate of the operator API")
+        refuse("operator.client_ca", "requires a certificate of the operator API")
     for name, key in (
         ("azure.token_key", settings.azure.token_key),
         ("audit.key", settings.audit.key),
     ):
         if key and len(key.encode()) < KEY_BYTES_MIN:
-            _refuse(name, f"is shorter than {KEY_BYTES_MIN} bytes")
+            refuse(name, f"is shorter than {KEY_BYTES_MIN} bytes")
     oidc = settings.oidc
     if oidc.issuer and not is_protected(oidc.issuer):
-        _refuse("oidc.issuer", "is not an https:// address")
+        refuse("oidc.issuer", "is not an https:// address")
     if bool(oidc.issuer) != bool(oidc.client_id):
-        _refuse("oidc.client_id", "must be set together with oidc.issuer")
+        refuse("oidc.client_id", "must be set together with oidc.issuer")
     endpoint = settings.otlp.endpoint
     if endpoint and not shown_url(endpoint).startswith(("http://", "https://")):
-        _refuse("otlp.endpoint", "is not an http:// or https:// address")
+        refuse("otlp.endpoint", "is not an http:// or https:// address")
 
 
 def warnings_of(settings: Settings) -> tuple[str, ...]:
@@ -93,43 +93,41 @@ def warnings_of(settings: Settings) -> tuple[str, ...]:
 def _check_metadata(metadata: MetadataSettings) -> None:
     for name in ("scheduledevents_unknown_version_status", "instance_unknown_version_status"):
         if getattr(metadata, name) not in VERSION_STATUSES:
-            _refuse(f"metadata.{name}", f"is {getattr(metadata, name)}; it may be 400 or 404")
+            refuse(f"metadata.{name}", f"is {getattr(metadata, name)}; it may be 400 or 404")
     if metadata.min_api_version not in VERSIONS:
         problem = f"is {metadata.min_api_version!r}; it may be one of {', '.join(VERSIONS)}"
-        _refuse("metadata.min_api_version", problem)
+        refuse("metadata.min_api_version", problem)
     for host in metadata.allowed_hosts:
         if host != host_of_header(host):
             problem = f"has {host!r}; write names in lower case, without a port"
-            _refuse("metadata.allowed_hosts", problem)
+            refuse("metadata.allowed_hosts", problem)
     if not metadata.server_header.isascii() or not metadata.server_header.isprintable():
-        _refuse("metadata.server_header", "must be one line of ASCII text")
+        refuse("metadata.server_header", "must be one line of ASCII text")
     for address in metadata.proxy_addresses:
         if address != UNIX and not _is_address(address):
-            _refuse("metadata.proxy_addresses", f"has {address!r}, which is not an IP address")
+            refuse("metadata.proxy_addresses", f"has {address!r}, which is not an IP address")
     if metadata.proxy_addresses and not metadata.proxy_secret:
-        _refuse(
-            "metadata.proxy_addresses", "requires proxy_secret (FOREWARN_METADATA_PROXY_SECRET)"
-        )
+        refuse("metadata.proxy_addresses", "requires proxy_secret (FOREWARN_METADATA_PROXY_SECRET)")
 
 
 def _check_feed(feed: FeedSettings) -> None:
     for server in feed.nats:
         if not server.startswith(NATS_SCHEME):
-            _refuse("feed.nats", f"has {server!r}, which is not nats://HOST:PORT")
+            refuse("feed.nats", f"has {server!r}, which is not nats://HOST:PORT")
         if not (feed.nats_ca or is_local(server.removeprefix(NATS_SCHEME))):
-            _refuse("feed.nats_ca", "is required unless the NATS servers are on loopback addresses")
+            refuse("feed.nats_ca", "is required unless the NATS servers are on loopback addresses")
     if not (feed.listen or feed.nats):
         return
     if feed.listen and not (is_local(feed.listen) or feed.certificate):
-        _refuse("feed.certificate", "is required unless the feed is on a loopback address")
+        refuse("feed.certificate", "is required unless the feed is on a loopback address")
     if bool(feed.certificate) != bool(feed.key):
-        _refuse("feed.key", "must be set together with feed.certificate")
+        refuse("feed.key", "must be set together with feed.certificate")
     from forewarn.replication.access import NodeAccess  # noqa: PLC0415 - most have no such nodes
 
     try:
         NodeAccess(feed.hosts)
     except ValueError as error:
-        _refuse("feed.hosts", str(error))
+        refuse("feed.hosts", str(error))
 
 
 def is_local(address: str) -> bool:
@@ -153,13 +151,13 @@ def is_local(address: str) -> bool:
 def _check_store(settings: Settings) -> None:
     history = settings.history
     if (history.max_age_days or history.max_bytes) and not history.export_directory:
-        _refuse("history.export_directory", "is required if history is deleted")
+        refuse("history.export_directory", "is required if history is deleted")
     directory = history.export_directory
     if directory and not os.access(directory, os.W_OK | os.X_OK):
-        _refuse("history.export_directory", f"is {directory}, which cannot be written")
+        refuse("history.export_directory", f"is {directory}, which cannot be written")
     url = settings.store.url
     if url.startswith("postgres") and "//" in url and "://" not in url:
-        _refuse("store.url", "has no colon; an address of PostgreSQL begins with postgresql://")
+        refuse("store.url", "has no colon; an address of PostgreSQL begins with postgresql://")
 
 
 def policy_of(settings: LifecycleSettings) -> NoticePolicy:
@@ -192,5 +190,6 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def _refuse(name: str, problem: str) -> None:
+def refuse(name: str, problem: str) -> None:
+    """Raise an error about a setting."""
     raise SettingInvalid(name=name, place="the settings", problem=problem)

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from forewarn.store import RESTORING, Store
 from forewarn.store.addresses import engine_of
 from forewarn.store.errors import (
-    StoreContradiction,
     StoreMissing,
     StoreSchemaOld,
     StoreUnavailable,
     StoreUnrestored,
 )
-from forewarn.store.migrations import check_steps, every_step
+from forewarn.store.migrations import check_steps, every_step, steps_done
 from forewarn.store.sqlite import SqliteEngine
 from forewarn.store.sqlite_file import remembers_store, sentence
 from forewarn.values import value
@@ -57,10 +56,7 @@ def inspect_store(address: str, *, must_exist: bool) -> StoreFacts:
 
 
 def _inspect(engine: Engine, *, must_exist: bool) -> StoreFacts:
-    try:
-        done = engine.rows("schema_steps")
-    except StoreContradiction:  # the table does not exist yet
-        done = []
+    done = steps_done(engine)
     if not done:
         if must_exist:
             raise StoreMissing(place=engine.place)

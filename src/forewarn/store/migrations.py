@@ -124,6 +124,14 @@ def run_steps(
     return max(len(known) - len(done), 0)
 
 
+def steps_done(engine: Engine) -> list[Row]:
+    """Return the number, name and checksum of each step that a store has run."""
+    try:
+        return engine.rows("schema_steps")
+    except StoreContradiction:  # the table does not exist yet
+        return []
+
+
 def missing_steps(engine: Engine) -> tuple[str, ...]:
     """Return the names of the steps of this version that a store lacks.
 
@@ -131,10 +139,9 @@ def missing_steps(engine: Engine) -> tuple[str, ...]:
         StoreMissing: no step was ever run.
         StoreTooNew, StoreDamaged: see `check_steps`.
     """
-    try:
-        done = engine.rows("schema_steps")
-    except StoreContradiction as error:
-        raise StoreMissing(place=engine.place) from error
+    done = steps_done(engine)
+    if not done:
+        raise StoreMissing(place=engine.place)
     check_steps(engine.place, done, every_step(), beside_newer=True)
     return tuple(step.name for step in every_step()[len(done) :])
 
@@ -165,11 +172,8 @@ def check_steps(
 
 def _is_current(engine: Engine, known: tuple[SchemaMigration, ...]) -> bool:
     """Return whether all these steps were run, also for a read-only store."""
-    try:
-        done = engine.rows("schema_steps")
-    except StoreContradiction:  # the table does not exist yet
-        return False
-    if len(done) < len(known):
+    done = steps_done(engine)
+    if not done or len(done) < len(known):
         return False
     check_steps(engine.place, done, known, beside_newer=True)
     return True

@@ -145,7 +145,8 @@ class SqliteEngine(Engine):
             self._writer = self._connect(str(path) if path else ":memory:", _WRITER_SETTINGS)
             try:
                 if self._file:
-                    self._check_pages(created=self._file.made)
+                    if not self._file.made:
+                        self._check_pages()
                     _lengthen_log(self._writer, self._file.log_path)
                     self._file.opened()
             except BaseException:
@@ -274,10 +275,8 @@ class SqliteEngine(Engine):
                 raise StoreRemoved(place=self.place, reason=problem, path=path, pid=os.getpid())
             raise StoreReplaced(place=self.place, reason=problem)
 
-    def _check_pages(self, *, created: bool) -> None:
-        """Check every page of an existing file with SQLite. Cost: O(size)."""
-        if created:
-            return
+    def _check_pages(self) -> None:
+        """Check every page with SQLite. Cost: O(size)."""
         with self._undone_on_error(self._writer):
             problems = self._writer.execute("PRAGMA quick_check(1)").fetchall()
         if problems != [("ok",)]:

@@ -25,7 +25,7 @@ class PacemakerFailed(PeerError):
 def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
     """Set the node to standby and wait until its resources have moved."""
     node = _node(settings)
-    if _is_standby(node) and not step_state.read().get("standby"):
+    if _node_element(node).get("standby") == "true" and not step_state.read().get("standby"):
         return f"another program has already put {node} into standby"
     step_state.write({"standby": node})
     lifetime = str(settings.get("lifetime", "forever"))
@@ -59,10 +59,6 @@ def _node_element(node: str) -> ET.Element:
     if element is None:
         raise PacemakerFailed(command="crm_mon", reason=f"there is no node {node}")
     return element
-
-
-def _is_standby(node: str) -> bool:
-    return _node_element(node).get("standby") == "true"
 
 
 def _resources(node: str) -> int:
