@@ -6,19 +6,16 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Self
 
-from forewarn.agent.sdk.client_steps import INTERVAL_S, ClientSteps, Request
+from forewarn.agent.sdk.client_steps import INTERVAL_S, ClientSteps
 from forewarn.agent.sdk.dialogue import event_ids_of, seconds
 from forewarn.agent.sdk.http import HttpResponse, ResponseReader
 from forewarn.agent.sdk.sockets import CHUNK_BYTES, keep_alive
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
-    from typing import Any, TypeVar
+    from typing import Any
 
-    from forewarn.agent.sdk.client_steps import Steps
     from forewarn.protocol.documents import Document, ScheduledEvent
-
-    T = TypeVar("T")
 
 
 class AsyncClient(ClientSteps):
@@ -39,7 +36,7 @@ class AsyncClient(ClientSteps):
 
     async def get(self) -> Document:
         """Return the current document; see `Client.get`. Source: C-1, C-7."""
-        return await self._run(self._persist(self._poll))
+        return await self._persist(self._poll)
 
     def changes(self, interval_s: float = INTERVAL_S) -> AsyncGenerator[Document, None]:
         """Yield the current document, and each changed document, until the client is closed.
@@ -51,15 +48,15 @@ class AsyncClient(ClientSteps):
     async def approve(self, *events: ScheduledEvent | str) -> tuple[str, ...]:
         """Approve events; return the approved ids; see `Client.approve`. Source: A-1, A-4, A-5."""
         event_ids = event_ids_of(events)
-        return await self._run(self._persist(lambda: self._approve(event_ids)))
+        return await self._persist(lambda: self._approve(event_ids))
 
     async def instance_name(self) -> str:
         """Return the name of this VM in Resources; see `Client.instance_name`. Source: I-2."""
-        return await self._run(self._persist(self._name))
+        return await self._persist(self._name)
 
     async def outcome(self, event: ScheduledEvent | str) -> dict[str, Any]:
         """Return an event's outcome for this VM; see `Client.outcome`. Source: X-1."""
-        return await self._run(self._outcome(self._dialogue.outcome_request(event)))
+        return await self._outcome(self._dialogue.outcome_request(event))
 
     async def close(self) -> None:
         """Close the client permanently; callable from any task.
@@ -80,31 +77,12 @@ class AsyncClient(ClientSteps):
         await self.close()
 
     async def _changes(self, interval_s: float) -> AsyncGenerator[Document, None]:
-        document = await self._run(self._next_change(None, interval_s))
+        document = await self._next_change(None, interval_s)
         while document is not None:
             yield document
-            document = await self._run(self._next_change(document, interval_s))
+            document = await self._next_change(document, interval_s)
 
-    async def _run(self, steps: Steps[T]) -> T:
-        """Execute the actions of a generator; return its result."""
-        answer: HttpResponse | None = None
-        error: BaseException | None = None
-        while True:  # ends with the generator
-            try:
-                action = steps.send(answer) if error is None else steps.throw(error)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            answer = error = None
-            try:
-                if isinstance(action, Request):
-                    answer = await self._over(action)
-                else:
-                    await self._sleep(action)
-            except BaseException as raised:  # noqa: BLE001 - the generator handles it
-                error = raised
-
-    async def _sleep(self, duration_s: float) -> None:
+    async def _pause(self, duration_s: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(duration_s):
                 await self._closed.wait()
@@ -122,14 +100,14 @@ class AsyncClient(ClientSteps):
             self._streams[1].close()
             self._streams = None
 
-    async def _over(self, request: Request) -> HttpResponse:
+    async def _over(self, method: str, request: bytes, timeout_s: float) -> HttpResponse:
         try:
-            async with asyncio.timeout(request.timeout_s) as self._limit:
-                return await self._answer(request)
+            async with asyncio.timeout(timeout_s) as self._limit:
+                return await self._answer(method, request)
         finally:
             self._limit = None
 
-    async def _answer(self, request: Request) -> HttpResponse:
+    async def _answer(self, method: str, request: bytes) -> HttpResponse:
         if self._streams is None:
             target = self._dialogue.target
             async with asyncio.timeout(self._timeout_s):
@@ -139,9 +117,9 @@ class AsyncClient(ClientSteps):
                     self._streams = await asyncio.open_connection(target.host, target.port)
                     keep_alive(self._streams[1].get_extra_info("socket"))
         source, sink = self._streams
-        sink.write(request.octets)
+        sink.write(request)
         await sink.drain()
-        reader = ResponseReader(request.method)
+        reader = ResponseReader(method)
         while not reader.feed(await source.read(CHUNK_BYTES)):
             pass
         assert reader.answer is not None

@@ -10,7 +10,7 @@ import contextlib
 import socket
 import threading
 
-from forewarn.agent.sdk.client_steps import INTERVAL_S, ClientSteps, Request
+from forewarn.agent.sdk.client_steps import INTERVAL_S, ClientSteps
 from forewarn.agent.sdk.dialogue import ClientClosed, event_ids_of, seconds
 from forewarn.agent.sdk.http import HttpResponse, ResponseReader
 from forewarn.agent.sdk.sockets import CHUNK_BYTES, connect
@@ -128,23 +128,16 @@ class Client(ClientSteps):
             document = self._run(self._next_change(document, interval_s))
 
     def _run(self, steps: Steps[T]) -> T:
-        """Execute the actions of a generator; return its result."""
-        answer: HttpResponse | None = None
-        error: BaseException | None = None
-        while True:  # ends with the generator
-            try:
-                action = steps.send(answer) if error is None else steps.throw(error)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            answer = error = None
-            try:
-                if isinstance(action, Request):
-                    answer = self._over(action)
-                else:
-                    self._closed.wait(action)
-            except BaseException as raised:  # noqa: BLE001 - the generator handles it
-                error = raised
+        """Return the result of a coroutine that never suspends."""
+        try:
+            steps.send(None)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        raise AssertionError("a step has suspended")  # pragma: no cover
+
+    async def _pause(self, duration_s: float) -> None:
+        self._closed.wait(duration_s)
 
     @property
     def _is_closed(self) -> bool:
@@ -164,12 +157,12 @@ class Client(ClientSteps):
         if self._closed.is_set():
             raise ClientClosed
 
-    def _over(self, request: Request) -> HttpResponse:
+    async def _over(self, method: str, request: bytes, timeout_s: float) -> HttpResponse:
         connection = self._socket or connect(self._dialogue.target, self._timeout_s, self._opened)
-        until_ms = self._clock.now_ms() + int(request.timeout_s * 1000)
-        reader = ResponseReader(request.method)
-        connection.settimeout(request.timeout_s)
-        connection.sendall(request.octets)
+        until_ms = self._clock.now_ms() + int(timeout_s * 1000)
+        reader = ResponseReader(method)
+        connection.settimeout(timeout_s)
+        connection.sendall(request)
         while True:  # ends when the answer is complete, too long or too late
             left_ms = until_ms - self._clock.now_ms()
             if left_ms <= 0:

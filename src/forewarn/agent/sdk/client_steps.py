@@ -1,7 +1,6 @@
-"""The steps of the SDK's clients, as generators for the synchronous and the asynchronous client.
+"""The steps of the SDK's clients, as coroutines for the synchronous and the asynchronous client.
 
-A generator yields actions: a `Request`, whose answer the client sends back into the generator, or
-a pause in seconds. The client throws the errors of an action into the generator.
+The coroutines of the synchronous client never suspend, because its requests and pauses block.
 Source: C-1 to C-9.
 """
 
@@ -20,20 +19,19 @@ from forewarn.agent.sdk.dialogue import (
 )
 from forewarn.agent.sdk.discovery import endpoints
 from forewarn.agent.sdk.http import HttpResponse, ResponseInvalid
-from forewarn.agent.value import Value
 from forewarn.clock import SystemClock
 from forewarn.ids import Ids
 from forewarn.protocol.documents import DocumentUnreadable
 
 TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Coroutine
     from typing import Any, TypeVar
 
     from forewarn.protocol.documents import Document
 
     T = TypeVar("T")
-    Steps = Generator["Request | float", Any, T]
+    Steps = Coroutine[Any, Any, T]
 
 TRANSIENT = (TemporarilyUnavailable, ResponseInvalid, DocumentUnreadable)
 TIMEOUT_S = 10.0  # timeout of an answer without a permitted delay
@@ -42,16 +40,8 @@ INTERVAL_S = 1.0  # Source: C-1
 WAIT_S = 60.0  # longest time for which a service may delay an answer
 
 
-class Request(Value):
-    """Action: send a request and return its answer."""
-
-    method: str
-    octets: bytes
-    timeout_s: float
-
-
 class ClientSteps:
-    """The common part of both clients; a client adds the connection, and executes the steps."""
+    """The common part of both clients; a client adds the connection and the pauses."""
 
     def __init__(
         self,
@@ -109,83 +99,90 @@ class ClientSteps:
     def _disconnect(self) -> None:
         raise NotImplementedError
 
-    def _next_change(self, last: Document | None, interval_s: float) -> Steps[Document | None]:
+    async def _over(self, method: str, request: bytes, timeout_s: float) -> HttpResponse:
+        """Send a request and return its answer; connect first if necessary."""
+        raise NotImplementedError
+
+    async def _pause(self, duration_s: float) -> None:
+        """Return after a time in seconds, or once the client is closed."""
+        raise NotImplementedError
+
+    async def _next_change(self, last: Document | None, interval_s: float) -> Document | None:
         """Return the next document that differs from the last; None once the client is closed."""
         tries = 0
         while True:  # ends when the caller stops the iteration
             if last is not None and not tries and not self._dialogue.waits:
-                yield interval_s
+                await self._pause(interval_s)
             try:
                 # Return a document that another call has read meanwhile.
                 hold = last is not None and last == self._dialogue.document
-                document = yield from self._poll(hold=hold)
+                document = await self._poll(hold=hold)
             except ClientClosed:
                 return None
             except (*TRANSIENT, RequestRejected) as error:
                 if last is None and isinstance(error, RequestRejected):
                     raise
                 tries += 1
-                yield self._pause_s(tries, error)
+                await self._pause_after(tries, error)
                 continue
             tries = 0
             if document != last:
                 return document
 
-    def _poll(self, *, hold: bool = False) -> Steps[Document]:
+    async def _poll(self, *, hold: bool = False) -> Document:
         dialogue = self._dialogue
         while True:  # bounded: each round lowers the version or ends
             held_s = dialogue.wait_s if hold else 0.0
             request = dialogue.poll_request(self._clock.now_ms(), hold=hold)
-            answer = yield from self._exchange("GET", request, held_s=held_s)
+            answer = await self._exchange("GET", request, held_s=held_s)
             document = dialogue.take_poll(answer, self._clock.now_ms())
             if document is not None:
                 return document
 
-    def _approve(self, event_ids: tuple[str, ...]) -> Steps[tuple[str, ...]]:
+    async def _approve(self, event_ids: tuple[str, ...]) -> tuple[str, ...]:
         while event_ids:  # bounded: each round has fewer events
             try:
                 request = self._dialogue.approval_request(event_ids)
-                self._dialogue.take_approval((yield from self._exchange("POST", request)))
+                self._dialogue.take_approval(await self._exchange("POST", request))
                 break
             except (RequestRejected, TemporarilyUnavailable):
-                shown = still_shown(event_ids, (yield from self._poll()))
+                shown = still_shown(event_ids, await self._poll())
                 if shown == event_ids:
                     raise
                 event_ids = shown
         return event_ids
 
-    def _name(self) -> Steps[str]:
+    async def _name(self) -> str:
         request = self._dialogue.get_request(NAME_PATH)
-        return self._dialogue.take_text((yield from self._exchange("GET", request)))
+        return self._dialogue.take_text(await self._exchange("GET", request))
 
-    def _outcome(self, request: bytes) -> Steps[dict[str, Any]]:
-        return self._dialogue.take_outcome((yield from self._exchange("GET", request)))
+    async def _outcome(self, request: bytes) -> dict[str, Any]:
+        return self._dialogue.take_outcome(await self._exchange("GET", request))
 
-    def _persist(self, ask: Callable[[], Steps[T]]) -> Steps[T]:
+    async def _persist(self, ask: Callable[[], Steps[T]]) -> T:
         until_ms = self._clock.now_ms() + int(self._patience_s * 1000)
         tries = 0
         while True:  # ends after `patience_s`
             try:
-                return (yield from ask())
+                return await ask()
             except TRANSIENT as error:
                 tries += 1
                 if self._clock.now_ms() >= until_ms:
                     raise
-                yield self._pause_s(tries, error)
+                await self._pause_after(tries, error)
 
-    def _pause_s(self, tries: int, error: Exception) -> float:
+    async def _pause_after(self, tries: int, error: Exception) -> None:
         asked_s = error.retry_after_s if isinstance(error, TemporarilyUnavailable) else 0.0
-        return pause_s(tries, asked_s=asked_s, jitter=self._ids.fraction("jitter"))
+        await self._pause(pause_s(tries, asked_s=asked_s, jitter=self._ids.fraction("jitter")))
 
-    def _exchange(self, method: str, request: bytes, *, held_s: float = 0.0) -> Steps[HttpResponse]:
+    async def _exchange(self, method: str, request: bytes, *, held_s: float = 0.0) -> HttpResponse:
         first = self._dialogue.document is None
         timeout_s = max(self._timeout_s, self._patience_s if first else 0.0) + held_s
         for fresh in (not self._is_connected, True):
             if self._is_closed:
                 raise ClientClosed
             try:
-                answer: HttpResponse = yield Request(method, request, timeout_s)
-                return answer
+                return await self._over(method, request, timeout_s)
             except (OSError, ResponseInvalid) as error:  # TimeoutError is an OSError
                 self._disconnect()
                 if self._is_closed:
