@@ -1,8 +1,8 @@
 """`python -m tools.samples` stores files of this version for later compatibility tests.
 
 The same changes run in a service on SQLite and on PostgreSQL. `tests/samples/VERSION` receives the
-two stores, the feed of a metadata node, and the answers of the operator API. Run it
-once for a release, as its last change: later versions only read the files.
+two stores, the feed of a metadata node, the answers of the operator API, and the journal of an
+agent. Run it once for a release, as its last change: later versions only read the files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from forewarn.agent.core.engine import AgentEngine
+from forewarn.agent.core.identity import Identity
+from forewarn.agent.core.rules import PreparationStep, default_rules
+from forewarn.agent.core.values import DocumentPolled, HookEnded
 from forewarn.core.access import Role
+from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.replication.messages import Follow, line_of
 from forewarn.settings import FeedSettings, OperatorSettings, StoreSettings
 from tests.api.live import FLEET, SETTINGS, TOKEN, Live
@@ -105,10 +110,20 @@ def feed(service: Service) -> bytes:
     return sent
 
 
+def journal() -> dict[str, object]:
+    """Return the journal of an agent that has prepared its VM for an event."""
+    agent = AgentEngine(Identity("web-0"), default_rules(((PreparationStep("drain"),),)))
+    event = ScheduledEvent(event_id="E1", event_type="Reboot", resources=("web-0",))
+    agent.step(DocumentPolled(Document(1, (event,))), 0)
+    agent.step(HookEnded("drain", 0), 0)
+    return agent.journal()
+
+
 def make(target: Path) -> None:
     """Write the samples of this version."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
+    (target / "journal.json").write_text(json.dumps(journal(), indent=1) + "\n", "utf-8")
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder, "store.db")
         for record in (False, True):  # a restarted service answers from the stored state

@@ -198,7 +198,7 @@ def test_interrupted_preparation(
     fate: str | None, repeatable: bool, intents: list[str], stage: str
 ) -> None:
     """After a crash a preparation is never blindly repeated nor blindly believed."""
-    step = PreparationStep("drain", repeatable=repeatable)
+    step = PreparationStep("drain", repeatable=True) if repeatable else DRAIN
     agent = core((step,))
     agent.step(polled(1, event()), NOW)
     after = restarted(agent, (step,))

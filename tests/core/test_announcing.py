@@ -154,6 +154,18 @@ def test_owner_on_a_host_that_stays_failed_is_disturbed_until_the_repair() -> No
     assert {rig.now(work[host]).state for host in ("h0", "h1")} == {OperationState.RUNNING}
 
 
+def test_withdrawn_work_wakes_nobody_once_its_owner_has_rested() -> None:
+    """The wait ends with the work: the service has nothing to do at its end. Source: F-3."""
+    rig, work = announced_at_rest()
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h5")
+    rig.wait(30 * MINUTE_MS)
+    rig.finish(failure)
+    rested_ms = rig.now_ms + 60 * MINUTE_MS
+    assert next_deadline_ms(rig.state, rig.policy, rested_ms - 1) == rested_ms
+    rig.tell(words.CancelMaintenance(rig.now(work["h0"]).maintenance))
+    assert next_deadline_ms(rig.state, rig.policy, rested_ms - 1) != rested_ms
+
+
 def test_hosts_of_a_wave_do_not_rest_from_one_another() -> None:
     """An early approval starts and ends one host, and the others follow in time. Source: F-3."""
     rig, work = announced_at_rest()

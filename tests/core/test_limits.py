@@ -6,7 +6,7 @@ from forewarn.core import stimulus as words
 from forewarn.core.impact import DURATION_S_MAX, Cause, Impact, Source
 from forewarn.core.indexes import places_of
 from forewarn.core.lifecycle import Alert, OperationState
-from forewarn.core.maintenance import HOSTS_MAX, MaintenanceState
+from forewarn.core.maintenance import HOSTS_MAX, Announcing, MaintenanceState
 from forewarn.core.naming import (
     ADDRESSES_MAX,
     DOMAIN_MAX,
@@ -39,12 +39,14 @@ from forewarn.core.stimulus import (
     NoticeShown,
     Proceed,
     Recover,
+    Reports,
     RequestMaintenance,
     Retry,
     Tick,
 )
 from forewarn.core.topology import Group, Host, Topology, Vm
 from forewarn.planning.policy import MaintenancePolicy
+from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small
 
@@ -501,6 +503,31 @@ def test_host_that_is_done_is_not_announced_with_the_rest_of_its_wave() -> None:
     assert len(rig.working(number)) == COUNT - 1
     rig.run()
     assert rig.maintenance(number).state is MaintenanceState.DONE
+
+
+def test_wave_is_not_over_before_its_last_host_is_announced() -> None:
+    """Its announced hosts end together, and the others follow in the same wave. Source: F-3."""
+    rig, number, left = halfway()
+    announced = rig.working(number).values()
+    rig._tell(NoticeShown(tuple(each.number for each in announced)))
+    for each in announced:
+        rig._tell(Approve(each.vms[0], each.events))
+    rig.tell(Reports(tuple(DriverDone(each.number, 1) for each in announced)))
+    assert set(rig.working(number)) == set(left)
+    assert "maintenance.wave-over" not in {entry.action for entry in rig.entries}
+
+
+def test_wave_that_ends_in_a_full_step_has_its_gate_checked() -> None:
+    """A full step has yet to notice that no host is left to announce. Source: F-3, F-5."""
+    rig = fleet()
+    number = rig.start("h0", gate="errors")
+    maintenance, [operation] = rig.state.maintenances[number], rig.working(number).values()
+    rig.checked = False  # the phase is put by hand
+    rig.state.maintenances[number] = replace(maintenance, phase=Announcing(1, rig.now_ms))
+    rig._tell(NoticeShown((operation.number,)))
+    rig._tell(Approve(operation.vms[0], operation.events))
+    rig._tell(DriverDone(operation.number, 1))
+    assert rig.gates == [number]
 
 
 def test_wave_whose_rest_has_failed_goes_on_with_what_is_announced() -> None:

@@ -7,6 +7,7 @@ import socket
 
 import pytest
 
+from forewarn.metadata.server import new_event_loop
 from forewarn.protocol.documents import Document, ScheduledEvent, render_document
 from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
 from forewarn.replication.messages import Caller
@@ -147,6 +148,23 @@ def test_rate_above_the_limit_is_throttled(portable: bool) -> None:
         assert reply.headers["retry-after"] == "1000"
 
 
+def test_burst_is_there_again_after_a_pause(portable: bool) -> None:
+    """Whoever asked nothing for a while may ask as often as before. Source: E-6."""
+    loop, passed_s = new_event_loop(), [0.0]
+    now_s = loop.time
+    loop.time = lambda: now_s() + sum(passed_s)  # type: ignore[method-assign]
+    settings = with_settings(rate_per_s=4, rate_burst=3)
+    with (
+        serving(settings, portable=portable, event_loop=lambda: loop) as live,
+        live.connect() as raw,
+    ):
+        for _ in range(2):
+            for _ in range(3):
+                raw.send(request(EVENTS))
+                assert raw.reply().status == 200
+            passed_s.append(0.9)
+
+
 def test_rate_counts_each_vm_alone(portable: bool) -> None:
     """One VM's requests do not use up another's. Source: E-6."""
     settings = with_settings(rate_per_s=0.001, rate_burst=1, vm_by_query=True)
@@ -211,6 +229,13 @@ def test_connection_close_is_honoured_and_echoed(live: Live) -> None:
         raw.send(request(EVENTS, method="POST", body=approval("A"), connection="close"))
         assert raw.reply().headers["connection"] == "close"
         assert raw.closed()
+
+
+def test_changes_of_documents_are_counted(live: Live) -> None:
+    """The metrics show how many changes a node has received."""
+    before = live.server.figures()["changes"]
+    live.show(FREEZE)
+    assert live.server.figures()["changes"] == before + 1
 
 
 def test_change_is_seen_by_the_next_request(live: Live) -> None:

@@ -79,6 +79,7 @@ ROWS = [
     Row("method in lower case", b"get" + METHOD, 405),
     Row("method that is not a word", b"G(T" + METHOD, 400, stays=False),
     Row("OPTIONS *", b"OPTIONS * HTTP/1.1\r\n" + HOST + b"\r\n", 405),
+    Row("OPTIONS of an unknown path", b"OPTIONS /nowhere HTTP/1.1\r\n" + HOST + b"\r\n", 404),
     Row("GET *", b"GET * HTTP/1.1\r\n" + HOST + b"\r\n", 400, stays=False),
     Row("CONNECT", b"CONNECT x:80 HTTP/1.1\r\n" + HOST + b"\r\n", 405),
     Row("HTTP/1.0", LINE.replace(b"1.1", b"1.0") + YES + b"\r\n", 200, stays=False),

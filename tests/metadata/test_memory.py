@@ -69,6 +69,18 @@ def test_large_last_answer_is_whole(portable: bool) -> None:
                 assert raw.closed()
 
 
+def test_client_that_does_not_read_its_last_answer_stops_nobody(portable: bool) -> None:
+    """Other clients are served while a long answer waits to be read. Source: E-8."""
+    big = ScheduledEvent(
+        event_id=FREEZE.event_id, event_type="Freeze", resources=("vm-a",), description="x" * 6**9
+    )
+    with serving(portable=portable) as live, live.connect(receive_bytes=4096) as idle:
+        live.show(big)
+        assert live.ask(LAST).status == 200
+        idle.send(LAST)
+        assert live.get("/metadata/versions").status == 200
+
+
 def test_date_from_memory_is_the_present_one(portable: bool) -> None:
     """Each answer has the date at which it was given. Source: E-7."""
     with serving(portable=portable) as live, live.connect() as raw:

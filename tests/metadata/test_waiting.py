@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from tests.metadata.live import (
     FREEZE,
     VM_A,
     Live,
+    Raw,
     approval,
     request,
     serving,
@@ -94,6 +96,40 @@ def test_pipelined_requests_behind_a_wait_keep_their_order(live: Live) -> None:
         live.show(FREEZE)
         assert b"Freeze" in raw.reply().body
         assert all(b"apiVersions" in raw.reply().body for _ in range(2000))
+
+
+def flood(live: Live, raw: Raw, octets: bytes) -> bytes:
+    """Send until the server reads no more; return what is left."""
+    raw.sock.setblocking(False)
+    try:
+        while octets:
+            try:
+                sent = raw.sock.send(octets)
+            except BlockingIOError:
+                live.settle()
+                sent = raw.sock.send(octets)
+            octets = octets[sent:]
+    except BlockingIOError:
+        pass
+    raw.sock.settimeout(LIMIT_S)
+    return octets
+
+
+def test_client_that_sends_on_behind_a_wait_is_held_back_until_its_answer(live: Live) -> None:
+    """The server stops reading each time, goes on, and loses nothing. Source: E-8, E-9."""
+    asked, count = request("/metadata/versions", padding="x" * 8000), 500
+    with live.connect() as raw:
+        raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
+        for incarnation in (0, 1):
+            raw.send(request(wait_for(100, incarnation)))
+            assert raw.silent()
+            left = flood(live, raw, asked * count)
+            assert left
+            live.show(FREEZE, incarnation=incarnation + 1)
+            unsent, rest = divmod(len(left), len(asked))
+            raw.send(left[:rest])
+            assert b"Freeze" in raw.reply().body
+            assert all(b"apiVersions" in raw.reply().body for _ in range(count - unsent))
 
 
 # First requests.

@@ -1,4 +1,4 @@
-"""What earlier versions wrote is read: their stores, their feed, the answers of their API."""
+"""What earlier versions wrote is read: stores, feeds, answers of the API, journals of agents."""
 
 import asyncio
 import json
@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.agent.core.engine import AgentEngine
+from forewarn.agent.core.identity import Identity
+from forewarn.agent.core.values import DocumentPolled, HookIntent, RecoverIntent, Resumed
 from forewarn.cli.maintenance_output import print_full
 from forewarn.cli.outbox import COLUMNS
 from forewarn.cli.output import call_in_words, print_list
 from forewarn.clock import SystemClock
+from forewarn.protocol.documents import Document
 from forewarn.replication.feed_client import FeedClient, NodeIdentity
 from forewarn.replication.messages import DocumentChange
 from forewarn.store import open_store
@@ -138,3 +142,16 @@ def test_command_line_prints_answers_of_an_earlier_version(
     destination = {"name": "hook", "kind": "webhook", "state": "idle", "sequence": 4, "behind": 0}
     print_list([{**destination, "behind_s": 0, "error": ""}], COLUMNS)  # without `skipped`
     assert capsys.readouterr().out.split("\n")[1].split() == ["hook", "webhook", "idle", "4", "0"]
+
+
+@every_version
+def test_journal_of_an_agent_of_an_earlier_version_is_read(sample: Path) -> None:
+    """After an upgrade the agent undoes what it prepared before. Source: C-9."""
+    journal = json.loads((sample / "journal.json").read_text("utf-8"))
+    agent = AgentEngine(Identity("web-0"), (), journal=journal)
+    agent.step(Resumed({}), 1)
+    assert [each.stage for each in agent.events] == ["approving"]
+    [intent] = [
+        each for each in agent.step(DocumentPolled(Document(2)), 1) if isinstance(each, HookIntent)
+    ]
+    assert (type(intent), intent.key) == (RecoverIntent, "drain")

@@ -21,6 +21,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "control": ("control",),
     "metadata": ("metadata", "metadata/http"),
     "store": ("store",),
+    "planning": ("planning",),
 }
 """What a score is given for, and its folders."""
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {

@@ -1,12 +1,16 @@
 """The tests that are run for each room, and how pytest is called for them."""
 
 AGENT = (
-    "core core_details core_documents core_together core_undoing coordination rules journal "
+    "core core_details core_together core_undoing coordination rules journal "
     "core_worlds doubt wild_documents"
 )
 PAGES = "tests/test_docs.py::test_generated_page_is_up_to_date"
 """Compares errors, settings and commands with what their pages say."""
 ROUTES = "work_routes maintenance_routes maintenance_gates fleet_routes fleet_watch dispatch"
+MAINTENANCE = (
+    "again announcing limits maintenance maintenance_sentences moving policy_change postponing "
+    "unseen usage why"
+)
 TESTS: dict[str, tuple[str, ...]] = {
     "core": (
         *(PAGES, "tests/core", "tests/transcripts", "tests/planning"),
@@ -16,6 +20,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "agent/core": (
         *(f"tests/agent/test_{name}.py" for name in AGENT.split()),
         "tests/transcripts",
+        "tests/samples/test_samples.py::test_journal_of_an_agent_of_an_earlier_version_is_read",
     ),
     "control": (
         *(PAGES, "tests/control", "tests/transcripts"),
@@ -25,11 +30,16 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "metadata": (PAGES, "tests/metadata", "tests/protocol", "tests/emulator/test_faults.py"),
     "store": (PAGES, "tests/store"),
+    "planning": (
+        *(PAGES, "tests/planning", "tests/transcripts", "tests/control/test_planning.py"),
+        *(f"tests/core/test_{name}.py" for name in MAINTENANCE.split()),
+        *("tests/api/test_policy_files.py", "tests/cli/test_plan_preview.py"),
+    ),
 }
 """What may notice a breakage of a room."""
 EXPLORED = {"core"}
 """Rooms whose breakages the exploration of small worlds could notice."""
-SIMULATED = {"core", "agent/core", "control"}
+SIMULATED = {"core", "agent/core", "control", "planning"}
 """Rooms whose breakages a random world could notice."""
 POSTGRES = {"store"}
 """Rooms that have code for PostgreSQL: its tests are run, too, on one server for all of them."""

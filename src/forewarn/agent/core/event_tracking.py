@@ -111,7 +111,6 @@ class TrackedEvents:
         A missing event without a newer incarnation violates D-1, unless the service started over
         (B-2). An event may also be missing from a wrong answer, but only for seconds.
         """
-        self._overdue = False
         for record in self._records.values():
             if record.gone or record.event_id in self._last_events:
                 continue
