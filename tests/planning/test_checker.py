@@ -159,6 +159,7 @@ def test_checker_passes_the_unbroken_plan(good: Plan) -> None:
         ),
         ("budget", FleetState((Live("op", "h5"), Live("op", "h4"))), POLICY),
         ("owner-rest", FleetState(owners_disturbed=(("ann", NOW_MS + DAY_MS),)), POLICY),
+        ("owner-rest", STATE, replace(POLICY, owner_rest_s=5 * 86_400)),
         ("window", STATE, replace(POLICY, freezes=((NOW_MS, NOW_MS + DAY_MS),))),
         ("window", STATE, replace(POLICY, freezes=(SHORT,))),
         ("window", STATE, replace(POLICY, windows=(Window("w", last_date="2026-06-30"),))),

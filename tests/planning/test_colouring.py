@@ -1,5 +1,7 @@
 """Colouring, packing and bounds on graphs whose answers are known, and Ganeti's format."""
 
+from itertools import combinations
+
 import pytest
 
 from bench.planner import ganeti
@@ -59,6 +61,24 @@ def test_search_removes_a_wasted_colour() -> None:
     found, left = improved(drawn, list(range(11)), target=4, steps=5000, prng=Prng(7))
     assert max(found) + 1 == 4
     assert left > 0
+
+
+@pytest.mark.parametrize("rows", [6, 7])
+def test_search_finds_seven_colours_for_queens(rows: int) -> None:
+    """Squares on which queens attack each other differ; DSATUR needs two to four colours more."""
+    squares = [(row, column) for row in range(rows) for column in range(rows)]
+    drawn = graph(
+        *(
+            (a, b)
+            for (a, (row, column)), (b, (other, there)) in combinations(enumerate(squares), 2)
+            if row == other or column == there or abs(row - other) == abs(column - there)
+        )
+    )
+    first = dsatur(drawn)
+    assert max(first) + 1 > 7
+    for seed in range(1, 11):
+        found, _ = improved(drawn, first, target=7, steps=2000, prng=Prng(seed))
+        assert max(found) + 1 == 7
 
 
 def test_bits() -> None:

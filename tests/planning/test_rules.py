@@ -256,6 +256,23 @@ def test_wave_that_misses_its_opening_because_of_other_work_waits_for_that_work(
     assert waits["h0",].clears_ms == NOW_MS + DAY_MS
 
 
+def test_deadline_before_the_next_opening_names_the_window() -> None:
+    """A longer window would help, not an earlier end of the wave before. Source: F-4, F-7."""
+    policy = MaintenancePolicy(windows=(Window("night", from_min=120, to_min=240),))
+    found = planned(fleet_of("a", "a", "a"), policy, duration_s=3000, deadline_ms=NOW_MS + DAY_MS)
+    assert blocked(found) == {"h2": (Code.DEADLINE, "window night")}
+
+
+def test_host_that_cannot_be_emptied_keeps_no_room_from_others() -> None:
+    """Only one of its two VMs finds room, which another host's VM then takes. Source: F-3."""
+    hosts = [FleetHost(f"h{n}", fault_domain=n, capacity=size) for n, size in enumerate((4, 2, 2))]
+    vms = [("h0", "a", 2), ("h0", "a", 2), ("h1", "b", 2)]
+    fleet = Fleet.of(hosts, [FleetGroup("a"), FleetGroup("b")], vms)
+    found = planned(fleet, move_s=600)
+    assert waves(found) == ["h1", "h2"]
+    assert set(blocked(found)) == {"h0"}
+
+
 def test_deadline_blocks_what_comes_too_late() -> None:
     """Hosts that cannot be done in time are blocked; the bound is for the others. Source: F-1."""
     found = planned(fleet_of("a", "a", "a"), deadline_ms=NOW_MS + 3 * HOUR_MS)
