@@ -62,8 +62,9 @@ class Breakage:
     line: int
     #: What is changed, as text: `<` to `<=`.
     what: str
-    #: The line as it was.
+    #: The line as it was, and the line before it.
     text: str
+    before: str
     path: str
     #: The lines of the smallest statement around it; of a compound one, those of its head.
     lines: range
@@ -76,9 +77,13 @@ class Breakage:
 
     @property
     def keys(self) -> set[str]:
-        """What it is known by wherever its line is moved; any number of a line is one more."""
+        """What it is known by wherever its line is moved; any number of a line is one more.
+
+        The line before tells equal lines apart: `record.gone = True; self._mark()`.
+        """
         whats = {self.what, "one more"} if re.match(r"\d", self.what) else {self.what}
-        return {f"{self.module} | {what} | {self.text}" for what in whats}
+        texts = (self.text, f"{self.before}; {self.text}")
+        return {f"{self.module} | {what} | {text}" for what in whats for text in texts}
 
 
 def breakages(package: str) -> list[Breakage]:
@@ -96,7 +101,8 @@ def breakages(package: str) -> list[Breakage]:
                 line: int = node.lineno  # type: ignore[attr-defined]
                 text = lines[line - 1].strip()
                 around = smallest.get(line, range(line, line + 1)), line in in_functions
-                found.append(Breakage(module, number, line, what, text, where, *around))
+                before = lines[line - 2].strip()
+                found.append(Breakage(module, number, line, what, text, before, where, *around))
     return found
 
 
