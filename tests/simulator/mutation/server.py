@@ -32,7 +32,11 @@ TESTS_S_MAX = 180.0
 PATIENCE = 10.0
 """How many times as long as recorded a test may take before it counts as endless."""
 MARGIN_S = 20.0
+LOADED_S_MAX = 300.0
+"""How long the tests may take to load; with a breakage they may never end."""
 MEMORY_MAX = 4 * 1024**3
+LOADED = "loaded\n"
+"""What is answered before the first verdict where the tests are loaded broken."""
 IRREPLACEABLE = "irreplaceable"
 """The code a function would get names other variables of the function around it."""
 Verdict = tuple[str, str]
@@ -89,7 +93,13 @@ def _served(
     os.close(writer)
     with os.fdopen(reader, encoding="utf-8") as answers:
         for _ in chosen:
+            if is_early and not select.select([reader], [], [], LOADED_S_MAX)[0]:
+                os.kill(child, signal.SIGKILL)
+                yield "timed out", "loading the tests"
+                break
             line = answers.readline()
+            if line == LOADED:
+                line = answers.readline()
             if not line:
                 os.waitpid(child, 0)
                 raise SystemExit(f"{room}: the tests could not be loaded")
@@ -119,6 +129,8 @@ class _Server:
         if session.testsfailed:
             return True  # not even loaded
         self.is_loaded = True
+        if self._is_early:
+            os.write(self._writer, LOADED.encode())
         items = {item.nodeid: item for item in session.items}
         for each in self._chosen:
             verdict = self._try(each, items)
