@@ -22,7 +22,7 @@ from forewarn.core.state import Entry, State
 from forewarn.core.step import StepResult, next_deadline_ms, step
 from forewarn.core.stimulus import PlaneStimulus, Proceed
 from forewarn.core.topology import Group, Host, Topology, Vm
-from forewarn.core.usage import UNCOUNTED_MAX, Disturbed, Share, Usage, share_of_host, share_of_vms
+from forewarn.core.usage import UNCOUNTED_MAX, Disturbed, Share, Usage, share_of_host, share_of_vm
 from forewarn.core.why import blocker_of, why_host, why_maintenance
 from forewarn.errors import CallerError
 from forewarn.planning.blockers import Blocker, Code
@@ -217,7 +217,7 @@ def _check_usage(state: State) -> None:
     assert len(uncounted) <= UNCOUNTED_MAX
     shares = shares_of(state)
     vms = [vm for host in uncounted if isinstance(host, str) for vm in state.topology.vms_on(host)]
-    pending = uncounted.union(*(state.places.of(("vm", vm)) for vm in vms))
+    pending = uncounted.union(("vm", vm) for vm in vms)
     for each in {*shares, *usage._shares} - pending:
         assert usage._shares.get(each) == shares.get(each), each
     whole = Usage()
@@ -274,9 +274,11 @@ def shares_of(state: State) -> dict[Disturbed, Share]:
         on = [each for each in state.operations.values() if each.host == name]
         found[name] = share_of_host(state.topology, name, on)
     shares = {disturbed: share for disturbed, share in found.items() if share is not None}
-    of_vms = [each for each in state.operations.values() if each.of_vm]
-    works = {each.number: share_of_vms(state.topology, each, shares) for each in of_vms}
-    return shares | {number: share for number, share in works.items() if share is not None}
+    vms = {each.target for each in state.operations.values() if each.of_vm}
+    for vm in vms:
+        on = [each for each in state.operations.values() if each.of_vm and each.target == vm]
+        found["vm", vm] = share_of_vm(state.topology, vm, on, shares=shares)
+    return {disturbed: share for disturbed, share in found.items() if share is not None}
 
 
 def usage_of(state: State) -> Usage:

@@ -301,6 +301,21 @@ def test_owner_of_a_vm_that_arrives_during_a_failure_and_is_removed_rests() -> N
     assert rig.state.last_disturbed_ms["ben"] == rig.now_ms
 
 
+def test_vm_counts_once_for_two_works_of_its_own() -> None:
+    """One VM is disturbed, until the last of its works has ended. Source: F-3."""
+    rig = fleet()
+    announced = rig.ask(Cause.REDEPLOY, "web_3", source=Source.PLATFORM)
+    own = rig.ask(Cause.REBOOT, "web_3")
+    rig.approve("web_3", own)
+    assert rig.now(own).state is OperationState.RUNNING
+    usage, web = rig.state.current_usage(), (Scope.GROUP, "web")
+    assert (usage.taken[web], usage.running[web]) == (1, 1)
+    rig.finish(own)
+    assert (rig.state.current_usage().taken[web], usage.running[web]) == (1, 0)
+    rig.tell(Cancel(announced.number))
+    assert not rig.state.current_usage().taken
+
+
 def test_vm_counts_once_for_its_own_work_and_that_on_its_host() -> None:
     """Work on a VM takes no room from the work on its host. Source: F-3, F-4."""
     rig = budgeted(1, Scope.GROUP)

@@ -242,9 +242,8 @@ def _shortage(
     """Return the first limit that a host's share would exceed; work on its VMs counts already."""
     limits, usage = draft.plan_of(maintenance).limits, draft.state.current_usage()
     wanted = Counter(subjects_of_host(draft.topology, host) if limits else ())
-    vms = draft.topology.vms_on(host) if limits else ()
-    for number in {n for vm in vms for n in draft.state.places.of(("vm", vm))}:
-        wanted.subtract(usage.share_of(number)[running])
+    for vm in draft.topology.vms_on(host) if limits else ():
+        wanted.subtract(usage.share_of(("vm", vm))[running])
     counts = usage.running if running else usage.taken
     over = (
         subject

@@ -281,9 +281,9 @@ class Operation:
         return tuple(sorted(hosts | {self.destination} if self.destination else hosts))
 
     @property
-    def budget_key(self) -> str | int:
-        """Key of the operation in budgets: the host's name, or its number for work on one VM."""
-        return self.number if self.of_vm else self.host
+    def budget_key(self) -> str | tuple[str, str]:
+        """Key of what the operation disturbs in budgets: its host by name, or its VM's place."""
+        return ("vm", self.target) if self.of_vm else self.host
 
     def destination_of(self, vm: str) -> str:
         """Return the destination of a VM; empty if the VM stays or the driver has not chosen."""

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
     from forewarn.core.topology import Topology
 
-#: A disturbed unit, see `Operation.budget_key`: a host by name, or the VMs of an operation.
-Disturbed: TypeAlias = "str | int"
+#: A disturbed unit, see `Operation.budget_key`: a host by name, or the place of a VM.
+Disturbed: TypeAlias = "str | tuple[str, str]"
 #: The budgets that a unit uses, one entry per host or VM: with announced work, and without it.
 Share: TypeAlias = "tuple[tuple[Subject, ...], tuple[Subject, ...]]"
 
@@ -43,27 +43,25 @@ class Usage:
         self.taken: Counter[Subject] = Counter()
         self.running: Counter[Subject] = Counter()
         self._shares: dict[Disturbed, Share] = {}
-        #: Hosts and operations whose share may have changed.
+        #: Hosts and VMs whose share may have changed.
         self.uncounted: set[Disturbed] = set()
 
     def count(
         self, topology: Topology, operations: Mapping[int, Operation], places: Places
     ) -> None:
         """Count pending changes; O(their VMs)."""
-        numbers = {each for each in self.uncounted if isinstance(each, int)}
+        vms = {each for each in self.uncounted if not isinstance(each, str)}
         for host in (each for each in self.uncounted if isinstance(each, str)):
             on = [operations[number] for number in places.of(("host", host))]
             self.put(host, share_of_host(topology, host, on))
-            for vm in topology.vms_on(host):
-                numbers.update(places.of(("vm", vm)))
-        for number in numbers:
-            known = operations.get(number)
-            if known is None or known.of_vm:
-                self.put(number, share_of_vms(topology, known, self._shares) if known else None)
+            vms.update(("vm", vm) for vm in topology.vms_on(host))
+        for place in vms:
+            on = [operations[number] for number in places.of(place)]
+            self.put(place, share_of_vm(topology, place[1], on, shares=self._shares))
         self.uncounted.clear()
 
     def put(self, disturbed: Disturbed, share: Share | None) -> None:
-        """Replace the counted share of a host or an operation by its current one; O(its VMs)."""
+        """Replace the counted share of a host or a VM by its current one; O(its VMs)."""
         before = self._shares.pop(disturbed, None)
         if before is not None:
             self._add(before, -1)
@@ -91,7 +89,7 @@ class Usage:
         return dict.fromkeys((*share[0], *share[1])) if share else ()
 
     def share_of(self, disturbed: Disturbed) -> Share:
-        """Return the counted share of a host or an operation."""
+        """Return the counted share of a host or a VM."""
         return self._shares.get(disturbed, ((), ()))
 
 
@@ -107,19 +105,24 @@ def share_of_host(topology: Topology, name: str, operations: Iterable[Operation]
     return subjects, subjects if running else ()
 
 
-def share_of_vms(
-    topology: Topology, operation: Operation, shares: Mapping[Disturbed, Share]
+def share_of_vm(
+    topology: Topology,
+    name: str,
+    operations: Iterable[Operation],
+    *,
+    shares: Mapping[Disturbed, Share],
 ) -> Share | None:
     """Return what work on a VM takes from the limits of its group and owner.
 
     Without what the VM's host takes already: a VM counts once. `shares` has the shares of hosts.
     """
-    if not is_disturbing(operation):
+    disturbing = [each for each in operations if each.of_vm and is_disturbing(each)]
+    if not disturbing:
         return None
-    vm = topology.vms.get(operation.vms[0])
-    subjects = tuple(_subjects_of_vms(topology, operation.vms))
+    vm = topology.vms.get(name)
+    subjects = tuple(_subjects_of_vms(topology, (name,)))
     of_host, of_running_host = shares.get(vm.host if vm else "", ((), ()))
-    runs = operation.state is OperationState.RUNNING
+    runs = any(each.state is OperationState.RUNNING for each in disturbing)
     return () if of_host else subjects, subjects if runs and not of_running_host else ()
 
 
