@@ -8,7 +8,6 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -30,13 +29,6 @@ from tests.waiting import LIMIT_S
 EVENT = event(not_before_ms=4_000_000_000_000)
 Kind: TypeAlias = type[forewarn.Client] | type[forewarn.AsyncClient]
 KINDS = pytest.mark.parametrize("kind", [forewarn.Client, forewarn.AsyncClient])
-
-
-@pytest.fixture
-def service() -> Iterator[Service]:
-    """Run a service."""
-    with Service() as one:
-        yield one
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -19,13 +19,6 @@ from tests.waiting import LIMIT_S, wait_until
 REBOOT = event(not_before_ms=4_000_000_000_000)
 
 
-@pytest.fixture
-def service() -> Iterator[Service]:
-    """Run a service."""
-    with Service() as one:
-        yield one
-
-
 class Application:
     """Two functions, and what was called; `prepare` fails or blocks where it is to."""
 

@@ -4,7 +4,7 @@ The real one, with the real logind, is in test_prepare_systemd.py.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,13 +32,6 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[s
     (tmp_path / "bin" / "systemd-inhibit").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     return lambda: said.read_text().split() if said.exists() else []
-
-
-@pytest.fixture
-def service() -> Iterator[Service]:
-    """Run a service."""
-    with Service() as one:
-        yield one
 
 
 def test_lock_is_held_while_a_hook_runs(

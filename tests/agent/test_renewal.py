@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,13 +25,6 @@ from tests.agent.service import Service
 from tests.waiting import LIMIT_S, wait_until
 
 AHEAD = event(not_before_ms=4_000_000_000_000)
-
-
-@pytest.fixture
-def service() -> Iterator[Service]:
-    """Run a service."""
-    with Service() as one:
-        yield one
 
 
 def renew(agent: Agent) -> None:

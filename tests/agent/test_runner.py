@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,6 @@ from tests.waiting import wait_until
 FAR_MS = 4_000_000_000_000
 AHEAD = event(not_before_ms=FAR_MS)
 STARTED = event(status="Started")
-
-
-@pytest.fixture
-def service() -> Iterator[Service]:
-    """Run a service."""
-    with Service() as one:
-        yield one
 
 
 def test_cancellation_in_mid_preparation_stops_and_undoes(service: Service, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import re
 import socket
 import ssl
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,13 +24,6 @@ from tests.waiting import LIMIT_S, wait_until
 
 AHEAD = event(not_before_ms=4_000_000_000_000)
 SAMPLE = re.compile(r'[a-z_]+(\{[a-z]+="[a-z-]+"(,[a-z]+="[a-z-]+")*\})? -?[0-9.]+')
-
-
-@pytest.fixture
-def service() -> Iterator[Service]:
-    """Run a service."""
-    with Service() as one:
-        yield one
 
 
 def watched(

@@ -55,12 +55,6 @@ def test_fault_gives_another_status(live: Live, status: int) -> None:
     assert (disturbed(live, fault).status, disturbed(live, fault).body) == (status, b"no")
 
 
-def test_fault_gives_an_empty_body(live: Live) -> None:
-    """So can 200 with an empty body. Source: E-10."""
-    reply = disturbed(live, InjectedFault(answer=Response()))
-    assert (reply.status, reply.body) == (200, b"")
-
-
 def test_fault_holds_an_answer(live: Live) -> None:
     """A slow answer is right in the end, or gone with its client. Source: E-10."""
     assert disturbed(live, InjectedFault(hold_s=0.05)).status == 200
@@ -86,16 +80,6 @@ def test_fault_truncates_the_body(live: Live, hold_s: float) -> None:
     with pytest.raises(EOFError) as caught:
         disturbed(live, InjectedFault(hold_s=hold_s, truncate=True))
     assert caught.value.args[0] == b'{"DocumentIncarnat'
-
-
-def test_fault_moves_the_incarnation(live: Live) -> None:
-    """The incarnation moves, the events do not. Source: E-10."""
-    live.show(FREEZE, incarnation=4)
-    reply = disturbed(live, InjectedFault(incarnation_ahead=3))
-    form = json.loads(reply.body)
-    assert form["DocumentIncarnation"] == 7
-    assert len(form["Events"]) == 1
-    assert json.loads(live.get().body)["DocumentIncarnation"] == 4
 
 
 @contextlib.contextmanager

@@ -95,7 +95,9 @@ class World:
             self._show(key, view.document)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed", [0, 1, 2, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(3, 30))]
+)
 def test_nobody_sees_a_restore_go_back(seed: int, tmp_path: Path) -> None:
     """No incarnation, number, id or begin comes again. Source: U-1, U-2, U-3."""
     world, work, draw = World(tmp_path, seed), RandomWork(seed), random.Random(seed)

@@ -145,21 +145,6 @@ def test_damaged_pages_are_reported(story: Story, path: Path) -> None:
     assert "backup" in damaged.value.advice_text()
 
 
-def test_damage_lets_the_file_go(path: Path) -> None:
-    """After a failed opening nothing keeps the file locked. Source: L-7."""
-    path.write_bytes(b"no database at all " * 100)
-    with pytest.raises(StoreDamaged):
-        open_store(str(path))
-    path.unlink()
-    open_store(str(path)).close()
-
-
-def test_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """A path that cannot be made is a plain sentence. Source: L-7."""
-    with pytest.raises(StoreUnavailable, match="no-such"):
-        open_store(str(tmp_path / "no-such" / "store.db"))
-
-
 def test_commit_is_durable(story: Story) -> None:
     """Each commit reaches the disk before it returns, also on macOS. Source: A-6."""
     wanted = {"synchronous": 2, "journal_mode": "wal", "fullfsync": 1, "foreign_keys": 1}

@@ -160,18 +160,6 @@ def test_commit_into_a_file_just_removed_is_uncertain(
     story.reboot("h0")
 
 
-def test_vacuum_by_a_person_is_no_damage(story: Story, path: Path) -> None:
-    """A file that became shorter and says so itself is whole. Source: L-7."""
-    for _ in range(5):
-        story.reboot("h0")
-    with sqlite3.connect(path, isolation_level=None) as person:
-        person.execute("DELETE FROM history WHERE seq < 40")
-        person.execute("VACUUM")
-        person.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    person.close()
-    story.reboot("h0")
-
-
 def test_store_is_private(story: Story, path: Path) -> None:
     """Nobody but the service's user may read what it holds."""
     story.reboot("h0")
