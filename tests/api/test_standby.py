@@ -68,7 +68,7 @@ def test_call_without_answer_is_repeated_only_with_a_key(
 ) -> None:
     """A change that the active process may have received is not sent twice. Source: H-4, P-10."""
     silent = SilentConnection("active")
-    monkeypatch.setattr(standby, "new_connection", lambda *_, timeout_s: silent)
+    monkeypatch.setattr(standby, "new_connection", lambda *_, **__: silent)
     monkeypatch.setattr(standby, "TAKEOVER_S", 0.5)
     headers = [(b"idempotency-key", b"k")] if keyed else []
     scope = {"method": "POST", "path": "/", "raw_path": b"/", "query_string": b""}

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from forewarn.replication import nodes, portions, scopes, server
+from forewarn.replication import feed_client, nodes, portions, scopes, server
 from forewarn.replication.feed_client import (
     FAILURES_MAX,
     FeedClient,

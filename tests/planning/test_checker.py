@@ -189,6 +189,14 @@ def test_checker_finds_what_the_world_forbids(
     assert rule in {finding.rule for finding in found}, found
 
 
+def test_checker_finds_a_short_freeze_within_work() -> None:
+    """A freeze of a minute, ten minutes after the start. Source: Invariant 19."""
+    begins_ms = staying().waves[0].latest_start_ms
+    freeze = (begins_ms + 10 * MINUTE_MS, begins_ms + 11 * MINUTE_MS)
+    found = check(staying(), FLEET, state=STATE, policy=replace(POLICY, freezes=(freeze,)))
+    assert "window" in {finding.rule for finding in found}, found
+
+
 def test_checker_stands_apart() -> None:
     """It imports values alone, and calls no function of the planner."""
     text = Path(checker.__file__).read_text("utf-8")
