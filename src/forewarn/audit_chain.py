@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import hmac
 import json
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 #: Digest before the first record.
 START = ""

@@ -15,13 +15,10 @@ import errno
 import ipaddress
 import logging
 import socket
+import ssl
 from collections import OrderedDict, defaultdict
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable
 
 #: Time limits of the TLS handshake and of its shutdown, in seconds.
 HANDSHAKE_S_MAX = 5.0

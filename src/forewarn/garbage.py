@@ -7,11 +7,8 @@ cycles, and it stops every thread.
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 #: Collections of a generation before the next older one is collected. A full collection then
 #: examines some 10,000 objects. With Python's default, 10, a full collection examined 50,000

@@ -6,15 +6,12 @@ import http.client
 import socket
 import ssl
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from forewarn.urls import shown_reason
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: Maximum length of an answer, in bytes; topologies are the largest answers.
 ANSWER_BYTES_MAX = 4 * 1024 * 1024

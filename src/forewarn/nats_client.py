@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections import deque
+from collections.abc import Callable
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forewarn.errors import CallerError, PeerError
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable
 
 CONNECT_S_MAX = 3.0
 """Time limit of a connection attempt."""

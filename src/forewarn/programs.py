@@ -7,16 +7,13 @@ import selectors
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from forewarn.clock import SystemClock
 from forewarn.errors import PeerError
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: Maximum standard output, in bytes; enough for an hour of one line per second.
 OUTPUT_BYTES_MAX = 16 * 1024 * 1024

@@ -6,9 +6,10 @@ Each package checks the meaning of its own settings.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, get_args, get_origin, get_type_hints
+from typing import TypeAlias, get_args, get_origin, get_type_hints
 
 from forewarn.errors import CallerError, nearest
 from forewarn.settings import ENVIRONMENT_PREFIX, FIXED, NamedTable, SettingInvalid, Settings
@@ -24,9 +25,6 @@ from forewarn.validation.fields import (
 )
 from forewarn.validation.forms import ListOf
 from forewarn.validation.toml_reader import read_toml
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 #: Variables with the prefix `FOREWARN_` that are not settings of the service.
 ENVIRONMENT_OTHER = frozenset(

@@ -12,20 +12,17 @@ import contextlib
 import threading
 import urllib.error
 import urllib.request
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
+from forewarn.agent.holdings import Holdings
+from forewarn.emulator.emulator import Emulator
+from forewarn.emulator.options import Options
 from forewarn.errors import ArgumentInvalid, CallerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
-    from pathlib import Path
-
-    from forewarn.agent.holdings import Holdings
-    from forewarn.emulator.emulator import Emulator
-    from forewarn.emulator.options import Options
-    from forewarn.protocol.documents import Document
+from forewarn.protocol.documents import Document
 
 T = TypeVar("T")
 

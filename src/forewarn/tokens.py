@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from forewarn.connection_table import source_of
 from forewarn.errors import CallerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 log = logging.getLogger("forewarn.tokens")
 

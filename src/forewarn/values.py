@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
 from operator import attrgetter
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, TypeAlias, TypeVar, dataclass_transform
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import TypeAlias, TypeVar, dataclass_transform
 
 _R = TypeVar("_R")
 _Fields: TypeAlias = "tuple[attrgetter[tuple[object, ...]], dict[str, int]]"

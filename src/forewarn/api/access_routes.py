@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 from forewarn.api import schemas
 from forewarn.api.path_table import match_path
 from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.control.plane import StateView
 from forewarn.core.access import (
     PRINCIPAL_LENGTH_MAX,
     AccessToken,
@@ -17,16 +18,11 @@ from forewarn.core.access import (
     written_token,
 )
 from forewarn.core.stimulus import AddToken, Grant, Revoke, RevokeToken
+from forewarn.core.topology import Topology
 from forewarn.ids import Ids
 from forewarn.validation.fields import NAME, Choice, Schema, Text, Timestamp
 from forewarn.validation.forms import Field, Form
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from forewarn.control.plane import StateView
-    from forewarn.core.topology import Topology
 
 _PRINCIPAL = Text(PRINCIPAL_LENGTH_MAX, r"[^\x00-\x20]+", "a name without spaces")
 _ROLE = Choice({role.value: role for role in Role})

@@ -7,11 +7,11 @@ authenticates callers, and `dispatch` handles requests and responses.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -44,17 +44,13 @@ from forewarn.api.path_table import Table
 from forewarn.api.responses import encoded
 from forewarn.api.routes import AnyRoute, ApiCall, ApiResponse, Route, routes_of
 from forewarn.api.schemas import TABLE
+from forewarn.api.standby import Forwarder
 from forewarn.api.watch import HistoryWatch
+from forewarn.control.readable import ReadableControl
 from forewarn.core.access import Permission
+from forewarn.settings import Settings
+from forewarn.store import Store
 from forewarn.web import HEADERS, WebPage, web_files
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from forewarn.api.standby import Forwarder
-    from forewarn.control.readable import ReadableControl
-    from forewarn.settings import Settings
-    from forewarn.store import Store
 
 #: Modules whose routes every service has.
 _MODULES = (

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from forewarn.api import schemas
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.core.access import Permission
+from forewarn.store import Store
 from forewarn.store.audit import AuditEntry
 from forewarn.validation.fields import Integer
 from forewarn.validation.forms import Field
-
-if TYPE_CHECKING:
-    from forewarn.store import Store
 
 #: Records on one page.
 PAGE_MAX = 10_000

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from forewarn.api.auth import NotPermitted
 from forewarn.api.connections import SAFE
 from forewarn.audit_chain import CallRecord
+from forewarn.control.readable import ReadableControl
 from forewarn.errors import ForewarnError
+from forewarn.validation.fields import Values
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from forewarn.control.readable import ReadableControl
-    from forewarn.validation.fields import Values
 
 #: Longest description of a request, in characters.
 REQUEST_LENGTH_MAX = 256

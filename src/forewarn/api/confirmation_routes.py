@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from forewarn.api import schemas
 from forewarn.api.control_client import Confirming
@@ -10,6 +10,7 @@ from forewarn.api.path_table import match_path
 from forewarn.api.request_forms import EMPTY
 from forewarn.api.responses import error_body
 from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.control.plane import StateView
 from forewarn.core.access import Confirmation, Permission
 from forewarn.core.confirmations import UnknownConfirmation
 from forewarn.core.stimulus import AskConfirmation, DropConfirmation
@@ -17,11 +18,6 @@ from forewarn.errors import CallerError
 from forewarn.validation.durations import written
 from forewarn.validation.json_reader import read_json
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from forewarn.control.plane import StateView
 
 
 class ConfirmationAwaited(CallerError):

@@ -7,17 +7,14 @@ authenticated request.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from forewarn.api.uvicorn_adapter import EmbeddedServer, HttpProtocol
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Mapping
-
-    from forewarn.connection_table import TrackedConnection
+from forewarn.connection_table import TrackedConnection
 
 #: Largest head of a request, in bytes: the URL, which may name 400 records, and headers.
 HEAD_BYTES_MAX = 80 * 1024

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from forewarn.api.schemas import TEXT, TEXTS, TIME, Member, ObjectSchema
+from forewarn.control.plane import StateView
 from forewarn.core.approvals import unapproving
+from forewarn.core.document import Enrolment
 from forewarn.core.lifecycle import Event, EventState, Operation
 from forewarn.validation.durations import written
+from forewarn.validation.fields import Schema
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from forewarn.control.plane import StateView
-    from forewarn.core.document import Enrolment
-    from forewarn.validation.fields import Schema
 
 _NOT_ASKED = "not-asked"
 _STATES: Schema = {"type": "string", "enum": ["waiting", "approved", "started", _NOT_ASKED]}

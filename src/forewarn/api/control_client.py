@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from forewarn.api.auth import NotPermitted
+from forewarn.api.call_audit import CallAudit
+from forewarn.api.fleet_watch import FleetWatch
 from forewarn.api.name_index import FleetIndex
 from forewarn.api.scope import (
     ScopedReader,
@@ -23,28 +26,22 @@ from forewarn.api.scope import (
     neutral_waiting,
     scoped_view,
 )
+from forewarn.api.standby import Forwarder
+from forewarn.api.watch import HistoryWatch
+from forewarn.clock import Clock
 from forewarn.control.engine import ControlEngine
 from forewarn.control.inbox import Stopping
 from forewarn.control.plane import Committed, StateView
+from forewarn.control.readable import ReadableControl
+from forewarn.core.access import Permission, Principal
 from forewarn.core.confirmations import confirmed_act, needs_confirmation
 from forewarn.core.stimulus import Confirmed, PlaneStimulus
+from forewarn.core.topology import Topology
 from forewarn.errors import CallerError, OurError
+from forewarn.planning.blockers import Blocker
+from forewarn.store import Store
 from forewarn.validation.complexity import abandonable
 from forewarn.values import replace, value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.api.call_audit import CallAudit
-    from forewarn.api.fleet_watch import FleetWatch
-    from forewarn.api.standby import Forwarder
-    from forewarn.api.watch import HistoryWatch
-    from forewarn.clock import Clock
-    from forewarn.control.readable import ReadableControl
-    from forewarn.core.access import Permission, Principal
-    from forewarn.core.topology import Topology
-    from forewarn.planning.blockers import Blocker
-    from forewarn.store import Store
 
 T = TypeVar("T")
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forewarn.api.auth import GENERATION_HEADER, STILL_PERMITTED, NotPermitted
 from forewarn.api.call_audit import CallAudit, call_record
@@ -26,12 +28,6 @@ from forewarn.validation.fields import Values
 from forewarn.validation.forms import Field, Form
 from forewarn.validation.json_reader import JSON, BodyUnreadable, read_json
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
-
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
 
 log = logging.getLogger("forewarn.operator")
 

@@ -6,7 +6,7 @@ The driver interprets the report, and the core acts on it.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.schemas import TABLE
@@ -14,10 +14,6 @@ from forewarn.core.access import Permission
 from forewarn.drivers import Driver, Reported
 from forewarn.errors import CallerError
 from forewarn.validation.json_reader import JSON
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 #: Header with the name of the driver that receives the report.
 HEADER = "forewarn-driver"

@@ -10,19 +10,16 @@ from __future__ import annotations
 import heapq
 import re
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from forewarn.core.indexes import Members
 from forewarn.core.lifecycle import Alert, Event, Operation, OperationState
+from forewarn.core.state import Changes
 from forewarn.core.topology import Health, Host, Topology
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from forewarn.core.state import Changes
 
 #: Activity of a host or VM by letter; the first applicable letter counts.
 STATES: dict[str, str] = {

@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from forewarn.api import request_forms as forms
 from forewarn.api import schemas
 from forewarn.api.auth import NotPermitted
+from forewarn.api.name_index import FleetIndex
 from forewarn.api.part_stream import PartStream
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.topology_file import (
@@ -25,27 +27,21 @@ from forewarn.api.topology_file import (
     read_topology,
     vm_of,
 )
+from forewarn.control.plane import StateView
 from forewarn.core.access import Permission
+from forewarn.core.document import Enrolment
 from forewarn.core.draft import Terms
 from forewarn.core.naming import read_selector
 from forewarn.core.refusals import Unknown
+from forewarn.core.state import Entry
 from forewarn.core.step import step
 from forewarn.core.stimulus import ChangeTopology
-from forewarn.core.topology import pairs_of
+from forewarn.core.topology import Topology, pairs_of
 from forewarn.errors import CallerError
 from forewarn.garbage import uncollected
 from forewarn.validation.fields import NAME, Boolean, Choice, Integer, Schema, Text
 from forewarn.validation.forms import Field, Form, ListOf
 from forewarn.validation.json_reader import JSON
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from forewarn.api.name_index import FleetIndex
-    from forewarn.control.plane import StateView
-    from forewarn.core.document import Enrolment
-    from forewarn.core.state import Entry
-    from forewarn.core.topology import Topology
 
 T = TypeVar("T")
 

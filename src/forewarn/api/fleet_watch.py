@@ -10,25 +10,22 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import AsyncGenerator, Callable, Iterable
+from typing import Protocol, TypeVar
 
 from forewarn.api import schemas
 from forewarn.api.fleet_overview import OPERATIONS_MAX, STATES, FleetOverview, Rack
 from forewarn.api.responses import encoded
+from forewarn.api.watch import OpenStreams
+from forewarn.clock import Clock
 from forewarn.control.inbox import Stopping
+from forewarn.control.plane import Committed, StateView
+from forewarn.control.readable import ReadableControl
+from forewarn.core.lifecycle import Event, Operation
+from forewarn.core.topology import Topology
 from forewarn.errors import OurError
 from forewarn.protocol import timestamps
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable
-
-    from forewarn.api.watch import OpenStreams
-    from forewarn.clock import Clock
-    from forewarn.control.plane import Committed, StateView
-    from forewarn.control.readable import ReadableControl
-    from forewarn.core.lifecycle import Event, Operation
-    from forewarn.core.topology import Topology
-    from forewarn.validation.fields import Schema
+from forewarn.validation.fields import Schema
 
 T = TypeVar("T")
 

@@ -5,23 +5,18 @@ Source: P-10.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
+from starlette.requests import Request
 from starlette.responses import Response
 
+from forewarn.api.call_audit import CallAudit
+from forewarn.api.control_client import ControlClient
 from forewarn.errors import CallerError
 from forewarn.store.answers import KeptAnswer
 from forewarn.validation.json_reader import JSON
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from starlette.requests import Request
-
-    from forewarn.api.call_audit import CallAudit
-    from forewarn.api.control_client import ControlClient
 
 HEADER = "idempotency-key"
 #: Longest key, in characters.

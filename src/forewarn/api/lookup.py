@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from forewarn.api import schemas
+from forewarn.api.routes import ApiCall
+from forewarn.control.plane import StateView
+from forewarn.core.lifecycle import Event, Operation
 from forewarn.core.refusals import Unknown, UnknownOperation
 from forewarn.errors import CallerError
 from forewarn.store import HistoryPage, Store
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from forewarn.api.routes import ApiCall
-    from forewarn.control.plane import StateView
-    from forewarn.core.lifecycle import Event, Operation
 
 #: Fewest characters of an abbreviated event id.
 PREFIX_LENGTH_MIN = 4

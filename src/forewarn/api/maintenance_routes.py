@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from forewarn.api import request_forms as forms
 from forewarn.api.consent import APPROVAL, approvals, unasked_groups
@@ -31,6 +30,7 @@ from forewarn.api.schemas import (
     object_schema,
     page_schema,
 )
+from forewarn.control.plane import StateView
 from forewarn.control.planning import PlannerTask, planner_task
 from forewarn.core import stimulus as stimuli
 from forewarn.core.access import Permission
@@ -45,20 +45,16 @@ from forewarn.core.refusals import (
     UnknownPlan,
 )
 from forewarn.core.targets import return_time_s
-from forewarn.core.topology import select
+from forewarn.core.topology import Topology, select
 from forewarn.core.why import why_maintenance
 from forewarn.planning.difference import difference
 from forewarn.planning.plan_text import NO_PLAN
 from forewarn.planning.policy import Budget, Scope
+from forewarn.store import Store
 from forewarn.store.maintenances import HostState, HostWork
 from forewarn.validation.fields import NAME, Boolean, Integer, Schema, Text
 from forewarn.validation.forms import Field
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from forewarn.control.plane import StateView
-    from forewarn.core.topology import Topology
-    from forewarn.store import Store
 
 #: Maximum number of maintenances, or of a maintenance's hosts, on one page.
 PAGE_MAX, HOSTS_PAGE_MAX = 500, 1000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING
 
 from forewarn.api.schemas import (
     FLAG,
@@ -27,17 +27,13 @@ from forewarn.core.maintenance import (
     MaintenanceState,
     Postponement,
 )
+from forewarn.core.outlook import GroupOutlook, HostRoom
 from forewarn.planning.blockers import Blocker, Code
+from forewarn.planning.plan import Wave
 from forewarn.store.maintenances import HostState, HostWork
 from forewarn.validation.durations import written
+from forewarn.validation.fields import Schema
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from forewarn.core.outlook import GroupOutlook, HostRoom
-    from forewarn.planning.plan import Wave
-    from forewarn.validation.fields import Schema
 
 
 @value

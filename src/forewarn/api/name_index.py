@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from forewarn.core.topology import Topology
 from forewarn.validation.complexity import checkpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from forewarn.core.topology import Topology
 
 #: Number of names in a part; sorting a part takes about two milliseconds.
 PORTION = 8192

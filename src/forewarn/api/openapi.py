@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from forewarn.api import (
     access_routes,
@@ -19,9 +19,6 @@ from forewarn.api.routes import Route
 from forewarn.validation.fields import Schema
 from forewarn.validation.forms import Field, Form
 from forewarn.validation.json_reader import JSON
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _ERROR: Schema = schemas.described(
     schemas.object_schema(

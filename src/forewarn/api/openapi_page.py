@@ -5,11 +5,9 @@ Each route is a card with its parameters, body and answers. The referenced schem
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from html import escape
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
 
 Json: TypeAlias = dict[str, Any]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TypeAlias
 
 from forewarn.api.request_forms import EMPTY
 from forewarn.api.routes import ApiCall, ApiResponse, Route
@@ -24,11 +25,7 @@ from forewarn.outbox.outbox import DestinationStatus, Outbox, UnknownDestination
 from forewarn.validation.fields import WHOLE_MAX, Integer, Text
 from forewarn.validation.forms import Field, Form
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeAlias
-
-    Find: TypeAlias = Callable[[], Outbox | None]
+Find: TypeAlias = Callable[[], Outbox | None]
 
 _STATUS: ObjectSchema[DestinationStatus] = ObjectSchema(
     "",

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
-from typing import TYPE_CHECKING
 
 from forewarn.api import schemas
 from forewarn.api.lookup import check_named, find_event
 from forewarn.api.maintenance_routes import find_view, number_of
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.core.access import Permission
+from forewarn.core.lifecycle import Operation
 from forewarn.core.outcomes import EventOutcome
 from forewarn.store import HistoryPage, OperationPage, Store
 from forewarn.validation.fields import NAME, Integer, Text, Timestamp
 from forewarn.validation.forms import Field
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from forewarn.core.lifecycle import Operation
 
 #: Maximum number of operations on one page, and of approvers listed for one event.
 PAGE_MAX, APPROVALS_MAX = 500, 100

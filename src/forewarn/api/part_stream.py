@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
+from starlette.types import Receive, Scope, Send
+
+from forewarn.api.control_client import ControlClient
 from forewarn.api.responses import first_of, left, start_stream
 from forewarn.errors import ForewarnError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from starlette.types import Receive, Scope, Send
-
-    from forewarn.api.control_client import ControlClient
 
 log = logging.getLogger("forewarn.operator")
 

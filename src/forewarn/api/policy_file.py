@@ -6,7 +6,8 @@ The functions take and return bytes; they open no files.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from forewarn.api.topology_file import TOML, YAML, parsed, toml_key, toml_value
 from forewarn.core.impact import Impact
@@ -28,10 +29,6 @@ from forewarn.validation.fields import (
     Values,
 )
 from forewarn.validation.forms import Field, Form, ListOf, Named
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 #: Maximum number of budgets, windows, freezes, and excluded dates of one window.
 BUDGETS_MAX, WINDOWS_MAX, FREEZES_MAX, DATES_MAX = 1000, 100, 100, 366

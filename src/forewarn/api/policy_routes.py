@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from forewarn.api.maintenance_schemas import MaintenanceView
@@ -12,12 +12,14 @@ from forewarn.api.policy_file import POLICY, policy_form, read_policy_file, writ
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.schemas import FLAG, TEXT, TIME, WHOLE, described, list_of, object_schema
 from forewarn.api.topology_file import READERS
-from forewarn.control.planning import task_under
+from forewarn.control.plane import StateView
+from forewarn.control.planning import PlannerTask, task_under
 from forewarn.core.access import Permission
-from forewarn.core.maintenance import MaintenanceState
+from forewarn.core.maintenance import Maintenance, MaintenancePlan, MaintenanceState
 from forewarn.core.refusals import Unknown
 from forewarn.core.stimulus import ApplyPolicy
 from forewarn.errors import ForewarnError
+from forewarn.planning.policy import MaintenancePolicy
 from forewarn.planning.windows import Span, Window, open_spans, without
 from forewarn.protocol import timestamps
 from forewarn.validation.durations import written
@@ -25,14 +27,6 @@ from forewarn.validation.fields import NAME, Boolean, Choice, Integer
 from forewarn.validation.forms import Field
 from forewarn.validation.json_reader import JSON
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from forewarn.control.plane import StateView
-    from forewarn.control.planning import PlannerTask
-    from forewarn.core.maintenance import Maintenance, MaintenancePlan
-    from forewarn.planning.policy import MaintenancePolicy
 
 #: Maximum number of maintenances that a dry run plans by the new policy, the oldest first.
 PLANNED_MAX = 10

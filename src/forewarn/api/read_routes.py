@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forewarn.api import schemas
+from forewarn.api.control_client import ControlClient
 from forewarn.api.lookup import check_named, find, find_event
 from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.watch import WatchStream, check_cursor
+from forewarn.control.plane import StateView
 from forewarn.core.access import Permission
 from forewarn.core.actions import ACTIONS
 from forewarn.core.document import View, fresh, refreshed, visible
@@ -21,12 +24,6 @@ from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
 from forewarn.store import HistoryPage, Recorded, Store
 from forewarn.validation.fields import NAME, WHOLE_MAX, Boolean, Choice, Integer, Text
 from forewarn.validation.forms import Field
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
-
-    from forewarn.api.control_client import ControlClient
-    from forewarn.control.plane import StateView
 
 #: Maximum number of entries of history, or of events, on one page.
 PAGE_MAX = 1000

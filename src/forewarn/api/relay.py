@@ -12,11 +12,13 @@ import asyncio
 import hmac
 import http.client
 import logging
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from forewarn.api.connections import ADMIT
 from forewarn.api.responses import encoded
@@ -38,13 +40,7 @@ from forewarn.replication.messages import (
     read_relay_answer,
     read_relayed,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Sequence
-
-    from starlette.types import Receive, Scope, Send
-
-    from forewarn.replication.server import FeedServer
+from forewarn.replication.server import FeedServer
 
 T = TypeVar("T")
 

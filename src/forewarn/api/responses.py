@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable
+from typing import Any
 
 import msgspec
 from starlette.responses import Response
+from starlette.types import Receive, Send
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from starlette.types import Receive, Send
-
-    from forewarn.errors import ForewarnError
+from forewarn.errors import ForewarnError
 
 #: Retry-After of a refusal because of a full limit, in seconds.
 _RETRY_AFTER_S = {429: "1", 503: "2"}

@@ -6,8 +6,9 @@ One table defines both the JSON and its schema.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from enum import Enum
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from forewarn.core.document import Enrolment, shown
 from forewarn.core.impact import Cause, Impact, Source
@@ -15,15 +16,11 @@ from forewarn.core.lifecycle import SHOWN_AS, Alert, Event, EventState, Operatio
 from forewarn.core.outcomes import EventOutcome, EventResult, StartTiming
 from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
 from forewarn.protocol.documents import format_not_before
+from forewarn.replication.messages import VmPoll
+from forewarn.store import Recorded
 from forewarn.validation.durations import iso_duration, written
 from forewarn.validation.fields import Schema
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from enum import Enum
-
-    from forewarn.replication.messages import VmPoll
-    from forewarn.store import Recorded
 
 V = TypeVar("V")
 

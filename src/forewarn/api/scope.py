@@ -7,13 +7,12 @@ General texts replace texts that could name other owners' records. Source: P-3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from forewarn.api.auth import NotPermitted
 from forewarn.control.plane import StateView
 from forewarn.core.access import Permission, actor_for_owner
 from forewarn.core.actions import ACTIONS
 from forewarn.core.impact import TRAITS, Source, TargetKind
+from forewarn.core.lifecycle import Event, Operation
 from forewarn.core.refusals import Unknown
 from forewarn.core.state import Changes, State
 from forewarn.core.stimulus import (
@@ -25,12 +24,9 @@ from forewarn.core.stimulus import (
 )
 from forewarn.core.topology import Topology
 from forewarn.planning.blockers import Blocker, Code
+from forewarn.store import HistoryPage, OperationPage, Recorded, Store
 from forewarn.store.reading import StoreReader, owners_text
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from forewarn.core.lifecycle import Event, Operation
-    from forewarn.store import HistoryPage, OperationPage, Recorded, Store
 
 #: Maximum number of owners' views cached until the next commit, and of layouts cached until the
 #: fleet changes.

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forewarn.api.connections import FULL, ApiConnection
 from forewarn.api.listener import OPERATOR, Purpose, clean_up, name_of, open_listener, taken
 from forewarn.api.uvicorn_adapter import EmbeddedServer
 from forewarn.connection_table import ConnectionTable, CountedPort, TrackedConnection
 from forewarn.settings import OperatorSettings
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable, Mapping
-
-    from starlette.applications import Starlette
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
 
 #: Time in seconds after which a stop cancels running calls.
 STOP_S = 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
+from forewarn.api.control_client import ControlClient
 from forewarn.api.read_routes import last_sequence
 from forewarn.api.request_forms import EMPTY
 from forewarn.api.responses import encoded
@@ -17,11 +18,6 @@ from forewarn.protocol.timestamps import iso8601
 from forewarn.protocol.versions import VERSIONS
 from forewarn.validation.fields import Schema
 from forewarn.version import version
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from forewarn.api.control_client import ControlClient
 
 #: Time limit of the control loop and the store together, in seconds; after it the service is not
 #: ready.

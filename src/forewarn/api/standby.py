@@ -14,19 +14,17 @@ import asyncio
 import http.client
 import re
 import socket
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forewarn.api.connections import ADMIT, CREDENTIALS, SAFE
 from forewarn.api.responses import left, refusal
 from forewarn.errors import CallerError, PeerError
 from forewarn.http_client import new_connection
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 #: Maximum number of forwarded calls at a time, including watches; further calls wait.
 FORWARDED_MAX = 200

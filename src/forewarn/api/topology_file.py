@@ -8,9 +8,10 @@ from __future__ import annotations
 import itertools
 import json
 import textwrap
+from collections.abc import Callable, Iterator, Mapping
 from ipaddress import ip_address
 from sys import intern
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from forewarn.api import request_forms as forms
 from forewarn.core.records import SHARED
@@ -23,10 +24,7 @@ from forewarn.validation.fields import ValidationFailed, Values
 from forewarn.validation.json_reader import JSON, BodyUnreadable, not_text, read_json
 from forewarn.validation.toml_reader import read_toml
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    _Batch: TypeAlias = list[tuple[str, dict[str, Any]]]
+_Batch: TypeAlias = list[tuple[str, dict[str, Any]]]
 
 __all__ = ["ENDINGS", "JSON", "READERS", "TOML", "YAML", "exported", "form_of", "read_topology"]
 

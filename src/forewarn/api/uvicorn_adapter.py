@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+import socket
+from collections.abc import Iterator
 
 import uvicorn
+from starlette.types import ASGIApp
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Iterator
-
-    from starlette.types import ASGIApp
-    from uvicorn._types import ASGI3Application
-
-    from forewarn.connection_table import CountedPort
+from forewarn.connection_table import CountedPort
 
 
 class EmbeddedServer(uvicorn.Server):

@@ -10,19 +10,16 @@ import asyncio
 import contextlib
 import threading
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import AsyncGenerator, Callable
+from typing import Generic, TypeVar
+
+from starlette.types import Receive, Scope, Send
 
 from forewarn.api.auth import STILL_PERMITTED
 from forewarn.api.responses import first_of, left, start_stream
 from forewarn.control.inbox import Overloaded
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.store import HistoryPage, Recorded, Store
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
-
-    from starlette.types import Receive, Scope, Send
-
 
 T = TypeVar("T")
 

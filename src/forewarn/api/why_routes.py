@@ -7,25 +7,21 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from forewarn.api.auth import NotPermitted
 from forewarn.api.lookup import NUMBER, find
 from forewarn.api.maintenance_schemas import BLOCKER, Waits
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.schemas import TEXT, TEXTS, TIME, WHOLE, list_of, object_schema
+from forewarn.control.plane import StateView
 from forewarn.core.access import Permission
 from forewarn.core.refusals import Unknown, UnknownMaintenance, UnknownOperation
 from forewarn.core.why import blocker_of, why_host, why_maintenance, why_wave
+from forewarn.planning.blockers import Blocker
 from forewarn.validation.durations import written
 from forewarn.validation.fields import Schema, Text
 from forewarn.validation.forms import Field
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from forewarn.control.plane import StateView
-    from forewarn.planning.blockers import Blocker
 
 #: Number of operations examined at a time; approvals are answered between the parts.
 PORTION = 200

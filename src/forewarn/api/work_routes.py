@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from forewarn.api import request_forms as forms
 from forewarn.api import schemas
 from forewarn.api.lookup import check_named, find
 from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
+from forewarn.control.plane import Committed
 from forewarn.core.access import Permission
 from forewarn.core.impact import TRAITS, Cause, TargetKind
 from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
@@ -19,9 +19,6 @@ from forewarn.errors import CallerError
 from forewarn.store import OperationPage
 from forewarn.validation.fields import NAME, Boolean, Choice, Integer, ValidationFailed
 from forewarn.validation.forms import Field, Form, ListOf
-
-if TYPE_CHECKING:
-    from forewarn.control.plane import Committed
 
 #: Maximum number of operations on one page.
 PAGE_MAX = 500

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import re
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from forewarn.api.auth import Principals, check_site
 from forewarn.api.call_audit import REQUEST_LENGTH_MAX, CallAudit, call_record
@@ -29,26 +30,20 @@ from forewarn.azure import (
     vm_routes,
 )
 from forewarn.azure.callers import ACTOR, ArmCallers
+from forewarn.azure.json_values import JsonObject
 from forewarn.azure.refusals import ArmApiVersionMissing, ArmPreconditionFailed, azure_refusal
 from forewarn.azure.resources import Resources
 from forewarn.azure.routes import ANY_QUERY, ArmCall, ArmResponse, ArmRoute, ArmTable, Condition
 from forewarn.azure.tokens import TokenIssuer
+from forewarn.clock import Clock
+from forewarn.control.engine import ControlEngine
 from forewarn.core.access import NOBODY
 from forewarn.ids import Ids
+from forewarn.settings import OperatorSettings
+from forewarn.store import Store
 from forewarn.validation.fields import ValidationFailed
 from forewarn.validation.json_reader import BodyUnreadable, read_json
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from starlette.types import Receive, Scope, Send
-
-    from forewarn.azure.json_values import JsonObject
-    from forewarn.clock import Clock
-    from forewarn.control.engine import ControlEngine
-    from forewarn.settings import OperatorSettings
-    from forewarn.store import Store
 
 log = logging.getLogger("forewarn.operator")
 

@@ -5,7 +5,7 @@ The emulator accepts any name and secret from this machine.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from forewarn.api.auth import (
     LOCAL,
@@ -15,14 +15,10 @@ from forewarn.api.auth import (
     is_loopback_address,
     names_loopback,
 )
+from forewarn.azure.tokens import TokenIssuer
 from forewarn.core.access import BUILT_IN, Principal
 from forewarn.host_port import host_of_header
 from forewarn.tokens import TokenWrong
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from forewarn.azure.tokens import TokenIssuer
 
 #: Prefix of the actor in history for a call of Azure Resource Manager.
 ACTOR = "azure "

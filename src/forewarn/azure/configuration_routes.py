@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import TYPE_CHECKING
+from typing import Any
 
 from forewarn.azure.details import details, refuse
 from forewarn.azure.json_values import JsonObject, member, text_of
@@ -28,15 +29,10 @@ from forewarn.azure.vm_values import provider_id
 from forewarn.core.access import Permission
 from forewarn.core.stimulus import ApplyPolicy
 from forewarn.core.topology import Group
+from forewarn.planning.policy import MaintenancePolicy
 from forewarn.planning.windows import Window, WindowInvalid
 from forewarn.validation.fields import NAME, ValidationFailed
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from typing import Any
-
-    from forewarn.planning.policy import MaintenancePolicy
 
 _MAINTENANCE = "/providers/Microsoft.Maintenance"
 _CONFIGURATIONS = f"{_MAINTENANCE}/maintenanceConfigurations"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from forewarn.azure.event_settings import with_settings
 from forewarn.azure.inventory import SCALE_SETS
 from forewarn.azure.json_values import JsonObject, member, text_of
 from forewarn.azure.refusals import ArmNotSupported
+from forewarn.azure.routes import ArmCall
 from forewarn.azure.set_values import instance_id
 from forewarn.azure.vm_values import APPLIED, shown_vm, with_members
 from forewarn.core.stimulus import ChangeTopology
@@ -15,9 +14,6 @@ from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
 from forewarn.ids import Ids
 from forewarn.validation.fields import ValidationFailed
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from forewarn.azure.routes import ArmCall
 
 
 async def created_vm(call: ArmCall, name: str) -> Vm:

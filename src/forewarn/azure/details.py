@@ -6,16 +6,13 @@ details: the emulator stores and shows them, and the service refuses them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Collection, Mapping
+from typing import TypeAlias
 
 from forewarn.api.responses import encoded
+from forewarn.azure.json_values import JsonObject
 from forewarn.azure.refusals import ArmNotSupported
 from forewarn.validation.fields import ValidationFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from forewarn.azure.json_values import JsonObject
 
 #: A path of nested member names.
 Path: TypeAlias = tuple[str, ...]

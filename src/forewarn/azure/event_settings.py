@@ -5,7 +5,7 @@ Azure has these settings on VMs and on sets; in Forewarn they belong to the VM's
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from forewarn.azure.json_values import JsonObject, member
 from forewarn.core.impact import TERMINATE_NOTICE_S_MAX, TERMINATE_NOTICE_S_MIN, Impact
@@ -14,10 +14,6 @@ from forewarn.protocol.versions import VERSIONS
 from forewarn.validation.durations import iso_duration, read_duration_s
 from forewarn.validation.fields import ValidationFailed
 from forewarn.values import replace, value
-
-if TYPE_CHECKING:
-    from typing import Any
-
 
 #: The only permitted notice of an image upgrade or reimage. Source: O-2.
 OS_IMAGE_NOTICE = "PT15M"

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from forewarn.azure.json_values import JsonObject, member
 from forewarn.validation.fields import ValidationFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 #: Maximum number of conditions of one filter.
 CONDITIONS_MAX = 10

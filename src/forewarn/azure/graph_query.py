@@ -9,18 +9,15 @@ Source: https://learn.microsoft.com/azure/governance/resource-graph/concepts/que
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeAlias, cast
+from collections.abc import Callable
+from typing import TypeAlias, cast
 
+from forewarn.azure.json_values import JsonObject
 from forewarn.errors import CallerError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.azure.json_values import JsonObject
-
-    Rows: TypeAlias = list[JsonObject]
-    #: Function that returns the value of an expression in a row.
-    Expression: TypeAlias = Callable[[JsonObject], object]
+Rows: TypeAlias = list[JsonObject]
+#: Function that returns the value of an expression in a row.
+Expression: TypeAlias = Callable[[JsonObject], object]
 
 #: The only supported table.
 TABLE = "maintenanceresources"

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from forewarn.core.topology import GroupKind
+from forewarn.core.topology import Group, GroupKind, Topology, Vm
 from forewarn.metadata.instance_fields import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from forewarn.core.topology import Group, Topology, Vm
 
 #: Default region of a VM.
 DEFAULT_LOCATION = "local"

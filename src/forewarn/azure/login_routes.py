@@ -5,17 +5,14 @@ With ADFS, Azure's tools authenticate only with this server.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
+from forewarn.azure.json_values import JsonObject
 from forewarn.azure.routes import ArmCall, ArmResponse, ArmRoutes
 from forewarn.azure.tokens import LIFETIME_S
 from forewarn.clock import SystemClock
 from forewarn.core.access import Permission
 from forewarn.tokens import TokenWrong
-
-if TYPE_CHECKING:
-    from forewarn.azure.json_values import JsonObject
 
 ADFS = "/adfs"
 TOKEN_PATH = f"{ADFS}/oauth2/token"

@@ -5,8 +5,6 @@ Source: Z-2, A-9.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from forewarn.azure.graph_query import answered
 from forewarn.azure.inventory import SCALE_SETS, Inventory, location_of, place_of
 from forewarn.azure.json_values import JsonObject, member, text_of
@@ -14,19 +12,17 @@ from forewarn.azure.refusals import ArmEventsUnknown
 from forewarn.azure.routes import COMPUTE, RESOURCE_GROUP, ArmCall, ArmResponse, ArmRoutes
 from forewarn.azure.tokens import TENANT_ID
 from forewarn.azure.vm_values import provider_id
+from forewarn.control.plane import StateView
 from forewarn.core.access import Permission
 from forewarn.core.document import shown
 from forewarn.core.impact import Impact, Source
 from forewarn.core.lifecycle import Event, EventState, Operation
 from forewarn.core.stimulus import Acknowledge
 from forewarn.core.topology import GroupKind, Vm
+from forewarn.protocol.documents import ScheduledEvent
 from forewarn.protocol.timestamps import iso8601, rfc1123
 from forewarn.protocol.versions import known_in
 from forewarn.validation.fields import ValidationFailed
-
-if TYPE_CHECKING:
-    from forewarn.control.plane import StateView
-    from forewarn.protocol.documents import ScheduledEvent
 
 #: Maximum number of rows of one answer, as in Azure.
 ROWS_MAX = 1000

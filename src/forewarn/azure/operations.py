@@ -6,21 +6,17 @@ Forewarn stores no record, because the name contains the numbers of our operatio
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from forewarn.azure.inventory import location_of
+from forewarn.azure.json_values import JsonObject
 from forewarn.azure.refusals import ArmNotSupported, ArmResourceUnknown
 from forewarn.azure.routes import SUBSCRIPTION, ArmCall, ArmResponse, ArmRoutes
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.stimulus import TARGETS_MAX, RequestMaintenance
+from forewarn.core.topology import Vm
 from forewarn.protocol.timestamps import iso8601
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from forewarn.azure.json_values import JsonObject
-    from forewarn.core.topology import Vm
 
 #: Retry-After for polling clients, in seconds; Azure sends about 10.
 RETRY_AFTER_S = 1

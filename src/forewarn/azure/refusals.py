@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from starlette.responses import Response
 
 from forewarn.api.responses import encoded
 from forewarn.errors import CallerError, ForewarnError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: Azure's codes by HTTP status, for errors without a specific code.
 CODES: Mapping[int, str] = {

@@ -7,25 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Collection, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from forewarn.api.control_client import ControlClient
 from forewarn.azure.details import Details, Path, check_size, details, put_details, refuse
 from forewarn.azure.inventory import Inventory, ResourceScope, place_of
+from forewarn.azure.json_values import JsonObject
 from forewarn.azure.refusals import ArmResourceGroupUnknown, ArmResourceUnknown
 from forewarn.azure.vm_values import INSTANCE
+from forewarn.control.plane import Committed, StateView
 from forewarn.core.lifecycle import EventState
 from forewarn.core.stimulus import Acknowledge
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-    from concurrent.futures import Future
-
-    from forewarn.api.control_client import ControlClient
-    from forewarn.azure.json_values import JsonObject
-    from forewarn.control.plane import Committed, StateView
-    from forewarn.core.topology import Group, Vm
-    from forewarn.errors import CallerError
+from forewarn.core.topology import Group, Vm
+from forewarn.errors import CallerError
 
 #: Maximum number of resource groups and of power states in memory; the oldest are dropped first.
 REMEMBERED_MAX = 10_000

@@ -5,29 +5,26 @@ from __future__ import annotations
 import inspect
 import re
 from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import field
 from enum import Enum
 from functools import wraps
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar, cast
 
+from forewarn.api.control_client import ControlClient
 from forewarn.azure.inventory import ResourceScope
+from forewarn.azure.json_values import JsonObject
 from forewarn.azure.refusals import (
     ArmPathUnknown,
     ArmPreconditionFailed,
     ArmResourceUnknown,
     ArmSubscriptionUnknown,
 )
+from forewarn.azure.resources import Resources
+from forewarn.azure.tokens import TokenIssuer
 from forewarn.core.access import Permission
+from forewarn.core.topology import Vm
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
-
-    from forewarn.api.control_client import ControlClient
-    from forewarn.azure.json_values import JsonObject
-    from forewarn.azure.resources import Resources
-    from forewarn.azure.tokens import TokenIssuer
-    from forewarn.core.topology import Vm
 
 A = TypeVar("A", bound="Callable[[ArmCall], Awaitable[ArmResponse]]")
 

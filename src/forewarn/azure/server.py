@@ -7,20 +7,17 @@ import shutil
 import ssl
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forewarn.api.listener import AZURE
 from forewarn.api.server import OperatorServer, start_operator
 from forewarn.azure.app import build_arm
 from forewarn.azure.certificate import make_certificate
+from forewarn.clock import Clock
+from forewarn.control.engine import ControlEngine
 from forewarn.errors import CallerError
+from forewarn.settings import AzureSettings, Settings
+from forewarn.store import Store
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from forewarn.clock import Clock
-    from forewarn.control.engine import ControlEngine
-    from forewarn.settings import AzureSettings, Settings
-    from forewarn.store import Store
 
 
 class CertificateUnusable(CallerError):

@@ -6,18 +6,14 @@ as in sets of flexible orchestration.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from forewarn.azure.event_settings import policy_of, profile_of
 from forewarn.azure.inventory import AVAILABILITY_SETS, SCALE_SETS, ResourceScope, location_of
+from forewarn.azure.json_values import JsonObject
 from forewarn.azure.vm_values import PROVIDER, SUCCEEDED, provider_id, shown_properties, vm_id_of
+from forewarn.core.topology import Group, Host, Vm
 from forewarn.metadata.instance import instance_number
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from forewarn.azure.json_values import JsonObject
-    from forewarn.core.topology import Group, Host, Vm
 
 #: Properties of a set's first VM that the set shows as its model.
 _MODEL = ("storageProfile", "osProfile", "priority", "evictionPolicy")

@@ -8,14 +8,11 @@ from __future__ import annotations
 import base64
 import hmac
 import json
+from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 #: Lifetime of a token, in seconds, as in Azure.
 LIFETIME_S = 3600

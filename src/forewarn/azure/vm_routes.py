@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from forewarn.azure import operations
 from forewarn.azure.creation import created_vm
@@ -26,16 +27,11 @@ from forewarn.azure.vm_values import APPLIED, shown_view, shown_vm, vm_id_of, wi
 from forewarn.core.access import Permission
 from forewarn.core.impact import Cause
 from forewarn.core.stimulus import ChangeTopology
+from forewarn.core.topology import Group, Host, Vm
 from forewarn.validation.fields import ValidationFailed
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
-    from typing import TypeAlias
-
-    from forewarn.core.topology import Group, Host, Vm
-
-    #: Function that returns the VMs of a request.
-    Targets: TypeAlias = Callable[[ArmCall], Awaitable[tuple[Vm, ...]]]
+#: Function that returns the VMs of a request.
+Targets: TypeAlias = Callable[[ArmCall], Awaitable[tuple[Vm, ...]]]
 
 _VMS = RESOURCE_GROUP + COMPUTE + "/virtualMachines"
 VM = _VMS + "/{vm}"

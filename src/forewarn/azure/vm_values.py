@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from forewarn.azure.details import Path
 from forewarn.azure.event_settings import SETTINGS, policy_of, profile_of
 from forewarn.azure.inventory import ResourceScope, location_of, place_of
 from forewarn.azure.json_values import JsonObject, text_of
@@ -11,11 +12,6 @@ from forewarn.core.topology import Group, GroupKind, Host, Vm
 from forewarn.metadata.instance import resource_id
 from forewarn.validation.fields import ValidationFailed
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from forewarn.azure.details import Path
 
 PROVIDER = "Microsoft.Compute"
 SUCCEEDED = "Succeeded"

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from forewarn.cli.api_client import Answer, client_of, part
 from forewarn.cli.output import call_in_words, note, print_json, show_list
-from forewarn.cli.parsing import Parser
+from forewarn.cli.parsing import CommandGroup, Parser
 from forewarn.exit_codes import OK, REFUSED
-
-if TYPE_CHECKING:
-    import argparse
-
-    from forewarn.cli.parsing import CommandGroup
 
 ROLES = ("viewer", "owner", "operator", "admin", "node")
 

@@ -5,12 +5,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from forewarn.agent.cli import ACTIONS, add_arguments
-
-if TYPE_CHECKING:
-    from forewarn.cli.parsing import CommandGroup
+from forewarn.cli.parsing import CommandGroup
 
 
 def add_commands(commands: CommandGroup) -> None:

@@ -6,9 +6,11 @@ API has a private address.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
+from collections.abc import Iterator, Mapping
 from http.client import (
     HTTPConnection,
     HTTPException,
@@ -30,10 +32,8 @@ from forewarn.protocol import timestamps
 from forewarn.urls import shown_url
 
 if TYPE_CHECKING:
-    import argparse
     import socket
     import ssl
-    from collections.abc import Iterator, Mapping
 
 #: Parsed JSON of the schemas at /v1/docs.
 Answer: TypeAlias = Any

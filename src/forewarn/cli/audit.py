@@ -5,12 +5,13 @@ The client checks the hash chain, so that a compromised service cannot hide a ma
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
 import re
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forewarn.audit_chain import SIGNED, CallRecord, first_fault, head_of, signature_of
 from forewarn.cli.api_client import Answer, client_of
@@ -19,11 +20,6 @@ from forewarn.cli.output import note, print_json, print_json_line, show_list
 from forewarn.cli.parsing import CommandGroup, whole_number
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
 
 #: Audit records per request.
 PAGE = 10_000

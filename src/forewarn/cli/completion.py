@@ -5,14 +5,10 @@ The package shtab, part of the server-side installation, generates the scripts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
+from forewarn.cli.parsing import CommandGroup
 from forewarn.exit_codes import OK
-
-if TYPE_CHECKING:
-    import argparse
-
-    from forewarn.cli.parsing import CommandGroup
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
 #: Placeholders of file arguments in help texts.

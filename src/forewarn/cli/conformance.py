@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn import exit_codes
 from forewarn.cli.output import print_json
-from forewarn.cli.parsing import Parser
+from forewarn.cli.parsing import CommandGroup, Parser
 from forewarn.errors import CallerError, PeerError, reason_of
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Iterable
-
-    from forewarn.cli.parsing import CommandGroup
     from forewarn.conformance.event_trial import Hooks
     from forewarn.conformance.run import Result
 

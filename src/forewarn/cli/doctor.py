@@ -5,11 +5,14 @@ The command only reads: the service's settings, its store, and the running servi
 
 from __future__ import annotations
 
+import argparse
 import os
 import threading
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forewarn.cli.api_client import ApiClient
 from forewarn.cli.output import noun, print_json, print_table
 from forewarn.cli.parsing import CommandGroup, add_config_option, settings_files
 from forewarn.errors import CallerError, ForewarnError, OurError, PeerError
@@ -17,10 +20,6 @@ from forewarn.exit_codes import OK, REFUSED
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Iterable, Iterator
-
-    from forewarn.cli.api_client import ApiClient
     from forewarn.clock import Clock
     from forewarn.settings import Settings
     from forewarn.store.engine import DatabaseFacts, Engine

@@ -5,19 +5,15 @@ The commands call the driver directly, without the service.
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forewarn.cli.output import print_json, show_list
 from forewarn.cli.parsing import CommandGroup, add_config_option, settings_files
 from forewarn.errors import CallerError, PeerError, reason_of
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping
-
 
 #: Timeout of the program that counts effects, in seconds.
 EFFECTS_TIMEOUT_S = 30

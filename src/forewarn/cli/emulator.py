@@ -5,25 +5,20 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Callable
 from functools import wraps
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import Any
 
 from forewarn.cli.api_client import ApiRefused, client_of, part
 from forewarn.cli.emulator_run import FAULT_HELP, add_run
 from forewarn.cli.output import print_json, show_list
-from forewarn.cli.parsing import Parser
+from forewarn.cli.parsing import CommandGroup, Parser
 from forewarn.cli.text_files import text_of
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
-    from typing import Any
-
-    from forewarn.cli.parsing import CommandGroup
 
 
 class EmulatorMissing(CallerError):

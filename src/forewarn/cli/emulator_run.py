@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from forewarn.cli.parsing import Parser
+from forewarn.cli.parsing import CommandGroup, Parser
 from forewarn.cli.program_name import typed_name
 from forewarn.cli.text_files import text_of
 from forewarn.errors import CallerError
@@ -19,10 +21,6 @@ from forewarn.garbage import uncollected
 from forewarn.values import replace
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
-
-    from forewarn.cli.parsing import CommandGroup
     from forewarn.emulator.emulator import Emulator
     from forewarn.emulator.options import Options
     from forewarn.settings import Settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from itertools import islice
 from operator import attrgetter
@@ -31,8 +32,6 @@ from forewarn.protocol.timestamps import iso8601
 from forewarn.protocol.versions import VERSIONS
 
 if TYPE_CHECKING:
-    import argparse
-
     from forewarn.protocol.documents import ScheduledEvent
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import pkgutil
-from typing import TYPE_CHECKING
 
 from forewarn.cli.output import show_record
+from forewarn.cli.parsing import CommandGroup
 from forewarn.errors import CallerError, every_error, nearest
 from forewarn.planning.blockers import MEANINGS, Code
-
-if TYPE_CHECKING:
-    import argparse
-
-    from forewarn.cli.parsing import CommandGroup
 
 
 class CodeUnknown(CallerError):

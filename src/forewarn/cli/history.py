@@ -5,11 +5,13 @@ An export writes JSON lines with the changed records, and leaves history unchang
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from forewarn.cli.api_client import Answer, client_of
 from forewarn.cli.listing import newest, records
@@ -23,11 +25,6 @@ from forewarn.cli.parsing import (
 )
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, UNREACHABLE
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
 
 #: Entries per request of an export; an answer with the changed records has about 300 KB.
 EXPORT_PAGE = 1000

@@ -5,14 +5,11 @@ The service evaluates the selector.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from forewarn.cli.parsing import Parser
 from forewarn.cli.text_files import text_of
 from forewarn.errors import CallerError
-
-if TYPE_CHECKING:
-    import argparse
 
 
 class HostsUnnamed(CallerError):

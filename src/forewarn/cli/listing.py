@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from forewarn.cli.api_client import Answer, ApiClient
 from forewarn.errors import CallerError
 from forewarn.protocol import timestamps
 from forewarn.validation.durations import read_duration_s, read_time_ms
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
-    from forewarn.cli.api_client import Answer, ApiClient
 
 #: Most records in one request of a list.
 PAGE_MAX = 500

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
+import argparse
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from forewarn.cli.api_client import Answer, ApiClient, client_of, part
 from forewarn.cli.host_selection import named_hosts
@@ -25,10 +25,6 @@ from forewarn.cli.parsing import CommandGroup, Parser, add_list_options, set_mem
 from forewarn.cli.reports import add_format, all_outcomes, print_outcomes, summary
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.exit_codes import OK, REFUSED
-
-if TYPE_CHECKING:
-    import argparse
-
 
 _WORDS = {
     "start": "start a draft",

@@ -6,8 +6,9 @@ Among these functions, only `watch` sends requests.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
+from forewarn.cli.api_client import Answer, ApiClient
 from forewarn.cli.output import (
     note,
     noun,
@@ -24,11 +25,6 @@ from forewarn.cli.plan_preview import calendar_lines, group_lines
 from forewarn.exit_codes import OK, REFUSED
 from forewarn.protocol import timestamps
 from forewarn.validation.durations import iso_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from forewarn.cli.api_client import Answer, ApiClient
 
 #: Maximum number of hosts of a wave listed by name; the output gives the number of the others.
 NAMED_MAX = 6

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,8 +13,6 @@ from typing import TYPE_CHECKING
 from forewarn.cli.parsing import DEFAULT_CONFIG, CommandGroup, add_config_option, settings_files
 
 if TYPE_CHECKING:
-    import argparse
-
     from forewarn.settings import Settings
 
 #: Options for settings of `[node]`: name, placeholder, help.

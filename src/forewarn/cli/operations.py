@@ -5,8 +5,8 @@ Commands accept an operation's id, such as `op-12`, or the beginning of an event
 
 from __future__ import annotations
 
+import argparse
 import re
-from typing import TYPE_CHECKING
 
 from forewarn.cli.api_client import Answer, NameEmpty, client_of, part
 from forewarn.cli.listing import newest
@@ -21,10 +21,6 @@ from forewarn.cli.work_requests import (
 )
 from forewarn.core.lifecycle import OperationState
 from forewarn.exit_codes import OK
-
-if TYPE_CHECKING:
-    import argparse
-
 
 #: Pattern of the id of a call that waits for a second operator.
 CONFIRMATION = re.compile(r"(?i:c-)[0-9]{1,15}")

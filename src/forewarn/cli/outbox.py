@@ -5,17 +5,12 @@ The service's settings define the destinations.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from forewarn.cli.api_client import client_of
-from forewarn.cli.output import note, show_list
+from forewarn.cli.output import Column, note, show_list
 from forewarn.cli.parsing import CommandGroup, whole_number
 from forewarn.exit_codes import OK
-
-if TYPE_CHECKING:
-    import argparse
-
-    from forewarn.cli.output import Column
 
 #: Columns of the list of destinations.
 COLUMNS: tuple[Column, ...] = (

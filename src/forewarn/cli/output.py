@@ -5,23 +5,20 @@ Output to a terminal has colours unless NO_COLOR is set.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from forewarn.cli.api_client import Answer
 from forewarn.errors import escaped_text
 from forewarn.exit_codes import OK
 from forewarn.protocol import timestamps
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any, Self, TypeAlias
-
-    from forewarn.cli.api_client import Answer
-
     Column: TypeAlias = str | tuple[str, str | Callable[[Any], object]]
 
 #: Narrowest width of a shortened column, in characters.

@@ -6,15 +6,12 @@ import argparse
 import math
 import re
 import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, NoReturn
 
 from forewarn.core.actions import ACTIONS
 from forewarn.errors import CallerError, nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any, NoReturn
 
 DEFAULT_SERVER = "http://127.0.0.1:8470"
 #: Default settings file, installed by the packages.

@@ -6,14 +6,10 @@ The functions yield lines of at most `WIDTH` characters.
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
+from forewarn.cli.api_client import Answer
 from forewarn.protocol import timestamps
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from forewarn.cli.api_client import Answer
 
 WIDTH = 80
 #: Characters per day in the calendar, one for each half hour.

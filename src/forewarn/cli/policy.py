@@ -5,9 +5,10 @@ The server parses the policy file and uses its own time zone data.
 
 from __future__ import annotations
 
+import argparse
 import datetime as dt
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from forewarn.cli.api_client import Answer, client_of
 from forewarn.cli.output import note, noun, offset, print_json, print_list, when
@@ -17,11 +18,6 @@ from forewarn.cli.topology_portions import TopologyFileUnreadable, put_file
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 from forewarn.protocol import timestamps
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
 
 #: Least shift of a maintenance's expected end that is printed, in ms: a new plan always moves it by
 #: some seconds.

@@ -7,16 +7,12 @@ import html
 import io
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from forewarn.cli.api_client import Answer, ApiClient
 from forewarn.cli.listing import records
 from forewarn.cli.output import noun, print_facts, print_table
 from forewarn.cli.parsing import Parser
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from forewarn.cli.api_client import Answer, ApiClient
 
 FORMATS = ("text", "csv", "html")
 

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from forewarn.cli.parsing import DEFAULT_CONFIG, CommandGroup, add_config_option, settings_files
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
-
     from forewarn.settings import Settings
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 import re
-from typing import TYPE_CHECKING
 
 from forewarn.cli.api_client import Answer, ApiRefused, client_of, part
 from forewarn.cli.operations import CONFIRMATION
@@ -15,13 +15,9 @@ from forewarn.cli.output import (
     show_record,
     when,
 )
+from forewarn.cli.parsing import CommandGroup
 from forewarn.errors import CallerError
 from forewarn.protocol import timestamps
-
-if TYPE_CHECKING:
-    import argparse
-
-    from forewarn.cli.parsing import CommandGroup
 
 _MAINTENANCE = re.compile(r"(?i:m-)[0-9]{1,15}")
 #: Lists in which `show` searches for a name, in this order.

@@ -6,6 +6,7 @@ requires a stopped service.
 
 from __future__ import annotations
 
+import argparse
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +17,6 @@ from forewarn.errors import ForewarnError
 from forewarn.exit_codes import OK
 
 if TYPE_CHECKING:
-    import argparse
-
     from forewarn.store.backup import BackupFacts
 
 

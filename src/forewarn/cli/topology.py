@@ -5,23 +5,18 @@ The server parses the file. This module sends the file, in parts if the file is 
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forewarn.cli.api_client import client_of
 from forewarn.cli.output import note, print_json, print_json_line
-from forewarn.cli.parsing import Parser
+from forewarn.cli.parsing import CommandGroup, Parser
 from forewarn.cli.topology_import import add_imports
 from forewarn.cli.topology_portions import TopologyFileUnreadable, apply_portions, portions_of
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 from forewarn.garbage import uncollected
-
-if TYPE_CHECKING:
-    import argparse
-
-    from forewarn.cli.parsing import CommandGroup
 
 #: File name extension -> media type.
 _MEDIA = {

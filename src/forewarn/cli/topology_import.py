@@ -6,6 +6,7 @@ hosts that do not answer for too long.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from contextlib import suppress
@@ -22,7 +23,6 @@ from forewarn.errors import CallerError, ForewarnError
 from forewarn.exit_codes import OK
 
 if TYPE_CHECKING:
-    import argparse
     import threading
 
     from forewarn.drivers.found import Found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,8 +22,6 @@ from forewarn.validation.json_reader import without_doubles
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     Fleet: TypeAlias = dict[str, dict[str, dict[str, Any]]]
 
 #: Largest file sent in one request, in bytes; also the server's default limit.

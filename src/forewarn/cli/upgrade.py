@@ -5,6 +5,7 @@ The command only reads the store of the settings and the version of the service.
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING
 
 from forewarn.cli.api_client import client_of
@@ -15,8 +16,6 @@ from forewarn.exit_codes import OK, REFUSED
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    import argparse
-
     from forewarn.store.processes import ControlProcess
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, local_now_ms, part
 from forewarn.cli.host_selection import add_host_selection, named_hosts
@@ -12,11 +13,6 @@ from forewarn.cli.output import note, print_json, print_list, warn_unasked, when
 from forewarn.cli.parsing import CommandGroup, Parser, seconds
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED, TIMED_OUT
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable
-
 
 #: Action -> cause, help.
 _HOST_WORK = {

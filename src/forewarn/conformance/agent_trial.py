@@ -7,13 +7,10 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forewarn.conformance.checks import demand
+from forewarn.conformance.exchange import ServiceUnderTest
 from forewarn.conformance.marks import PREPARED, ConformanceMarks
-
-if TYPE_CHECKING:
-    from forewarn.conformance.exchange import ServiceUnderTest
 
 #: Command that starts the agent.
 AGENT = (sys.executable, "-m", "forewarn.conformance.agent_client")

@@ -8,13 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from forewarn.conformance.exchange import VERSION
+from forewarn.conformance.exchange import VERSION, Reply, ServiceUnderTest
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from forewarn.conformance.exchange import Reply, ServiceUnderTest
 
 FIELDS = (
     *("EventId", "EventStatus", "EventType", "ResourceType", "Resources", "NotBefore"),

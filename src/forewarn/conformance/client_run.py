@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forewarn.conformance.agent_trial import AGENT
 from forewarn.conformance.checks import Check
@@ -14,9 +14,6 @@ from forewarn.conformance.client_stories import STORIES, Story
 from forewarn.conformance.client_trial import ClientOptions, ClientTrial
 from forewarn.conformance.run import Result, Verdict, judged
 from forewarn.errors import CallerError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 __all__ = ["AGENT", "ClientMissing", "ClientOptions", "run_stories", "stories_named"]
 

@@ -13,18 +13,15 @@ import socket
 import struct
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 from forewarn.clock import SystemClock
 from forewarn.protocol.approvals import ApprovalMalformed, ApprovalTooLarge, read_approval
 from forewarn.protocol.documents import Document, ScheduledEvent, render_document
 from forewarn.protocol.versions import EVENTS_PATH, HOLD_S_MAX, VERSIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ELSEWHERE = "/elsewhere"
 NAME = "vm-1"

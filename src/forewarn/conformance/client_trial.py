@@ -12,16 +12,13 @@ import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forewarn.conformance.checks import ConformanceFault
 from forewarn.conformance.client_server import NAME, PlayedServer, replaced, started
 from forewarn.conformance.marks import PREPARED, RECOVERED, ConformanceMarks
 from forewarn.errors import CallerError, reason_of
+from forewarn.protocol.documents import ScheduledEvent
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from forewarn.protocol.documents import ScheduledEvent
 
 #: Longest wait for a client's first request after its start, in seconds.
 START_S = 60.0

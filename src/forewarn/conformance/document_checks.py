@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
 
 from forewarn.conformance.checks import (
     FIELDS,
@@ -22,6 +21,7 @@ from forewarn.conformance.checks import (
     expect_status,
     json_object,
 )
+from forewarn.conformance.exchange import ServiceUnderTest
 from forewarn.protocol.approvals import APPROVALS_MAX
 from forewarn.protocol.versions import (
     FIELD_SINCE,
@@ -30,10 +30,6 @@ from forewarn.protocol.versions import (
     UNDERSCORE_VERSION,
     VERSIONS,
 )
-
-if TYPE_CHECKING:
-    from forewarn.conformance.exchange import ServiceUnderTest
-
 
 # --- versions -------------------------------------------------------------------------------------
 

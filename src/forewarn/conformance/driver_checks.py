@@ -5,20 +5,15 @@ Each check uses separate operations, and ends or aborts all its tasks.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 from forewarn.conformance.checks import CheckList, ConformanceFault, NotApplicable
 from forewarn.conformance.driver_trial import Failure, Subject, Trial
 from forewarn.conformance.run import Result, judged
-from forewarn.core.lifecycle import with_execution
+from forewarn.core.lifecycle import Operation, with_execution
 from forewarn.drivers import Discovering, Task
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from forewarn.core.lifecycle import Operation
 
 #: Kinds of records that discovery may report.
 KINDS = {"hosts", "groups", "vms"}

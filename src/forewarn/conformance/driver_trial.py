@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from forewarn.clock import SystemClock
 from forewarn.conformance.checks import ConformanceFault, NotApplicable
@@ -13,9 +14,6 @@ from forewarn.core.lifecycle import Execution, Operation, OperationState
 from forewarn.drivers import Driver, Progress, Task
 from forewarn.errors import TEXT_CHARACTERS_MAX
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 T = TypeVar("T")
 

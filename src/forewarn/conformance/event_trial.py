@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forewarn.conformance.checks import (
     ConformanceFault,
@@ -18,10 +18,8 @@ from forewarn.conformance.checks import (
     expect_status,
     json_object,
 )
+from forewarn.conformance.exchange import Reply, ServiceUnderTest
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from forewarn.conformance.exchange import Reply, ServiceUnderTest
 
 #: Interval of polls of a client of the public service, in seconds. Source: C-1.
 POLL_EVERY_S = 1.0

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from xml.etree import ElementTree as ET
 
 from forewarn.conformance import document_checks, transport_checks  # noqa: F401
 from forewarn.conformance.checks import CHECKS, LAST_CHECKS, Check, ConformanceFault, NotApplicable
 from forewarn.conformance.event_checks import EVENT_CHECKS
 from forewarn.conformance.event_trial import EventTrial, Hooks
-from forewarn.conformance.exchange import TargetUnreachable
+from forewarn.conformance.exchange import ServiceUnderTest, TargetUnreachable
 from forewarn.errors import reason_of
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-
-    from forewarn.conformance.exchange import ServiceUnderTest
-
 
 S = TypeVar("S")
 #: Chapters of the contract, in the order of the report.

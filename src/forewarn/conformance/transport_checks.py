@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from forewarn.conformance.checks import (
     LAST_CHECKS,
     NotApplicable,
@@ -16,11 +14,8 @@ from forewarn.conformance.checks import (
     expect_status,
     json_object,
 )
-from forewarn.conformance.exchange import VERSION
+from forewarn.conformance.exchange import VERSION, ServiceUnderTest
 from forewarn.protocol.versions import EVENTS_PATH
-
-if TYPE_CHECKING:
-    from forewarn.conformance.exchange import ServiceUnderTest
 
 #: Number of successive requests that exceeds a usual rate limit. Source: E-6.
 FLOOD = 60

@@ -7,25 +7,19 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
-from forewarn.drivers import INTERRUPTION_MS_MAX, PLACEMENTS_MAX, Progress, Task
+from forewarn.control.gate_checks import Gate
+from forewarn.control.planning import Planner
+from forewarn.drivers import INTERRUPTION_MS_MAX, PLACEMENTS_MAX, Driver, Progress, Task
 from forewarn.errors import CallerError, ForewarnError, PeerError, clean_text
+from forewarn.store import Store
 from forewarn.store.errors import StoreFull, StoreLost, StoreUnavailable, StoreUncertain
 from forewarn.values import Word, value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.control.gate_checks import Gate
-    from forewarn.control.planning import Planner
-    from forewarn.drivers import Driver
-    from forewarn.store import Store
-
 
 #: Longest delay of the next call that a driver may request, in milliseconds.
 AGAIN_MS_MAX = 24 * 3600 * 1000

@@ -9,9 +9,9 @@ import heapq
 import itertools
 import logging
 from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from forewarn.control.driver_calls import (
     AGAIN_MS_MAX,
@@ -19,10 +19,12 @@ from forewarn.control.driver_calls import (
     DriverCall,
     DriverCalls,
     DriverHung,
+    DriverSetup,
     DriverUnknown,
     Verb,
     make_call,
 )
+from forewarn.control.plane import ControlPlane
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.stimulus import (
     DriverAborted,
@@ -30,21 +32,15 @@ from forewarn.core.stimulus import (
     DriverDone,
     DriverFailed,
     DriverProgressed,
+    DriverReport,
+    PlaneStimulus,
     Reports,
 )
+from forewarn.core.topology import Host
 from forewarn.drivers import Progress, Task
 from forewarn.errors import ForewarnError
 from forewarn.protocol.timestamps import iso8601
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from forewarn.control.driver_calls import DriverSetup
-    from forewarn.control.plane import ControlPlane
-    from forewarn.core.stimulus import DriverReport, PlaneStimulus
-    from forewarn.core.topology import Host
-
 
 log = logging.getLogger("forewarn.control")
 

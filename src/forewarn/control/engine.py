@@ -12,14 +12,16 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from forewarn.audit_chain import CallRecord
-from forewarn.control.driver_calls import CallEnded
+from forewarn.clock import Clock
+from forewarn.control.driver_calls import CallEnded, DriverSetup
 from forewarn.control.driver_host import DriverHost
-from forewarn.control.inbox import KeptReports, StateQuery, Stopping, Submission
+from forewarn.control.inbox import Item, KeptReports, StateQuery, Stopping, Submission
+from forewarn.control.plane import Committed, ControlPlane
 from forewarn.control.planner_host import PlannerHost
-from forewarn.control.publishing import PublicationEnded, PublicationFailed, Publishing
+from forewarn.control.publishing import PublicationEnded, PublicationFailed, Publisher, Publishing
 from forewarn.control.readable import Freshness, ReadableControl
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.control.timekeeping import STEP_LOOK_MS, Timekeeping
@@ -38,13 +40,6 @@ from forewarn.errors import CallerError, ForewarnError, OurError
 from forewarn.replication.messages import PublishResult
 from forewarn.store.errors import StoreContradiction, StoreLost, StoreUnavailable, StoreUncertain
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from forewarn.clock import Clock
-    from forewarn.control.driver_calls import DriverSetup
-    from forewarn.control.inbox import Item
-    from forewarn.control.plane import Committed, ControlPlane
-    from forewarn.control.publishing import Publisher
 
 log = logging.getLogger("forewarn.control")
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import math
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 from urllib.parse import urlencode
 
 from forewarn.errors import CallerError, clean_text
@@ -23,9 +24,6 @@ from forewarn.urls import shown_url
 from forewarn.validation.fields import Boolean, Integer, Number, Text, ValidationFailed
 from forewarn.validation.forms import ListOf, form_of
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 #: Maximum bytes that a check reads.
 ANSWER_BYTES_MAX = 1024 * 1024

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from forewarn.audit_chain import CallRecord
+from forewarn.clock import Clock
 from forewarn.errors import ForewarnError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.audit_chain import CallRecord
-    from forewarn.clock import Clock
-    from forewarn.store import Retention, Store
+from forewarn.store import Retention, Store
 
 log = logging.getLogger("forewarn.control")
 

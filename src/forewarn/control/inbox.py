@@ -10,21 +10,17 @@ import queue
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from forewarn.audit_chain import CallRecord
-from forewarn.core.stimulus import GroupsPolled, Reports
+from forewarn.control.driver_calls import CallEnded
+from forewarn.control.plane import Committed, ControlPlane, StateView
+from forewarn.control.publishing import PublicationEnded
+from forewarn.control.service_state import ServiceStatus
+from forewarn.core.step import FollowUp
+from forewarn.core.stimulus import GroupsPolled, PlaneStimulus, PlannerReport, Reports
 from forewarn.errors import OurError
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from forewarn.control.driver_calls import CallEnded
-    from forewarn.control.plane import Committed, ControlPlane, StateView
-    from forewarn.control.publishing import PublicationEnded
-    from forewarn.control.service_state import ServiceStatus
-    from forewarn.core.step import FollowUp
-    from forewarn.core.stimulus import PlaneStimulus, PlannerReport
-
 
 T = TypeVar("T")
 E = TypeVar("E", "CallEnded", CallRecord)

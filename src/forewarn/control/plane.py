@@ -7,15 +7,17 @@ simulator can break them: `commit`, then publish `Committed.change`, then begin
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
+from forewarn.audit_chain import CallRecord
 from forewarn.control import publication
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import Operation
-from forewarn.core.policy import maintenance_policy
+from forewarn.core.maintenance import Maintenance
+from forewarn.core.policy import NoticePolicy, maintenance_policy
 from forewarn.core.refusals import MaintenanceWrongState, Unknown, WrongState
-from forewarn.core.state import Entry
+from forewarn.core.state import Changes, Entry, State
 from forewarn.core.step import FollowUp, StepResult, next_deadline_ms, step
 from forewarn.core.stimulus import (
     WORDS,
@@ -24,30 +26,21 @@ from forewarn.core.stimulus import (
     Complete,
     GroupsPolled,
     OperatorWord,
+    PlaneStimulus,
     Recover,
     Retry,
 )
 from forewarn.core.targets import silent_groups
+from forewarn.core.topology import Topology
 from forewarn.core.waiting import unseen_vms, waits_until_shown
 from forewarn.core.why import why
+from forewarn.errors import CallerError
 from forewarn.garbage import uncollected
+from forewarn.planning.blockers import Blocker
+from forewarn.planning.policy import MaintenancePolicy
 from forewarn.replication.messages import DocumentChange
-from forewarn.store import HistoryPage
+from forewarn.store import HistoryPage, Store
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from forewarn.audit_chain import CallRecord
-    from forewarn.core.maintenance import Maintenance
-    from forewarn.core.policy import NoticePolicy
-    from forewarn.core.state import Changes, State
-    from forewarn.core.stimulus import PlaneStimulus
-    from forewarn.core.topology import Topology
-    from forewarn.errors import CallerError
-    from forewarn.planning.blockers import Blocker
-    from forewarn.planning.policy import MaintenancePolicy
-    from forewarn.store import Store
 
 
 @value

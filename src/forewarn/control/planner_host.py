@@ -15,27 +15,27 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from forewarn.control.inbox import Stopping
-from forewarn.core.maintenance import Checking, MaintenancePlan
-from forewarn.core.stimulus import GateFailed, GatePassed, PlanFailed, PlanMade
+from forewarn.clock import Clock
+from forewarn.control.driver_calls import DriverSetup
+from forewarn.control.inbox import Inbox, Stopping
+from forewarn.control.plane import ControlPlane, StateView
+from forewarn.control.planning import PlannerTask
+from forewarn.control.readable import StateReplica
+from forewarn.core.maintenance import Checking, Maintenance, MaintenancePlan
+from forewarn.core.stimulus import (
+    CreateMaintenance,
+    GateFailed,
+    GatePassed,
+    PlaneStimulus,
+    PlanFailed,
+    PlanMade,
+    PlannerReport,
+)
 from forewarn.errors import ForewarnError, OurError
 from forewarn.planning.plan_text import plan_text, read_plan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from forewarn.clock import Clock
-    from forewarn.control.driver_calls import DriverSetup
-    from forewarn.control.inbox import Inbox
-    from forewarn.control.plane import ControlPlane, StateView
-    from forewarn.control.planning import PlannerTask
-    from forewarn.control.readable import StateReplica
-    from forewarn.core.maintenance import Maintenance
-    from forewarn.core.stimulus import CreateMaintenance, PlaneStimulus, PlannerReport
-
 
 log = logging.getLogger("forewarn.control")
 

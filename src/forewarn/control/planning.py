@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from forewarn.core.impact import SECOND_MS, TRAITS
 from forewarn.core.indexes import disturbed_groups, is_disturbing
 from forewarn.core.lifecycle import Alert, Operation
 from forewarn.core.maintenance import Maintenance, MaintenancePlan, postponed_hosts
-from forewarn.core.naming import RACK
-from forewarn.core.policy import maintenance_policy
+from forewarn.core.naming import RACK, Labels
+from forewarn.core.policy import AppliedPolicy, NoticePolicy, maintenance_policy
+from forewarn.core.state import State
 from forewarn.core.stimulus import PlanMade
-from forewarn.core.topology import Health
+from forewarn.core.topology import Health, Topology
 from forewarn.core.usage import disturbed_owners, owners_of
 from forewarn.errors import OurError
 from forewarn.planning import fleet as planned
@@ -27,16 +29,8 @@ from forewarn.planning.checker import check
 from forewarn.planning.plan import Asked, FleetState, Live, Plan
 from forewarn.planning.plan_text import PlanBody
 from forewarn.planning.planner import plan as make_plan
+from forewarn.planning.policy import MaintenancePolicy
 from forewarn.values import replace, value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from forewarn.core.naming import Labels
-    from forewarn.core.policy import AppliedPolicy, NoticePolicy
-    from forewarn.core.state import State
-    from forewarn.core.topology import Topology
-    from forewarn.planning.policy import MaintenancePolicy
 
 #: Time between the plan's announcement of a wave and the effective notice, in seconds: for the
 #: clock, the store and portions of a large wave. A host that takes longer is done in a later wave.

@@ -5,20 +5,14 @@ Pure. The daemon sends changes; `core` decides on documents.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.topology import GroupKind
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.state import Changes, State
+from forewarn.core.topology import GroupKind, Topology, Vm
 from forewarn.protocol.documents import Document
 from forewarn.replication.messages import Caller, DocumentChange, Fact, Publication
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from forewarn.core.lifecycle import Operation
-    from forewarn.core.state import Changes, State
-    from forewarn.core.topology import Topology, Vm
 
 #: Maximum cached sets of facts that several VMs share.
 COMMON_MAX = 4096

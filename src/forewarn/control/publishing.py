@@ -5,21 +5,17 @@ The engine runs the effects. The publisher sends the changes.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from forewarn.control.plane import ControlPlane
 from forewarn.core.step import FollowUp
 from forewarn.errors import OurError
-from forewarn.replication.messages import PublishResult
+from forewarn.replication.messages import DocumentChange, PublishResult
 from forewarn.values import replace, value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from forewarn.control.plane import ControlPlane
-    from forewarn.replication.messages import DocumentChange
 
 #: Delay before a failed publication is retried, in milliseconds; doubled each time up to the
 #: maximum.

@@ -11,26 +11,20 @@ import logging
 import queue
 import threading
 from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
+from forewarn.audit_chain import CallRecord
+from forewarn.clock import Clock
 from forewarn.control.inbox import Inbox, StateQuery, Stopping, refuse
-from forewarn.control.service_state import STANDBY
-from forewarn.core.access import Principal
-from forewarn.replication.messages import NodeTroubles
+from forewarn.control.plane import Committed, StateView
+from forewarn.control.service_state import STANDBY, ServiceStatus
+from forewarn.core.access import AccessToken, Principal
+from forewarn.core.state import Changes, Entry
+from forewarn.planning.blockers import Blocker
+from forewarn.replication.messages import NodeTroubles, VmPoll
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from forewarn.audit_chain import CallRecord
-    from forewarn.clock import Clock
-    from forewarn.control.plane import Committed, StateView
-    from forewarn.control.service_state import ServiceStatus
-    from forewarn.core.access import AccessToken
-    from forewarn.core.state import Changes, Entry
-    from forewarn.planning.blockers import Blocker
-    from forewarn.replication.messages import VmPoll
 
 log = logging.getLogger("forewarn.control")
 

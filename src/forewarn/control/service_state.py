@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
+from forewarn.errors import ForewarnError
 from forewarn.values import Word
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.errors import ForewarnError
 
 log = logging.getLogger("forewarn.control")
 

@@ -11,27 +11,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
+from forewarn.audit_chain import CallRecord
+from forewarn.clock import Clock
 from forewarn.control import publication
 from forewarn.control.inbox import StateQuery
 from forewarn.control.plane import Committed, StateView
 from forewarn.control.readable import Freshness, ReadableControl
 from forewarn.control.service_state import ServiceState, ServiceStatus
-from forewarn.core.state import Changes
+from forewarn.core.policy import NoticePolicy
+from forewarn.core.state import Changes, State
 from forewarn.errors import ForewarnError, OurError, PeerError
+from forewarn.replication.messages import DocumentChange
+from forewarn.store import Store
 from forewarn.store.errors import FollowedTooLate, StoreLost
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from forewarn.audit_chain import CallRecord
-    from forewarn.clock import Clock
-    from forewarn.core.policy import NoticePolicy
-    from forewarn.core.state import State
-    from forewarn.replication.messages import DocumentChange
-    from forewarn.store import Store
-    from forewarn.store.lease import Tenure
+from forewarn.store.lease import Tenure
 
 log = logging.getLogger("forewarn.control")
 

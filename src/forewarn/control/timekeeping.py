@@ -7,17 +7,12 @@ defines the clocks.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
 
-from forewarn.clock import NO_MARK, STEP_MS_MIN, SystemClock
+from forewarn.clock import NO_MARK, STEP_MS_MIN, Clock, SystemClock
+from forewarn.control.plane import ControlPlane
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.stimulus import ClockMarked, PutOff
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from forewarn.clock import Clock
-    from forewarn.control.plane import ControlPlane
 
 log = logging.getLogger("forewarn.control")
 

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import hmac
 import json
+from collections.abc import Callable, Container
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
 from forewarn.values import Word, value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container
-
 
 #: Maximum length of a principal's name, which may be the URI of a certificate.
 PRINCIPAL_LENGTH_MAX = 256

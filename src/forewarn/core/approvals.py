@@ -11,25 +11,19 @@ group records the hosts that its VMs left recently. Source: M-3, M-5.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable
 
+from forewarn.core import stimulus as stimuli
 from forewarn.core.document import Departure
+from forewarn.core.draft import Draft
 from forewarn.core.impact import SECOND_MS, Impact
-from forewarn.core.indexes import deletion_key
+from forewarn.core.indexes import Place, deletion_key
 from forewarn.core.lifecycle import Event, EventState, Move, Operation, OperationState, move_event
 from forewarn.core.refusals import UnknownOperation
+from forewarn.core.topology import Group, Vm
 from forewarn.protocol.approvals import UnknownEvent
+from forewarn.protocol.identity import CallerIdentity
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from forewarn.core import stimulus as stimuli
-    from forewarn.core.draft import Draft
-    from forewarn.core.indexes import Place
-    from forewarn.core.topology import Group, Vm
-    from forewarn.protocol.identity import CallerIdentity
-
 
 DEPARTURES_MAX = 100
 """Maximum departures stored per group, the latest ones; each recorded poll of the group writes all

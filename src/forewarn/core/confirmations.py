@@ -6,27 +6,23 @@ in one transaction. So each call is executed at most once, even across a restart
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from forewarn.core.access import Confirmation
+from forewarn.core.draft import Draft
 from forewarn.core.impact import SECOND_MS, Cause
+from forewarn.core.state import State
 from forewarn.core.stimulus import (
     Acknowledge,
     ApplyPolicy,
     AskConfirmation,
     Confirmed,
+    DropConfirmation,
+    PlaneStimulus,
     RequestMaintenance,
     StartMaintenance,
 )
 from forewarn.errors import CallerError
-from forewarn.planning.policy import ConfirmedAct
+from forewarn.planning.policy import ConfirmedAct, MaintenancePolicy
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from forewarn.core.access import Confirmation
-    from forewarn.core.draft import Draft
-    from forewarn.core.state import State
-    from forewarn.core.stimulus import DropConfirmation, PlaneStimulus
-    from forewarn.planning.policy import MaintenancePolicy
 
 #: Maximum number of calls that wait for confirmation.
 WAITING_MAX = 100

@@ -5,17 +5,12 @@ This module only reads operations and events. `protocol/documents.py` encodes do
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from forewarn.core.lifecycle import SHOWN_AS, EventState
+from forewarn.core.lifecycle import SHOWN_AS, Event, EventState, Operation
 from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.protocol.versions import RESOURCE_TYPE
 from forewarn.values import replace, value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from forewarn.core.lifecycle import Event, Operation
 
 
 @value

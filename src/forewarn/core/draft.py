@@ -6,29 +6,23 @@ Each write changes the state in place and is recorded in `changes` for the store
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from forewarn.core.document import Enrolment, View
+from forewarn.core.indexes import Place
 from forewarn.core.lifecycle import Event, Operation, OperationState
-from forewarn.core.maintenance import target_key
-from forewarn.core.policy import maintenance_policy
+from forewarn.core.maintenance import Maintenance, Target, target_key
+from forewarn.core.policy import NoticePolicy, maintenance_policy
 from forewarn.core.records import KIND_OF, Record, changed_row, key_of, subject_of, to_row
 from forewarn.core.state import OF_TOPOLOGY, TABLES, Changes, Entry, Image, State
-from forewarn.planning.plan_text import NO_PLAN
+from forewarn.core.topology import FleetChange, Host, Topology
+from forewarn.core.usage import Disturbed
+from forewarn.planning.plan_text import NO_PLAN, PlanBody
+from forewarn.planning.policy import MaintenancePolicy
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from forewarn.core.document import Enrolment, View
-    from forewarn.core.indexes import Place
-    from forewarn.core.maintenance import Maintenance, Target
-    from forewarn.core.policy import NoticePolicy
-    from forewarn.core.topology import FleetChange, Host, Topology
-    from forewarn.core.usage import Disturbed
-    from forewarn.planning.plan_text import PlanBody
-    from forewarn.planning.policy import MaintenancePolicy
 
 
 class StepRule(IntEnum):

@@ -7,24 +7,18 @@ their old and new groups and hosts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from forewarn.core.approvals import note_departures
 from forewarn.core.document import ahead_of
-from forewarn.core.draft import image_of
+from forewarn.core.draft import Draft, image_of
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.records import subject_of
 from forewarn.core.refusals import AlreadyExists, FleetBusy, InUse, Unknown
 from forewarn.core.state import TABLES, Entry
-from forewarn.core.topology import FleetChange, Vm
+from forewarn.core.stimulus import ChangeTopology
+from forewarn.core.topology import FleetChange, Group, Health, Host, Topology, Vm
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from forewarn.core.draft import Draft
-    from forewarn.core.stimulus import ChangeTopology
-    from forewarn.core.topology import Group, Health, Host, Topology
 
 _FIXED = frozenset({OperationState.ANNOUNCED, OperationState.RUNNING})
 

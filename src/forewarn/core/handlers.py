@@ -6,8 +6,6 @@ rules that follow each write.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from forewarn.core import confirmations, fleet_changes, maintenance_commands, targets, transitions
 from forewarn.core import stimulus as stimuli
 from forewarn.core.access import (
@@ -20,6 +18,7 @@ from forewarn.core.access import (
 )
 from forewarn.core.approvals import recount, wake_coupled
 from forewarn.core.document import Enrolment, fresh
+from forewarn.core.draft import Draft
 from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
 from forewarn.core.indexes import deletion_key
 from forewarn.core.lifecycle import (
@@ -39,9 +38,6 @@ from forewarn.core.waiting import some_names, unseen_vms, waits_until_shown
 from forewarn.core.waves import is_ahead_of_clock
 from forewarn.protocol.documents import Document
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from forewarn.core.draft import Draft
 
 #: Polls are recorded to the minute to save writes; the time limit is a day (B-2).
 POLL_RECORD_INTERVAL_S = MINUTE_S

@@ -5,18 +5,13 @@ A replay may begin at any entry.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from forewarn.core.lifecycle import LIVE_EVENT, LIVE_OPERATION, EventState, OperationState
 from forewarn.core.maintenance import ENDED_MAINTENANCE
-from forewarn.core.state import Image
+from forewarn.core.records import Row
+from forewarn.core.state import Entry, Image
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from forewarn.core.records import Row
-    from forewarn.core.state import Entry
 
 CHECKPOINT = "history.checkpoint"
 """Action of the first entries after old history was deleted.

@@ -8,10 +8,11 @@ host.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from forewarn.core import transitions
+from forewarn.core.draft import Draft
 from forewarn.core.impact import SECOND_MS, Source
 from forewarn.core.indexes import is_disturbing
 from forewarn.core.lifecycle import Operation, OperationState, with_execution
@@ -26,24 +27,17 @@ from forewarn.core.maintenance import (
     phase_with,
 )
 from forewarn.core.refusals import PostponementRefused, UnknownMaintenance
+from forewarn.core.stimulus import PostponeHosts
 from forewarn.core.topology import Health
 from forewarn.core.usage import disturbed_owners, owners_of, subjects_of_host
 from forewarn.core.waiting import lack_of_room, waits_since_ms, work_before
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.eligible import HORIZON_MS
-from forewarn.planning.policy import Scope, subject_text
+from forewarn.planning.plan import Wave
+from forewarn.planning.policy import Scope, Subject, subject_text
+from forewarn.planning.windows import Span
 from forewarn.protocol.timestamps import iso8601
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from forewarn.core.draft import Draft
-    from forewarn.core.maintenance import Maintenance
-    from forewarn.core.stimulus import PostponeHosts
-    from forewarn.planning.plan import Wave
-    from forewarn.planning.policy import Subject
-    from forewarn.planning.windows import Span
 
 #: Maximum number of postponements per maintenance.
 POSTPONED_MAX = 1000

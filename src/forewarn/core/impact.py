@@ -5,13 +5,10 @@ Only constant tables and their value types.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING
 
 from forewarn.values import Word, value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SECOND_MS = 1000
 MINUTE_S = 60

@@ -5,16 +5,12 @@ Indexes are derived from the records and the layout, and never stored.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from collections.abc import Collection, Iterable, Iterator
+from typing import Generic, TypeAlias, TypeVar
 
 from forewarn.core.impact import Impact, Source
 from forewarn.core.lifecycle import Operation, OperationState
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from forewarn.core.topology import Topology
+from forewarn.core.topology import Topology
 
 K = TypeVar("K")
 #: An index entry: the name of an index, and a key in it.

@@ -6,17 +6,14 @@ Source: F-1. Other modules decide when a move is due.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from forewarn.core.impact import Cause, Impact
-from forewarn.core.lifecycle import IllegalMove
+from forewarn.core.lifecycle import IllegalMove, Operation
+from forewarn.planning.plan import Wave
+from forewarn.planning.plan_text import PlanBody
+from forewarn.planning.policy import Budget
 from forewarn.values import Word, replace, value
-
-if TYPE_CHECKING:
-    from forewarn.core.lifecycle import Operation
-    from forewarn.planning.plan import Wave
-    from forewarn.planning.plan_text import PlanBody
-    from forewarn.planning.policy import Budget
 
 
 @value

@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from forewarn.core import stimulus as stimuli
 from forewarn.core import transitions
+from forewarn.core.draft import Draft
 from forewarn.core.host_admission import known_maintenance, plan_remaining_again
 from forewarn.core.impact import DURATION_S_MAX, SECOND_MS, TRAITS, Cause, Source, TargetKind
 from forewarn.core.lifecycle import OperationState
@@ -20,6 +19,7 @@ from forewarn.core.maintenance import (
     Halted,
     Maintenance,
     MaintenanceMove,
+    MaintenancePlan,
     MaintenanceState,
     Phase,
     Planning,
@@ -39,19 +39,15 @@ from forewarn.core.refusals import (
     PlanSuperseded,
     Unknown,
 )
+from forewarn.core.stimulus import ApplyPolicy
 from forewarn.core.targets import return_time_s
 from forewarn.core.waiting import waits_until_shown
 from forewarn.core.waves import PLAN_AGAIN_S, PLAN_AGAIN_S_MAX, stop, withdraw
 from forewarn.core.why import NEVER_CLEARS, why_impossible
 from forewarn.planning.blockers import CLEARS_EARLY
+from forewarn.planning.plan_text import PlanBody
+from forewarn.planning.policy import MaintenancePolicy
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from forewarn.core.draft import Draft
-    from forewarn.core.maintenance import MaintenancePlan
-    from forewarn.core.stimulus import ApplyPolicy
-    from forewarn.planning.plan_text import PlanBody
-    from forewarn.planning.policy import MaintenancePolicy
 
 #: Hosts that cannot be done are planned again after an eighth of their wait. History stores each
 #: plan with every host that cannot be done, so retries are limited.

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
+from forewarn.core.draft import Draft
 from forewarn.core.impact import (
     DURATION_S_MAX,
     DURATION_UNKNOWN_S,
@@ -29,17 +30,11 @@ from forewarn.core.refusals import (
     TooManyUserOperations,
     Unknown,
 )
-from forewarn.core.stimulus import TARGETS_MAX
+from forewarn.core.stimulus import TARGETS_MAX, RequestMaintenance
 from forewarn.core.topology import Health
 from forewarn.core.transitions import approved_by_policy, least_not_before_ms
 from forewarn.protocol.timestamps import iso8601
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from forewarn.core.draft import Draft
-    from forewarn.core.stimulus import RequestMaintenance
 
 #: Latest NotBefore, in seconds from now: a year.
 AHEAD_S_MAX = 366 * 24 * 3600

@@ -5,14 +5,9 @@ Pure. Source: X-1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from forewarn.core.lifecycle import EventState, OperationState
+from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
 from forewarn.protocol.timestamps import iso8601
 from forewarn.values import Word, value
-
-if TYPE_CHECKING:
-    from forewarn.core.lifecycle import Event, Operation
 
 #: A start this long after NotBefore still counts as on time, in ms. The service wakes once a
 #: second, and the notice must reach every node first.

@@ -6,17 +6,12 @@ Source: F-2.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
-from forewarn.core.topology import Health
+from forewarn.core.maintenance import MaintenancePlan
+from forewarn.core.topology import Health, Topology
+from forewarn.planning.plan_text import PlanBody
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from forewarn.core.maintenance import MaintenancePlan
-    from forewarn.core.topology import Topology
-    from forewarn.planning.plan_text import PlanBody
 
 
 @value

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from forewarn.core.impact import DAY_S, NOTICE_S, PREDICTION_S, Impact
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 #: The name under which the fleet's one policy is stored.
 FLEET_POLICY = "fleet"

@@ -6,10 +6,11 @@ The store and history share one codec, so they cannot drift apart. No SQL.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from operator import attrgetter, itemgetter
 from sys import intern
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from forewarn.core.access import AccessToken, Confirmation, Principal, Role
 from forewarn.core.document import Departure, Enrolment, View
@@ -41,9 +42,6 @@ from forewarn.planning.plan_text import budgets_text, plan_text, read_budgets, r
 from forewarn.planning.policy_text import policy_text, read_policy
 from forewarn.protocol.documents import Document, read_document, render_document
 from forewarn.protocol.versions import VERSIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 Record: TypeAlias = (
     Host

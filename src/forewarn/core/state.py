@@ -7,14 +7,16 @@ A step changes the state in place. The caller stores and keeps the changes, or u
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
+from forewarn.audit_chain import CallRecord
 from forewarn.core.access import AccessToken, Confirmation, Principal
 from forewarn.core.deadlines import Deadlines
 from forewarn.core.document import Enrolment, View
-from forewarn.core.indexes import Members, Places, is_placed_alike
+from forewarn.core.indexes import Members, Place, Places, is_placed_alike
 from forewarn.core.lifecycle import Alert, Event, Operation, OperationState
 from forewarn.core.maintenance import (
     Maintenance,
@@ -27,15 +29,8 @@ from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import KIND_OF, KINDS, Record, Row, key_of
 from forewarn.core.topology import FleetChange, Health, Topology
 from forewarn.core.usage import UNCOUNTED_MAX, Usage
+from forewarn.planning.policy import Subject
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from forewarn.audit_chain import CallRecord
-    from forewarn.core.indexes import Place
-    from forewarn.planning.policy import Subject
-
 
 _K = TypeVar("_K", str, int, tuple[int, str])
 _Undo: TypeAlias = "Callable[[], object]"

@@ -38,7 +38,8 @@ The rules of single stimuli are in `handlers.py` and beside it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Never
+from collections.abc import Callable, Iterable, Mapping
+from typing import Never
 
 from forewarn.core import (
     approvals,
@@ -55,16 +56,11 @@ from forewarn.core.draft import Draft, StepRule, Terms
 from forewarn.core.host_admission import postpone, start_blockers
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Alert, Operation, OperationState
-from forewarn.core.maintenance import Checking
+from forewarn.core.maintenance import Checking, Maintenance
+from forewarn.core.policy import NoticePolicy
+from forewarn.core.state import Changes, State
+from forewarn.core.stimulus import PlaneStimulus
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from forewarn.core.maintenance import Maintenance
-    from forewarn.core.policy import NoticePolicy
-    from forewarn.core.state import Changes, State
-    from forewarn.core.stimulus import PlaneStimulus
 
 #: Maximum operations that one step announces or starts. Further steps do the other work, so
 #: that approvals are answered in between: with ten groups on a host one step takes 7 ms.

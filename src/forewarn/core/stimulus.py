@@ -6,20 +6,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from forewarn.core.impact import TRAITS
-from forewarn.core.maintenance import Maintenance
+from forewarn.core.access import AccessToken, Confirmation, Role
+from forewarn.core.impact import TRAITS, Cause, Impact, Source
+from forewarn.core.maintenance import Maintenance, MaintenancePlan
+from forewarn.core.policy import AppliedPolicy
+from forewarn.core.topology import Group, Host, Vm
+from forewarn.planning.policy import Budget, MaintenancePolicy
 from forewarn.protocol.identity import CallerIdentity
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from forewarn.core.access import AccessToken, Confirmation, Role
-    from forewarn.core.impact import Cause, Impact, Source
-    from forewarn.core.maintenance import MaintenancePlan
-    from forewarn.core.policy import AppliedPolicy
-    from forewarn.core.topology import Group, Host, Vm
-    from forewarn.planning.policy import Budget, MaintenancePolicy
 
 
 class PlaneStimulus:

@@ -9,19 +9,15 @@ Each function reads and changes one host. `waves.py` decides whether the mainten
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from forewarn.core.draft import Draft
 from forewarn.core.impact import SECOND_MS, TRAITS, Cause, Impact, Source
 from forewarn.core.lifecycle import FollowedBy, Operation, OperationState
 from forewarn.core.maintenance import Maintenance, Target, TargetState
+from forewarn.core.policy import NoticePolicy
+from forewarn.core.stimulus import CreateMaintenance
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from forewarn.core.draft import Draft
-    from forewarn.core.policy import NoticePolicy
-    from forewarn.core.stimulus import CreateMaintenance
 
 #: A host that fails within this many seconds after its service counts as a failure of the
 #: maintenance.

@@ -6,10 +6,10 @@ The layout determines which VMs are disturbed, and which groups get notice.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 from weakref import ref
 
 from forewarn.core.impact import (
@@ -36,9 +36,6 @@ from forewarn.core.refusals import FleetContradiction
 from forewarn.planning.windows import group_word
 from forewarn.protocol.versions import VERSIONS
 from forewarn.values import Word, value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 #: Host or group -> sorted names of its VMs.
 Placements: TypeAlias = "dict[str, tuple[str, ...]]"

@@ -6,12 +6,13 @@ when a move is due.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from forewarn.core import fleet_changes, targets
 from forewarn.core.approvals import approve_event, note_end, unapproving, wake_coupled
+from forewarn.core.draft import Draft
 from forewarn.core.impact import REMOVES_VM, SECOND_MS, TRAITS, Cause, Source
-from forewarn.core.indexes import deletion_key
+from forewarn.core.indexes import Place, deletion_key
 from forewarn.core.lifecycle import (
     Alert,
     AlertMove,
@@ -27,17 +28,10 @@ from forewarn.core.lifecycle import (
     progress_text,
     with_execution,
 )
-from forewarn.core.topology import FleetChange, Health
+from forewarn.core.stimulus import DriverProgressed
+from forewarn.core.topology import FleetChange, Health, Vm
 from forewarn.core.usage import disturbed_owners
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from forewarn.core.draft import Draft
-    from forewarn.core.indexes import Place
-    from forewarn.core.stimulus import DriverProgressed
-    from forewarn.core.topology import Vm
 
 
 def plan(draft: Draft, operations: Sequence[Operation]) -> tuple[int, ...]:

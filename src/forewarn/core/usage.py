@@ -6,21 +6,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
 
 from forewarn.core.impact import Source
-from forewarn.core.indexes import is_disturbing
-from forewarn.core.lifecycle import OperationState
+from forewarn.core.indexes import Places, is_disturbing
+from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.naming import RACK
-from forewarn.core.topology import Health, words_of
+from forewarn.core.topology import Health, Topology, words_of
 from forewarn.planning.policy import Scope, Subject
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from forewarn.core.indexes import Places
-    from forewarn.core.lifecycle import Operation
-    from forewarn.core.topology import Topology
 
 #: A disturbed unit, see `Operation.budget_key`: a host by name, or the place of a VM.
 Disturbed: TypeAlias = "str | tuple[str, str]"

@@ -7,19 +7,14 @@ Reads the draft, never writes it. `approvals.py` has the approvals that work wai
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from forewarn.core.indexes import disturbed_groups, is_disturbing
+from forewarn.core.draft import Draft
+from forewarn.core.indexes import Place, disturbed_groups, is_disturbing
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance import TargetState
 from forewarn.core.topology import Health
 from forewarn.planning.blockers import UNSIZED, Blocker, Code
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from forewarn.core.draft import Draft
-    from forewarn.core.indexes import Place
 
 #: Maximum VMs that one sentence of history names.
 NAMED_MAX = 20

@@ -6,10 +6,8 @@ announced.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from forewarn.core import transitions
-from forewarn.core.draft import StepRule
+from forewarn.core.draft import Draft, StepRule
 from forewarn.core.host_admission import Admission, plan_again, planned_placements
 from forewarn.core.impact import DURATION_UNKNOWN_S, SECOND_MS, TRAITS, Cause, Impact
 from forewarn.core.lifecycle import Operation, OperationState, with_execution
@@ -32,11 +30,8 @@ from forewarn.core.operation_requests import plan as planned_operations
 from forewarn.core.stimulus import RequestMaintenance
 from forewarn.core.targets import followed_by
 from forewarn.core.waiting import lack_of_room
+from forewarn.planning.plan import Wave
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from forewarn.core.draft import Draft
-    from forewarn.planning.plan import Wave
 
 #: Delay before planning again, in seconds: after a plan without a wave, a failed planning, or a
 #: wave without an announceable host.

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from forewarn.core.approvals import events_to_approve, is_unasked, unapproving, undecided_siblings
+from forewarn.core.draft import Draft
 from forewarn.core.host_admission import Admission, start_blockers
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Alert, Operation, OperationState, progress_text
@@ -15,12 +14,8 @@ from forewarn.core.maintenance import Checking, Maintenance, MaintenanceState, P
 from forewarn.core.topology import Health
 from forewarn.core.waiting import unseen_blocker, unseen_note, waits_since_ms, work_before
 from forewarn.planning.blockers import Blocker, Code
+from forewarn.planning.plan import Wave
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from forewarn.core.draft import Draft
-    from forewarn.core.lifecycle import Operation
-    from forewarn.planning.plan import Wave
 
 
 def why(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:

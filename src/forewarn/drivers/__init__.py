@@ -6,15 +6,12 @@ docs/reference/drivers.md is the reference, and `forewarn driver check` tests a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
+from forewarn.core.lifecycle import Operation
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from forewarn.core.lifecycle import Operation
 
 #: Maximum number of VM destinations in one answer of a driver.
 PLACEMENTS_MAX = 10_000

@@ -6,16 +6,13 @@ The driver ensures that a command runs at most once.
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from forewarn.errors import PeerError
 from forewarn.programs import ProgramFailed, ProgramLimits, program_output
 from forewarn.validation.fields import Text, ValidationFailed
 from forewarn.validation.forms import ListOf
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: Maximum words of a command.
 WORDS_MAX = 100

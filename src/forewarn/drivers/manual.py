@@ -5,14 +5,9 @@ The driver itself calls no machines.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from forewarn.drivers import Progress
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from forewarn.drivers import Task
+from forewarn.drivers import Progress, Task
 
 
 def create(name: str, options: Mapping[str, object], _: str = "") -> ManualDriver:

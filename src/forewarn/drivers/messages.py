@@ -7,17 +7,13 @@ describes the messages.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
-from forewarn.drivers import INTERRUPTION_MS_MAX, PLACEMENTS_MAX, Progress
+from forewarn.drivers import INTERRUPTION_MS_MAX, PLACEMENTS_MAX, Progress, Task
 from forewarn.errors import PeerError
 from forewarn.protocol.timestamps import iso8601
 from forewarn.validation.fields import NAME, Boolean, Integer, Number, Text, ValidationFailed
 from forewarn.validation.forms import Field, Form, Named
 from forewarn.validation.json_reader import BodyUnreadable, read_json
-
-if TYPE_CHECKING:
-    from forewarn.drivers import Task
 
 #: Version of the messages; grows with each incompatible change.
 PROTOCOL = 1

@@ -6,19 +6,16 @@ Some kinds are built in. Installed packages provide other kinds in the entry poi
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from forewarn.drivers import Driver
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.validation.fields import ValidationFailed
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from forewarn.drivers import Driver
-
-    Options: TypeAlias = Mapping[str, object]
-    Factory: TypeAlias = Callable[[str, Options, str], Driver]
+Options: TypeAlias = Mapping[str, object]
+Factory: TypeAlias = Callable[[str, Options, str], Driver]
 
 #: Group of entry points for kinds of drivers in other packages.
 GROUP = "forewarn.drivers"

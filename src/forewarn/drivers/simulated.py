@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from forewarn.core.impact import SECOND_MS, TRAITS, Impact
-from forewarn.drivers import Progress
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from forewarn.core.lifecycle import Operation
-    from forewarn.drivers import Task
+from forewarn.core.lifecycle import Operation
+from forewarn.drivers import Progress, Task
 
 #: Durations of impacts without an announced duration, in seconds, as in published examples: freezes
 #: of 5 to 9 s and reboots of less than a minute.

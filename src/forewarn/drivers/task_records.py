@@ -6,17 +6,15 @@ Each record is a named text of an attempt, or with attempt 0, of the operation.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from forewarn.drivers import TaskKey
 from forewarn.errors import PeerError
 from forewarn.store.concurrent_records import ConcurrentRecords
+from forewarn.store.engine import Transaction, Value
 
-if TYPE_CHECKING:
-    from forewarn.drivers import TaskKey
-    from forewarn.store.engine import Transaction, Value
-
-    #: Records of an operation: attempt -> name -> text.
-    Notes: TypeAlias = dict[int, dict[str, str]]
+#: Records of an operation: attempt -> name -> text.
+Notes: TypeAlias = dict[int, dict[str, str]]
 
 #: Number of newest operations whose records remain after their end.
 KEPT_MAX = 1000

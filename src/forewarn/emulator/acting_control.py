@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
+from forewarn.control.engine import ControlEngine
+from forewarn.control.plane import Committed, ControlPlane
+from forewarn.core.stimulus import PlaneStimulus
+from forewarn.core.topology import Topology
 from forewarn.errors import CallerError
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.control.engine import ControlEngine
-    from forewarn.control.plane import Committed, ControlPlane
-    from forewarn.core.stimulus import PlaneStimulus
-    from forewarn.core.topology import Topology
 
 log = logging.getLogger("forewarn.emulator")
 

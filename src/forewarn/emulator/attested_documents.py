@@ -8,22 +8,18 @@ from __future__ import annotations
 import base64
 import json
 import tempfile
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forewarn.azure.certificate import DAYS, CertificateUnmade, openssl
+from forewarn.clock import Clock
 from forewarn.emulator.console import loopback_url
 from forewarn.metadata.http.response import Response, compact, refusal
 from forewarn.metadata.instance_fields import DEFAULT_SUBSCRIPTION
+from forewarn.replication.messages import Caller
+from forewarn.service.daemon import BoundAddresses
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.clock import Clock
-    from forewarn.replication.messages import Caller
-    from forewarn.service.daemon import BoundAddresses
 
 #: Validity of a document, in seconds, as in the public cloud.
 LIFETIME_S = 6 * 3600

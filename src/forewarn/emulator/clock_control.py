@@ -6,18 +6,15 @@ At each deadline, other modules do the due work.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar
 
+from forewarn.clock import ScaledClock
+from forewarn.control.engine import ControlEngine
+from forewarn.control.plane import ControlPlane
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance import Checking
 from forewarn.drivers.simulated import SimulatedDriver, end_ms
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from forewarn.clock import ScaledClock
-    from forewarn.control.engine import ControlEngine
-    from forewarn.control.plane import ControlPlane
 
 T = TypeVar("T")
 

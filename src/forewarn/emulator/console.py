@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
+from forewarn.control.plane import Committed
 from forewarn.core.document import View
 from forewarn.core.lifecycle import Event, Operation
 from forewarn.core.records import Record, from_row
+from forewarn.core.state import Entry
+from forewarn.core.topology import Topology
 from forewarn.host_port import host_and_port, joined_address
+from forewarn.protocol.documents import ScheduledEvent
 from forewarn.protocol.timestamps import iso8601
 from forewarn.protocol.versions import EVENTS_PATH, VERSIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from forewarn.control.plane import Committed
-    from forewarn.core.state import Entry
-    from forewarn.core.topology import Topology
-    from forewarn.protocol.documents import ScheduledEvent
-    from forewarn.replication.messages import DocumentChange
-    from forewarn.service.daemon import BoundAddresses
+from forewarn.replication.messages import DocumentChange
+from forewarn.service.daemon import BoundAddresses
 
 METADATA_PATH = f"{EVENTS_PATH}?api-version={VERSIONS[-1]}"
 #: Texts of printed actions; other actions are intermediate steps.

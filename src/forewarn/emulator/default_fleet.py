@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from ipaddress import ip_network
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, Host, Vm
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 #: Actor of the fleet's creation in history.
 ACTOR = "emulator"

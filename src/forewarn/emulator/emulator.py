@@ -6,31 +6,26 @@ The operator API, documents and approvals work as in the service.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from forewarn.clock import ScaledClock
+from forewarn.control.plane import Committed, ControlPlane
 from forewarn.core.refusals import Unknown
 from forewarn.core.stimulus import ChangeTopology, Enable
+from forewarn.core.topology import Topology, Vm
 from forewarn.emulator import default_fleet
 from forewarn.emulator.attested_documents import AttestedDocuments
-from forewarn.emulator.clock_control import ClockControl
+from forewarn.emulator.clock_control import ClockControl, Sleeper
+from forewarn.emulator.faults import FaultPlan, FaultSpec
+from forewarn.emulator.gone_vms import GoneVms
 from forewarn.emulator.options import Options, margin_ms, settings_of
+from forewarn.emulator.scenario import Scenario
+from forewarn.emulator.scenario_runner import Run
 from forewarn.emulator.vm_restore import VmRestore
 from forewarn.errors import CallerError
 from forewarn.ids import Ids
 from forewarn.service.daemon import Daemon
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from forewarn.control.plane import Committed, ControlPlane
-    from forewarn.core.topology import Topology, Vm
-    from forewarn.emulator.clock_control import Sleeper
-    from forewarn.emulator.faults import FaultPlan, FaultSpec
-    from forewarn.emulator.gone_vms import GoneVms
-    from forewarn.emulator.scenario import Scenario
-    from forewarn.emulator.scenario_runner import Run
 
 #: Most scenarios that run in parallel.
 RUNS_MAX = 20

@@ -6,21 +6,17 @@ The metadata service calls `FaultPlan.fault_for` for each request.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
 from forewarn.metadata.fault import InjectedFault
+from forewarn.metadata.http.request import HttpRequest
 from forewarn.metadata.http.response import Response, refusal
 from forewarn.metadata.responder import too_many
 from forewarn.protocol.versions import EVENTS_PATH, HOLD_S_MAX
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.metadata.http.request import HttpRequest
 
 HOLD_S = 10.0
 #: Longest duration of a fault, in real seconds.

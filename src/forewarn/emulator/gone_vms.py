@@ -5,20 +5,15 @@ In the public cloud, such VMs no longer exist.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
-from typing import TYPE_CHECKING
 
+from forewarn.core.topology import Vm
 from forewarn.metadata.fault import InjectedFault
-from forewarn.metadata.identity import Callers
+from forewarn.metadata.http.request import HttpRequest
+from forewarn.metadata.identity import Callers, Peer
 from forewarn.replication.messages import Caller, DocumentChange
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from forewarn.core.topology import Vm
-    from forewarn.metadata.http.request import HttpRequest
-    from forewarn.metadata.identity import Peer
-    from forewarn.settings import MetadataSettings
+from forewarn.settings import MetadataSettings
 
 #: Longest time without an answer before the connection is reset, in real seconds.
 HANG_S_MAX = 120.0

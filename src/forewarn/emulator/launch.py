@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from forewarn.emulator.emulator import Emulator
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from forewarn.emulator.options import Options
+from forewarn.emulator.options import Options
 
 
 def new_emulator(options: Options) -> Emulator:

@@ -8,10 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing import TextIO
+from typing import TextIO
 
 #: Most queued lines; further lines are dropped.
 LINES_MAX = 10_000

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from forewarn.azure.tokens import LIFETIME_S, TokenIssuer
 from forewarn.clock import SystemClock
 from forewarn.metadata.http.response import Response, compact
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: Longest resource name in a token, in characters.
 RESOURCE_LENGTH_MAX = 256

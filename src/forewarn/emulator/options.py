@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING
 
 from forewarn.ids import Ids
 from forewarn.settings import (
@@ -17,9 +17,6 @@ from forewarn.settings import (
     StoreSettings,
 )
 from forewarn.values import replace, value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 METADATA_ADDRESS = "127.0.0.1:8169"
 OPERATOR_ADDRESS = "127.0.0.1:8470"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from forewarn.core.impact import Cause, Impact, Source
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from forewarn.core.impact import Cause, Impact, Source
 
 #: Placeholders for the names of the machines on which a scenario runs.
 ON_VM, ON_HOST, ON_GROUP = "$vm", "$host", "$group"

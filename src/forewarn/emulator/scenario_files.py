@@ -7,7 +7,7 @@ from enum import Enum
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from forewarn.api.policy_file import read_policy_table
 from forewarn.core.impact import DURATION_UNKNOWN_S, Cause, Impact, Source
@@ -30,6 +30,7 @@ from forewarn.emulator.scenario import (
     Wait,
 )
 from forewarn.errors import CallerError, nearest
+from forewarn.planning.policy import MaintenancePolicy
 from forewarn.validation.complexity import FileTooComplex
 from forewarn.validation.fields import (
     Boolean,
@@ -43,9 +44,6 @@ from forewarn.validation.fields import (
 from forewarn.validation.forms import OneOrMore, unknown_member
 from forewarn.validation.toml_reader import read_toml
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from forewarn.planning.policy import MaintenancePolicy
 
 #: Most steps of a scenario.
 FILE_BYTES_MAX = 256 * 1024

@@ -5,22 +5,17 @@ Callers apply the changes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from forewarn.api.request_forms import TOPOLOGY
 from forewarn.api.topology_file import form_of, records_of
 from forewarn.core.stimulus import ChangeTopology
-from forewarn.core.topology import Group, GroupKind, Host, Vm
-from forewarn.emulator.scenario import ON_GROUP, ON_HOST, ON_VM
+from forewarn.core.topology import Group, GroupKind, Host, Topology, Vm
+from forewarn.emulator.scenario import ON_GROUP, ON_HOST, ON_VM, DeclaredMachines
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from collections.abc import Set as AbstractSet
-
-    from forewarn.core.topology import Topology
-    from forewarn.emulator.scenario import DeclaredMachines
 
 Tables: TypeAlias = "Mapping[str, Mapping[str, object]]"
 R = TypeVar("R", Host, Group, Vm)

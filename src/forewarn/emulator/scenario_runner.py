@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import TYPE_CHECKING
 
+from forewarn.clock import Clock
+from forewarn.control.engine import ControlEngine
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.stimulus import (
     Approve,
@@ -45,14 +47,8 @@ from forewarn.emulator.scenario_work import (
     TidyUp,
 )
 from forewarn.errors import CallerError, ForewarnError
+from forewarn.ids import Ids
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from forewarn.clock import Clock
-    from forewarn.control.engine import ControlEngine
-    from forewarn.ids import Ids
 
 log = logging.getLogger("forewarn.emulator")
 

@@ -5,8 +5,9 @@ Used only on the event loop, except methods with a `plane`, which the control lo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Generator, Mapping
 
+from forewarn.control.plane import ControlPlane
 from forewarn.core.lifecycle import LIVE_OPERATION, Operation, OperationState
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.stimulus import (
@@ -18,24 +19,14 @@ from forewarn.core.stimulus import (
     ResumeMaintenance,
     StartMaintenance,
 )
-from forewarn.core.topology import Health
-from forewarn.emulator.acting_control import copied_topology
+from forewarn.core.topology import Health, Topology
+from forewarn.emulator.acting_control import ActingControl, copied_topology
 from forewarn.emulator.default_fleet import ACTOR, SCENARIO, is_empty
-from forewarn.emulator.scenario import Until
+from forewarn.emulator.scenario import Maintain, Scenario, Until
 from forewarn.emulator.scenario_files import policy_at
-from forewarn.emulator.scenario_machines import Touched, taken_back
+from forewarn.emulator.scenario_machines import ScenarioFleet, Touched, taken_back
 from forewarn.errors import CallerError
-from forewarn.planning.policy import Budget, Scope
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Mapping
-
-    from forewarn.control.plane import ControlPlane
-    from forewarn.core.topology import Topology
-    from forewarn.emulator.acting_control import ActingControl
-    from forewarn.emulator.scenario import Maintain, Scenario
-    from forewarn.emulator.scenario_machines import ScenarioFleet
-    from forewarn.planning.policy import MaintenancePolicy
+from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 
 OVER = "the scenario has ended"
 

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
+from forewarn.clock import Clock
+from forewarn.control.engine import ControlEngine
 from forewarn.core.stimulus import ChangeTopology
+from forewarn.core.topology import Vm
 from forewarn.emulator.acting_control import ActingControl, copied_topology
 from forewarn.emulator.default_fleet import ACTOR
 from forewarn.errors import ForewarnError
-
-if TYPE_CHECKING:
-    from forewarn.clock import Clock
-    from forewarn.control.engine import ControlEngine
-    from forewarn.core.topology import Vm
 
 log = logging.getLogger("forewarn.emulator")
 

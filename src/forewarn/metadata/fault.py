@@ -5,14 +5,12 @@ The emulator chooses faults; this module defines the possible faults.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from forewarn.metadata.http.request import HttpRequest
+from forewarn.metadata.http.response import Response
+from forewarn.metadata.identity import Peer
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from forewarn.metadata.http.request import HttpRequest
-    from forewarn.metadata.http.response import Response
-    from forewarn.metadata.identity import Peer
 
 
 @value

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import hmac
 import socket
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from forewarn.metadata.http.request import HttpRequest
 from forewarn.protocol.identity import CallerIdentity
-
-if TYPE_CHECKING:
-    from forewarn.metadata.http.request import HttpRequest
-    from forewarn.replication.messages import Caller, DocumentChange
-    from forewarn.settings import MetadataSettings
+from forewarn.replication.messages import Caller, DocumentChange
+from forewarn.settings import MetadataSettings
 
 UNIX = "unix"
 """Peer address of all connections to Unix sockets; their interface is the socket's path."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
 from forewarn.metadata.http.response import compact
@@ -20,9 +19,7 @@ from forewarn.metadata.instance_fields import (
     LISTS,
     SAME_AS,
 )
-
-if TYPE_CHECKING:
-    from forewarn.replication.messages import Caller, Fact
+from forewarn.replication.messages import Caller, Fact
 
 KEYS_PATH = "/home/{user}/.ssh/authorized_keys"
 SUBNET_PREFIX = 24

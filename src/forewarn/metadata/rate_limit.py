@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from forewarn.metadata.http.addresses import processes_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _PARTS = 1024
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from forewarn.errors import CallerError
 from forewarn.metadata import instance
-from forewarn.metadata.fault import InjectedFault
+from forewarn.metadata.fault import Absence, Fault, InjectedFault
 from forewarn.metadata.http import request as requests
+from forewarn.metadata.http.request import HttpRequest
+from forewarn.metadata.http.request_reader import PendingRequest
 from forewarn.metadata.http.response import JSON, TEXT, Response, head_of, refusal
-from forewarn.metadata.identity import Callers, known_by
+from forewarn.metadata.identity import Callers, Peer, known_by
 from forewarn.metadata.rate_limit import Bucket, RateLimit
 from forewarn.metadata.routing import (
     NO_IDENTITY,
@@ -29,17 +32,8 @@ from forewarn.metadata.routing import (
 from forewarn.metadata.snapshot import Pieces, PublishedView, Snapshot
 from forewarn.protocol.approvals import read_approval
 from forewarn.protocol.versions import EVENTS_PATH
-from forewarn.replication.messages import ApprovalRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.metadata.fault import Absence, Fault
-    from forewarn.metadata.http.request import HttpRequest
-    from forewarn.metadata.http.request_reader import PendingRequest
-    from forewarn.metadata.identity import Peer
-    from forewarn.replication.messages import Caller, DocumentChange, RequestAnswer
-    from forewarn.settings import MetadataSettings
+from forewarn.replication.messages import ApprovalRequest, Caller, DocumentChange, RequestAnswer
+from forewarn.settings import MetadataSettings
 
 
 @dataclass(slots=True)

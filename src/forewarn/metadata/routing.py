@@ -6,11 +6,11 @@ Requests with the same bytes have the same action.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
 from forewarn.host_port import host_of_header
 from forewarn.metadata import instance
+from forewarn.metadata.http.request import HttpRequest
 from forewarn.metadata.http.response import Response, compact, refusal
 from forewarn.metadata.instance_fields import INSTANCE_VERSIONS
 from forewarn.protocol.versions import (
@@ -19,11 +19,8 @@ from forewarn.protocol.versions import (
     UNDERSCORE_VERSION,
     VERSIONS,
 )
+from forewarn.settings import MetadataSettings
 from forewarn.values import replace, value
-
-if TYPE_CHECKING:
-    from forewarn.metadata.http.request import HttpRequest
-    from forewarn.settings import MetadataSettings
 
 INSTANCE_PATH = "/metadata/instance"
 VERSIONS_PATH = "/metadata/versions"

@@ -7,23 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
+from forewarn.clock import Clock, SystemClock
 from forewarn.ids import Ids
+from forewarn.metadata.fault import Absence
 from forewarn.metadata.http import addresses
 from forewarn.metadata.http.addresses import bind_clients
+from forewarn.metadata.http.asyncio_transport import AsyncioTransport
+from forewarn.metadata.http.epoll_transport import EpollTransport
+from forewarn.metadata.http.response import Response
 from forewarn.metadata.service import MetadataService
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from forewarn.clock import Clock, SystemClock
-    from forewarn.metadata.fault import Absence
-    from forewarn.metadata.http.asyncio_transport import AsyncioTransport
-    from forewarn.metadata.http.epoll_transport import EpollTransport
-    from forewarn.metadata.http.response import Response
-    from forewarn.replication.messages import Caller, Upstream
-    from forewarn.settings import MetadataSettings
+from forewarn.replication.messages import Caller, Upstream
+from forewarn.settings import MetadataSettings
 
 STEP_LOOK_S = 60.0
 """Interval at which a process without a control plane checks for steps of the system's clock."""

@@ -8,29 +8,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
+from forewarn.clock import Clock
 from forewarn.connection_table import fd_limit
-from forewarn.metadata.http.open_connections import OpenConnections
+from forewarn.ids import Ids
+from forewarn.metadata.fault import Fault
+from forewarn.metadata.http.open_connections import OpenConnection, OpenConnections
+from forewarn.metadata.http.request_reader import PendingRequest
 from forewarn.metadata.http.response import CLOSES, STAYS, STAYS_OLD
+from forewarn.metadata.identity import Peer
+from forewarn.metadata.rate_limit import Bucket
 from forewarn.metadata.responder import KNOWN_BYTES_MAX, Responder
+from forewarn.metadata.snapshot import Pieces, PublishedView, Remembered
 from forewarn.protocol import timestamps
-from forewarn.replication.messages import VmPoll
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from forewarn.clock import Clock
-    from forewarn.ids import Ids
-    from forewarn.metadata.fault import Fault
-    from forewarn.metadata.http.open_connections import OpenConnection
-    from forewarn.metadata.http.request_reader import PendingRequest
-    from forewarn.metadata.identity import Peer
-    from forewarn.metadata.rate_limit import Bucket
-    from forewarn.metadata.snapshot import Pieces, PublishedView, Remembered
-    from forewarn.replication.messages import DocumentChange, Upstream
-    from forewarn.settings import MetadataSettings
+from forewarn.replication.messages import DocumentChange, Upstream, VmPoll
+from forewarn.settings import MetadataSettings
 
 VIEWS_BY_ADDRESS_MAX = 65_536
 """Maximum number of addresses whose VM is cached for connections with a single request."""

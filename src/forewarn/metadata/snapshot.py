@@ -6,13 +6,11 @@ Everything runs on the event loop's thread.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from forewarn.metadata.http.response import Response, head_of
 from forewarn.protocol.documents import Document, render_document
-
-if TYPE_CHECKING:
-    from forewarn.replication.messages import Publication
+from forewarn.replication.messages import Publication
 
 READY_MAX = 32
 """Maximum number of cached requests of one view: versions times clients, with a margin."""

@@ -17,20 +17,16 @@ import json
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from forewarn.clock import SystemClock
 from forewarn.errors import ForewarnError
 from forewarn.garbage import freeze_garbage
 from forewarn.metadata.server import MetadataServer, follow_clock_steps, new_event_loop
 from forewarn.replication.feed_client import FeedClient, NodeIdentity
+from forewarn.replication.messages import DocumentChange
 from forewarn.settings import MetadataSettings
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from forewarn.replication.messages import DocumentChange
 
 SETTINGS_BYTES_MAX = 1024 * 1024
 FIGURES_S = 5.0

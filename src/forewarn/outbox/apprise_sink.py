@@ -6,10 +6,12 @@ Each message describes one transition as text for people. The settings filter th
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from forewarn.outbox.cloudevents import CloudEvent
 from forewarn.outbox.sink import (
     DeliveryFailed,
     DestinationOptions,
@@ -19,11 +21,6 @@ from forewarn.outbox.sink import (
 )
 from forewarn.validation.fields import Text
 from forewarn.validation.forms import ListOf
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from forewarn.outbox.cloudevents import CloudEvent
 
 #: Actions sent by default: disturbances of VMs, and alerts.
 INCLUDE = (

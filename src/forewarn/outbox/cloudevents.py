@@ -8,26 +8,21 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from forewarn.audit_chain import head_of
 from forewarn.core.access import actor_for_owner
 from forewarn.core.actions import ACTIONS
 from forewarn.core.lifecycle import Event, Operation
 from forewarn.core.outcomes import EventOutcome
-from forewarn.core.records import from_row, to_row
+from forewarn.core.records import Row, from_row, to_row
+from forewarn.core.state import Entry, Image
 from forewarn.protocol.timestamps import iso8601
 from forewarn.protocol.versions import VERSIONS
-from forewarn.store import HistoryPage
+from forewarn.store import HistoryPage, Recorded, Store
+from forewarn.store.audit import AuditEntry
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from forewarn.core.records import Row
-    from forewarn.core.state import Entry, Image
-    from forewarn.store import Recorded, Store
-    from forewarn.store.audit import AuditEntry
 
 #: A CloudEvent as a JSON object.
 CloudEvent: TypeAlias = dict[str, Any]

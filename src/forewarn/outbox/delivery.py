@@ -9,25 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
+from forewarn.clock import Clock
 from forewarn.errors import ForewarnError
-from forewarn.outbox.cloudevents import AUDIT_HEAD, EventMaker
-from forewarn.store import HistoryPage
+from forewarn.outbox.cloudevents import AUDIT_HEAD, CloudEvent, EventMaker
+from forewarn.outbox.sink import DestinationOptions, Sink
+from forewarn.store import HistoryPage, Recorded, Store
 from forewarn.store.audit import HEAD_LOGGED_MS
 from forewarn.store.errors import StoreLost
 from forewarn.store.reading import owners_text
 from forewarn.values import Word
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from forewarn.clock import Clock
-    from forewarn.outbox.cloudevents import CloudEvent
-    from forewarn.outbox.sink import DestinationOptions, Sink
-    from forewarn.store import Recorded, Store
 
 log = logging.getLogger("forewarn.outbox")
 

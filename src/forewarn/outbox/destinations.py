@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from forewarn.drivers.webhook.signing import SECRET_BYTES_MIN
@@ -13,6 +13,7 @@ from forewarn.outbox.apprise_sink import AppriseOptions, AppriseSink
 from forewarn.outbox.delivery import Destination
 from forewarn.outbox.kafka_sink import KafkaOptions, KafkaSink
 from forewarn.outbox.nats_sink import NatsOptions, NatsSink
+from forewarn.outbox.sink import DestinationOptions, Sink
 from forewarn.outbox.webhook_sink import (
     EventGridOptions,
     EventGridSink,
@@ -23,11 +24,6 @@ from forewarn.outbox.webhook_sink import (
 from forewarn.urls import is_protected, shown_url
 from forewarn.validation.fields import ValidationFailed
 from forewarn.validation.forms import read_table
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from forewarn.outbox.sink import DestinationOptions, Sink
 
 #: Most destinations; each destination has a task that reads history.
 DESTINATIONS_MAX = 20

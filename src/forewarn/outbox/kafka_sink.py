@@ -10,18 +10,14 @@ import contextlib
 import json
 import logging
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from forewarn.outbox.cloudevents import MEDIA
+from forewarn.outbox.cloudevents import MEDIA, CloudEvent
 from forewarn.outbox.sink import CaFileOption, DeliveryFailed, DestinationOptions
 from forewarn.validation.fields import Boolean, Integer, Text
 from forewarn.validation.forms import ListOf
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from forewarn.outbox.cloudevents import CloudEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

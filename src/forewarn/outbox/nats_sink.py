@@ -8,19 +8,15 @@ from __future__ import annotations
 import contextlib
 import json
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from forewarn.nats_client import new_client
-from forewarn.outbox.cloudevents import MEDIA
+from forewarn.outbox.cloudevents import MEDIA, CloudEvent
 from forewarn.outbox.sink import DeliveryFailed, DestinationOptions
 from forewarn.validation.fields import Text
 from forewarn.validation.forms import ListOf
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from forewarn.outbox.cloudevents import CloudEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,19 +10,14 @@ import asyncio
 import contextlib
 import logging
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from forewarn.clock import Clock
 from forewarn.errors import CallerError, ForewarnError
-from forewarn.outbox.delivery import Delivery, DeliveryState
+from forewarn.outbox.delivery import Delivery, DeliveryState, Destination
 from forewarn.outbox.webhook_sink import EventGridSink
+from forewarn.store import Store
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from forewarn.clock import Clock
-    from forewarn.outbox.delivery import Destination
-    from forewarn.store import Store
 
 log = logging.getLogger("forewarn.outbox")
 

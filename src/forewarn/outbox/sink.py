@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Protocol, TypeAlias, TypeVar
 
 from forewarn.errors import PeerError
+from forewarn.outbox.cloudevents import CloudEvent
 from forewarn.validation.fields import Number, Text
 from forewarn.validation.forms import ListOf
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from forewarn.outbox.cloudevents import CloudEvent
 T = TypeVar("T")
 
 

@@ -8,25 +8,21 @@ from __future__ import annotations
 import hmac
 import http.client
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from forewarn.clock import SystemClock
 from forewarn.drivers.webhook.signing import signed
 from forewarn.errors import clean_text
 from forewarn.http_client import ClientRequest, ClientResponse, exchange
 from forewarn.ids import Ids
-from forewarn.outbox.cloudevents import BATCH_MEDIA, MEDIA, body_of
+from forewarn.outbox.cloudevents import BATCH_MEDIA, MEDIA, CloudEvent, body_of
 from forewarn.outbox.sink import CaFileOption, DeliveryFailed, DestinationOptions, blocking
 from forewarn.protocol import timestamps
 from forewarn.protocol.versions import RESOURCE_TYPE, known_in
 from forewarn.validation.fields import Boolean, Integer, Text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from forewarn.outbox.cloudevents import CloudEvent
 
 #: Direction of a message in its signature; see `drivers/webhook/signing.py`.
 EVENT = "event"

@@ -6,12 +6,9 @@ Source: F-4. `why`, the API, the page and the log show these values.
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING
 
+from forewarn.planning.policy import Subject
 from forewarn.values import Word, value
-
-if TYPE_CHECKING:
-    from forewarn.planning.policy import Subject
 
 
 class Code(Word):

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from forewarn.planning import colouring
+from forewarn.planning.packing import Problem
 from forewarn.planning.plan import WaveBound
 from forewarn.planning.policy import Scope, subject_text
-
-if TYPE_CHECKING:
-    from forewarn.planning.packing import Problem
 
 #: Maximum hosts of a clique that the reason names; other hosts are only counted.
 _NAMED_MAX = 4

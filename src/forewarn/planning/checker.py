@@ -7,22 +7,18 @@ planner, but no functions. A plan does not contain approvals and gates, so they 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
+from forewarn.planning.fleet import Fleet, FleetHost
+from forewarn.planning.plan import FleetState, Plan, PlanEntry
 from forewarn.planning.policy import MaintenancePolicy, Scope
 from forewarn.planning.wall_clock import open_throughout
 from forewarn.values import value
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from forewarn.planning.fleet import Fleet, FleetHost
-    from forewarn.planning.plan import FleetState, Plan, PlanEntry
-
-    Found = Iterator[tuple[str, str]]
-    #: One piece of work: host, VMs by group, end, its VM (None: it occupies the host), whether it
-    #: disturbs the groups, destinations.
-    Work = tuple[str, Counter[str], int, int | None, bool, frozenset[str]]
+Found = Iterator[tuple[str, str]]
+#: One piece of work: host, VMs by group, end, its VM (None: it occupies the host), whether it
+#: disturbs the groups, destinations.
+Work = tuple[str, Counter[str], int, int | None, bool, frozenset[str]]
 
 _FOREVER_MS = 1 << 62
 

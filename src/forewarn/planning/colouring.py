@@ -5,10 +5,7 @@ A graph is a list of bit sets: bit w of set v means that v and w need different 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from forewarn.planning.prng import Prng
+from forewarn.planning.prng import Prng
 
 #: Maximum vertices for these algorithms; beyond, bit sets grow long and DSATUR is quadratic.
 VERTICES_MAX = 2000

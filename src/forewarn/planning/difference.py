@@ -5,13 +5,9 @@ Source: F-2.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from forewarn.planning.plan import Plan
+from forewarn.planning.plan_text import PlanBody
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from forewarn.planning.plan import Plan
-    from forewarn.planning.plan_text import PlanBody
 
 
 @value

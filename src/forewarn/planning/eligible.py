@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from forewarn.planning.blockers import FREEZE, Blocker, Code
-from forewarn.planning.policy import subject_text
+from forewarn.planning.fleet import Index
+from forewarn.planning.occupied import Occupied
+from forewarn.planning.plan import Asked, FleetState
+from forewarn.planning.policy import BudgetLimits, MaintenancePolicy, subject_text
 from forewarn.planning.windows import SPANS_DAYS_MAX, Span, group_word
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from forewarn.planning.fleet import Index
-    from forewarn.planning.occupied import Occupied
-    from forewarn.planning.plan import Asked, FleetState
-    from forewarn.planning.policy import BudgetLimits, MaintenancePolicy
 
 #: How far ahead to search for openings, unless a deadline comes first.
 HORIZON_MS = SPANS_DAYS_MAX * 86_400_000

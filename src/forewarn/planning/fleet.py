@@ -6,13 +6,10 @@ Adapters above this package map VM names and addresses to these arrays.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 @value

@@ -12,20 +12,15 @@ Cost: O(moved VMs * fault domains of a zone).
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from forewarn.planning.blockers import NO_OTHER_HOST, UNSIZED, Blocker, Code
+from forewarn.planning.eligible import Calendar
+from forewarn.planning.fleet import Index
+from forewarn.planning.occupied import Occupied
 from forewarn.planning.plan import VmMove
-from forewarn.planning.policy import subject_text
+from forewarn.planning.policy import BudgetLimits, subject_text
 from forewarn.planning.timing import Batch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from forewarn.planning.eligible import Calendar
-    from forewarn.planning.fleet import Index
-    from forewarn.planning.occupied import Occupied
-    from forewarn.planning.policy import BudgetLimits
 
 #: A non-empty wave is closed after this many successive hosts that do not fit.
 _MISSES_MAX = 500

@@ -5,18 +5,13 @@ Source: F-3: failures and manual work count like planned work.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from forewarn.planning.blockers import Code
-from forewarn.planning.plan import Live
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from forewarn.planning.fleet import Index
-    from forewarn.planning.plan import FleetState
-    from forewarn.planning.policy import BudgetLimits, Subject
+from forewarn.planning.fleet import Index
+from forewarn.planning.plan import FleetState, Live
+from forewarn.planning.policy import BudgetLimits, Subject
 
 #: Blocker of a host: the code, the end (0: unknown) and the live work.
 Obstacle = tuple[Code, int, str]

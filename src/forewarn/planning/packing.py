@@ -6,19 +6,14 @@ domain (G-1), or waves in which a limit has no room for the host.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from forewarn.planning import colouring
 from forewarn.planning.colouring import lowest_zero
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from forewarn.planning.fleet import Index
-    from forewarn.planning.occupied import Occupied
-    from forewarn.planning.policy import BudgetLimits, Subject
-    from forewarn.planning.prng import Prng
-
+from forewarn.planning.fleet import Index
+from forewarn.planning.occupied import Occupied
+from forewarn.planning.policy import BudgetLimits, Subject
+from forewarn.planning.prng import Prng
 
 #: The search ends after this many successive orders without a saved wave. Otherwise a few hosts
 #: could be fitted tens of thousands of times.

@@ -6,17 +6,12 @@ Each entry's times come from its wave. The fleet determines the groups that get 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.plan import Wave, WaveBound
-from forewarn.planning.policy import Budget, Scope
+from forewarn.planning.policy import Budget, Scope, Subject
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.planning.policy import Subject
 
 
 @value

@@ -5,25 +5,17 @@ Source: F-2, F-3. `plan.py` defines the parts of a plan; `checker.py` checks pla
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.bound import bound_of, together
-from forewarn.planning.eligible import PlanningTerms, split_eligible
-from forewarn.planning.fleet import Index
+from forewarn.planning.eligible import Calendar, PlanningTerms, split_eligible
+from forewarn.planning.fleet import Fleet, Index
 from forewarn.planning.moving import Mover, Placement
 from forewarn.planning.occupied import Occupied, live_work
 from forewarn.planning.packing import Problem, classes_of, first_fit, packed
-from forewarn.planning.plan import Plan, WaveBound, content_id
-from forewarn.planning.policy import BudgetLimits
+from forewarn.planning.plan import Asked, FleetState, Plan, WaveBound, content_id
+from forewarn.planning.policy import BudgetLimits, MaintenancePolicy
 from forewarn.planning.prng import Prng
 from forewarn.planning.timing import Batch, Timetable
-
-if TYPE_CHECKING:
-    from forewarn.planning.eligible import Calendar
-    from forewarn.planning.fleet import Fleet
-    from forewarn.planning.plan import Asked, FleetState
-    from forewarn.planning.policy import MaintenancePolicy
 
 #: Hosts examined per canary host to find hosts that may share a wave.
 _CANARY_CANDIDATES = 50

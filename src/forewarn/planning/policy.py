@@ -6,16 +6,12 @@ Source: F-3, F-7, G-4.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from forewarn.errors import CallerError
+from forewarn.planning.fleet import FleetGroup, Index
 from forewarn.planning.windows import Span, Window, open_spans, without
 from forewarn.values import Word, value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from forewarn.planning.fleet import FleetGroup, Index
 
 
 class PolicyInvalid(CallerError):

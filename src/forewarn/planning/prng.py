@@ -5,10 +5,8 @@ The planner uses no other randomness; its caller chooses the seed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import MutableSequence
+from collections.abc import MutableSequence
+from typing import TypeVar
 
 _T = TypeVar("_T")
 _MASK = (1 << 64) - 1

@@ -7,21 +7,15 @@ is obeyed at every moment.
 from __future__ import annotations
 
 from bisect import bisect
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from forewarn.planning.blockers import CLEARS_EARLY, Blocker, Code
+from forewarn.planning.eligible import Calendar, PlanningTerms
+from forewarn.planning.fleet import Index
+from forewarn.planning.occupied import Occupied
 from forewarn.planning.plan import PlanEntry, VmMove, Wave
-from forewarn.planning.policy import subject_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from forewarn.planning.eligible import Calendar, PlanningTerms
-    from forewarn.planning.fleet import Index
-    from forewarn.planning.occupied import Occupied
-    from forewarn.planning.policy import BudgetLimits, Subject
-
+from forewarn.planning.policy import BudgetLimits, Subject, subject_text
 
 #: An earliest announcement or start of a wave, its reason, and the awaited subject.
 _Earliest = tuple[int, Code, str]

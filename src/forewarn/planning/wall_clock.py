@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from forewarn.planning.windows import Window
+from forewarn.planning.windows import Window
 
 _MINUTE_MS = 60_000
 

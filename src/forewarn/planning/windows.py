@@ -10,14 +10,11 @@ from __future__ import annotations
 import datetime as dt
 import functools
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _DAY_S = 86_400
 _DAY_MIN = 1440

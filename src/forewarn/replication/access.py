@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
 
 from forewarn.errors import CallerError
+from forewarn.replication.messages import Follow
 from forewarn.tokens import RefusedTokens, TokenWrong, TooManyRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from forewarn.replication.messages import Follow
 
 EVERY_HOST = "*"
 """Entry of the setting for nodes with the name of their host."""

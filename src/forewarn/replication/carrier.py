@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from forewarn.errors import ForewarnError
 from forewarn.ids import Ids
@@ -26,15 +28,8 @@ from forewarn.replication.channel import (
     Kind,
     read_frame,
 )
-from forewarn.replication.feed_client import LINE_BYTES_MAX
-from forewarn.replication.node_session import ASKED_LINE_BYTES_MAX
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Awaitable, Callable, Iterable
-
-    from forewarn.replication.feed_client import Streams
-    from forewarn.replication.node_session import Serve
+from forewarn.replication.feed_client import LINE_BYTES_MAX, Streams
+from forewarn.replication.node_session import ASKED_LINE_BYTES_MAX, Serve
 
 TO_NODE, FROM_NODE = "forewarn-feed.to.", "forewarn-feed.from."
 """Prefixes of the subjects for messages to a node and for requests of a node."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import field
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from forewarn.errors import OurError, PeerError
 from forewarn.host_port import host_and_port
@@ -20,6 +22,8 @@ from forewarn.replication.feed_state import digest_of
 from forewarn.replication.messages import (
     Ack,
     Answered,
+    ApprovalRequest,
+    DocumentChange,
     FeedCurrent,
     FeedPortion,
     FeedStart,
@@ -28,24 +32,15 @@ from forewarn.replication.messages import (
     Ping,
     Pong,
     Refused,
+    RequestAnswer,
+    VmPoll,
 )
 from forewarn.replication.node_store import NodeStore, Position
 from forewarn.replication.nodes import FeedPace, usual_pace
 from forewarn.replication.portions import ChangeAssembly, FeedBroken
 from forewarn.values import value
 
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from forewarn.replication.messages import (
-        ApprovalRequest,
-        DocumentChange,
-        RequestAnswer,
-        VmPoll,
-    )
-
-    Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 PENDING_MAX = 10_000
 """Maximum number of requests that wait for an answer or for a lost feed."""

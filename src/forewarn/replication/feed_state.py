@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
 from forewarn.replication import messages as feed
-from forewarn.replication.messages import DocumentChange
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from forewarn.replication.messages import Caller, Publication
+from forewarn.replication.messages import Caller, DocumentChange, Publication
 
 _HASH_BYTES = 16
 

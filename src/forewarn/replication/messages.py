@@ -5,10 +5,11 @@ A line is a JSON array of a message's name and values, in order: `["ack",7]`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Protocol, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import asdict
@@ -16,9 +17,6 @@ from msgspec.structs import asdict
 from forewarn.errors import PeerError
 from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.protocol.identity import CallerIdentity
-
-if TYPE_CHECKING:
-    import asyncio
 
 _M = TypeVar("_M")
 #: Name and value of an attribute of a VM's instance metadata.

@@ -6,15 +6,13 @@ Source: M-1.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.replication.access import NodeAccess
-    from forewarn.replication.messages import DocumentChange
-    from forewarn.replication.nodes import NodeTable
-    from forewarn.replication.scopes import Scopes
+from forewarn.replication.access import NodeAccess
+from forewarn.replication.messages import DocumentChange
+from forewarn.replication.nodes import NodeTable
+from forewarn.replication.scopes import Scopes
 
 ABSENT_S_MAX = 3600.0
 """Time limit in seconds of a move to a node that has never connected, and may not exist.

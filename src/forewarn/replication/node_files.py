@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
 
 from forewarn.errors import OurError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC

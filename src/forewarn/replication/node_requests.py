@@ -7,19 +7,16 @@ The control plane decides on the requests. Source: M-3, M-5.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from forewarn.replication.messages import (
-        ApprovalRequest,
-        FeedControlPlane,
-        RequestAnswer,
-        VmPoll,
-    )
-    from forewarn.replication.scopes import ScopedFeed, Scopes
+from forewarn.replication.messages import (
+    ApprovalRequest,
+    FeedControlPlane,
+    RequestAnswer,
+    VmPoll,
+)
+from forewarn.replication.scopes import ScopedFeed, Scopes
 
 
 class NodeRequests:

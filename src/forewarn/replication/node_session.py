@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
+from forewarn.connection_table import TrackedConnection
 from forewarn.replication import messages as feed
 from forewarn.replication.messages import (
     Ack,
@@ -24,20 +26,13 @@ from forewarn.replication.messages import (
     PollMessage,
     Pong,
     RequestAnswer,
+    Upstream,
     VmPollsMessage,
 )
-from forewarn.replication.nodes import COST_BYTES, POLLED_COST
+from forewarn.replication.nodes import COST_BYTES, POLLED_COST, NodeTable
+from forewarn.replication.scopes import ScopedFeed
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from typing import TypeAlias
-
-    from forewarn.connection_table import TrackedConnection
-    from forewarn.replication.messages import Upstream
-    from forewarn.replication.nodes import NodeTable
-    from forewarn.replication.scopes import ScopedFeed
-
-    Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 ASKED_LINE_BYTES_MAX = 1024 * 1024
 """Maximum length of a node's line; polls of a thousand groups with long names take 300 kB."""

@@ -8,19 +8,14 @@ line, the node fetches the whole feed again. Source: M-2.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from forewarn.replication import messages as feed
 from forewarn.replication.feed_state import FeedState
-from forewarn.replication.messages import FeedPortion, FeedStart, FeedUnreadable
+from forewarn.replication.messages import DocumentChange, FeedPortion, FeedStart, FeedUnreadable
+from forewarn.replication.node_files import NodeFiles
 from forewarn.replication.portions import ChangeAssembly, FeedBroken, cut
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from forewarn.replication.messages import DocumentChange
-    from forewarn.replication.node_files import NodeFiles
 
 FILE = "feed"
 """Name of the file in the node's directory."""

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection
+from typing import NamedTuple
 
 from forewarn.replication.messages import RelayReport
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 HEARTBEAT_S = 1.0
 """Interval of the keepalive requests to each node."""

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from forewarn.errors import PeerError
 from forewarn.replication import messages as feed
-from forewarn.replication.messages import DocumentChange
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from forewarn.replication.messages import Caller, FeedPortion, Publication
+from forewarn.replication.messages import Caller, DocumentChange, FeedPortion, Publication
 
 PORTION_BYTES = 256 * 1024
 """Maximum size of a portion with several items, in bytes; about a millisecond of work."""

@@ -6,17 +6,13 @@ node shows the VM.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
 
 from forewarn.protocol.documents import Document
 from forewarn.replication.feed_state import FeedState
-from forewarn.replication.messages import DocumentChange, Publication
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from collections.abc import Set as AbstractSet
-
-    from forewarn.replication.messages import Caller
+from forewarn.replication.messages import Caller, DocumentChange, Publication
 
 FORMER_MAX = 1000
 """Maximum number of a node's former VMs and groups that are stored."""

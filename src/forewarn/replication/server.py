@@ -10,24 +10,29 @@ import asyncio
 import contextlib
 import logging
 import os
+import ssl
 from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from forewarn.connection_table import ConnectionTable, CountedPort, listeners_at
 from forewarn.host_port import host_and_port, joined_address
 from forewarn.ids import Ids
 from forewarn.replication import messages as feed
-from forewarn.replication.access import NodeRefused
-from forewarn.replication.carrier import BrokerListener, CarrierFigures
+from forewarn.replication.access import NodeAccess, NodeRefused
+from forewarn.replication.carrier import Broker, BrokerListener, CarrierFigures
 from forewarn.replication.feed_state import digest_of
 from forewarn.replication.messages import (
+    DocumentChange,
+    FeedControlPlane,
     FeedStart,
     FeedUnreadable,
+    Follow,
     NodeTroubles,
     Refused,
     RelayReport,
+    Upstream,
 )
 from forewarn.replication.moves import Moves
 from forewarn.replication.node_requests import NodeRequests
@@ -39,19 +44,9 @@ from forewarn.replication.node_session import (
     UnprovedReader,
     read_greeting,
 )
-from forewarn.replication.nodes import GREETING_COST, NodeTable, usual_pace
+from forewarn.replication.nodes import GREETING_COST, FeedPace, NodeTable, usual_pace
 from forewarn.replication.portions import cut
-from forewarn.replication.scopes import Scopes
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Awaitable, Callable, Collection, Iterable
-
-    from forewarn.replication.access import NodeAccess
-    from forewarn.replication.carrier import Broker
-    from forewarn.replication.messages import DocumentChange, FeedControlPlane, Follow, Upstream
-    from forewarn.replication.nodes import FeedPace
-    from forewarn.replication.scopes import ScopedFeed
+from forewarn.replication.scopes import ScopedFeed, Scopes
 
 NODES_MAX = 10_000
 """Maximum number of connected nodes."""

@@ -10,19 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from forewarn.errors import ForewarnError
 from forewarn.protocol.approvals import UnknownEvent
 from forewarn.replication import messages as feed
-from forewarn.replication.messages import ApproveMessage, FeedUnreadable, RequestAnswer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from forewarn.replication.feed_client import FeedClient
-    from forewarn.replication.messages import ApprovalRequest, VmPoll
-    from forewarn.replication.node_store import NodeStore
+from forewarn.replication.feed_client import FeedClient
+from forewarn.replication.messages import (
+    ApprovalRequest,
+    ApproveMessage,
+    FeedUnreadable,
+    RequestAnswer,
+    VmPoll,
+)
+from forewarn.replication.node_store import NodeStore
 
 FILE = "approvals"
 """Name of the file in the node's directory."""

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
-
-if TYPE_CHECKING:
-    from forewarn.replication.access import TlsFiles
+from forewarn.replication.access import TlsFiles
 
 
 class TlsFilesInvalid(CallerError):

@@ -14,12 +14,9 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from forewarn.garbage import freeze_garbage
-
-if TYPE_CHECKING:
-    from forewarn.service.daemon import BoundAddresses, Daemon
+from forewarn.service.daemon import BoundAddresses, Daemon
 
 log = logging.getLogger("forewarn")
 

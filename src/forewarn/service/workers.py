@@ -14,17 +14,13 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forewarn.errors import OurError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from forewarn.replication.server import FeedServer
-    from forewarn.settings import MetadataSettings
+from forewarn.replication.server import FeedServer
+from forewarn.settings import MetadataSettings
 
 log = logging.getLogger("forewarn")
 

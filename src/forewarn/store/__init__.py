@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import gc
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
+from forewarn.audit_chain import CallRecord
 from forewarn.core.document import Enrolment
 from forewarn.core.records import to_row
 from forewarn.core.state import Changes, State
@@ -20,6 +21,7 @@ from forewarn.store.addresses import engine_of
 from forewarn.store.answers import KeptAnswer, KeptAnswers, put_answer
 from forewarn.store.audit import AuditTrail
 from forewarn.store.cursors import OutboxCursors
+from forewarn.store.engine import Engine, Row, Transaction
 from forewarn.store.errors import (
     FollowedTooLate,
     StoreDamaged,
@@ -37,12 +39,6 @@ from forewarn.store.migrations import migrate
 from forewarn.store.reading import HistoryPage, OperationPage, Recorded, StoreReader
 from forewarn.store.retention import Retention, trim
 from forewarn.store.statements import APART
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from forewarn.audit_chain import CallRecord
-    from forewarn.store.engine import Engine, Row, Transaction
 
 log = logging.getLogger("forewarn.store")
 

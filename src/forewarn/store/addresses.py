@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from forewarn.store.engine import Engine
 from forewarn.store.errors import (
     StoreAddressInvalid,
     StoreDriverMissing,
@@ -14,11 +15,6 @@ from forewarn.store.errors import (
     redacted,
 )
 from forewarn.store.sqlite import SqliteEngine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.store.engine import Engine
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")
 """Pattern of an address's scheme, which is longer than a drive letter.

@@ -5,13 +5,9 @@ Source: P-10.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from forewarn.audit_chain import CallRecord
+from forewarn.store.engine import Engine, Transaction
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from forewarn.audit_chain import CallRecord
-    from forewarn.store.engine import Engine, Transaction
 
 #: Time for which an answer is stored, in milliseconds.
 KEPT_MS = 86_400_000

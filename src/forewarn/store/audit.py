@@ -6,7 +6,8 @@ Only the writer's thread calls `add`; any thread may read pages. Source: P-7.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from forewarn.audit_chain import (
     SIGNED,
@@ -17,14 +18,9 @@ from forewarn.audit_chain import (
     head_of,
     signature_of,
 )
+from forewarn.store.engine import Engine, Transaction
 from forewarn.store.retention import PAGE, write_export
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from forewarn.store.engine import Engine, Transaction
 
 log = logging.getLogger("forewarn.audit")
 

@@ -17,16 +17,17 @@ import re
 import shutil
 import sqlite3
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forewarn.core.document import NUMBERS_PER_INCARNATION
 from forewarn.core.draft import Terms
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.policy import NoticePolicy
+from forewarn.core.state import State
 from forewarn.core.step import step
 from forewarn.core.stimulus import Restored
 from forewarn.errors import CallerError
@@ -34,17 +35,12 @@ from forewarn.ids import Ids
 from forewarn.store import RESTORING, Store, open_store
 from forewarn.store.addresses import engine_of, readable_engine
 from forewarn.store.concurrent_records import ConcurrentRecords
+from forewarn.store.engine import Engine, Transaction
 from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreMissing, StoreUnavailable
 from forewarn.store.migrations import check_steps, every_step, migrate, run_steps
 from forewarn.store.sqlite import SqliteEngine
 from forewarn.store.sqlite_file import sentence
 from forewarn.values import replace, value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from forewarn.core.state import State
-    from forewarn.store.engine import Engine, Transaction
 
 NUMBERING_FROM_MS = 1_767_225_600_000
 """2026-01-01. After a restore, numbers start at the seconds since this time.

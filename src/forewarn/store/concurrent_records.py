@@ -6,18 +6,14 @@ import shutil
 import tempfile
 import threading
 import weakref
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forewarn.store.addresses import engine_of
+from forewarn.store.engine import Engine, Row, Transaction, Value
 from forewarn.store.migrations import migrate
 from forewarn.store.sqlite import SqliteEngine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from forewarn.store.engine import Engine, Row, Transaction, Value
 
 
 class ConcurrentRecords:

@@ -5,12 +5,9 @@ The package `outbox` delivers entries.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from forewarn.store.engine import Engine
+from forewarn.store.engine import Engine
 
 
 class OutboxCursors:

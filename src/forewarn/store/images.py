@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import base64
 import zlib
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterable
+from typing import TypeAlias
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from forewarn.core.records import Row as Columns
+from forewarn.core.state import Entry, Image
+from forewarn.store.engine import Row
 
-    from forewarn.core.records import Row as Columns
-    from forewarn.core.state import Entry, Image
-    from forewarn.store.engine import Row
-
-    _Told: TypeAlias = tuple[str, str | int, Columns | None]
+_Told: TypeAlias = tuple[str, str | int, Columns | None]
 
 PLAIN_MAX = 120
 """Longest text that is stored uncompressed, in bytes; compression hardly shortens short texts."""

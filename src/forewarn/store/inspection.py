@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forewarn.store import RESTORING, Store
 from forewarn.store.addresses import engine_of
+from forewarn.store.engine import Engine
 from forewarn.store.errors import (
     StoreMissing,
     StoreSchemaOld,
     StoreUnavailable,
     StoreUnrestored,
 )
+from forewarn.store.lease import Lease
 from forewarn.store.migrations import check_steps, every_step, steps_done
 from forewarn.store.sqlite import SqliteEngine
 from forewarn.store.sqlite_file import remembers_store, sentence
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from forewarn.store.engine import Engine
-    from forewarn.store.lease import Lease
 
 
 @value

@@ -6,23 +6,21 @@ writers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 from forewarn.ids import Ids
 from forewarn.values import value
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Protocol
 
-    class LeaseStore(Protocol):
-        """The store, with the methods for the lease."""
+class LeaseStore(Protocol):
+    """The store, with the methods for the lease."""
 
-        def lease(self) -> Lease:
-            """Return the current lease."""
+    def lease(self) -> Lease:
+        """Return the current lease."""
 
-        def move_lease(self, seen: Lease, holder: str) -> Lease | None:
-            """Move the lease to `holder` if it equals `seen`; otherwise return None."""
+    def move_lease(self, seen: Lease, holder: str) -> Lease | None:
+        """Move the lease to `holder` if it equals `seen`; otherwise return None."""
 
 
 @value

@@ -6,7 +6,7 @@ following costs O(changes).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from forewarn.core.access import AccessToken, Confirmation, Principal
 from forewarn.core.document import Enrolment, View
@@ -14,20 +14,14 @@ from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Event, Operation
 from forewarn.core.maintenance import Maintenance, MaintenancePlan, Target
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy, NoticePolicy, maintenance_policy
-from forewarn.core.records import from_row, to_row
+from forewarn.core.records import Record, Row, from_row, to_row
 from forewarn.core.refusals import FleetContradiction
-from forewarn.core.state import TABLES, Changes, Entry, Image
+from forewarn.core.state import TABLES, Changes, Entry, Image, State
 from forewarn.core.topology import Group, Host, Topology, Vm
+from forewarn.store.engine import Transaction
 from forewarn.store.errors import StoreDamaged
 from forewarn.store.images import read_images
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from forewarn.core.records import Record, Row
-    from forewarn.core.state import State
-    from forewarn.store.engine import Transaction
-    from forewarn.store.reading import StoreReader
+from forewarn.store.reading import StoreReader
 
 #: Work that ended less than this many seconds ago is always loaded, for owners' rest periods.
 REST_S_MIN = 86_400

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from forewarn.core.maintenance import Maintenance, MaintenancePlan
+from forewarn.store.reading import StoreReader
 from forewarn.values import Word, value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from forewarn.store.reading import StoreReader
 
 #: Maximum number of maintenances on one page.
 PAGE_MAX = 500

@@ -11,8 +11,8 @@ import hashlib
 import re
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from forewarn.store.engine import Engine, Row, Transaction
 from forewarn.store.errors import (
     StoreContradiction,
     StoreDamaged,
@@ -21,9 +21,6 @@ from forewarn.store.errors import (
     StoreTooNew,
 )
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from forewarn.store.engine import Engine, Row, Transaction
 
 #: Pattern of the name of a step that only expands the schema.
 EXPANDING = re.compile(r"^[0-9]{4}_expand_")

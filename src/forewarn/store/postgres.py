@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import selectors
 import threading
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.numeric import Int8Dumper
 
-from forewarn.store.engine import DatabaseFacts, Engine, Statements, Transaction
+from forewarn.errors import ForewarnError
+from forewarn.store.engine import Cursor, DatabaseFacts, Engine, Row, Statements, Transaction, Value
 from forewarn.store.errors import (
     StoreAddressInvalid,
     StoreContradiction,
@@ -24,13 +25,6 @@ from forewarn.store.errors import (
     redacted,
 )
 from forewarn.store.statements import statement_texts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    from forewarn.errors import ForewarnError
-    from forewarn.store.engine import Cursor, Row, Value
 
 CHANNEL = "forewarn_changed"
 """Documented channel of notifications about commits, so that other programs can also listen."""

@@ -8,15 +8,12 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from forewarn.errors import ForewarnError
+from forewarn.store import Store
+from forewarn.store.engine import Engine
 from forewarn.values import value
 from forewarn.version import version
-
-if TYPE_CHECKING:
-    from forewarn.store import Store
-    from forewarn.store.engine import Engine
 
 log = logging.getLogger("forewarn.store")
 

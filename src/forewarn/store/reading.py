@@ -5,7 +5,8 @@ Every read is limited to one page.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from forewarn.core.access import AccessToken, Confirmation, Principal
 from forewarn.core.document import Enrolment, View
@@ -17,32 +18,28 @@ from forewarn.core.records import KIND_OF, Record, from_values
 from forewarn.core.state import Entry, Image
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.errors import ForewarnError
+from forewarn.store.engine import Engine, Row, Transaction, Value
 from forewarn.store.errors import StoreDamaged
 from forewarn.store.images import read_images
 from forewarn.values import replace, value
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from forewarn.store.engine import Engine, Row, Transaction, Value
-
-    R = TypeVar(
-        "R",
-        Host,
-        Group,
-        Vm,
-        Operation,
-        Event,
-        Enrolment,
-        View,
-        Maintenance,
-        MaintenancePlan,
-        Target,
-        AppliedPolicy,
-        Principal,
-        AccessToken,
-        Confirmation,
-    )
+R = TypeVar(
+    "R",
+    Host,
+    Group,
+    Vm,
+    Operation,
+    Event,
+    Enrolment,
+    View,
+    Maintenance,
+    MaintenancePlan,
+    Target,
+    AppliedPolicy,
+    Principal,
+    AccessToken,
+    Confirmation,
+)
 
 
 PAGE_MAX = 1000

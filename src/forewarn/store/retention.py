@@ -9,38 +9,33 @@ from __future__ import annotations
 import gzip
 import logging
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from forewarn.core.history import Rows
-from forewarn.core.state import Entry
+from forewarn.core.state import Entry, Image
 from forewarn.errors import PeerError
 from forewarn.store.cursors import OutboxCursors
+from forewarn.store.engine import Engine
 from forewarn.store.images import images_text
-from forewarn.store.reading import HistoryPage
+from forewarn.store.reading import HistoryPage, Recorded
 from forewarn.values import value
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-    from typing import Protocol
 
-    from forewarn.core.state import Image
-    from forewarn.store.engine import Engine
-    from forewarn.store.reading import Recorded
+class HistoryStore(Protocol):
+    """The methods of the store that concern history."""
 
-    class HistoryStore(Protocol):
-        """The methods of the store that concern history."""
+    def entries(self) -> Iterator[Recorded]:
+        """Return all history, oldest first."""
 
-        def entries(self) -> Iterator[Recorded]:
-            """Return all history, oldest first."""
+    def history(self, page: HistoryPage) -> list[Recorded]:
+        """Return one page of history."""
 
-        def history(self, page: HistoryPage) -> list[Recorded]:
-            """Return one page of history."""
-
-        def confirm(self) -> None:
-            """Check that this process is still the writer."""
+    def confirm(self) -> None:
+        """Check that this process is still the writer."""
 
 
 log = logging.getLogger("forewarn.store")

@@ -8,11 +8,12 @@ import re
 import shutil
 import sqlite3
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from forewarn.store.engine import DatabaseFacts, Engine, Statements, Transaction
+from forewarn.errors import ForewarnError
+from forewarn.store.engine import DatabaseFacts, Engine, Row, Statements, Transaction
 from forewarn.store.errors import (
     StoreContradiction,
     StoreDamaged,
@@ -33,12 +34,6 @@ from forewarn.store.sqlite_file import (
     sentence,
 )
 from forewarn.store.statements import statement_texts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from forewarn.errors import ForewarnError
-    from forewarn.store.engine import Row
 
 BUSY_TIMEOUT_MS = 5000
 """Time limit of a statement's wait for another process's lock.

@@ -11,12 +11,9 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    Identity: TypeAlias = "tuple[int, int]"
+Identity: TypeAlias = "tuple[int, int]"
 
 log = logging.getLogger("forewarn.store")
 

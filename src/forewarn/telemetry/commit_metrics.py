@@ -7,24 +7,16 @@ this project, so that the number of time series is bounded.
 from __future__ import annotations
 
 from collections import Counter as Tally
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from forewarn.control.plane import Committed, ControlPlane
 from forewarn.control.readable import ALERTS
 from forewarn.core.impact import SECOND_MS, Impact
-from forewarn.core.lifecycle import EventState, OperationState
-from forewarn.core.topology import Health
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from prometheus_client import CollectorRegistry
-
-    from forewarn.control.plane import Committed, ControlPlane
-    from forewarn.core.lifecycle import Event, Operation
-    from forewarn.core.state import Entry
-    from forewarn.core.topology import Host
+from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
+from forewarn.core.state import Entry
+from forewarn.core.topology import Health, Host
 
 #: Upper limits of the buckets for durations since an announcement, in seconds, up to the seven days
 #: of a predicted failure.

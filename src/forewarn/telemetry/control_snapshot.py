@@ -7,26 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter as Tally
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
+from prometheus_client.core import Metric
+
+from forewarn.clock import Clock
+from forewarn.control.engine import ControlEngine
+from forewarn.control.plane import StateView
 from forewarn.control.service_state import STANDBY, ServiceState
 from forewarn.core.impact import Impact
 from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.topology import Health
 from forewarn.core.why import blocker_of, why_maintenance
+from forewarn.telemetry.commit_metrics import CommitMetrics
 from forewarn.telemetry.families import gauge
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from prometheus_client.core import Metric
-
-    from forewarn.clock import Clock
-    from forewarn.control.engine import ControlEngine
-    from forewarn.control.plane import StateView
-    from forewarn.telemetry.commit_metrics import CommitMetrics
 
 #: Most operations whose blockers a scrape computes; a scrape samples larger numbers.
 WAITS_SAMPLE_MAX = 1000

@@ -7,15 +7,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from typing import Any, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector
+from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 
 from forewarn.api.listener import METRICS
 from forewarn.api.server import OperatorServer, start_operator
-from forewarn.control.driver_calls import CallResult, Verb
+from forewarn.clock import Clock
+from forewarn.control.driver_calls import CallResult, DriverCall, Verb
+from forewarn.control.engine import ControlEngine
+from forewarn.control.plane import ControlPlane
 from forewarn.control.service_state import STANDBY
+from forewarn.outbox.outbox import Outbox
 from forewarn.telemetry.commit_metrics import CommitMetrics
 from forewarn.telemetry.control_snapshot import ControlSnapshot, service_states
 from forewarn.telemetry.families import gauge
@@ -29,27 +43,7 @@ from forewarn.telemetry.metadata_snapshot import (
 from forewarn.telemetry.outbox_snapshot import outbox_families
 from forewarn.version import version
 
-if TYPE_CHECKING:
-    from collections.abc import (
-        Awaitable,
-        Callable,
-        Iterable,
-        Iterator,
-        Mapping,
-        MutableMapping,
-        Sequence,
-    )
-    from typing import Any, TypeAlias
-
-    from prometheus_client.core import Metric
-
-    from forewarn.clock import Clock
-    from forewarn.control.driver_calls import DriverCall
-    from forewarn.control.engine import ControlEngine
-    from forewarn.control.plane import ControlPlane
-    from forewarn.outbox.outbox import Outbox
-
-    Scope: TypeAlias = MutableMapping[str, Any]
+Scope: TypeAlias = MutableMapping[str, Any]
 
 log = logging.getLogger("forewarn")
 PATH = "/metrics"

@@ -6,15 +6,11 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+
+from prometheus_client.core import Metric
 
 from forewarn.telemetry.families import counter, gauge
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from prometheus_client.core import Metric
-
 
 #: Most nodes in a scrape, selected by the number of missing changes.
 NODES_NAMED_MAX = 200

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk._logs import LoggerProvider
@@ -27,22 +28,14 @@ from opentelemetry.trace import (
     TraceFlags,
     set_span_in_context,
 )
+from opentelemetry.util.types import AttributeValue
 
-from forewarn.control.driver_calls import CallResult
-from forewarn.core.lifecycle import OperationState
+from forewarn.clock import Clock
+from forewarn.control.driver_calls import CallResult, DriverCall
+from forewarn.control.plane import Committed, ControlPlane
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.state import Entry
 from forewarn.version import version
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from opentelemetry.context import Context
-    from opentelemetry.util.types import AttributeValue
-
-    from forewarn.clock import Clock
-    from forewarn.control.driver_calls import DriverCall
-    from forewarn.control.plane import Committed, ControlPlane
-    from forewarn.core.lifecycle import Operation
-    from forewarn.core.state import Entry
 
 APPROVED = "event.approved"
 #: Longest wait for the collector during a stop of the service, in milliseconds.

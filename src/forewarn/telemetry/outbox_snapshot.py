@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+
+from prometheus_client.core import Metric
 
 from forewarn.outbox.delivery import DeliveryState
+from forewarn.outbox.outbox import DestinationStatus
 from forewarn.telemetry.families import counter, gauge
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from prometheus_client.core import Metric
-
-    from forewarn.outbox.outbox import DestinationStatus
 
 
 def outbox_families(statuses: Sequence[DestinationStatus], now_ms: int) -> list[Metric]:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import contextvars
 import re
-from typing import TYPE_CHECKING, TypeVar
+import threading
+from collections.abc import Callable
+from typing import TypeVar
 
 from forewarn.errors import CallerError, OurError
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable
 
 T = TypeVar("T")
 

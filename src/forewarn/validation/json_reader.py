@@ -6,13 +6,10 @@ Other modules check the values.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from forewarn.errors import CallerError
 from forewarn.validation.complexity import check_json, checkpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: Media type of JSON.
 JSON = "application/json"

@@ -9,15 +9,12 @@ import gzip
 import hashlib
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
+from starlette.types import Receive, Scope, Send
 
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
 
 FOLDER = Path(__file__).parent
 #: URL paths of the page itself, and of its other files.

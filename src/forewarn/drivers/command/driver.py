@@ -6,9 +6,10 @@ starts the work, and `progress` reports on the work.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import Annotated
 
-from forewarn.drivers import Progress
+from forewarn.drivers import Progress, Task
 from forewarn.drivers.command.runner import ProgramRuns
 from forewarn.drivers.host_command import COMMAND_TYPE
 from forewarn.drivers.messages import encoded, read_answer, task_message
@@ -18,11 +19,6 @@ from forewarn.validation.fields import Number
 from forewarn.validation.forms import read_table
 from forewarn.validation.json_reader import read_json
 from forewarn.values import replace, value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from forewarn.drivers import Task
 
 
 @value

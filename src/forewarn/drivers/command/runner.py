@@ -17,9 +17,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
 from forewarn.drivers import TaskKey
@@ -34,9 +34,6 @@ from forewarn.programs import (
 )
 from forewarn.store.errors import StoreFull, StoreMissing, StoreUnavailable, StoreUncertain
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: Names of records: stop request, last answer, result, heartbeat of the runner, and process ids of
 #: the runner and the program.

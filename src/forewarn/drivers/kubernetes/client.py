@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from forewarn.errors import PeerError, reason_of
+from forewarn.drivers.kubernetes.config import KubernetesConfig
+from forewarn.errors import ForewarnError, PeerError, reason_of
 from forewarn.http_client import (
     ANSWER_BYTES_MAX,
     ClientRequest,
@@ -16,12 +18,6 @@ from forewarn.http_client import (
     open_request,
 )
 from forewarn.validation.json_reader import BodyUnreadable, read_json
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from forewarn.drivers.kubernetes.config import KubernetesConfig
-    from forewarn.errors import ForewarnError
 
 #: Objects per page of a list.
 PAGE_MAX = 100

@@ -5,16 +5,14 @@ This module opens no connections.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import Annotated
 
 from forewarn.drivers.host_command import COMMAND_TYPE
 from forewarn.urls import is_protected
 from forewarn.validation.fields import Boolean, Integer, Number, Text
 from forewarn.validation.forms import read_table
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: Directory in a pod with the token and the CA certificate of its service account.
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"

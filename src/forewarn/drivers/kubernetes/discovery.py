@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import threading
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
 
 from forewarn.core.naming import ADDRESSES_MAX, DOMAIN_MAX, KEY_PATTERN, LABELS_MAX
 from forewarn.core.naming import ZONE as OWN_ZONE
@@ -19,15 +20,10 @@ from forewarn.drivers.kubernetes.client import (
     KubernetesUnreachable,
     VersionExpired,
 )
+from forewarn.drivers.kubernetes.config import KubernetesConfig
 from forewarn.drivers.kubernetes.machines import API, ENDED
 from forewarn.errors import ForewarnError
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from forewarn.drivers.kubernetes.config import KubernetesConfig
-
 
 NODES, MACHINES = "/api/v1/nodes", f"{API}/virtualmachineinstances"
 ZONE = "topology.kubernetes.io/zone"

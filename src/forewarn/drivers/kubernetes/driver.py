@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from forewarn.clock import SystemClock
-from forewarn.drivers import TEXT_MAX, Progress
+from forewarn.drivers import TEXT_MAX, Progress, Task
 from forewarn.drivers.found import difference
 from forewarn.drivers.kubernetes.client import (
     CONFLICT,
@@ -18,18 +18,12 @@ from forewarn.drivers.kubernetes.client import (
     KubernetesRefused,
     KubernetesUnreachable,
 )
-from forewarn.drivers.kubernetes.config import read_options
+from forewarn.drivers.kubernetes.config import KubernetesConfig, read_options
 from forewarn.drivers.kubernetes.discovery import discover
 from forewarn.drivers.kubernetes.records import DONE, KubernetesRecords
 from forewarn.drivers.kubernetes.work import LastCommands, NodeWork
 from forewarn.drivers.task_records import TaskAborted, TaskForgotten, TaskSuperseded
 from forewarn.errors import ForewarnError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from forewarn.drivers import Task
-    from forewarn.drivers.kubernetes.config import KubernetesConfig
 
 log = logging.getLogger("forewarn.drivers")
 #: Interval between searches for old records, in milliseconds: one day.

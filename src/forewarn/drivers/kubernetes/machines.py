@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from forewarn.drivers import FINISHED, WorkStep
-from forewarn.drivers.kubernetes.client import CONFLICT, KubernetesRefused
+from forewarn.drivers import FINISHED, Task, WorkStep
+from forewarn.drivers.kubernetes.client import CONFLICT, Kubernetes, KubernetesRefused
+from forewarn.drivers.kubernetes.config import KubernetesConfig
+from forewarn.drivers.kubernetes.nodes import Nodes
+from forewarn.drivers.kubernetes.records import KubernetesRecords
 from forewarn.errors import PeerError
-
-if TYPE_CHECKING:
-    from forewarn.drivers import Task
-    from forewarn.drivers.kubernetes.client import Kubernetes
-    from forewarn.drivers.kubernetes.config import KubernetesConfig
-    from forewarn.drivers.kubernetes.nodes import Nodes
-    from forewarn.drivers.kubernetes.records import KubernetesRecords
 
 API, SUBRESOURCES = "/apis/kubevirt.io/v1", "/apis/subresources.kubevirt.io/v1"
 #: Phases of a migration, in order; unknown phases count as the first phase.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from forewarn.drivers.kubernetes.client import BUDGET, CONFLICT, MISSING, KubernetesRefused
+from forewarn.drivers.kubernetes.client import (
+    BUDGET,
+    CONFLICT,
+    MISSING,
+    Kubernetes,
+    KubernetesRefused,
+)
 from forewarn.errors import PeerError
-
-if TYPE_CHECKING:
-    from forewarn.drivers.kubernetes.client import Kubernetes
 
 #: Annotation of a node with the operation that has cordoned the node.
 MARK = "forewarn.dev/cordoned-by"

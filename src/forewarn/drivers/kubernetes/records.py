@@ -7,18 +7,14 @@ ConfigMap's version has changed since the read.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forewarn.clock import SystemClock
-from forewarn.drivers.kubernetes.client import CONFLICT, MISSING, KubernetesRefused
+from forewarn.drivers import Task
+from forewarn.drivers.kubernetes.client import CONFLICT, MISSING, Kubernetes, KubernetesRefused
 from forewarn.drivers.task_records import TaskAborted, TaskForgotten, TaskSuperseded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.drivers import Task
-    from forewarn.drivers.kubernetes.client import Kubernetes
 
 #: Maximum number of attempts at a change, because of conflicts with other writers.
 TRIES = 5

@@ -6,24 +6,19 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from forewarn.core.impact import TRAITS, Cause, Impact
 from forewarn.core.lifecycle import FollowedBy
-from forewarn.drivers import FINISHED, WorkStep
+from forewarn.drivers import FINISHED, Task, WorkStep
 from forewarn.drivers.host_command import HostCommand
-from forewarn.drivers.kubernetes.client import KubernetesRefused
+from forewarn.drivers.kubernetes.client import Kubernetes, KubernetesRefused
+from forewarn.drivers.kubernetes.config import KubernetesConfig
 from forewarn.drivers.kubernetes.machines import MigrationFailed, TaskMachines
 from forewarn.drivers.kubernetes.nodes import Nodes, address, boot_id, is_ready
+from forewarn.drivers.kubernetes.records import KubernetesRecords
 from forewarn.errors import ForewarnError, PeerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.drivers import Task
-    from forewarn.drivers.kubernetes.client import Kubernetes
-    from forewarn.drivers.kubernetes.config import KubernetesConfig
-    from forewarn.drivers.kubernetes.records import KubernetesRecords
 
 #: Default number of VMs handled in parallel.
 AT_ONCE_MAX = 20

@@ -8,16 +8,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
+from forewarn.drivers.libvirt.config import LibvirtConfig
 from forewarn.drivers.libvirt.domain import Domain
 from forewarn.errors import CallerError, PeerError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from forewarn.drivers.libvirt.config import LibvirtConfig
 
 #: Seconds between two keepalives, and number of missing answers after which a connection is dead.
 KEEPALIVE_S, KEEPALIVE_COUNT = 2, 3

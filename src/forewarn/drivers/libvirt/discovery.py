@@ -5,18 +5,15 @@ Discovery changes nothing at a hypervisor.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import threading
+from typing import Any
 from xml.etree import ElementTree as ET
 
 from forewarn.drivers.found import Found
+from forewarn.drivers.libvirt.config import LibvirtConfig
 from forewarn.drivers.libvirt.connection import Connections, DomainGone, HypervisorFailed, failing
-
-if TYPE_CHECKING:
-    import threading
-
-    from forewarn.drivers.libvirt.config import LibvirtConfig
-    from forewarn.drivers.libvirt.domain import Domain
-    from forewarn.drivers.libvirt.records import DomainRecords
+from forewarn.drivers.libvirt.domain import Domain
+from forewarn.drivers.libvirt.records import DomainRecords
 
 #: Namespace of the element `vm` in a domain's metadata, which contains facts without a libvirt
 #: field.

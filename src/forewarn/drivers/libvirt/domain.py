@@ -6,19 +6,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import quoteattr
 
-from forewarn.drivers.libvirt.config import Fallback
+from forewarn.drivers.libvirt.config import Fallback, LibvirtConfig
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from forewarn.drivers.libvirt.config import LibvirtConfig
-
 
 #: Namespace of the element in the domain's metadata.
 NAMESPACE = "https://forewarn.dev/libvirt/task/1"

@@ -7,13 +7,13 @@ thread, in which every step first checks the state of the hypervisors.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from forewarn.clock import SystemClock
 from forewarn.core.lifecycle import with_execution
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.found import difference
-from forewarn.drivers.libvirt.config import read_options
+from forewarn.drivers.libvirt.config import LibvirtConfig, read_options
 from forewarn.drivers.libvirt.connection import Connections
 from forewarn.drivers.libvirt.discovery import discover
 from forewarn.drivers.libvirt.guests import Guests, GuestTaskSuperseded
@@ -22,11 +22,6 @@ from forewarn.drivers.libvirt.records import BEGUN, CALLED_OFF, ENDED, DomainRec
 from forewarn.drivers.libvirt.work import GuestWork
 from forewarn.errors import PeerError
 from forewarn.values import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from forewarn.drivers.libvirt.config import LibvirtConfig
 
 #: Interval between `progress` calls for an attempt, in milliseconds.
 ASK_EVERY_MS = 500

@@ -6,23 +6,17 @@ Every action first reads the state of the hypervisors, and is therefore safe aft
 from __future__ import annotations
 
 import contextlib
+import threading
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
-from forewarn.drivers.libvirt.connection import DomainGone, HypervisorFailed, failing
-from forewarn.drivers.libvirt.domain import DomainMark
+from forewarn.drivers import Task
+from forewarn.drivers.libvirt.config import LibvirtConfig
+from forewarn.drivers.libvirt.connection import Connections, DomainGone, HypervisorFailed, failing
+from forewarn.drivers.libvirt.domain import Domain, DomainMark
 from forewarn.drivers.libvirt.migration import LOOK_EVERY_S, Migration, Stopped
 from forewarn.errors import ForewarnError, PeerError
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable
-
-    from forewarn.drivers import Task
-    from forewarn.drivers.libvirt.config import LibvirtConfig
-    from forewarn.drivers.libvirt.connection import Connections
-    from forewarn.drivers.libvirt.domain import Domain
 
 #: Maximum number of searches for a guest that moves between two calls.
 LOOKS_MAX = 5

@@ -7,18 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from forewarn.clock import SystemClock
-from forewarn.drivers.libvirt.config import Fallback
+from forewarn.drivers.libvirt.config import Fallback, LibvirtConfig
 from forewarn.drivers.libvirt.connection import DomainGone, HypervisorFailed, failing
+from forewarn.drivers.libvirt.domain import Domain
 from forewarn.errors import PeerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.drivers.libvirt.config import LibvirtConfig
-    from forewarn.drivers.libvirt.domain import Domain
 
 #: Interval between calls to a hypervisor during a migration, in seconds.
 LOOK_EVERY_S = 0.2

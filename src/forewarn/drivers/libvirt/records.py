@@ -12,13 +12,10 @@ import fcntl
 import hashlib
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from forewarn.drivers.libvirt.config import LibvirtConfig
+from forewarn.drivers.libvirt.config import LibvirtConfig
 
 #: States of an attempt or a command, and of an operation.
 BEGUN, ENDED, CALLED_OFF = "begun", "ended", "called off"

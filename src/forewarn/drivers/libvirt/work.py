@@ -7,24 +7,18 @@ plane.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable
 
 from forewarn.clock import SystemClock
 from forewarn.core.impact import TRAITS, Cause, Impact
+from forewarn.drivers import Task
 from forewarn.drivers.host_command import HostCommand
 from forewarn.drivers.libvirt.connection import HypervisorFailed
-from forewarn.drivers.libvirt.guests import GuestMissing
+from forewarn.drivers.libvirt.guests import GuestMissing, Guests
 from forewarn.drivers.libvirt.migration import Stopped
-from forewarn.drivers.libvirt.records import BEGUN, ENDED
+from forewarn.drivers.libvirt.records import BEGUN, ENDED, DomainRecords
 from forewarn.errors import PeerError
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable
-
-    from forewarn.drivers import Task
-    from forewarn.drivers.libvirt.guests import Guests
-    from forewarn.drivers.libvirt.records import DomainRecords
 
 #: Minimum time for the shutdown of a removed guest, even after its notice, in seconds.
 FAREWELL_S = 5

@@ -7,14 +7,11 @@ stores the token. The module converts the library's exceptions.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
+from forewarn.drivers.nova.config import NovaConfig
 from forewarn.errors import CallerError, PeerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from forewarn.drivers.nova.config import NovaConfig
 
 _T = TypeVar("_T")
 

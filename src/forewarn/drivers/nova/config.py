@@ -5,15 +5,13 @@ This module opens no connections.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import Annotated
 
 from forewarn.drivers.host_command import COMMAND_TYPE
 from forewarn.validation.fields import Boolean, Choice, Integer, Text
 from forewarn.validation.forms import read_table
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: A day, in seconds.
 DAY_S = 86_400

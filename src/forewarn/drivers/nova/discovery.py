@@ -8,17 +8,14 @@ from __future__ import annotations
 import re
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forewarn.core.naming import DOMAIN_MAX, LABELS_MAX, NAME_PATTERN, ZONE
 from forewarn.drivers.found import Found
 from forewarn.drivers.nova.client import Nova
-from forewarn.drivers.nova.config import BY_ID
+from forewarn.drivers.nova.config import BY_ID, NovaConfig
 from forewarn.drivers.nova.mark import GONE
 from forewarn.drivers.nova.work import UP
-
-if TYPE_CHECKING:
-    from forewarn.drivers.nova.config import NovaConfig
 
 #: Members of an aggregate's metadata with the location of its hosts.
 DOMAINS = ("fault_domain", "update_domain")

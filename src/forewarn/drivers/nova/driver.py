@@ -7,25 +7,19 @@ chooses the steps of a task.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from forewarn.drivers import Progress
+from forewarn.drivers import Progress, Task
 from forewarn.drivers.command.runner import ProgramRuns
 from forewarn.drivers.found import difference
 from forewarn.drivers.nova.client import Nova, NovaUnreachable
-from forewarn.drivers.nova.config import read_options
+from forewarn.drivers.nova.config import NovaConfig, read_options
 from forewarn.drivers.nova.discovery import discover
 from forewarn.drivers.nova.mark import ServerMarks
 from forewarn.drivers.nova.servers import Memory, Servers
 from forewarn.drivers.nova.work import ServerWork
 from forewarn.drivers.task_records import DONE, WHOLE, TaskForgotten, TaskRecords, TaskSuperseded
 from forewarn.errors import ForewarnError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from forewarn.drivers import Task
-    from forewarn.drivers.nova.config import NovaConfig
 
 #: Interval between `progress` calls for a task, in milliseconds.
 ASK_EVERY_MS = 1000

@@ -7,18 +7,13 @@ to the task, so that a restarted driver does not repeat this work. Source: R-2.
 from __future__ import annotations
 
 import hmac
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from forewarn.drivers.nova.client import NovaBusy
-from forewarn.drivers.task_records import WHOLE
+from forewarn.drivers.nova.client import Nova, NovaBusy
+from forewarn.drivers.task_records import WHOLE, TaskRecords
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from forewarn.drivers.nova.client import Nova
-    from forewarn.drivers.task_records import TaskRecords
 
 #: Metadata key of the mark, which the server's project can read and delete.
 KEY = "forewarn"

@@ -5,19 +5,24 @@ Nova's migration records show the results of moves.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forewarn.drivers import FINISHED, WorkStep
 from forewarn.drivers.nova.client import NovaMissing, NovaRefused
 from forewarn.drivers.nova.config import GIVE_UP
-from forewarn.drivers.nova.mark import ACTIVE, ERROR, FAILED, PAUSED, SHUTOFF, VERIFY_RESIZE
-from forewarn.drivers.nova.servers import ServerFailed, ServerUnfit
+from forewarn.drivers.nova.mark import (
+    ACTIVE,
+    ERROR,
+    FAILED,
+    PAUSED,
+    SHUTOFF,
+    VERIFY_RESIZE,
+    Server,
+    ServerMark,
+)
+from forewarn.drivers.nova.servers import ServerFailed, Servers, ServerUnfit
 from forewarn.errors import PeerError
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from forewarn.drivers.nova.mark import Server, ServerMark
-    from forewarn.drivers.nova.servers import Servers
 
 #: Maximum number of migrations searched for a task's migration.
 LOOKED_AT = 100

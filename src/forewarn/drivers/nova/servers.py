@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from forewarn.drivers import FINISHED, WorkStep
-from forewarn.drivers.nova.client import NovaMissing
-from forewarn.drivers.nova.config import BY_ID
+from forewarn.drivers import FINISHED, Task, WorkStep
+from forewarn.drivers.nova.client import Nova, NovaMissing
+from forewarn.drivers.nova.config import BY_ID, NovaConfig
 from forewarn.drivers.nova.mark import (
     ACTIVE,
     ERROR,
@@ -23,18 +23,13 @@ from forewarn.drivers.nova.mark import (
     Action,
     Server,
     ServerMark,
+    ServerMarks,
     actions_of,
     server_of,
 )
 from forewarn.drivers.task_records import TaskSuperseded
 from forewarn.errors import PeerError
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from forewarn.drivers import Task
-    from forewarn.drivers.nova.client import Nova
-    from forewarn.drivers.nova.config import NovaConfig
-    from forewarn.drivers.nova.mark import ServerMarks
 
 #: Minimum time for the shutdown of a removed server, even after its notice, in milliseconds.
 FAREWELL_MS = 5000

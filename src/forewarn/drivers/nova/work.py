@@ -5,24 +5,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forewarn.core.impact import TRAITS, Cause, Impact
 from forewarn.core.lifecycle import FollowedBy
 from forewarn.drivers import FINISHED, WorkStep
+from forewarn.drivers.command.runner import ProgramRun, ProgramRuns
 from forewarn.drivers.messages import encoded, task_message
-from forewarn.drivers.nova.client import NovaBusy, NovaRefused, NovaUnreachable
+from forewarn.drivers.nova.client import Nova, NovaBusy, NovaRefused, NovaUnreachable
 from forewarn.drivers.nova.moves import ServerMoves
 from forewarn.drivers.nova.servers import ServerFailed, Servers
 from forewarn.drivers.task_records import TaskSuperseded
 from forewarn.errors import PeerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forewarn.drivers.command.runner import ProgramRun, ProgramRuns
-    from forewarn.drivers.nova.client import Nova
 
 #: Time limit for the start of a command, in seconds.
 START_S = 30

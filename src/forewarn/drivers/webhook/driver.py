@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import http.client
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from forewarn.clock import SystemClock
 from forewarn.drivers import Progress, Task
@@ -36,10 +37,6 @@ from forewarn.validation.fields import Boolean, Number, Text
 from forewarn.validation.forms import read_table
 from forewarn.validation.json_reader import read_json
 from forewarn.values import replace, value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 #: Names of records: acceptance by the remote service, signing time of the last report, and the last
 #: report.

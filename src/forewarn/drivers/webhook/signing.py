@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from forewarn.errors import CallerError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: Maximum difference between a signature's time and now, in seconds, the same as for Slack and
 #: Stripe.

@@ -10,14 +10,12 @@ import stat
 import struct
 import sys
 from array import array
-from typing import TYPE_CHECKING, cast
+from collections.abc import Iterable
+from typing import cast
 
 from forewarn.errors import CallerError, OurError
 from forewarn.host_port import host_and_port, joined_address
 from forewarn.values import value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _LOCALHOST = "127.0.0.1"
 BACKLOG = 4096  # the kernel's limit is net.core.somaxconn

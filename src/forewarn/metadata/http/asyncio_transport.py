@@ -8,16 +8,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from forewarn.metadata.http.addresses import BACKLOG, interface_of
+from forewarn.metadata.http.addresses import BACKLOG, Listener, interface_of
 from forewarn.metadata.http.connection import NOTHING, Connection
 from forewarn.metadata.http.open_connections import ConnectedClient
 from forewarn.metadata.identity import UNIX, Peer, canonical
-
-if TYPE_CHECKING:
-    from forewarn.metadata.http.addresses import Listener
-    from forewarn.metadata.service import MetadataService
+from forewarn.metadata.service import MetadataService
 
 LINGER_S = 2.0  # the same size as in the transport for Linux
 WRITE_HIGH_BYTES = 64 * 1024

@@ -5,29 +5,22 @@ A connection may hold a request before its answer. Everything runs on the event 
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
 from forewarn.metadata.http import request as requests
-from forewarn.metadata.http.request_reader import RequestReader
+from forewarn.metadata.http.open_connections import ConnectedClient
+from forewarn.metadata.http.request_reader import PendingRequest, RequestReader
 from forewarn.metadata.http.response import CONTINUE
-from forewarn.metadata.identity import UNIX
+from forewarn.metadata.identity import UNIX, Peer
 from forewarn.metadata.rate_limit import Bucket
-from forewarn.metadata.responder import Hold, Reset, Send
+from forewarn.metadata.responder import Hold, Reaction, Reset, Send
 from forewarn.metadata.routing import ApproveEvents
+from forewarn.metadata.service import MetadataService
+from forewarn.metadata.snapshot import PublishedView, Remembered
 from forewarn.protocol.versions import EVENTS_PATH
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from forewarn.metadata.http.open_connections import ConnectedClient
-    from forewarn.metadata.http.request_reader import PendingRequest
-    from forewarn.metadata.identity import Peer
-    from forewarn.metadata.responder import Reaction
-    from forewarn.metadata.service import MetadataService
-    from forewarn.metadata.snapshot import PublishedView, Remembered
-    from forewarn.replication.messages import RequestAnswer
+from forewarn.replication.messages import RequestAnswer
 
 PIPELINE_BYTES_MAX = (
     128 * 1024

@@ -13,19 +13,15 @@ import logging
 import os
 import select
 import socket
-from typing import TYPE_CHECKING
 
 from forewarn.metadata.http.addresses import BACKLOG, Listener, interface_of
 from forewarn.metadata.http.connection import NOTHING, Connection
-from forewarn.metadata.http.event_loop import watch
+from forewarn.metadata.http.event_loop import Events, watch
+from forewarn.metadata.http.open_connections import ConnectedClient
 from forewarn.metadata.identity import UNIX, Peer, canonical
-
-if TYPE_CHECKING:
-    from forewarn.metadata.http.event_loop import Events
-    from forewarn.metadata.http.open_connections import ConnectedClient
-    from forewarn.metadata.rate_limit import Bucket
-    from forewarn.metadata.service import MetadataService
-    from forewarn.metadata.snapshot import PublishedView
+from forewarn.metadata.rate_limit import Bucket
+from forewarn.metadata.service import MetadataService
+from forewarn.metadata.snapshot import PublishedView
 
 READ_BYTES = (
     4096  # bytes of one read; a poll has 150 to 600 bytes, and a long approval needs several reads

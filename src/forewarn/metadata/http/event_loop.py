@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from select import epoll
+from select import epoll
+from typing import TypeAlias
 
 EVENTS_MAX = 256  # maximum number of sockets served in one round
 ROUNDS_MAX = 4  # maximum number of rounds before the event loop's other work runs

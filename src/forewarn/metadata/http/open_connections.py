@@ -7,13 +7,11 @@ longest ago.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator, Mapping
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from forewarn.metadata.identity import Callers, Peer
-    from forewarn.settings import MetadataSettings
+from forewarn.metadata.identity import Callers, Peer
+from forewarn.settings import MetadataSettings
 
 LOOKS_MAX = 8
 """Number of connections that are compared to choose the connection to close."""

@@ -5,16 +5,14 @@ The module decides neither answers nor callers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from forewarn.metadata.fault import InjectedFault
 from forewarn.metadata.http import request as requests
-
-if TYPE_CHECKING:
-    from forewarn.metadata.fault import InjectedFault
-    from forewarn.metadata.http.request import ChunkedBody, HttpRequest
-    from forewarn.metadata.routing import RoutedRequest
-    from forewarn.metadata.snapshot import PublishedView
-    from forewarn.replication.messages import Caller
+from forewarn.metadata.http.request import ChunkedBody, HttpRequest
+from forewarn.metadata.routing import RoutedRequest
+from forewarn.metadata.snapshot import PublishedView
+from forewarn.replication.messages import Caller
 
 
 class PendingRequest:
