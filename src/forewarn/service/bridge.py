@@ -8,22 +8,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from forewarn.api.relay import Relay
-from forewarn.control.engine import ControlEngine
-from forewarn.control.plane import Committed
 from forewarn.core.stimulus import Approve, Enable, GroupsPolled
 from forewarn.errors import CallerError
-from forewarn.replication.messages import (
-    ApprovalRequest,
-    DocumentChange,
-    PublishResult,
-    RequestAnswer,
-    VmPoll,
-)
+from forewarn.replication.messages import PublishResult, RequestAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from forewarn.api.relay import Relay
+    from forewarn.control.engine import ControlEngine
+    from forewarn.control.plane import Committed
+    from forewarn.replication.messages import ApprovalRequest, DocumentChange, VmPoll
+
 
 log = logging.getLogger("forewarn")
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Callable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
-from forewarn.nats_client import NatsConnection, NatsLogin
-from forewarn.settings import FeedSettings, OperatorSettings, Settings
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable, Iterator
+
+    from forewarn.nats_client import NatsConnection, NatsLogin
+    from forewarn.settings import FeedSettings, OperatorSettings, Settings
 
 
 class ServedCertificates:

@@ -10,48 +10,55 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from forewarn.api.listener import FEED, taken
-from forewarn.api.relay import Relay
-from forewarn.clock import Clock, SystemClock
+from forewarn.clock import SystemClock
 from forewarn.control.driver_calls import CallLimits, DriverSetup, DriverUnknown
 from forewarn.control.engine import ControlEngine
-from forewarn.control.gate_checks import Gate
 from forewarn.control.history_keeper import HistoryKeeper
 from forewarn.control.plane import ControlPlane
 from forewarn.control.planner_host import PlannerProcess
-from forewarn.control.readable import ReadableControl
 from forewarn.control.service_state import Liveness
 from forewarn.control.standby import TERM_MS, LeaseKeeper, StateFollower, become_writer, leave
 from forewarn.core.access import Permission, proved
 from forewarn.core.outcomes import EventOutcome
-from forewarn.drivers import Driver
 from forewarn.drivers.registry import make_drivers, scheduling
 from forewarn.errors import ForewarnError
-from forewarn.ids import Ids
 from forewarn.metadata.fault import Outdated
 from forewarn.metadata.responder import BUSY
 from forewarn.metadata.server import MetadataServer
-from forewarn.outbox.delivery import Destination
-from forewarn.outbox.outbox import Outbox
-from forewarn.replication.messages import DocumentChange, RequestAnswer
-from forewarn.replication.server import FeedServer
+from forewarn.replication.messages import RequestAnswer
 from forewarn.service.bridge import Bridge
 from forewarn.service.credentials import ServedCertificates, connect_feed, login_of
-from forewarn.service.observers import Observers, make_observers
+from forewarn.service.observers import make_observers
 from forewarn.service.operators import OperatorApi, cannot_reload, imported
 from forewarn.service.settings_check import policy_of
 from forewarn.service.store_watch import StoreWatch
-from forewarn.service.workers import Workers
-from forewarn.settings import Settings
 from forewarn.store import Retention, open_store
 from forewarn.store.lease import Tenure
 from forewarn.store.processes import SignsOfLife
 from forewarn.values import replace, value
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from forewarn.api.relay import Relay
+    from forewarn.clock import Clock
+    from forewarn.control.gate_checks import Gate
+    from forewarn.control.readable import ReadableControl
+    from forewarn.drivers import Driver
+    from forewarn.ids import Ids
+    from forewarn.outbox.delivery import Destination
+    from forewarn.outbox.outbox import Outbox
+    from forewarn.replication.messages import DocumentChange
+    from forewarn.replication.server import FeedServer
+    from forewarn.service.observers import Observers
+    from forewarn.service.workers import Workers
+    from forewarn.settings import Settings
 
 log = logging.getLogger("forewarn")
 

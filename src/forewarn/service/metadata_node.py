@@ -12,24 +12,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import ssl
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from forewarn.api.server import OperatorServer
 from forewarn.clock import SystemClock
 from forewarn.garbage import freeze_garbage
 from forewarn.metadata.server import MetadataServer, follow_clock_steps
 from forewarn.replication.access import TlsFiles
-from forewarn.replication.carrier import Broker, BrokerRoute, is_subject
+from forewarn.replication.carrier import BrokerRoute, is_subject
 from forewarn.replication.feed_client import FeedClient, FeedRoute, NodeIdentity
-from forewarn.replication.messages import DocumentChange
 from forewarn.replication.node_files import NodeDirectory
 from forewarn.replication.node_store import NodeStore
 from forewarn.replication.spool import Spool
 from forewarn.service.process import notify, on_signals
 from forewarn.service.settings_check import NATS_SCHEME, is_local, refuse
-from forewarn.settings import NodeSettings, Settings
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+    from forewarn.api.server import OperatorServer
+    from forewarn.replication.carrier import Broker
+    from forewarn.replication.messages import DocumentChange
+    from forewarn.settings import NodeSettings, Settings
 
 log = logging.getLogger("forewarn")
 

@@ -7,21 +7,25 @@ the observations.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
 from functools import partial
 from importlib import import_module
-from types import ModuleType
+from typing import TYPE_CHECKING
 
-from forewarn.clock import Clock
-from forewarn.control.driver_calls import CallObserver, CallResult, DriverCall
-from forewarn.control.engine import ControlEngine
-from forewarn.control.plane import ControlPlane
 from forewarn.errors import CallerError
-from forewarn.outbox.outbox import Outbox
-from forewarn.settings import Settings
-from forewarn.telemetry.endpoint import ServiceMetrics
-from forewarn.telemetry.otlp import OtlpTelemetry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from contextlib import AsyncExitStack
+    from types import ModuleType
+
+    from forewarn.clock import Clock
+    from forewarn.control.driver_calls import CallObserver, CallResult, DriverCall
+    from forewarn.control.engine import ControlEngine
+    from forewarn.control.plane import ControlPlane
+    from forewarn.outbox.outbox import Outbox
+    from forewarn.settings import Settings
+    from forewarn.telemetry.endpoint import ServiceMetrics
+    from forewarn.telemetry.otlp import OtlpTelemetry
 
 
 class TelemetryMissing(CallerError):

@@ -10,25 +10,28 @@ import importlib
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from forewarn.api.oidc import Oidc
-from forewarn.api.relay import RelayEndpoint
-from forewarn.api.server import ReplaceableApp
-from forewarn.api.standby import Forwarder
-from forewarn.clock import Clock
-from forewarn.control.engine import ControlEngine
-from forewarn.control.readable import ReadableControl
-from forewarn.drivers import Driver
 from forewarn.errors import CallerError
-from forewarn.outbox.outbox import Outbox
-from forewarn.replication.server import FeedServer
-from forewarn.service.bridge import Bridge
-from forewarn.service.credentials import ServedCertificates
-from forewarn.settings import Settings
-from forewarn.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from forewarn.api.oidc import Oidc
+    from forewarn.api.relay import RelayEndpoint
+    from forewarn.api.server import ReplaceableApp
+    from forewarn.api.standby import Forwarder
+    from forewarn.clock import Clock
+    from forewarn.control.engine import ControlEngine
+    from forewarn.control.readable import ReadableControl
+    from forewarn.drivers import Driver
+    from forewarn.outbox.outbox import Outbox
+    from forewarn.replication.server import FeedServer
+    from forewarn.service.bridge import Bridge
+    from forewarn.service.credentials import ServedCertificates
+    from forewarn.settings import Settings
+    from forewarn.store import Store
 
 log = logging.getLogger("forewarn")
 

@@ -14,9 +14,12 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from forewarn.garbage import freeze_garbage
-from forewarn.service.daemon import BoundAddresses, Daemon
+
+if TYPE_CHECKING:
+    from forewarn.service.daemon import BoundAddresses, Daemon
 
 log = logging.getLogger("forewarn")
 

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from typing import TYPE_CHECKING
 
 from forewarn.drivers.registry import make_driver
 from forewarn.log_format import configure_logs
-from forewarn.service.daemon import Daemon
 from forewarn.service.settings_check import check_settings
-from forewarn.settings import NamedTable, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from forewarn.service.daemon import Daemon
+    from forewarn.settings import NamedTable, Settings
 
 log = logging.getLogger("forewarn")
 

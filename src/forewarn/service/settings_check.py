@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+from typing import TYPE_CHECKING
 
 from forewarn.azure.tokens import KEY_BYTES_MIN
 from forewarn.core.impact import Impact
@@ -15,14 +16,11 @@ from forewarn.host_port import host_and_port, host_of_header
 from forewarn.metadata.http.addresses import parse
 from forewarn.metadata.identity import UNIX
 from forewarn.protocol.versions import VERSIONS
-from forewarn.settings import (
-    FeedSettings,
-    LifecycleSettings,
-    MetadataSettings,
-    SettingInvalid,
-    Settings,
-)
+from forewarn.settings import SettingInvalid
 from forewarn.urls import is_protected, shown_url
+
+if TYPE_CHECKING:
+    from forewarn.settings import FeedSettings, LifecycleSettings, MetadataSettings, Settings
 
 #: Scheme of addresses of NATS servers.
 NATS_SCHEME = "nats://"

@@ -8,8 +8,8 @@ notes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from forewarn.api.listener import (
     AZURE,
@@ -18,7 +18,6 @@ from forewarn.api.listener import (
     OPERATOR,
     UNIX,
     OperatorAddressTaken,
-    Purpose,
     clean_up,
     open_listener,
     taken,
@@ -33,9 +32,15 @@ from forewarn.nats_client import NatsUnreachable
 from forewarn.service.credentials import connect_feed, tls_of
 from forewarn.service.daemon import Daemon
 from forewarn.service.observers import traces_module
-from forewarn.settings import Settings, StoreSettings
 from forewarn.store.errors import StoreInUse
 from forewarn.store.inspection import inspect_store
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from forewarn.api.listener import Purpose
+    from forewarn.settings import Settings, StoreSettings
+
 
 #: Interval between two checks of a lease, in seconds; the holder renews the lease more often.
 LEASE_LOOK_S = 2.0

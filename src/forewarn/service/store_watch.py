@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import TYPE_CHECKING
 
-from forewarn.store import Store
 from forewarn.store.errors import StoreReplaced
+
+if TYPE_CHECKING:
+    from forewarn.store import Store
 
 log = logging.getLogger("forewarn.store")
 

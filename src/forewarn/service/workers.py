@@ -14,13 +14,17 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from forewarn.errors import OurError
-from forewarn.replication.server import FeedServer
-from forewarn.settings import MetadataSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from forewarn.replication.server import FeedServer
+    from forewarn.settings import MetadataSettings
 
 log = logging.getLogger("forewarn")
 
