@@ -12,17 +12,20 @@ import contextlib
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Coroutine, Iterator
-from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from forewarn.agent.holdings import Holdings
-from forewarn.emulator.emulator import Emulator
-from forewarn.emulator.options import Options
 from forewarn.errors import ArgumentInvalid, CallerError
-from forewarn.protocol.documents import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+    from pathlib import Path
+
+    from forewarn.agent.holdings import Holdings
+    from forewarn.emulator.emulator import Emulator
+    from forewarn.emulator.options import Options
+    from forewarn.protocol.documents import Document
 
 T = TypeVar("T")
 

@@ -11,15 +11,14 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from forewarn.cli.api_client import Answer
 from forewarn.errors import escaped_text
 from forewarn.exit_codes import OK
 from forewarn.protocol import timestamps
 
-if TYPE_CHECKING:
-    Column: TypeAlias = str | tuple[str, str | Callable[[Any], object]]
+Column: TypeAlias = str | tuple[str, str | Callable[[Any], object]]
 
 #: Narrowest width of a shortened column, in characters.
 COLUMN_WIDTH_MIN = 8
