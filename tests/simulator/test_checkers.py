@@ -260,6 +260,15 @@ def test_vm_leaves_its_old_node_once_the_new_one_has_it() -> None:
     nodes.checker.takes(nodes.old, gone)
 
 
+def test_vm_leaves_its_old_node_for_a_host_without_a_node() -> None:
+    """It moved on since, to a host whose node does not have it yet. Source: M-1."""
+    nodes = Nodes()
+    nodes.commit(Changes(last_number=0, hosts={"h2": Host("h2")}))
+    nodes.put(Vm("v0", "h2", "g"))
+    nodes.put(Vm("v0", "h1", "g"))
+    nodes.checker.takes(nodes.old, DocumentChange(1, gone=("v0",)))
+
+
 def test_node_serves_a_vm_from_the_commit_that_brings_it_on() -> None:
     """Work that another commit started in that millisecond was shown elsewhere. Source: M-4."""
     nodes = Nodes()

@@ -116,9 +116,13 @@ class NodeChecker:
     def _check_left(self, node: FarNode, vm: str) -> None:
         """M-1: a VM leaves its old node only once a new one has it, if that was ever seen.
 
-        A VM that was removed and added again is another one: it has not moved.
+        A VM that was removed and added again is another one: it has not moved. A VM that was on a
+        host without a node meanwhile had no new node.
         """
-        if self.records.removed_ms.get(vm, -1) >= self.records.left_ms(vm, node.hosts):
+        left_ms = self.records.left_ms(vm, node.hosts)
+        if self.records.removed_ms.get(vm, -1) >= left_ms:
+            return
+        if any(self._no_node(host) for host in self.records.left_since(vm, left_ms)):
             return
         serving = [far for far in self.far if self.records.since_ms(vm, far.hosts) is not None]
         seen = [far for far in serving if self._of(far).fresh_ms > self._states.recovered_ms]
@@ -127,6 +131,9 @@ class NodeChecker:
         self._premises["M-1: a VM leaves its old node"] += 1
         if not any(vm in self._of(far).callers for far in serving):
             raise Violation("M-1", f"{node.name} lets go of {vm}, and {seen[0].name} has it not")
+
+    def _no_node(self, host: str) -> bool:
+        return not any(far.hosts is None or host in far.hosts for far in self.far)
 
     def asks_for_others(self, node: FarNode, vm: str, *, accepted: bool) -> None:
         """M-5: a node that was taken over asks for what is none of its business.

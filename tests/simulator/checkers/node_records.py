@@ -71,6 +71,10 @@ class NodeRecords:
         left = self._left.get(vm, {})
         return max((at for host, at in left.items() if hosts is None or host in hosts), default=0)
 
+    def left_since(self, vm: str, since_ms: int) -> set[str]:
+        """Return the hosts that a VM left at this time or later."""
+        return {host for host, at in self._left.get(vm, {}).items() if at >= since_ms}
+
     def ever(self, vm: str, hosts: Hosts) -> bool:
         """Whether a VM ever may have been on one of these hosts."""
         return not hosts.isdisjoint(self._ever.get(vm, ()))
