@@ -1,6 +1,7 @@
 """The audit: every change and refusal in one chain, in which no record can be altered unseen."""
 
 import json
+import logging
 import random
 import sqlite3
 from collections.abc import Iterator
@@ -189,6 +190,34 @@ def test_trimmed_chain_is_verified_with_and_without_its_exports(
     rest.write_text("".join(rest.read_text().splitlines(keepends=True)[1:]))
     assert main(["audit", "verify", "--file", str(rest)]) == 1
     live.stop()
+
+
+def test_single_old_record_is_trimmed(tmp_path: Path) -> None:
+    """It leaves once its export is recorded. Source: P-7."""
+    live = Live()
+    audit = live.daemon.store.audit
+    for number in range(2):
+        assert live.call("PUT", f"/v1/hosts/h{number}", {}).status == 201
+        live.advance(60)
+    for _ in range(2):
+        exported = audit.trim(tmp_path, oldest_ms=NOW_MS + 30_000, now_ms=live.clock.now_ms())
+        if exported:
+            live.daemon.control.audit(exported)
+        live.settle()
+    assert [each.seq for each in audit.page(0, 10)] == [2, 3]
+    live.stop()
+
+
+def test_head_is_logged_once_a_minute(live: Live, caplog: pytest.LogCaptureFixture) -> None:
+    """Kept elsewhere, it shows a chain that was rewritten. Source: P-7."""
+    caplog.set_level(logging.INFO)
+    live.advance(60)
+    for seconds in (0, 59, 1):
+        live.advance(seconds)
+        assert live.call("PUT", "/v1/hosts/h1", {}, headers=bearer(TOKEN)).status < 300
+    live.settle()
+    heads = [each for each in caplog.records if getattr(each, "action", "") == "audit.head"]
+    assert len(heads) == 2
 
 
 def test_change_that_cannot_be_audited_is_refused() -> None:

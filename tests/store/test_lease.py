@@ -47,6 +47,16 @@ def test_renewed_lease_is_kept(pair: tuple[Tenure, Tenure]) -> None:
         assert not theirs.attempt(now_ms + 1)
 
 
+def test_rival_knows_the_address_of_the_holder(store: Store, pair: tuple[Tenure, Tenure]) -> None:
+    """It hands calls on to it; before its first look it knows of none. Source: L-7."""
+    mine, theirs = pair
+    assert theirs.holder_url == ""
+    store.url = "https://one.example"
+    assert mine.attempt(0)
+    assert not theirs.attempt(0)
+    assert theirs.holder_url == "https://one.example"
+
+
 def test_silent_lease_is_taken_after_a_term(pair: tuple[Tenure, Tenure]) -> None:
     """A rival takes over a whole term after it saw the last beat, by its own clock. Source: N-4."""
     mine, theirs = pair

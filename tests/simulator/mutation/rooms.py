@@ -29,7 +29,11 @@ TESTS: dict[str, tuple[str, ...]] = {
         *(f"tests/api/test_{name}.py" for name in ROUTES.split()),
     ),
     "metadata": (PAGES, "tests/metadata", "tests/protocol", "tests/emulator/test_faults.py"),
-    "store": (PAGES, "tests/store"),
+    "store": (
+        *(PAGES, "tests/store", "tests/api/test_audit.py", "tests/cli/test_upgrade.py"),
+        *("tests/cli/test_doctor.py", "tests/drivers/test_command.py"),
+        *("tests/settings/test_start_check.py", "tests/api/test_overview.py"),
+    ),
     "planning": (
         *(PAGES, "tests/planning", "tests/transcripts", "tests/control/test_planning.py"),
         *(f"tests/core/test_{name}.py" for name in MAINTENANCE.split()),
