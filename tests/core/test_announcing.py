@@ -25,7 +25,7 @@ from forewarn.core.topology import Group, GroupKind, Vm
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.plan import Wave
 from forewarn.planning.plan_text import read_plan
-from forewarn.planning.policy import MaintenancePolicy
+from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.windows import Window
 from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.values import replace
@@ -109,6 +109,17 @@ def test_wave_waits_while_its_owners_are_disturbed(cause: Cause, target: str) ->
     assert blocker(rig, number, "h0", late_ms) == expected
     rig.finish(by_hand)
     assert blocker(rig, number, "h0", late_ms) is None
+
+
+def test_wave_waits_for_room_that_announced_work_has_taken() -> None:
+    """Two maintenances are due at once, and the budget has room for one host. Source: F-3."""
+    policy = MaintenancePolicy((Budget(Scope.FLEET, 1),))
+    rig = fleet(domains=1, policy=NoticePolicy(maintenance=policy))
+    numbers = [rig.start(host, earliest_ms=rig.now_ms + DAY_MS) for host in ("h0", "h1")]
+    rig.plans_made = False
+    rig.now_ms = max(rig.due_ms(number) for number in numbers)
+    rig.tell(Tick())
+    assert [len(rig.working(number)) for number in numbers] == [1, 0]
 
 
 def announced_at_rest() -> tuple[MaintenanceRig, dict[str, int]]:

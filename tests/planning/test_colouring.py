@@ -93,6 +93,8 @@ def test_prng_is_the_same_everywhere() -> None:
     drawn = [prng.below(1000) for _ in range(5)]
     again = Prng(1)
     assert drawn == [again.below(1000) for _ in range(5)]
+    other = Prng(2)
+    assert drawn != [other.below(1000) for _ in range(5)]
     items = list(range(10))
     prng.shuffle(items)
     assert sorted(items) == list(range(10)) != items

@@ -256,6 +256,29 @@ def test_wave_that_misses_its_opening_because_of_other_work_waits_for_that_work(
     assert waits["h0",].clears_ms == NOW_MS + DAY_MS
 
 
+def test_owners_budget_counts_vms() -> None:
+    """Two hosts with two VMs each do not fit into a budget of three. Source: F-3."""
+    fleet = fleet_of("a a", "b b", owners={"a": "ann", "b": "ann"})
+    found = planned(fleet, MaintenancePolicy((Budget(Scope.OWNER, 3),)))
+    assert waves(found) == ["h0", "h1"]
+    assert found.bound.argument == "4 VMs of owner ann are to be done, 3 at a time"
+
+
+def test_work_on_a_vm_takes_no_room_for_hosts() -> None:
+    """A budget of hosts counts work on whole hosts alone. Source: F-3."""
+    state = FleetState((Live("op-1", "h1", ("b",), whole_host=False),))
+    found = planned(fleet_of("a", "b"), MaintenancePolicy((Budget(Scope.FLEET, 1),)), state)
+    assert waves(found)[0] == "h0"
+
+
+def test_host_to_be_emptied_without_room_in_a_budget_names_it() -> None:
+    """Work without a known end takes the whole budget. Source: F-3, F-4."""
+    state = FleetState((Live("op-1", "h1"),))
+    policy = MaintenancePolicy((Budget(Scope.FLEET, 1),))
+    found = planned(fleet_of("a", "b", "c"), policy, state, move_s=600)
+    assert blocked(found)["h0"] == (Code.BUDGET, "fleet")
+
+
 def test_deadline_before_the_next_opening_names_the_window() -> None:
     """A longer window would help, not an earlier end of the wave before. Source: F-4, F-7."""
     policy = MaintenancePolicy(windows=(Window("night", from_min=120, to_min=240),))
