@@ -62,7 +62,11 @@ SAID: dict[str, object] = {
 """Defaults that mean something."""
 VALUES = (
     *KINDS.values(),
-    *(each for each in vars(stimulus).values() if isinstance(each, type)),
+    *(
+        t
+        for t in vars(stimulus).values()
+        if isinstance(t, type) and t.__module__ == stimulus.__name__
+    ),
     *(Notice, Execution, Blocker, Entry, NoticePolicy, Changes, State, records.Postponement),
 )
 OF_VALUES = [

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -69,8 +70,8 @@ def planes(tmp_path: Path, postgres_address: str) -> Iterator[list[Plane]]:
 def forewarn(program: str, plane: Plane, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the command line of a version against a control plane."""
     command = [sys.executable, "-m", program, "--json", *words]
-    server = ["--server", f"http://127.0.0.1:{plane.port}"]
-    return subprocess.run([*command, *server], capture_output=True, text=True, check=False)
+    environment = {**os.environ, "FOREWARN_SERVER": f"http://127.0.0.1:{plane.port}"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def checked(program: str, plane: Plane) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def test_ended_work_stays_readable(story: Story) -> None:
 def test_operations_follow_changed_vms(story: Story) -> None:
     """A planned operation whose VMs change is found by the new ones only. Source: D-5."""
     planned = story.state.operations[3]
-    for vms in (("web_0", "web_1"), ("web_1",), ()):
+    for vms in (("web_0", "web_1"), ("web_1",), ("db_0",)):
         changed = Changes(last_number=3, operations={3: replace(planned, vms=vms)})
         story.store.commit(changed)
         for vm in ("db_0", "web_0", "web_1"):

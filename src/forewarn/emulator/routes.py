@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from forewarn.api.request_forms import EMPTY
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.schemas import FLAG, TEXT, TEXT_OR_NONE, list_of, object_schema, page_schema
@@ -9,15 +11,17 @@ from forewarn.clock import SPEED_MAX
 from forewarn.core.access import Permission
 from forewarn.emulator import scenario_files
 from forewarn.emulator.attested_documents import ISSUER_PATH
-from forewarn.emulator.emulator import Emulator
 from forewarn.emulator.faults import FaultKind, FaultNotSet, read_fault
 from forewarn.emulator.options import ADVANCE_S_MAX
-from forewarn.emulator.scenario import Scenario
 from forewarn.emulator.scenario_runner import Run, RunState
 from forewarn.errors import nearest
 from forewarn.protocol import timestamps
 from forewarn.validation.fields import NAME, Duration, Number, Schema, Text
 from forewarn.validation.forms import Field, Form
+
+if TYPE_CHECKING:
+    from forewarn.emulator.emulator import Emulator
+    from forewarn.emulator.scenario import Scenario
 
 CERTIFICATE = "application/pkix-cert"
 
