@@ -266,7 +266,7 @@ def test_owners_budget_counts_vms() -> None:
 
 def test_work_on_a_vm_takes_no_room_for_hosts() -> None:
     """A budget of hosts counts work on whole hosts alone. Source: F-3."""
-    state = FleetState((Live("op-1", "h1", ("b",), whole_host=False),))
+    state = FleetState((Live("op-1", "h1", vm=1),))
     found = planned(fleet_of("a", "b"), MaintenancePolicy((Budget(Scope.FLEET, 1),)), state)
     assert waves(found)[0] == "h0"
 
