@@ -10,33 +10,28 @@ import asyncio
 import contextlib
 import ipaddress
 import os
+import re
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from starlette.requests import cookie_parser
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forewarn.api.connections import ADMIT, CREDENTIALS, NAMES, SAFE, USER
 from forewarn.api.oidc import IssuerUnavailable, Login, Oidc
 from forewarn.api.responses import refusal
+from forewarn.api.standby import Forwarder
 from forewarn.audit_chain import CallRecord
+from forewarn.clock import Clock
+from forewarn.control.readable import ReadableControl
 from forewarn.core.access import BUILT_IN, AccessToken, Principal, proved
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.host_port import host_of_header, without_brackets
 from forewarn.protocol import timestamps
+from forewarn.settings import OperatorSettings
+from forewarn.store import Store
 from forewarn.tokens import RefusedTokens, TokenWrong
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Mapping, Sequence
-
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from forewarn.api.standby import Forwarder
-    from forewarn.clock import Clock
-    from forewarn.control.readable import ReadableControl
-    from forewarn.settings import OperatorSettings
-    from forewarn.store import Store
 
 #: Maximum number of cached results of the checks for local addresses and host names.
 ADDRESSES_REMEMBERED = 256

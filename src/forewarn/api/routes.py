@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from types import ModuleType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from starlette.types import ASGIApp
-
-from forewarn.api.control_client import ControlClient
 from forewarn.api.responses import encoded
 from forewarn.core.access import NOBODY, Permission, Principal
 from forewarn.validation.durations import read_time_ms
@@ -19,6 +14,14 @@ from forewarn.validation.fields import Schema, Values
 from forewarn.validation.forms import Field, Form
 from forewarn.validation.json_reader import JSON
 from forewarn.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from types import ModuleType
+
+    from starlette.types import ASGIApp
+
+    from forewarn.api.control_client import ControlClient
 
 #: Default limit of a request body, in bytes.
 BODY_BYTES_MAX = 1024 * 1024
