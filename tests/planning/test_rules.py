@@ -257,8 +257,9 @@ def test_wave_that_misses_its_opening_because_of_other_work_waits_for_that_work(
 
 
 def test_owners_budget_counts_vms() -> None:
-    """Two hosts with two VMs each do not fit into a budget of three. Source: F-3."""
+    """Two hosts with two VMs each fit into a budget of four, not of three. Source: F-3."""
     fleet = fleet_of("a a", "b b", owners={"a": "ann", "b": "ann"})
+    assert waves(planned(fleet, MaintenancePolicy((Budget(Scope.OWNER, 4),)))) == ["h0 h1"]
     found = planned(fleet, MaintenancePolicy((Budget(Scope.OWNER, 3),)))
     assert waves(found) == ["h0", "h1"]
     assert found.bound.argument == "4 VMs of owner ann are to be done, 3 at a time"
@@ -277,6 +278,25 @@ def test_host_to_be_emptied_without_room_in_a_budget_names_it() -> None:
     policy = MaintenancePolicy((Budget(Scope.FLEET, 1),))
     found = planned(fleet_of("a", "b", "c"), policy, state, move_s=600)
     assert blocked(found)["h0"] == (Code.BUDGET, "fleet")
+
+
+def test_bound_leaves_out_hosts_that_are_too_late() -> None:
+    """Nothing of their window is left to be done. Source: F-2."""
+    fleet = Fleet.of([FleetHost("h0", "z1"), FleetHost("h1", "z2")], [])
+    evening = Window("evening", from_min=1200, to_min=1380, hosts=("zone=z2",))
+    state = FleetState((Live("op-1", "h1", ends_ms=NOW_MS + 21 * HOUR_MS),))
+    deadline_ms = NOW_MS + 21 * HOUR_MS + 30 * MINUTE_MS
+    found = planned(fleet, MaintenancePolicy(windows=(evening,)), state, deadline_ms=deadline_ms)
+    assert (waves(found), found.bound.waves, list(blocked(found))) == (["h0"], 1, ["h1"])
+
+
+def test_nothing_follows_moves_that_come_too_late() -> None:
+    """Hosts that are emptied one after another need the room of those before. Source: F-3."""
+    fleet = fleet_of("a", "b", "c", "", capacity=1)
+    found = planned(fleet, move_s=600, deadline_ms=NOW_MS + 4 * HOUR_MS)
+    assert waves(found) == ["h0", "h1"]
+    assert set(blocked(found)) == {"h2", "h3"}
+    assert set(blocked(found).values()) == {(Code.DEADLINE, "wave 2")}
 
 
 def test_deadline_before_the_next_opening_names_the_window() -> None:

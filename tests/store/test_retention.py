@@ -87,6 +87,14 @@ def test_old_history_is_exported_and_removed(story: Story, tmp_path: Path) -> No
     assert replayed(store) == live_records(story.state)
 
 
+def test_few_old_entries_are_removed(story: Story, tmp_path: Path) -> None:
+    """What was exported leaves each time, however little it is. Source: A-6."""
+    entries = list(story.store.entries())
+    for at_ms in sorted({each.entry.at_ms for each in entries})[1:5]:
+        story.store.trim(Retention(tmp_path, max_age_ms=story.now_ms - at_ms), story.now_ms)
+        assert sequences(story.store) == [e.seq for e in entries if e.entry.at_ms >= at_ms]
+
+
 def test_history_is_kept_within_its_bytes(story: Story, tmp_path: Path) -> None:
     """The oldest goes, and no more than must. Source: A-6."""
     store = story.store
