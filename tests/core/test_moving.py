@@ -324,6 +324,16 @@ def test_host_that_fails_while_its_vms_return_counts_as_a_failure() -> None:
     assert rig.maintenance(number).state is MaintenanceState.STOPPED
 
 
+def test_vm_that_two_works_move_to_a_host_takes_its_room_once() -> None:
+    """A user moves it to the same destination: nothing is withdrawn. Source: F-3, F-6."""
+    rig = fleet(4, spare=2)
+    work = rig.working(rig.start("h0", move_s=600))["h0"]
+    [(vm, to)] = work.execution.placements
+    rig.ask(Cause.REDEPLOY, vm, destination=to)
+    rig.tell(ChangeTopology(vms=(replace(rig.state.topology.vms["v1"], memory_mib=1000),)))
+    assert rig.now(work).state is OperationState.ANNOUNCED
+
+
 def test_room_is_kept_for_vms_that_return() -> None:
     """Another maintenance moves nobody to a host that waits for its VMs. Source: F-3."""
     rig = fleet(3, spare=1)

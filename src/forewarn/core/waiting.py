@@ -156,20 +156,20 @@ def lack_of_room(draft: Draft, operation: Operation) -> Blocker | None:
         if unsized:
             text = f"the memory of vm {unsized} is not known"
             return Blocker(Code.CAPACITY, UNSIZED, now_ms, text=text)
-        used_mib = _memory_used(draft, to, but=operation.number)
-        if used_mib is None or used_mib + sum(sizes_mib.values()) > host.memory_mib:
+        used_mib = _memory_used(draft, to, {*sizes_mib}, but=operation.number)
+        if used_mib is None or used_mib > host.memory_mib:
             text = f"host {to} has no room left for the VMs of {operation.host}"
             return Blocker(Code.CAPACITY, to, now_ms, text=text)
     return None
 
 
-def _memory_used(draft: Draft, host: str, *, but: int) -> int | None:
+def _memory_used(draft: Draft, host: str, arriving: set[str], *, but: int) -> int | None:
     """Return the memory of VMs on or moving to a host; None if a VM's memory is unknown.
 
-    Room stays reserved for VMs that are yet to return.
+    `arriving` are the VMs of the work `but`. Room stays reserved for VMs that are yet to return.
     """
     vms = draft.topology.vms
-    names = set(draft.topology.vms_on(host))
+    names = arriving.union(draft.topology.vms_on(host))
     for other in draft.operations(("destination", host)):
         if other.number != but and (other.is_return or other.state is not OperationState.PLANNED):
             names.update(vm for vm in other.vms if other.destination_of(vm) == host)
