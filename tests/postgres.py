@@ -20,6 +20,8 @@ from pathlib import Path
 
 import psycopg
 
+from tests.waiting import LIMIT_S
+
 FAST, SLOW = Path("/dev/shm"), Path("/tmp")  # both short, as a socket's path must be
 ROOM_BYTES_MIN = 2**30
 READY = re.compile("database system is ready to accept (read-only )?connections")
@@ -71,8 +73,11 @@ class PostgresServer:
     _template: str = "template1"
 
     def address(self, database: str) -> str:
-        """The address of a database, as an operator would write it."""
-        return f"postgresql://forewarn@/{database}?host={self.folder}"
+        """The address of a database, as an operator would write it.
+
+        A new database makes the server's other connections wait: long, on a loaded machine.
+        """
+        return f"postgresql://forewarn@/{database}?host={self.folder}&connect_timeout={LIMIT_S:.0f}"
 
     def run(self, statement: str, database: str = "postgres") -> list[tuple[object, ...]]:
         """Run one statement outside any transaction and return its rows."""
