@@ -149,7 +149,8 @@ class MaintenanceChecker:
             self._check_halt(was, self._maintenances[number])
         for plan in changes.plans.values():
             if plan is not None:
-                self._check_plan(plan, now_ms, stepped_ms=ahead_ms - self._policy_ahead_ms)
+                stepped_ms = ahead_ms - self._policy_ahead_ms
+                self._check_plan(plan, changes, now_ms, stepped_ms=stepped_ms)
         self._note_ends(changes, ahead_ms)
         self._check_work(changes, before, begun, ahead_ms)
 
@@ -302,7 +303,7 @@ class MaintenanceChecker:
         beside = disturbed(self.state, others, operation.host)
         return over_budget(self.state, budgets, operation=operation, beside=beside, limits="least")
 
-    def _broken_rule(self, plan: MaintenancePlan, *, same_fleet: bool) -> str:
+    def _broken_rule(self, plan: MaintenancePlan, changes: Changes, *, same_fleet: bool) -> str:
         """Return the first rule that a plan breaks, other work aside: it may have begun since."""
         state, maintenance = self.state, self.state.maintenances[plan.maintenance]
         topology, owed_s = state.topology, OWED_S[maintenance.shown_impact.value]
@@ -310,6 +311,9 @@ class MaintenanceChecker:
         planned = _entries(plan, maintenance.host_s * 1000)
         entries = tuple(_filled(plan, planned, topology, returning=bool(maintenance.return_s)))
         touched = {t.host for t in state.targets.values() if t.maintenance == maintenance.number}
+        of_it = f"{maintenance.number}/"  # the plan may withdraw work that it knew as announced
+        withdrawn = (key for key, target in changes.targets.items() if target is None)
+        touched.update(key.removeprefix(of_it) for key in withdrawn if key.startswith(of_it))
         beside = Beside(
             done=tuple(touched - {each.host for each in entries}),  # a wave may begin with its plan
             in_force=replace(kept, id=kept.parent, entries=()) if kept.parent else None,
@@ -382,11 +386,13 @@ class MaintenanceChecker:
         work = self.state.operations.get(target.operation)
         return work is not None and not work.is_return
 
-    def _check_plan(self, plan: MaintenancePlan, now_ms: int, *, stepped_ms: int) -> None:
+    def _check_plan(
+        self, plan: MaintenancePlan, changes: Changes, now_ms: int, *, stepped_ms: int
+    ) -> None:
         """Check a plan, where the clock was stepped so far since the policy was applied."""
         self.premises["19: a plan takes force"] += 1
         stands = self._fleet_ms < plan.made_ms
-        found = self._broken_rule(plan, same_fleet=stands)
+        found = self._broken_rule(plan, changes, same_fleet=stands)
         lasts_ms = self.state.maintenances[plan.maintenance].duration_s * 1000
         self.premises["15: a short freeze lies before long work"] += any(
             plan.made_ms < from_ms < plan.made_ms + LEAD_MS and to_ms - from_ms < lasts_ms
