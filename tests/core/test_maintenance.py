@@ -438,3 +438,13 @@ def test_equal_fault_domains_of_two_zones_are_two() -> None:
     rig.ask(Cause.HOST_REBOOT, "h0")
     assert rig.ask(Cause.HOST_REBOOT, "h3").state is OperationState.ANNOUNCED
     assert rig.ask(Cause.HOST_REBOOT, "h9").state is OperationState.PLANNED
+
+
+def test_reason_names_the_zone_of_the_other_fault_domain() -> None:
+    """The waiting host may have a fault domain of the same number. Source: G-1."""
+    rig = fleet()
+    other = Host("h9", 0, 0, zone="z2")
+    rig.tell(ChangeTopology(hosts=(other,), vms=(Vm("web_9", "h9", "web"),)))
+    rig.ask(Cause.HOST_REBOOT, "h9")
+    [blocker] = rig.why(rig.ask(Cause.HOST_REBOOT, "h0"))
+    assert blocker.text == "group web is disturbed in fault domain 0 of zone z2 by op-1"

@@ -65,7 +65,9 @@ def _other_fault_domain_disturbed(draft: Draft, operation: Operation) -> Blocker
         for other in _under_way(draft, operation, ("group", group)):
             elsewhere = fault_domain_of(draft, other)
             if elsewhere != domain:
-                text = f"group {group} is disturbed in fault domain {elsewhere[1]} by {other.id}"
+                zone, number = elsewhere
+                where = f"fault domain {number}" + (f" of zone {zone}" if zone else "")
+                text = f"group {group} is disturbed in {where} by {other.id}"
                 return _blocked_by(other, operation, Code.FAULT_DOMAIN, text)
     return None
 
