@@ -179,6 +179,13 @@ def test_canary_wave_is_first() -> None:
     assert waves(named) == ["h2", "h0 h1 h3"]
 
 
+def test_bound_of_a_canary_wave_says_no_windows() -> None:
+    """The canary and the other hosts have the same windows. Source: F-2."""
+    policy = MaintenancePolicy((Budget(Scope.FLEET, 1),), canary_count=1)
+    argument = planned(LONE, policy).bound.argument
+    assert argument.endswith("; for other hosts, 3 hosts of the fleet are to be done, 1 at a time")
+
+
 def test_canary_wave_is_not_repeated() -> None:
     """Once hosts are done, the others follow as the budgets allow. Source: F-3."""
     policy = MaintenancePolicy(canary_count=1)

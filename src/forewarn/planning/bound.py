@@ -31,7 +31,7 @@ def bound_of(problem: Problem) -> WaveBound:
 def together(bounds: list[WaveBound]) -> WaveBound:
     """Return the sum of bounds for sets of hosts that never share a wave."""
     useful = [bound for bound in bounds if bound.waves]
-    argument = "; for hosts with other windows, ".join(bound.argument for bound in useful)
+    argument = "; for other hosts, ".join(bound.argument for bound in useful)
     return WaveBound(sum(bound.waves for bound in useful), argument or "no host needs work")
 
 
