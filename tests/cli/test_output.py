@@ -103,8 +103,14 @@ def test_pipe_gets_everything(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_facts_without_value_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     """Only what has a value is shown."""
-    output.print_facts([("name", "x"), ("none", ""), ("longer", 3)])
+    output.print_facts([("name", "x"), ("none", ""), ("longer", 3), ("tags", {})])
     assert capsys.readouterr().out == "name    x\nlonger  3\n"
+
+
+def test_facts_write_labels_as_options_do(capsys: pytest.CaptureFixture[str]) -> None:
+    """A label reads as `host add --label` takes it."""
+    output.print_facts([("labels", {"rack": "r7", "tier": "gold"})])
+    assert capsys.readouterr().out == "labels  rack=r7, tier=gold\n"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "cp1252", "ascii"])

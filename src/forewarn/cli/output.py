@@ -232,6 +232,8 @@ def _plain(cell: object) -> str:
         return ""
     if cell is True:
         return "yes"
+    if isinstance(cell, dict):
+        cell = [f"{name}={value}" for name, value in cell.items()]
     if isinstance(cell, list | tuple):
         cell = ", ".join(str(each) for each in cell)
     return escaped_text(str(cell))
