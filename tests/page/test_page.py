@@ -772,6 +772,8 @@ def test_tour_needs_no_scrolling(page: Browser) -> None:
         page.until("document.querySelectorAll('.scenario').length > 10")
         seen = "[...document.querySelectorAll('[data-run], [data-ahead], [data-fault]')].every("
         assert page.run(seen + "(each) => each.getBoundingClientRect().bottom < innerHeight)")
+        assert page.run("document.documentElement.scrollWidth") == 1280
+        assert page.run("document.querySelector('#find').clientWidth") > 90
         for name in ("user-redeploy", "host-reboot"):
             press(page, "mouse", f"[data-run={name}]")
             page.see(f"Scenario {name} begins.")
@@ -779,6 +781,13 @@ def test_tour_needs_no_scrolling(page: Browser) -> None:
         page.until("document.querySelector('.scenario:nth-child(2)').innerText.includes('Stop')")
         assert page.run("document.querySelectorAll('.note').length") == 1
         page.open("about:blank")
+
+
+def test_host_has_its_labels(page: Browser, service: Live) -> None:
+    """Labels select hosts of a maintenance and of windows, so the host's view shows them."""
+    service.fleet(hosts={"h1": {"zone": "1", "labels": {"rack": "r7", "tier": "gold"}}})
+    show(page, f"{service.url}/#/hosts/h1")
+    page.see("rack=r7, tier=gold")
 
 
 def test_timeline_shows_what_is_planned(page: Browser, service: Live) -> None:

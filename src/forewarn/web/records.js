@@ -92,6 +92,13 @@ export const facts = (rows) =>
       )
       .map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
   );
+
+/** Returns labels or tags as one text. */
+const pairs = (map) =>
+  Object.entries(map)
+    .map(([key, value]) => `${key}=${value}`)
+    .join(", ");
+
 const names = (kind, list, most = 60) =>
   list.length
     ? [
@@ -324,6 +331,7 @@ export const host = (main, name) =>
       ["Update domain", each.update_domain],
       ["Memory for VMs", mebibytes(each)],
       ["Driver", each.driver || "the service's default"],
+      ["Labels", pairs(each.labels)],
       ["VMs", names("vms", each.vms)],
     ],
   });
@@ -412,12 +420,7 @@ export async function vm(main, name) {
               ["Spot", each.spot ? "yes" : "no"],
               ["Addresses", each.addresses.join(", ")],
               ["System", each.os_type],
-              [
-                "Tags",
-                Object.entries(each.tags)
-                  .map(([key, value]) => `${key}=${value}`)
-                  .join(", "),
-              ],
+              ["Tags", pairs(each.tags)],
             ]),
             h("h2", {}, "Work"),
             h("div", { className: "vm-work" }, operationTable(work, `Work on ${name}`)),
