@@ -31,9 +31,9 @@ from forewarn.values import replace
 NOW_MS = 1_800_000_000_000
 MINUTE_MS = 60_000
 HOSTS = (
-    Host("h0", fault_domain=0, update_domain=3, zone="z1", labels=(("rack", "r7"), ("row", "2"))),
-    Host("h1", fault_domain=1, update_domain=4, zone="z2"),
-    Host("h2", fault_domain=2, update_domain=5, zone="z2", health=Health.FAILED),
+    Host("h0", fault_domain=0, zone="z1", labels=(("rack", "r7"), ("row", "2"))),
+    Host("h1", fault_domain=1, zone="z2"),
+    Host("h2", fault_domain=2, zone="z2", health=Health.FAILED),
 )
 GROUPS = (Group("web", owner="shop"), Group("db", owner="bank"), Group("free"))
 VMS = (
@@ -97,7 +97,7 @@ def test_planner_sees_the_fleet_as_it_is() -> None:
     """Places, labels, racks, and whose VMs are where. Source: F-2."""
     fleet = fleet_of(columns_of(TOPOLOGY))
     first, second, _ = fleet.hosts
-    assert (first.name, first.zone, first.fault_domain, first.update_domain) == ("h0", "z1", 0, 3)
+    assert (first.name, first.zone, first.fault_domain) == ("h0", "z1", 0)
     assert (first.rack, first.labels) == ("r7", ("rack=r7", "row=2"))
     assert (second.rack, second.labels) == ("", ())
     assert [(each.name, each.owner) for each in fleet.groups] == [

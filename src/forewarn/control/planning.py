@@ -70,7 +70,6 @@ class FleetColumns:
     hosts: str
     zones: Column[str]
     fault_domains: array[int]
-    update_domains: array[int]
     labels: Column[Labels]
     groups: str
     owners: Column[str]
@@ -228,11 +227,10 @@ def columns_of(topology: Topology, room: RoomColumns | None = None) -> FleetColu
     hosts, groups = topology.hosts, topology.groups
     host_of = {name: number for number, name in enumerate(hosts)}
     group_of = {name: number for number, name in enumerate(groups)}
-    fault_domains, update_domains = array("i"), array("i")
+    fault_domains = array("i")
     vm_hosts, vm_groups = array("i"), array("i")
     for some in _portions(hosts.values()):
         fault_domains.extend([host.fault_domain for host in some])
-        update_domains.extend([host.update_domain for host in some])
     for part in _portions(topology.vms.values()):
         vm_hosts.extend([host_of[vm.host] for vm in part])
         vm_groups.extend([group_of[vm.group] for vm in part])
@@ -240,7 +238,6 @@ def columns_of(topology: Topology, room: RoomColumns | None = None) -> FleetColu
         " ".join(map(" ".join, _portions(hosts))),
         _column(host.zone for host in hosts.values()),
         fault_domains,
-        update_domains,
         _column(host.labels for host in hosts.values()),
         " ".join(map(" ".join, _portions(groups))),
         _column(group.owner for group in groups.values()),
@@ -285,7 +282,6 @@ def fleet_of(columns: FleetColumns) -> planned.Fleet:
         columns.hosts.split(),
         _values(columns.zones),
         columns.fault_domains,
-        columns.update_domains,
         _values(columns.labels),
         capacity,
         drivers,
@@ -297,14 +293,13 @@ def fleet_of(columns: FleetColumns) -> planned.Fleet:
                 name,
                 zone=zone,
                 fault_domain=fault_domain,
-                update_domain=update_domain,
                 rack=dict(labels).get(RACK, ""),
                 labels=tuple(f"{key}={text}" for key, text in labels),
                 capacity=memory_mib,
                 driver=driver,
                 scheduled=driver in scheduling,
             )
-            for name, zone, fault_domain, update_domain, labels, memory_mib, driver in hosts
+            for name, zone, fault_domain, labels, memory_mib, driver in hosts
         ),
         tuple(map(planned.FleetGroup, columns.groups.split(), _values(columns.owners))),
         columns.vm_hosts,

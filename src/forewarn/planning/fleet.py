@@ -20,7 +20,6 @@ class FleetHost:
     zone: str = ""
     rack: str = ""
     fault_domain: int = 0
-    update_domain: int = 0
     #: Labels as `key=value`.
     labels: tuple[str, ...] = ()
     #: Total size of VMs that fit, in the unit of the VMs' sizes; 0: no VM fits.
