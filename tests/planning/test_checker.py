@@ -39,6 +39,7 @@ POLICY = MaintenancePolicy(
 STATE = FleetState(owners_disturbed=(("dan", NOW_MS),))
 ASKED = Asked(tuple(f"h{n}" for n in range(6)), 1800, deadline_ms=NOW_MS + 5 * DAY_MS)
 MOVING = replace(ASKED, hosts=("h0", "h4"), move_s=600)
+PAST = Window("past", last_date="2026-06-30")
 
 
 @cache
@@ -177,7 +178,8 @@ def test_checker_passes_the_unbroken_plan(good: Callable[[], Plan]) -> None:
         ("owner-rest", FleetState(owners_disturbed=(("ann", NOW_MS + DAY_MS),)), POLICY),
         ("owner-rest", STATE, replace(POLICY, owner_rest_s=5 * 86_400)),
         ("window", STATE, replace(POLICY, freezes=((NOW_MS, NOW_MS + DAY_MS),))),
-        ("window", STATE, replace(POLICY, windows=(Window("w", last_date="2026-06-30"),))),
+        ("window", STATE, replace(POLICY, windows=(PAST,))),
+        ("window", STATE, replace(POLICY, windows=(replace(PAST, hosts=("zone=z1", "rack=r1")),))),
     ],
     ids=str,
 )
@@ -195,6 +197,14 @@ def test_checker_finds_a_short_freeze_within_work() -> None:
     freeze = (begins_ms + 10 * MINUTE_MS, begins_ms + 11 * MINUTE_MS)
     found = check(staying(), FLEET, state=STATE, policy=replace(POLICY, freezes=(freeze,)))
     assert "window" in {finding.rule for finding in found}, found
+
+
+def test_checker_passes_freezes_up_to_work_and_from_its_end() -> None:
+    """Neither closes the time of the work. Source: F-7."""
+    wave = staying().waves[0]
+    before = (wave.earliest_start_ms - MINUTE_MS, wave.earliest_start_ms)
+    policy = replace(POLICY, freezes=(before, (wave.latest_end_ms, wave.latest_end_ms + MINUTE_MS)))
+    assert check(staying(), FLEET, state=STATE, policy=policy) == ()
 
 
 def test_checker_stands_apart() -> None:

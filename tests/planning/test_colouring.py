@@ -1,6 +1,6 @@
 """Colouring, packing and bounds on graphs whose answers are known, and Ganeti's format."""
 
-from itertools import combinations
+from itertools import combinations, permutations
 
 import pytest
 
@@ -95,9 +95,16 @@ def test_prng_is_the_same_everywhere() -> None:
     assert drawn == [again.below(1000) for _ in range(5)]
     other = Prng(2)
     assert drawn != [other.below(1000) for _ in range(5)]
-    items = list(range(10))
-    prng.shuffle(items)
-    assert sorted(items) == list(range(10)) != items
+
+
+def test_shuffle_gives_every_order() -> None:
+    """Each of three items comes to each place."""
+    prng, orders = Prng(1), set[str]()
+    for _ in range(100):
+        items = list("abc")
+        prng.shuffle(items)
+        orders.add("".join(items))
+    assert orders == set(map("".join, permutations("abc")))
 
 
 def test_bound_says_its_argument() -> None:

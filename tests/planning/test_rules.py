@@ -220,6 +220,12 @@ def test_operation_fits_into_its_window() -> None:
     assert found.waves[2].waits.code is Code.WINDOW
 
 
+def test_operation_may_fill_its_window() -> None:
+    """An hour's work fits into an hour. Source: F-7."""
+    found = planned(LONE, MaintenancePolicy(windows=(Window("hour", from_min=120, to_min=180),)))
+    assert [wave.latest_start_ms for wave in found.waves] == [NOW_MS + 2 * HOUR_MS]
+
+
 def test_window_shorter_than_the_operation_blocks() -> None:
     """A host whose window is always too short is blocked by it. Source: F-7, F-4."""
     short = Window("short", from_min=120, to_min=150)
@@ -270,6 +276,9 @@ def test_owners_budget_counts_vms() -> None:
     found = planned(fleet, MaintenancePolicy((Budget(Scope.OWNER, 3),)))
     assert waves(found) == ["h0", "h1"]
     assert found.bound.argument == "4 VMs of owner ann are to be done, 3 at a time"
+    larger = fleet_of("a a", "b b", "c c", "d d", owners=dict.fromkeys("abcd", "ann"))
+    found = planned(larger, MaintenancePolicy((Budget(Scope.OWNER, 4),)))
+    assert waves(found) == ["h0 h1", "h2 h3"]
 
 
 def test_work_on_a_vm_takes_no_room_for_hosts() -> None:
@@ -321,6 +330,33 @@ def test_host_that_cannot_be_emptied_keeps_no_room_from_others() -> None:
     found = planned(fleet, move_s=600)
     assert waves(found) == ["h1", "h2"]
     assert set(blocked(found)) == {"h0"}
+
+
+def test_host_without_room_for_its_vms_keeps_no_other_from_its_wave() -> None:
+    """h3 has room for h0's and h2's VMs, or for those of h1. Source: F-3."""
+    sizes = enumerate((1, 2, 1, 2))
+    hosts = [FleetHost(f"h{n}", fault_domain=n, capacity=size) for n, size in sizes]
+    vms = [("h0", "a", 1), ("h1", "b", 1), ("h1", "b", 1), ("h2", "c", 1)]
+    fleet = Fleet.of(hosts, map(FleetGroup, "abc"), vms)
+    asked = Asked(("h0", "h1", "h2"), move_s=600)
+    found = plan(fleet, FleetState(), MaintenancePolicy(), now_ms=NOW_MS, asked=asked)
+    assert waves(found) == ["h0 h2", "h1"]
+
+
+def test_vms_move_to_a_host_without_work_first() -> None:
+    """From a host that is to be done they would soon move again. Source: F-3."""
+    asked = Asked(("h0", "h1"), move_s=600)
+    fleet = fleet_of("a", "", "")
+    found = plan(fleet, FleetState(), MaintenancePolicy(), now_ms=NOW_MS, asked=asked)
+    assert [move.to_host for entry in found.entries for move in entry.moves] == ["h2"]
+
+
+def test_host_with_work_on_a_vm_takes_none_after_its_own_wave() -> None:
+    """That work goes on; so the only room is on h2, and goes to h0's VM. Source: F-3."""
+    state = FleetState((Live("op-1", "h0", 0, disturbs_groups=False),))
+    found = planned(fleet_of("a", "b", "", capacity=1), state=state, move_s=600)
+    assert waves(found) == ["h0"]
+    assert set(blocked(found)) == {"h1", "h2"}
 
 
 def test_deadline_blocks_what_comes_too_late() -> None:
@@ -406,6 +442,7 @@ def test_replanning_leaves_out_what_is_announced() -> None:
     assert check(again, fleet2, state=state, policy=policy) == ()
     assert "h0" not in {each.host for each in again.entries} | blocked(again).keys()
     assert again.parent == first.id != again.id
+    assert len(again.id) == 16
     assert blocked(again)["h1"] == (Code.FAULT_DOMAIN, "the failure of host h2")
     assert waves(again) == ["h3"]
 
