@@ -528,6 +528,16 @@ def test_time_of_an_event_moves_only_its_own_hooks() -> None:
     assert {step.key: step.event.event_id for step in agent.steps} == {"drain": "E1", "stop": "E2"}
 
 
+def test_hook_that_has_ended_keeps_the_event_that_it_was_given() -> None:
+    """Only what still runs is put off with its event. Source: C-6."""
+    agent = core((DRAIN,), (STOP,))
+    agent.step(polled(1, event()), NOW)
+    agent.step(HookEnded("drain", 0), NOW)
+    later = event(not_before_ms=NOW + 2 * NOTICE_MS)
+    agent.step(polled(2, later), NOW + 1000)
+    assert [step.event == later for step in agent.steps] == [False, True]
+
+
 def test_changed_event_is_decided_anew_while_nothing_is_begun() -> None:
     """A host update with restart may turn out to be a Freeze. Source: O-2."""
     agent = core((DRAIN,), match=Match(types=("Reboot",)))

@@ -7,6 +7,7 @@ import pytest
 
 from forewarn import exit_codes
 from forewarn.cli.upgrade import UpgradeState
+from forewarn.core.state import Changes
 from forewarn.store import open_store
 from forewarn.store.lease import Tenure
 from forewarn.store.processes import ControlProcess, SignsOfLife, processes
@@ -14,6 +15,7 @@ from forewarn.values import replace
 from forewarn.version import version
 from tests.cli.conftest import Run
 from tests.postgres import PostgresServer
+from tests.store.story import begin, entry
 from tests.waiting import wait_until
 
 OLD = ControlProcess("http://a", "0.1.0", behind=0, age_s=1, active=True)
@@ -78,4 +80,16 @@ def test_processes_and_their_lag_are_listed(address: str, run: Run) -> None:
         active.stop()
         follower.stop()
     assert processes(store._engine) == ()
+    store.close()
+
+
+@pytest.mark.postgres
+def test_process_is_behind_by_the_commits_that_it_lacks(address: str) -> None:
+    """However many changes a commit has. Source: H-8."""
+    store = open_store(address)
+    story = begin(store)
+    store.note_process("another", "http://b", "0.1.0", kept_ms=60_000)
+    for _ in range(2):
+        store.commit(Changes(last_number=story.state.last_number, entries=[entry()] * 3))
+    assert [each.behind for each in processes(store._engine)] == [2]
     store.close()

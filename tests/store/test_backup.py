@@ -55,6 +55,7 @@ def test_backup_of_a_running_store_is_private_and_sound(
     story: Story, address: str, tmp_path: Path
 ) -> None:
     """U-1: nobody else reads it, and the store goes on."""
+    assert story.store.backup_ms() == 0
     facts = back_up(address, tmp_path / "backup")
     assert (facts.hosts, facts.vms, facts.generation) == (2, 3, story.store.generation)
     assert stat.S_IMODE((tmp_path / "backup").stat().st_mode) == 0o600

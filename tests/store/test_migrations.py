@@ -3,11 +3,12 @@
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from forewarn.core.records import KINDS, columns_of
-from forewarn.store import Store, open_store
+from forewarn.store import Store, inspection, open_store
 from forewarn.store.engine import Transaction
 from forewarn.store.errors import (
     StoreContradiction,
@@ -178,6 +179,16 @@ def test_table_has_the_columns_of_its_records(store: Store, kind: str) -> None:
         found = [each[0] for each in cursor.description]  # type: ignore[attr-defined]
     apart = APART[kind][:1] if kind in APART else ()
     assert sorted([*found, *apart]) == sorted(map(column, columns_of(kind)))
+
+
+def test_inspection_finds_an_earlier_schema(
+    path: Path, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service upgrades a file when it starts. Source: L-7."""
+    opened(str(path)).close()
+    assert not inspect_store(str(path), must_exist=True).outdated
+    monkeypatch.setattr(inspection, "every_step", lambda: (*every_step(), GOOD))
+    assert inspect_store(str(path), must_exist=True).outdated
 
 
 def test_inspection_finds_the_lease_of_a_shared_store(address: str) -> None:

@@ -251,7 +251,8 @@ def test_pooler_in_transaction_mode_is_named(postgres_address: str, opened: Open
     store = opened(postgres_address)
     begin(store)
     with (
-        pytest.raises(StorePooled, match="pooler in transaction mode"),
+        pytest.raises(StorePooled, match="pooler in transaction mode") as refused,
         store._engine.writing() as transaction,
     ):
         transaction.run_text("DEALLOCATE ALL")
+    assert refused.value.status == 503

@@ -72,6 +72,15 @@ def test_every_session_has_the_terms_it_needs(postgres_address: str, opened: Ope
                 assert found == [(word,)], name
 
 
+def test_large_table_is_copied_without_a_time_limit(postgres_address: str, opened: Opener) -> None:
+    """A backup may take longer than any other statement. Source: L-7."""
+    engine = begin(opened(postgres_address)).store._engine
+    with engine.reading() as transaction:
+        assert list(engine.portions(transaction, "host"))
+        for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
+            assert transaction._connection.execute(f"SHOW {name}").fetchall() == [("0",)], name
+
+
 def test_address_may_set_other_terms(postgres_address: str, opened: Opener) -> None:
     """The operator's word on a connection wins over ours."""
     engine = opened(f"{postgres_address}&application_name=mine")._engine

@@ -61,7 +61,7 @@ def test_operations_finds_what_is_asked(
 
 def test_ended_work_stays_readable(story: Story) -> None:
     """Ended work is gone from the state, not from the store. Source: L-5."""
-    assert 1 not in story.state.operations
+    assert story.state.operations.keys() == story.store._placed.keys() == {3}
     ended = story.store.operation(1)
     assert ended is not None
     assert ended.state is OperationState.SUCCEEDED

@@ -18,6 +18,7 @@ from forewarn.core.records import FIXED, KIND_OF, KINDS, Record, from_row, to_ro
 from forewarn.core.state import TABLES, Changes, Image, State
 from forewarn.core.topology import Group, GroupKind, Health, Host
 from forewarn.store import HistoryPage, Store
+from forewarn.store.images import read_images
 from forewarn.values import replace
 from tests.store import strategies
 from tests.store.story import Story, begin, entry, live_records, poll, replayed
@@ -126,6 +127,21 @@ def test_row_gives_back_its_record(kind: str, data: st.DataObject) -> None:
     row = to_row(record)
     assert all(type(value) in {str, int} for value in row.values())
     assert from_row(kind, row) == record
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("host", [0, 0, "", "", "healthy", "[]", 0]),
+        ("group", ["availability-set", "", 0, 0, "[]", 0, 0, 1, "2020-07-01", "[]"]),
+        ("vm", ["", "", "", 0, 0, "[]", "", "", "", "Linux", "", "", "", "[]", "[]", 0]),
+    ],
+)
+def test_values_that_history_leaves_out_never_change(kind: str, values: list[str | int]) -> None:
+    """Each history that was ever written means these values. Source: L-7."""
+    [(_, _, row)] = read_images(f'[["+{kind}","k",{{}}]]')
+    assert row is not None
+    assert list(row.values()) == ["k", *values]
 
 
 def test_replay_of_history_equals_load(address: str, opened: Callable[[str], Store]) -> None:

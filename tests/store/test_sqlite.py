@@ -15,6 +15,7 @@ from forewarn.core.state import Changes
 from forewarn.core.stimulus import ChangeTopology, CreateMaintenance, StartMaintenance
 from forewarn.core.topology import Host
 from forewarn.store import HistoryPage, Store, open_store
+from forewarn.store.concurrent_records import ConcurrentRecords
 from forewarn.store.errors import (
     StoreAddressInvalid,
     StoreDamaged,
@@ -23,6 +24,7 @@ from forewarn.store.errors import (
     StoreInUse,
     StoreUnavailable,
 )
+from forewarn.store.migrations import every_step
 from forewarn.store.reading import _HISTORY_FILTERS, _OPERATION_FILTERS, _in_states
 from forewarn.store.sqlite import LOG_INITIAL_BYTES, SqliteEngine
 from tests.store.story import Story, begin, entry, live_records, replayed
@@ -164,6 +166,16 @@ def test_memory_store_leaves_no_file(
     assert story.store.load() == story.state
     assert begin(opened(address)).state.last_number == 0
     assert list(tmp_path.iterdir()) == []
+    facts = story.store._engine.examine()
+    assert (facts.unsafe, facts.is_replica) == (("a store in memory",), False)
+
+
+def test_drivers_records_beside_a_store_in_memory_are_in_a_file() -> None:
+    """Another process opens them there; they have all tables. Source: B-4."""
+    records = ConcurrentRecords("sqlite::memory:")
+    assert len(records.rows("schema_steps")) == len(every_step())
+    assert Path(records.address).is_file()
+    records.close()
 
 
 @pytest.mark.parametrize("form", ["{path}", "sqlite://{path}", "sqlite:{path}"])
