@@ -207,6 +207,16 @@ def test_checker_passes_freezes_up_to_work_and_from_its_end() -> None:
     assert check(staying(), FLEET, state=STATE, policy=policy) == ()
 
 
+@pytest.mark.parametrize("other", [{"zone": "z2"}, {"driver": "nova"}, {"scheduled": True}])
+def test_checker_finds_a_vm_where_it_cannot_be_moved(other: dict[str, str | bool]) -> None:
+    """Its new host is in another zone, of another driver, or is chosen by a scheduler. F-3."""
+    there = entry_in(moving(), "h0").moves[0].to_host
+    hosts = [replace(host, **other) if host.name == there else host for host in FLEET.hosts]  # type: ignore[arg-type]
+    fleet = replace(FLEET, hosts=tuple(hosts))
+    found = check(moving(), fleet, state=STATE, policy=POLICY)
+    assert "moves" in {finding.rule for finding in found}
+
+
 def test_checker_stands_apart() -> None:
     """It imports values alone, and calls no function of the planner."""
     text = Path(checker.__file__).read_text("utf-8")

@@ -281,6 +281,21 @@ def test_owners_budget_counts_vms() -> None:
     assert waves(found) == ["h0 h1", "h2 h3"]
 
 
+def test_search_saves_a_wave_of_first_fit() -> None:
+    """3, 5, 7 and 5 VMs, ten at a time, fill two waves; first fit needs three. Source: F-2."""
+    fleet = fleet_of("a " * 3, "b " * 5, "c " * 7, "d " * 5, owners=dict.fromkeys("abcd", "ann"))
+    policy = MaintenancePolicy((Budget(Scope.OWNER, 10),))
+    assert waves(planned(fleet, policy, steps=0)) == ["h0 h1", "h2", "h3"]
+    assert waves(planned(fleet, policy)) == ["h0 h2", "h1 h3"]
+
+
+def test_rings_of_five_hosts_need_three_waves() -> None:
+    """No search finds two, and both rings share the three. Source: F-2, G-1."""
+    rings = ("a e", "a b", "b c", "c d", "d e", "f j", "f g", "g h", "h i", "i j")
+    fleet = fleet_of(*rings)
+    assert len(planned(fleet).waves) == 3
+
+
 def test_work_on_a_vm_takes_no_room_for_hosts() -> None:
     """A budget of hosts counts work on whole hosts alone. Source: F-3."""
     state = FleetState((Live("op-1", "h1", vm=1),))
@@ -359,6 +374,12 @@ def test_host_with_work_on_a_vm_takes_none_after_its_own_wave() -> None:
     assert set(blocked(found)) == {"h1", "h2"}
 
 
+def test_work_may_end_at_its_deadline() -> None:
+    """Notice and an hour's work fill the time. Source: F-1."""
+    found = planned(LONE, deadline_ms=NOW_MS + 75 * MINUTE_MS)
+    assert waves(found) == ["h0 h1 h2 h3"]
+
+
 def test_deadline_blocks_what_comes_too_late() -> None:
     """Hosts that cannot be done in time are blocked; the bound is for the others. Source: F-1."""
     found = planned(fleet_of("a", "a", "a"), deadline_ms=NOW_MS + 3 * HOUR_MS)
@@ -424,6 +445,14 @@ def test_vms_that_fit_nowhere_block() -> None:
     """Where there is no room, capacity is the blocker, with who would give it. F-3, F-4."""
     found = planned(fleet_of("a a", "b b", capacity=2), move_s=600)
     assert blocked(found) == {"h0": (Code.CAPACITY, "h1"), "h1": (Code.CAPACITY, "h0")}
+
+
+def test_vm_of_unknown_size_blocks_its_host() -> None:
+    """Nobody knows whether it fits elsewhere. Source: F-3, F-4."""
+    fleet = fleet_of("a", "")
+    fleet.vm_sizes[0] = 0
+    found = planned(fleet, move_s=600)
+    assert blocked(found) == {"h0": (Code.CAPACITY, "a VM with an unknown memory size")}
 
 
 def test_replanning_leaves_out_what_is_announced() -> None:
