@@ -126,6 +126,15 @@ def test_budget_that_is_free_later_delays() -> None:
     assert found.waves[0].waits.code is Code.BUDGET
 
 
+def test_work_in_another_zone_delays_nothing() -> None:
+    """The budget of a host's own zone has room. Source: F-3."""
+    fleet = Fleet.of([FleetHost(f"h{n}", zone) for n, zone in enumerate(("z1", "z1", "z2"))], [])
+    state = FleetState((Live("op-1", "h2", ends_ms=NOW_MS + HOUR_MS),))
+    policy = MaintenancePolicy((Budget(Scope.ZONE, 1),))
+    found = plan(fleet, state, policy, now_ms=NOW_MS, asked=Asked(("h0",)))
+    assert found.waves[0].shown_ms == NOW_MS
+
+
 @pytest.mark.parametrize(
     ("live", "code"),
     [
@@ -207,6 +216,8 @@ def test_owner_rests() -> None:
     found = planned(fleet, policy)
     assert waves(found) == ["h0", "h2", "h1", "h3"]
     assert (found.waves[2].waits.code, found.waves[2].waits.subject) == (Code.OWNER_REST, "ann")
+    apart = fleet_of("a", "b", "c", "d", owners={"a": "ann", "b": "ann", "c": "bob", "d": "bob"})
+    assert waves(planned(apart, policy)) == ["h0", "h2", "h1", "h3"]
     state = FleetState(owners_disturbed=(("ann", NOW_MS), ("bob", NOW_MS)))
     assert planned(fleet, policy, state).waves[0].earliest_start_ms == NOW_MS + 6 * HOUR_MS
 
@@ -439,6 +450,15 @@ def test_vms_that_return_leave_the_room_of_the_next_wave() -> None:
     assert (
         first.latest_end_ms - first.latest_start_ms == (600 + found.asked.duration_s + 1500) * 1000
     )
+
+
+def test_host_whose_window_opens_first_is_emptied_first() -> None:
+    """Each wave of moves waits for the one before. Source: F-3, F-7."""
+    fleet = Fleet.of([FleetHost("h0", "z1"), FleetHost("h1", "z2")], [])
+    evening = Window("evening", from_min=1200, to_min=1380, hosts=("zone=z1",))
+    night = Window("night", from_min=120, to_min=240, hosts=("zone=z2",))
+    found = planned(fleet, MaintenancePolicy(windows=(evening, night)), move_s=600)
+    assert waves(found) == ["h1", "h0"]
 
 
 def test_vms_that_fit_nowhere_block() -> None:

@@ -61,6 +61,7 @@ def test_backup_of_a_running_store_is_private_and_sound(
     assert stat.S_IMODE((tmp_path / "backup").stat().st_mode) == 0o600
     assert verify(tmp_path / "backup") == facts
     assert [each.name for each in tmp_path.iterdir() if "backup" in each.name] == ["backup"]
+    assert story.store.backup_ms() > 0
     story.reboot("h1")  # the store goes on
     with pytest.raises(BackupExists):
         back_up(address, tmp_path / "backup")
