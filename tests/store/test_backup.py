@@ -16,6 +16,7 @@ from forewarn.store.backup import (
     BackupUnusable,
     RestoreOccupied,
     back_up,
+    note_backup,
     restore,
     verify,
 )
@@ -55,16 +56,21 @@ def test_backup_of_a_running_store_is_private_and_sound(
     story: Story, address: str, tmp_path: Path
 ) -> None:
     """U-1: nobody else reads it, and the store goes on."""
-    assert story.store.backup_ms() == 0
     facts = back_up(address, tmp_path / "backup")
     assert (facts.hosts, facts.vms, facts.generation) == (2, 3, story.store.generation)
     assert stat.S_IMODE((tmp_path / "backup").stat().st_mode) == 0o600
     assert verify(tmp_path / "backup") == facts
     assert [each.name for each in tmp_path.iterdir() if "backup" in each.name] == ["backup"]
-    assert story.store.backup_ms() > 0
     story.reboot("h1")  # the store goes on
     with pytest.raises(BackupExists):
         back_up(address, tmp_path / "backup")
+
+
+def test_last_backup_is_noted_beside_a_process_that_writes(story: Story, address: str) -> None:
+    """People learn when it began; until the first there is none. Source: U-1."""
+    assert story.store.backup_ms() == 0
+    note_backup(address, START_MS)
+    assert story.store.backup_ms() == START_MS
 
 
 def test_restore_goes_ahead_of_what_was_seen(
