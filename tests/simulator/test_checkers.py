@@ -1,6 +1,7 @@
 """Checkers hold the service to the contract, and to no more than that."""
 
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import pytest
@@ -15,13 +16,15 @@ from forewarn.core.stimulus import (
     Cancel,
     ChangeTopology,
     Enable,
+    NoticeShown,
     NotShown,
     PlaneStimulus,
     RequestMaintenance,
 )
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.replication.messages import DocumentChange
+from forewarn.protocol.documents import Document
+from forewarn.replication.messages import Caller, DocumentChange, Publication
 from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import DAY_MS, MINUTE_MS, small
@@ -276,6 +279,28 @@ def test_node_serves_a_vm_from_the_commit_that_brings_it_on() -> None:
     arrived_ms = nodes.states.queue.now_ms
     assert not nodes.checker.serves(nodes.new, "g", arrived_ms)
     assert nodes.checker.serves(nodes.new, "g", arrived_ms + 1)
+
+
+@pytest.mark.parametrize("shows", [True, False])
+def test_vm_sees_work_in_the_document_that_it_still_reads(*, shows: bool) -> None:
+    """The change of its group's kind has not reached its node yet. Source: H-7."""
+    rig = small()
+    rig.now_ms += MINUTE_MS
+    operation = rig.ask(Cause.EVICTION, "web_0")
+    states, node = StateChecker(EventQueue(), rig.state), Node("n0", frozenset(("h0",)))
+    states.events.update(rig.events)
+    states.announced_ms[operation.number] = states.queue.now_ms + MINUTE_MS
+    nodes = NodeChecker(states, lambda *_: True)
+    nodes.far = (node,)
+    nodes.durable(Changes(last_number=0, vms={"web_0": rig.state.topology.vms["web_0"]}))
+    read = Caller("web_0", "web", "web/web_0", host="h0")
+    document = rig.state.views["web"].document if shows else Document(1, ())
+    shown = Publication(read.view, enabled=True, document=document)
+    nodes.takes(node, DocumentChange(1, whole=True, callers=(read,), publications=(shown,)))
+    rig.tell(ApplyPolicy(MaintenancePolicy(wait_until_shown=("Preempt",))))
+    noticed = rig.tell(NoticeShown((operation.number,)))
+    with nullcontext() if shows else pytest.raises(Violation, match="H-7"):
+        nodes.notice.durable(noticed.changes)
 
 
 def test_work_waits_for_unseen_vms_by_the_policy_in_force() -> None:

@@ -337,6 +337,14 @@ class NodeChecker:
         readers = self.records.readers(view, node.hosts)
         return any(since_ms is None or at < since_ms for _, at in readers)
 
+    def read_there(self, node: FarNode, view: str, since_ms: int) -> set[str]:
+        """Return the documents a node shows to those who are owed a view, since before then.
+
+        While a change of their group's kind is on its way, they still read another document.
+        """
+        callers, readers = self._of(node).callers, self.records.readers(view, node.hosts)
+        return {callers.get(vm, view) for vm, at in readers if at < since_ms}
+
     # ---- inside --------------------------------------------------------------------------------
 
     def _readers_of_group(self, node: FarNode, group: str) -> Iterator[int]:

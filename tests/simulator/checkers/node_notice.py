@@ -60,8 +60,8 @@ class Nodes(Protocol):
     def shown(self, node: FarNode, view: str) -> Document | None:
         """Return what a node shows of a view."""
 
-    def serves(self, node: FarNode, view: str, since_ms: int | None = None) -> bool:
-        """Whether a node has had readers of a view since before then, or has them now."""
+    def read_there(self, node: FarNode, view: str, since_ms: int) -> set[str]:
+        """Return the documents a node shows to those who are owed a view, since before then."""
 
     def sound_since_ms(self, node: FarNode) -> int:
         """Since when nothing has kept changes from a node, true time in ms."""
@@ -169,13 +169,12 @@ class NodeNoticeChecker:
             for view in self._states.state.views.values():
                 if view.group != event.group or view.key.partition("/")[2] not in named:
                     continue
-                if not self._nodes.serves(node, view.key, since_ms):
-                    continue
-                shown = {each.event_id: each.status for each in self._events(node, view.key)}
-                started = operation.state is S.RUNNING
-                if event_id not in shown or (started and shown[event_id] != "Started"):
-                    return True
-                found = False
+                for read in self._nodes.read_there(node, view.key, since_ms):
+                    shown = {each.event_id: each.status for each in self._events(node, read)}
+                    started = operation.state is S.RUNNING
+                    if event_id not in shown or (started and shown[event_id] != "Started"):
+                        return True
+                    found = False
         return found
 
     def begins(self, operation: Operation) -> None:
