@@ -32,6 +32,7 @@ def test_policy_is_checked_applied_and_shown(run: Run, live: Live, tmp_path: Pat
     assert 'from = "22:00"' in shown.out
     file.write_text(shown.out)
     assert run("policy", "apply", str(file), "--json").json["changed"] == []
+    assert "nothing was changed" in run("policy", "apply", str(file)).err
     assert run("policy", "show", "--json").json["pause"] == "PT1M"
 
 

@@ -70,6 +70,7 @@ def _apply(arguments: argparse.Namespace) -> int:
     if arguments.json:
         return print_json(put("true" if arguments.dry_run else "false"))
     before, answer = client.get("/v1/policy"), put("true")
+    changed = answer["changed"]
     for line in _changes(before, answer):
         print(line)
     for each in answer.get("maintenances", ()):
@@ -82,7 +83,7 @@ def _apply(arguments: argparse.Namespace) -> int:
     for name, thing in _COUNTED.items():
         if number := len(policy.get(name, ())):
             counts.append(f"{number} {noun(number, thing)}")
-    end = "" if answer["applied"] else "; nothing was changed"
+    end = "" if answer["applied"] and changed else "; nothing was changed"
     note(f"the policy has {', '.join(counts) or 'no rules'}{end}")
     return OK
 
