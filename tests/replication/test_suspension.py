@@ -1,10 +1,13 @@
-"""A feed whose process may not be the writer any more."""
+"""A feed whose process may not be the writer any more, or has not recovered yet."""
 
 import asyncio
 from pathlib import Path
 
-from tests.replication.rig import Feed, Node
+from forewarn.replication.messages import DocumentChange
+from tests.replication.rig import WHOLE, Feed, Node, shown
 from tests.waiting import LIMIT_S
+
+DB = frozenset(("db",))
 
 
 async def connected(feed: Feed, *, count: int) -> None:
@@ -44,5 +47,30 @@ def test_node_leaves_a_feed_that_is_suspended_for_another(tmp_path: Path) -> Non
         await node.stop()
         await first.server.stop()
         await second.server.stop()
+
+    asyncio.run(asyncio.wait_for(story(), LIMIT_S))
+
+
+def test_node_keeps_a_document_that_waits_for_recovery(tmp_path: Path) -> None:
+    """Only nodes without VMs of its group are sent the others meanwhile. Source: M-2."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        keeps = await feed.node("n1")
+        loaded = DocumentChange(
+            2, whole=True, callers=WHOLE.callers, publications=(shown("web", 2),), withheld=DB
+        )
+        await feed.restart(loaded)
+        await connected(feed, count=1)
+        follows = await feed.node("n2")
+        assert follows.incarnation("web") == 2
+        assert keeps.incarnation("db") == 1
+        documents = (shown("web", 3), shown("db", 3))
+        recovered = DocumentChange(3, whole=True, callers=WHOLE.callers, publications=documents)
+        assert await feed.shows(recovered) == ()
+        assert [each.sequence for each in keeps.told] == [1, 3]
+        for node in (keeps, follows):
+            await node.stop()
+        await feed.server.stop()
 
     asyncio.run(asyncio.wait_for(story(), LIMIT_S))

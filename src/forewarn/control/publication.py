@@ -26,8 +26,17 @@ _SHOWN = {
 _NONE = frozenset[str]()
 
 
-def whole(state: State, sequence: int, *, hidden: Collection[str] = ()) -> DocumentChange:
-    """Return the complete content for metadata nodes, without documents of hidden groups."""
+def whole(
+    state: State,
+    sequence: int,
+    *,
+    hidden: Collection[str] = (),
+    withheld: frozenset[str] = frozenset(),
+) -> DocumentChange:
+    """Return the complete content for metadata nodes, without documents of hidden groups.
+
+    Nodes with VMs of `withheld` groups wait for the next whole.
+    """
     running = state.places.of(("state", OperationState.RUNNING.value))
     moving = {vm for number in running for vm in state.operations[number].vms}
     return DocumentChange(
@@ -44,6 +53,7 @@ def whole(state: State, sequence: int, *, hidden: Collection[str] = ()) -> Docum
             for view in state.views.values()
             if view.group not in hidden
         ),
+        withheld=withheld,
     )
 
 

@@ -88,6 +88,8 @@ class DocumentChange(msgspec.Struct, frozen=True):
     gone: tuple[str, ...] = ()
     """Names of removed VMs, whose requests are refused."""
     publications: tuple[Publication, ...] = ()
+    withheld: frozenset[str] = frozenset()
+    """Groups without documents in this whole until recovery; their nodes wait. Source: M-2."""
 
 
 class PublishResult(msgspec.Struct, frozen=True):

@@ -99,6 +99,8 @@ class FeedServer:
         self._beating: asyncio.Task[None] | None = None
         #: Whether this process refuses all nodes now.
         self._suspended = False
+        #: Groups without documents until the control plane has recovered.
+        self._withheld: frozenset[str] = frozenset()
         #: Called when a follower has a new report; see `report`.
         self.on_reportable: Callable[[], None] = lambda: None
         #: Number of the last commit, including commits without changes for nodes.
@@ -298,6 +300,7 @@ class FeedServer:
         parts = self._scopes.apply(change)
         self._note(self._scopes.everything, change)
         if change.whole:
+            self._withheld = change.withheld
             self._behind.update(self._present)
             self.nodes.reset_shown(change.sequence)
             for feed_of_one in self._scopes:
@@ -452,10 +455,13 @@ class FeedServer:
         """Send a connected node its missing changes."""
         try:
             while True:
-                if not session.feed.log.holds(session.position):
-                    await self._send_whole(session)
-                    continue
                 session.wake.clear()
+                if not session.feed.log.holds(session.position):
+                    if self._withholds(session.feed):
+                        await session.wake.wait()
+                    else:
+                        await self._send_whole(session)
+                    continue
                 change = session.feed.log.at(session.position)
                 if change is None:
                     session.caught_up()
@@ -471,6 +477,10 @@ class FeedServer:
         except Exception:  # noqa: BLE001 - the node comes back and is sent the whole
             _LOG.exception("the feed to node %s ends because of a bug", session.name)
             session.writer.transport.abort()
+
+    def _withholds(self, scoped: ScopedFeed) -> bool:
+        """Return whether a node would lose a document that it may show; it waits. Source: M-2."""
+        return any(self._scopes.shows_group(scoped, group) for group in self._withheld)
 
     async def _send_whole(self, session: NodeSession) -> None:
         """Send the current whole; later changes follow, in order. Source: M-1."""
