@@ -321,3 +321,21 @@ def test_answer_may_wait_until_it_is_shown(running: Running) -> None:
     assert not shown.done()
     running.publisher.catch_up()
     assert shown.result(LIMIT_S).operations[0].number == 1
+
+
+def test_documents_with_a_new_notice_are_withheld_until_recovery(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes that may show them keep what they have, also after a restart. Source: L-7, M-2."""
+    running.publisher.late = True
+    running.announce()
+    running.loop.stop()
+    with monkeypatch.context() as patch:
+        patch.setattr(running.store, "commit", refuses(StoreFull(place="here", reason="full")))
+        running.start(runs=False)
+        loaded = running.publisher.changes[-1]
+        assert (loaded.withheld, loaded.publications) == (frozenset("g"), ())
+    running.loop.start()
+    running.pass_time()
+    recovered = running.publisher.changes[-1]
+    assert (recovered.withheld, len(recovered.publications)) == (frozenset(), 1)
