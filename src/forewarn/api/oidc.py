@@ -13,25 +13,28 @@ import json
 import logging
 from base64 import b64encode, urlsafe_b64encode
 from collections import OrderedDict
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from functools import partial
 from hashlib import sha256
 from http.client import HTTPException
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus, urlencode
 
-from jwt import PyJWK
-
-from forewarn.clock import Clock
 from forewarn.core.access import PRINCIPAL_LENGTH_MAX
 from forewarn.errors import CallerError, PeerError
 from forewarn.http_client import ClientRequest, exchange
 from forewarn.ids import Ids
-from forewarn.settings import OidcSettings
 from forewarn.urls import is_protected, shown_reason
 from forewarn.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jwt import PyJWK
+
+    from forewarn.clock import Clock
+    from forewarn.settings import OidcSettings
 
 log = logging.getLogger("forewarn.operator")
 
