@@ -57,6 +57,9 @@ def _parser() -> argparse.ArgumentParser:
         "--without", metavar="KIND,…", type=_kinds, default=frozenset[str](),
         help=f"kinds to leave out, of {', '.join(sorted(KNOWN))}",
     )  # fmt: skip
+    parser.add_argument(
+        "--no-shrink", action="store_true", help="no effect, for older commands: no world is shrunk"
+    )
     return parser
 
 

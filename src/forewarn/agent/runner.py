@@ -60,7 +60,13 @@ class Runner:
         log: Log,
         holdings: Holdings | None = None,
     ) -> None:
-        """Create the runner, and open resources; send no requests yet."""
+        """Create the runner, and open resources; send no requests yet.
+
+        Raises:
+            CallerError: another agent uses the state directory, or other users can write to it.
+            JournalLost: the state directory is unusable.
+            OSError: the status endpoint cannot be opened.
+        """
         self.settings = settings
         self.clock = clock
         self.log = log

@@ -309,10 +309,10 @@ async def _serve(options: Options, arguments: argparse.Namespace) -> int:
 
         emulator.faults.set(read_fault(text))
     stories = []
-    for name in arguments.scenario:
+    if arguments.scenario:
         from forewarn.emulator.scenario_files import find_scenario  # noqa: PLC0415 - seldom wanted
 
-        stories.append(find_scenario(name))
+        stories = [find_scenario(name) for name in arguments.scenario]
     await emulator.start()
     with contextlib.ExitStack() as spoken:
         try:

@@ -306,13 +306,8 @@ class ControlPlane(StateView):
         return change, tuple([each.number for each in left])
 
     def loaded(self) -> DocumentChange:
-        """Return the documents that metadata nodes may show while the service cannot decide.
-
-        A node away from the control plane continues to show a document that is left out. Source:
-        M-2.
-        """
-        hidden = frozenset(publication.hidden_groups(self.state))
-        return publication.whole(self.state, self.store.generation, hidden=hidden, withheld=hidden)
+        """Return the documents that metadata nodes may show while the service cannot decide."""
+        return publication.loaded(self.state, self.store.generation, nodes_wait=True)
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """Return the next deadline, ms since the epoch UTC; None without one."""

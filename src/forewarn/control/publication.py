@@ -5,7 +5,7 @@ Pure. The daemon sends changes; `core` decides on documents.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from forewarn.core.lifecycle import Operation, OperationState
@@ -27,16 +27,9 @@ _NONE = frozenset[str]()
 
 
 def whole(
-    state: State,
-    sequence: int,
-    *,
-    hidden: Collection[str] = (),
-    withheld: frozenset[str] = frozenset(),
+    state: State, sequence: int, *, hidden: frozenset[str] = _NONE, nodes_wait: bool = False
 ) -> DocumentChange:
-    """Return the complete content for metadata nodes, without documents of hidden groups.
-
-    Nodes with VMs of `withheld` groups wait for the next whole.
-    """
+    """Return the complete content for metadata nodes, without documents of hidden groups."""
     running = state.places.of(("state", OperationState.RUNNING.value))
     moving = {vm for number in running for vm in state.operations[number].vms}
     return DocumentChange(
@@ -53,27 +46,28 @@ def whole(
             for view in state.views.values()
             if view.group not in hidden
         ),
-        withheld=withheld,
+        withheld=hidden if nodes_wait else _NONE,
     )
 
 
-def loaded(state: State, sequence: int) -> DocumentChange:
+def loaded(state: State, sequence: int, *, nodes_wait: bool = False) -> DocumentChange:
     """Return the content that nodes may show before recovery.
 
     Recovery restarts each notice that was never shown. So the documents with such a notice are left
-    out, and their VMs wait. Source: L-7, N-1.
+    out, and their VMs wait. With `nodes_wait`, nodes away from the control plane that have these
+    VMs continue to show what they have. Source: L-7, M-2, N-1.
     """
-    return whole(state, sequence, hidden=hidden_groups(state))
+    return whole(state, sequence, hidden=hidden_groups(state), nodes_wait=nodes_wait)
 
 
-def hidden_groups(state: State) -> set[str]:
+def hidden_groups(state: State) -> frozenset[str]:
     """Return the groups with a notice that was never shown."""
-    return {
+    return frozenset(
         event.group
         for event in state.events.values()
         for operation in (state.operations.get(event.operation),)
         if operation and operation.unnoticed
-    }
+    )
 
 
 def documents_of(state: State, operations: Iterable[Operation], sequence: int) -> DocumentChange:

@@ -124,7 +124,7 @@ class StateFollower(ReadableControl):
         self._stopping = threading.Event()
         self._sequence = 0
         #: Groups whose documents are withheld until they show the restarted notice. Source: L-7.
-        self._hidden: set[str] = set()
+        self._hidden = frozenset[str]()
         self._fresh = Freshness(0, clock.elapsed_ms() - STALE_MS_MAX - 1)
         self.lapsed = self._is_stale
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)

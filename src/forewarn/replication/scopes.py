@@ -1,4 +1,6 @@
-"""Selects the part of each change for a metadata node: everything, or the VMs of its hosts.
+"""Selects the part of each change for a metadata node, and keeps the latest parts.
+
+A node's part is everything, or the VMs of its hosts.
 
 A moving VM belongs to its old and its new node. A moved VM stays with its old node until the new
 node shows the VM.
