@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from forewarn.cli.policy import _moved_end
 from forewarn.exit_codes import REFUSED, USAGE
 from tests.api.live import Live
 from tests.cli.conftest import Run
@@ -72,6 +73,12 @@ def test_policy_that_moves_an_end_says_so_first(run: Run, live: Live, tmp_path: 
     closed = run("policy", "check", str(file)).out
     assert f"{number} has no host that can be done, before: " in closed
     assert f"{number}: 2 hosts cannot be done by this policy" in closed
+
+
+def test_end_that_stays_unknown_has_not_moved() -> None:
+    """A maintenance without a plan stays so under the new policy: nothing is printed."""
+    each = {"id": "m-1", "expected_end": None, "new_end": None, "new_blocked": 0}
+    assert list(_moved_end(each, 0)) == []
 
 
 def test_policy_of_confirmations_counts_them(run: Run, tmp_path: Path) -> None:

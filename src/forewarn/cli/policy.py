@@ -121,7 +121,7 @@ def _moved_end(each: Answer, now_ms: int) -> Iterator[str]:
     """Yield the new end of a maintenance if the end moves, and the number of blocked hosts."""
     old, new = each["expected_end"], each["new_end"]
     moved_ms = abs(timestamps.parse(new) - timestamps.parse(old)) if old and new else None
-    if moved_ms is None or moved_ms >= MOVED_MS_MIN:
+    if old != new and (moved_ms is None or moved_ms >= MOVED_MS_MIN):
         then = f"ends {when(new, now_ms)}" if new else "has no host that can be done"
         yield f"{each['id']} {then}, before: {when(old, now_ms) or 'unknown'}"
     if blocked := each["new_blocked"]:
