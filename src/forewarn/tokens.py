@@ -27,8 +27,13 @@ class TokenWrong(CallerError):
 
     code = "token-wrong"
     status = 401
-    message = "This bearer token is unknown, was revoked, or has expired."
-    advice = "Copy it again, or ask an admin for another one: `forewarn access token create`."
+    message = (
+        "This bearer token is unknown, was revoked, has expired, or is suspended after a restore."
+    )
+    advice = (
+        "Copy it again, or ask an admin for another one (`forewarn access token create`) or to "
+        "resume it (`forewarn access token resume`)."
+    )
 
 
 class TooManyRefused(CallerError):

@@ -12,8 +12,9 @@ import pytest
 
 from forewarn.api.auth import Principals
 from forewarn.core.access import Role, actor_for_owner
-from forewarn.core.stimulus import Grant
+from forewarn.core.stimulus import AddToken, Grant
 from forewarn.settings import ListenSettings, OperatorSettings, StoreSettings
+from forewarn.tokens import TokenWrong
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
 from tests.asking import Reply
 from tests.waiting import LIMIT_S
@@ -220,6 +221,38 @@ def test_token_is_kept_as_a_hash(tmp_path: Path) -> None:
     secret = made["token"].rpartition("_")[2].encode()
     assert not [each for each in tmp_path.iterdir() if secret in each.read_bytes()]
     live.stop()
+
+
+def test_token_expires_after_90_days_unless_its_creator_says_otherwise(both: Guarded) -> None:
+    """A token that never expires is a choice. Source: P-4."""
+    form = {"principal": "kim", "role": "viewer"}
+    made = both.ask("admin", "POST", "/v1/access/tokens", form).json
+    assert made["expires"].startswith("2027-04-15T")
+    made = both.ask("admin", "POST", "/v1/access/tokens", {**form, "expires": "never"}).json
+    assert made["expires"] is None
+    refused = both.ask("admin", "POST", "/v1/access/tokens", {**form, "expires": "Never"})
+    assert refused.code == "validation-failed"
+
+
+def test_suspended_token_is_refused_until_it_is_resumed(both: Guarded) -> None:
+    """Only an administrator resumes it; so does no token that was issued for it. Source: U-5."""
+    both.tokens["kim"] = both.live.add_token("kim", Role.VIEWER)
+    control = both.live.daemon.control
+    kim = control.read(lambda plane: plane.state.tokens["kim"]).result(LIMIT_S)
+    control.submit(AddToken(replace(kim, suspended=True)), "test").result(LIMIT_S)
+    assert both.ask("kim", "GET", "/v1/whoami").code == "token-wrong"
+    callers = Principals(
+        control, both.live.daemon.store, clock=both.live.clock, settings=OperatorSettings()
+    )
+    with pytest.raises(TokenWrong):
+        callers.by_given_out("kim", "issued", "127.0.0.1")
+    listed = both.ask("admin", "GET", "/v1/access/tokens").json["tokens"]
+    assert [each["id"] for each in listed if each["suspended"]] == ["kim"]
+    assert both.ask("owner-of-shop", "POST", "/v1/access/tokens/kim/resume", {}).status == 403
+    assert both.ask("admin", "POST", "/v1/access/tokens/kim/resume", {}).status == 204
+    assert both.ask("kim", "GET", "/v1/whoami").status == 200
+    reply = both.ask("admin", "POST", "/v1/access/tokens/none/resume", {})
+    assert reply.code == "unknown-binding"
 
 
 def test_watch_ends_with_its_token(both: Guarded) -> None:

@@ -21,6 +21,11 @@ def test_roles_and_tokens_by_command(run: Run) -> None:
     assert gone.err.startswith("No grants.")
     made = run("access", "token", "create", "sam", "--role", "viewer", "--expires", "+90d")
     token_id = made.out.split("_")[1]
+    assert "it is valid until 2027-04-15T" in made.err
+    lasting = run("access", "token", "create", "al", "--role", "viewer", "--expires", "never")
+    assert "it is valid for ever" in lasting.err
+    assert run("access", "token", "revoke", lasting.out.split("_")[1]).status == 0
+    assert "accepted again" in run("access", "token", "resume", token_id).err
     listed = run("access", "token", "list")
     assert token_id in listed.out
     assert made.out.strip() not in listed.out

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from forewarn import exit_codes
+from forewarn.core.access import AccessToken, Confirmation, Role
+from forewarn.core.stimulus import AddToken, AskConfirmation, Grant
 from forewarn.store import open_store
 from tests.cli.conftest import Run
 from tests.store.story import begin
@@ -34,3 +36,22 @@ def test_backup_is_checked_and_restored(run: Run, tmp_path: Path) -> None:
     assert "the schema is up to date" in done.err
     missing = run("store", "upgrade", "--store", f"sqlite://{tmp_path}/none.db")
     assert "[store-missing]" in missing.err
+
+
+def test_restore_names_what_an_administrator_must_look_at(run: Run, tmp_path: Path) -> None:
+    """Tokens that are suspended, calls that are dropped, and roles of the backup. Source: U-5."""
+    address = f"sqlite://{tmp_path}/forewarn.db"
+    store = open_store(address)
+    story = begin(store)
+    token = AccessToken("id-of-kim", "kim", Role.ADMIN, "", "digest", 0, None)
+    call = Confirmation(0, "ben", "operator ben", "POST /v1/hosts/h1/fail", "{}", "", 0, 0)
+    story.tell(AddToken(token), AskConfirmation(call), Grant("group:sre", Role.OPERATOR))
+    store.close()
+    backup = str(tmp_path / "backup")
+    run("store", "backup", backup, "--store", address)
+    done = run("store", "restore", backup, "--store", f"sqlite://{tmp_path}/new.db")
+    assert "token id-of-kim of kim: suspended" in done.err
+    assert "of ben (fail host h1): no longer waits" in done.err
+    assert "roles of 1 principal are those of the backup" in done.err
+    again = run("--json", "store", "restore", backup, "--store", f"sqlite://{tmp_path}/more.db")
+    assert again.json["suspended"] == [{"id": "id-of-kim", "principal": "kim"}]

@@ -325,6 +325,7 @@ tokens = st.builds(
     digest=names,
     created_ms=times,
     expires_ms=later_times,
+    suspended=st.booleans(),
 )
 confirmations = st.builds(
     Confirmation,

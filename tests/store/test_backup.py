@@ -7,10 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.core.access import AccessToken, Confirmation, Principal, Role
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.stimulus import Acknowledge, NoticeShown, RequestMaintenance
-from forewarn.store import Store
+from forewarn.core.stimulus import (
+    Acknowledge,
+    AddToken,
+    AskConfirmation,
+    Grant,
+    NoticeShown,
+    RequestMaintenance,
+    ResumeToken,
+    RevokeToken,
+)
+from forewarn.store import HistoryPage, Store
 from forewarn.store.backup import (
     BackupExists,
     BackupUnusable,
@@ -111,6 +121,30 @@ def test_restore_withdraws_what_was_announced_and_begins_nothing(
     assert state.operations[started].execution.begun_ms, "its driver is asked, and not had begin"
     shown = [event for view in state.views.values() for event in view.document.events]
     assert {each.status for each in shown} == {"Started"}
+
+
+def test_restore_suspends_tokens_and_drops_calls_that_wait(
+    story: Story, address: str, elsewhere: str, tmp_path: Path, opened: Opened
+) -> None:
+    """What was revoked or refused since the backup does not come back to life. Source: U-5."""
+    kim = AccessToken("id-of-kim", "kim", Role.ADMIN, "", "digest", START_MS, None)
+    call = Confirmation(0, "ben", "operator ben", "POST /v1/hosts/h1/fail", "{}", "", START_MS, 0)
+    story.tell(AddToken(kim), AskConfirmation(call), Grant("group:sre", Role.OPERATOR))
+    back_up(address, tmp_path / "backup")
+    story.tell(RevokeToken("id-of-kim"))
+    facts = restore(tmp_path / "backup", elsewhere, now_ms=story.now_ms)
+    assert ([each.id for each in facts.suspended], facts.principals) == (["id-of-kim"], 1)
+    assert [each.words for each in facts.dropped] == ["fail host h1"]
+    store = opened(elsewhere)
+    state = store.load()
+    assert state.tokens["id-of-kim"].suspended
+    assert not state.confirmations
+    assert state.principals["group:sre"] == Principal("group:sre", (("operator", ""),))
+    actions = [each.entry.action for each in store.history(HistoryPage())]
+    assert {"token.suspended", "confirmation.dropped"} < set(actions)
+    resumed = Story(store, state, story.now_ms)
+    resumed.tell(ResumeToken("id-of-kim"))
+    assert store.load().tokens["id-of-kim"] == kim
 
 
 def test_restore_enables_every_group(

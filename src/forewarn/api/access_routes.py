@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from forewarn.api import schemas
 from forewarn.api.path_table import match_path
+from forewarn.api.request_forms import EMPTY
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.control.plane import StateView
 from forewarn.core.access import (
@@ -17,12 +18,16 @@ from forewarn.core.access import (
     digest_of,
     written_token,
 )
-from forewarn.core.stimulus import AddToken, Grant, Revoke, RevokeToken
+from forewarn.core.stimulus import AddToken, Grant, ResumeToken, Revoke, RevokeToken
 from forewarn.core.topology import Topology
 from forewarn.ids import Ids
+from forewarn.validation.durations import read_time_ms
 from forewarn.validation.fields import NAME, Choice, Schema, Text, Timestamp
 from forewarn.validation.forms import Field, Form
 from forewarn.values import value
+
+#: Expiry of a token whose creator names none, and the word for no expiry. Source: P-4.
+TOKEN_EXPIRES, NEVER = "+90d", "never"
 
 _PRINCIPAL = Text(PRINCIPAL_LENGTH_MAX, r"[^\x00-\x20]+", "a name without spaces")
 _ROLE = Choice({role.value: role for role in Role})
@@ -53,7 +58,11 @@ _TOKEN_FORM = Form(
         ),
         Field("role", _ROLE, "Which role.", required=True),
         _OWNER_FIELD,
-        Field("expires", Timestamp(), "Time at which the token expires (default: never)."),
+        Field(
+            "expires",
+            Timestamp(NEVER),
+            f"Time at which the token expires, or `{NEVER}` (default: `{TOKEN_EXPIRES}`).",
+        ),
     ),
 )
 
@@ -90,6 +99,12 @@ _TOKEN_SHAPE: schemas.ObjectSchema[_Token] = schemas.ObjectSchema(
     schemas.Member("owner", schemas.TEXT, "token.owner", "Empty: the whole fleet."),
     schemas.Member("created", schemas.TIME, "token.created_ms"),
     schemas.Member("expires", schemas.TIME, "token.expires_ms"),
+    schemas.Member(
+        "suspended",
+        schemas.FLAG,
+        "token.suspended",
+        "Whether the token is refused until it is resumed, as after a restore.",
+    ),
     schemas.Member(
         "used", schemas.TIME, "used_ms", "Time of the token's last use, accurate to ten minutes."
     ),
@@ -222,7 +237,8 @@ async def create_token(call: ApiCall) -> ApiResponse:
     form, now_ms = call.form, call.control.clock.now_ms()
     ids = Ids()
     token_id, secret = ids.token("id")[:12], ids.token("secret") + ids.token("secret")
-    expires_ms = call.time_ms("expires")
+    expires = form.get("expires", TOKEN_EXPIRES)
+    expires_ms = None if expires == NEVER else read_time_ms(expires, now_ms)
     token = AccessToken(
         token_id,
         form["principal"],
@@ -241,4 +257,13 @@ async def create_token(call: ApiCall) -> ApiResponse:
 async def revoke_token(call: ApiCall) -> ApiResponse:
     """Revoke a token. Every process refuses the token within seconds."""
     await call.control.submit(RevokeToken(call.path["id"]), call.actor)
+    return ApiResponse(b"", 204)
+
+
+@Route(
+    "POST /v1/access/tokens/{id}/resume", Permission.ADMINISTER, form=EMPTY, answer=None, status=204
+)
+async def resume_token(call: ApiCall) -> ApiResponse:
+    """Accept a token again that a restore has suspended."""
+    await call.control.submit(ResumeToken(call.path["id"]), call.actor)
     return ApiResponse(b"", 204)

@@ -192,8 +192,8 @@ class Principals:
 
     def is_good(self, token: AccessToken) -> bool:
         """Whether a token is still valid."""
-        expired = token.has_expired(self.clock.now_ms())
-        return self.loop.token(token.id) == token and not expired
+        unchanged = self.loop.token(token.id) == token
+        return unchanged and token.is_accepted(self.clock.now_ms())
 
     def is_bound(self, principal: Principal) -> bool:
         """Whether a user of this machine still has the same bindings."""

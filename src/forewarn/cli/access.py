@@ -32,17 +32,19 @@ def add_commands(commands: CommandGroup) -> None:
     can_i.add_argument("path", metavar="PATH", help="such as /v1/hosts/h7/reboot")
     can_i.option("--host NAME", "host that the call's body names")
     can_i.option("--vm NAME", "VM that the call's body names")
-    token = access.group("token", "bearer tokens: create, list, revoke")
+    token = access.group("token", "bearer tokens: create, list, revoke, resume")
     create = token.command("create", "create a token, and print it once", run=_create)
     create.add_argument(
         "principal", metavar="NAME", help="principal that uses the token and appears in history"
     )
     create.option("--role", ", ".join(ROLES), required=True, choices=ROLES)
     _add_owner(create)
-    create.option("--expires TIME", "expiry time: +90d (default: never)")
+    create.option("--expires TIME", "expiry time such as +7d, or never (default: +90d)")
     token.command("list", "list tokens, without their secrets", run=_tokens)
     revoke = token.command("revoke", "revoke a token", run=_revoke)
     revoke.add_argument("id", metavar="ID", help="id of the token: the middle part of fw_ID_SECRET")
+    resume = token.command("resume", "accept tokens that a restore has suspended", run=_resume)
+    resume.add_argument("ids", metavar="ID", nargs="+", help="id of a suspended token")
     commands.command("whoami", run=_whoami)
     confirmation = commands.group("confirmation")
     confirmation.command("list", "list calls that wait for a second operator", run=_waiting)
@@ -141,6 +143,8 @@ def _create(arguments: argparse.Namespace) -> int:
         return print_json(answer)
     print(answer["token"])
     note(f"this token is shown only once; {answer['principal']} sets it as FOREWARN_TOKEN")
+    end = f"until {answer['expires']}" if answer["expires"] else "for ever"
+    note(f"it is valid {end}, or until `forewarn access token revoke {answer['id']}`")
     return OK
 
 
@@ -148,6 +152,7 @@ def _tokens(arguments: argparse.Namespace) -> int:
     answer = client_of(arguments).get("/v1/access/tokens")
     columns = (
         *("id", "principal", "role", ("scope", _scope)),
+        ("state", lambda each: "suspended" if each["suspended"] else "valid"),
         ("expires", lambda each: each["expires"] or "never"),
         ("used", lambda each: each["used"] or "never"),
     )
@@ -157,4 +162,12 @@ def _tokens(arguments: argparse.Namespace) -> int:
 def _revoke(arguments: argparse.Namespace) -> int:
     client_of(arguments).delete(f"/v1/access/tokens/{part(arguments.id)}")
     note(f"token {arguments.id} is revoked")
+    return OK
+
+
+def _resume(arguments: argparse.Namespace) -> int:
+    client = client_of(arguments)
+    for each in arguments.ids:
+        client.post(f"/v1/access/tokens/{part(each)}/resume", {})
+        note(f"token {each} is accepted again")
     return OK

@@ -75,20 +75,45 @@ def _restore(arguments: argparse.Namespace) -> int:
     address = store_address(arguments)
     facts = restore(arguments.file, address, now_ms=SystemClock().now_ms())
     if arguments.json:
+        shown = {
+            name: getattr(facts, name) for name in ("withdrawn", "unknown", "paused", "principals")
+        }
         return print_json(
-            {"withdrawn": facts.withdrawn, "unknown": facts.unknown, "paused": facts.paused}
+            shown
+            | {
+                "suspended": [
+                    {"id": each.id, "principal": each.principal} for each in facts.suspended
+                ],
+                "dropped": [
+                    {"id": each.id, "principal": each.principal, "text": each.words}
+                    for each in facts.dropped
+                ],
+            }
         )
     note("store restored; start the service")
-    for numbers, text in (
+    for names, text in (
         (facts.withdrawn, "cancelled; check whether the work was done since the backup"),
         (
             facts.unknown,
             "unknown result: the driver reports, or use `forewarn operation complete` or `retry`",
         ),
         (facts.paused, "paused, until `forewarn maintenance resume`"),
+        (
+            [f"token {each.id} of {each.principal}" for each in facts.suspended],
+            "suspended, until an administrator runs `forewarn access token resume ID`",
+        ),
+        (
+            [f"{each.id} of {each.principal} ({each.words})" for each in facts.dropped],
+            "no longer waits for a second person; make the call again if it is still wanted",
+        ),
     ):
-        if numbers:
-            note(f"{', '.join(numbers)}: {text}")
+        if names:
+            note(f"{', '.join(names)}: {text}")
+    if facts.suspended:
+        note("root is an administrator at the service's Unix socket, also without a token")
+    if facts.principals:
+        count = f"{facts.principals} {noun(facts.principals, 'principal')}"
+        note(f"roles of {count} are those of the backup; check `forewarn access list`")
     return OK
 
 

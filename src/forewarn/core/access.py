@@ -123,10 +123,12 @@ class AccessToken:
     created_ms: int
     #: Expiry, ms since the epoch UTC; None: the token never expires.
     expires_ms: int | None
+    #: Whether the token is refused until an administrator resumes it, as after a restore. U-5.
+    suspended: bool = False
 
-    def has_expired(self, now_ms: int) -> bool:
-        """Whether the token has expired."""
-        return self.expires_ms is not None and self.expires_ms <= now_ms
+    def is_accepted(self, now_ms: int) -> bool:
+        """Whether calls with the token are accepted: it is neither suspended nor expired."""
+        return not self.suspended and (self.expires_ms is None or now_ms < self.expires_ms)
 
     @property
     def bearer(self) -> Principal:
@@ -151,13 +153,13 @@ def digest_of(secret: str) -> str:
 def proved(
     given: str, find: Callable[[str], AccessToken | None], now_ms: int
 ) -> AccessToken | None:
-    """Return the token of `fw_ID_SECRET`; None if it is unknown or has expired."""
+    """Return the token of `fw_ID_SECRET`; None if it is unknown, suspended or expired."""
     prefix, _, rest = given.partition("_")
     token_id, _, secret = rest.partition("_")
     token = find(token_id) if prefix == TOKEN_PREFIX else None
     # Compare digests even for an unknown id, so that timing does not reveal which ids exist.
     right = hmac.compare_digest(token.digest if token else "", digest_of(secret))
-    if token is None or not right or token.has_expired(now_ms):
+    if token is None or not right or not token.is_accepted(now_ms):
         return None
     return token
 

@@ -63,8 +63,12 @@ ACTIONS: dict[str, str] = {
     "not executed.",
     "confirmation.refused": "A second person refused a call; it is not executed.",
     "confirmation.expired": "A call expired without confirmation; it is not executed.",
+    "confirmation.dropped": "A restore dropped a call that waited for confirmation; it is not "
+    "executed.",
     "token.created": "A token was created.",
     "token.revoked": "A token was revoked.",
+    "token.suspended": "A restore suspended a token; the token is refused.",
+    "token.resumed": "An administrator resumed a suspended token.",
     "event.counted": "A VM of a strict group has approved an event; other VMs must approve, too.",
     "event.approved": "An event is approved for its group.",
     "document.updated": "A document changed; its incarnation grew.",

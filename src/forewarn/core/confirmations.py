@@ -127,6 +127,13 @@ def drop(draft: Draft, stimulus: DropConfirmation) -> None:
         draft.remove("confirmation.refused", f"{text}: {known.words}", known)
 
 
+def drop_all(draft: Draft, reason: str) -> None:
+    """Drop every waiting call."""
+    for each in tuple(draft.state.confirmations.values()):
+        text = f"{each.id} of {each.principal} is dropped: {reason}: {each.words}"
+        draft.remove("confirmation.dropped", text, each)
+
+
 def _waiting(draft: Draft, number: int) -> Confirmation:
     known = draft.state.confirmations.get(number)
     if known is None or known.expires_ms <= draft.now_ms:

@@ -325,13 +325,18 @@ def _forgive(draft: Draft, away_ms: int) -> None:
 
 
 def restored(draft: Draft, restore: stimuli.Restored) -> None:
-    """Continue from a backup. O(the whole state). Source: U-2, U-3.
+    """Continue from a backup. O(the whole state). Source: U-2, U-3, U-5.
 
     The state does not know the time between backup and restore. In that time VMs may have read
     documents, waiting work may have been done, and running work may have ended. So the incarnation
     of every document is raised above any that was read. Work that had not started is withdrawn.
-    Running work waits for its driver's answer.
+    Running work waits for its driver's answer. Tokens may have been revoked and calls refused, so
+    tokens are suspended and waiting calls dropped.
     """
+    for token in tuple(draft.state.tokens.values()):
+        text = f"token {token.id} of {token.principal} is suspended: {RESTORED}"
+        draft.put("token.suspended", text, replace(token, suspended=True))
+    confirmations.drop_all(draft, RESTORED)
     for name in draft.topology.groups:
         _raise_documents(draft, name, restore.incarnation)
     for maintenance in tuple(draft.maintenances.values()):
@@ -451,6 +456,16 @@ def revoke_token(draft: Draft, stimulus: stimuli.RevokeToken) -> None:
     if known is None:
         raise UnknownBinding(what=f"token {stimulus.id[:64]}")
     draft.remove("token.revoked", f"token {known.id} of {known.principal} is revoked", known)
+
+
+def resume_token(draft: Draft, stimulus: stimuli.ResumeToken) -> None:
+    """Accept a suspended token again; raises `UnknownBinding` if it does not exist."""
+    known = draft.state.tokens.get(stimulus.id)
+    if known is None:
+        raise UnknownBinding(what=f"token {stimulus.id[:64]}")
+    if known.suspended:
+        text = f"token {known.id} of {known.principal} is resumed"
+        draft.put("token.resumed", text, replace(known, suspended=False))
 
 
 def _check_scope(role: Role, owner: str) -> None:

@@ -121,6 +121,7 @@ ADDED: dict[str, Row] = {
     "group": {"switched_off": "[]"},
     "operation": {"unseen_vms": "[]", "followed_by": "nothing"},
     "maintenance": {"return_s": 0},
+    "token": {"suspended": 0},
 }
 
 #: Columns with texts that many records share; each text is stored once.

@@ -225,6 +225,7 @@ _HANDLERS: dict[type[PlaneStimulus], Callable[[Draft, Never], tuple[int, ...] | 
     stimuli.Revoke: handlers.revoke,
     stimuli.AddToken: handlers.add_token,
     stimuli.RevokeToken: handlers.revoke_token,
+    stimuli.ResumeToken: handlers.resume_token,
 }
 
 

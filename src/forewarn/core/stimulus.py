@@ -423,6 +423,13 @@ class RevokeToken(PlaneStimulus):
 
 
 @value
+class ResumeToken(PlaneStimulus):
+    """A suspended token is valid again. Source: U-5."""
+
+    id: str
+
+
+@value
 class AskConfirmation(PlaneStimulus):
     """A call is stored until a second principal confirms it. Source: P-8."""
 

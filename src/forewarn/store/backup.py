@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from forewarn.core.access import AccessToken, Confirmation
 from forewarn.core.document import NUMBERS_PER_INCARNATION
 from forewarn.core.draft import Terms
 from forewarn.core.lifecycle import OperationState
@@ -76,6 +77,12 @@ class RestoreFacts:
     unknown: tuple[str, ...]
     #: Maintenances that an operator must resume.
     paused: tuple[str, ...]
+    #: Tokens that are refused until an administrator resumes them. Source: U-5.
+    suspended: tuple[AccessToken, ...]
+    #: Calls that waited for a second principal; they are never executed. Source: U-5.
+    dropped: tuple[Confirmation, ...]
+    #: Number of principals whose roles are those of the backup.
+    principals: int
 
 
 class BackupExists(CallerError):
@@ -260,6 +267,7 @@ def _go_on(store: Store, incarnation: int, now_ms: int) -> RestoreFacts:
     """Raise the incarnations of documents and withdraw announced work; see `core/handlers.py`."""
     store.restoring = True
     state = store.load()
+    dropped = tuple(state.confirmations.values())
     read = [view.document.incarnation for view in state.views.values()]
     if max(read, default=0) >= incarnation:
         raise RestoreClockBehind
@@ -277,6 +285,9 @@ def _go_on(store: Store, incarnation: int, now_ms: int) -> RestoreFacts:
             for each in changes.maintenances.values()
             if each.state is MaintenanceState.PAUSED
         ),
+        suspended=tuple(state.tokens.values()),
+        dropped=dropped,
+        principals=len(state.principals),
     )
 
 

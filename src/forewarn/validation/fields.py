@@ -277,22 +277,28 @@ class Duration:
 class Timestamp:
     """A time, as RFC 3339 or as `+` and a duration from now; checked, and returned as text."""
 
+    #: Word that is accepted instead of a time; empty: none.
+    word: str = ""
+
     def read(self, value: object, where: str) -> str:
         """Return the text; `read_time_ms` converts it."""
         if not isinstance(value, str):
             raise wrong(where, value, "a time")
         try:
-            read_time_ms(value, 0)
+            if not self.word or value != self.word:
+                read_time_ms(value, 0)
         except ValueError:
             wanted = "a time with its zone such as 2026-11-21T18:30:00Z, or +15m from now"
-            raise wrong(where, value, wanted) from None
+            more = f", or `{self.word}`" if self.word else ""
+            raise wrong(where, value, wanted + more) from None
         return value
 
     read_text = read
 
     def schema(self) -> Schema:
         """Return the JSON schema."""
-        return {"type": "string", "pattern": f"^({TIME_PATTERN})$"}
+        words = f"|{self.word}" if self.word else ""
+        return {"type": "string", "pattern": f"^({TIME_PATTERN}{words})$"}
 
 
 @value

@@ -2,7 +2,7 @@
 
 import { act, button, rowButton } from "./actions.js";
 import { get } from "./api.js";
-import { fill, h, head, note, section, soft, table } from "./dom.js";
+import { buttonGroup, fill, h, head, note, section, soft, table } from "./dom.js";
 import { moment } from "./format.js";
 import { kept } from "./records.js";
 
@@ -49,15 +49,21 @@ const tokenRow = (each) => [
   each.owner || "all",
   each.id,
   moment(each.created),
-  each.expires ? moment(each.expires) : "never",
+  each.suspended ? "suspended" : each.expires ? moment(each.expires) : "never",
   each.used ? moment(each.used) : "never",
-  rowButton("revoke_token", "Revoke", {
+  buttonGroup(
+    `Actions on token ${each.id}`,
+    each.suspended ? tokenButton("resume_token", "Resume", each) : "",
+    tokenButton("revoke_token", "Revoke", each, { danger: true }),
+  ),
+];
+const tokenButton = (route, label, each, options = {}) =>
+  rowButton(route, label, {
     name: each.id,
     object: `token ${each.id}`,
     record: each,
-    danger: true,
-  }),
-];
+    ...options,
+  });
 
 const ROLE_TITLES = ["Principal", "Role", "Owner", "Action"];
 const roleRow = (each) => [

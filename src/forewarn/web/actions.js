@@ -108,7 +108,7 @@ const EXAMPLES = {
   until: "+4h, or 2027-01-15T08:00:00Z",
   earliest_start: "+1h, or 2027-01-15T08:00:00Z",
   deadline: "+2d, or 2027-01-15T08:00:00Z",
-  expires: "+90d, or 2027-01-15T08:00:00Z",
+  expires: "+90d, 2027-01-15T08:00:00Z or never",
   reason: "why, for history",
 };
 
@@ -239,6 +239,8 @@ const CONSEQUENCES = {
   delete_vm: "The VM is deleted after its notice, where its group has one.",
   remove_vm: "Removes the VM from Forewarn. The VM keeps running, but no longer gets notice.",
   remove_group: "Removes the group from Forewarn. Move or remove its VMs first.",
+  resume_token: ({ principal }) =>
+    `Calls of ${principal} with this token are accepted again. A restore suspended it, because it may have been revoked since the backup.`,
   revoke_token: ({ principal }) =>
     `Calls of ${principal} with this token are refused; its streams end within seconds.`,
   revoke_role: ({ principal, role, owner }) =>
