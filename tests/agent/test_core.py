@@ -203,12 +203,16 @@ def test_last_step_of_a_started_event_ends_without_approval() -> None:
     assert agent.events[0].stage == "under-way"
 
 
-def test_event_first_seen_started_is_not_prepared() -> None:
-    """A hardware failure gives no notice; preparing for it would hurt. Source: L-4, A-10."""
-    agent = core((DRAIN,))
+def test_event_first_seen_started_is_not_prepared_and_recovers_once() -> None:
+    """A hardware failure gives no notice; its end is the signal to recover. L-4, A-10, C-10."""
+    agent = core((DRAIN,), (STOP,))
     result = agent.step(polled(1, STARTED), NOW)
     assert (brief(result), told(result)) == ([], ["seen"])
-    assert brief(agent.step(polled(2), NOW)) == []
+    assert brief(agent.step(polled(2), NOW)) == ["Recover stop"]
+    assert brief(agent.step(HookEnded("stop", 0), NOW)) == ["Recover drain"]
+    assert told(agent.step(HookEnded("drain", 0), NOW)) == ["finished"]
+    assert brief(agent.step(polled(3, STARTED), NOW)) == [], "a stale document"
+    assert (agent.events, agent.steps) == ((), ())
 
 
 def test_event_of_others_is_ignored_by_default() -> None:

@@ -69,6 +69,9 @@ class World:
         self.full = False
         self.undone: list[Intent] = []
         self.late = False
+        self.owed: set[tuple[str, str]] = set()
+        self.started: set[str] = set()
+        self.recovered: set[tuple[str, str]] = set()
 
     # -- the service --
 
@@ -107,6 +110,7 @@ class World:
                 resources=before.resources,
                 status="Started",
             )
+            self.started.add(before.event_id)
             self.incarnation += 1
 
     def end(self, number: int) -> None:
@@ -140,8 +144,13 @@ class World:
             self.do(intent)
 
     def poll(self, crash: int = -1) -> None:
-        """Read the document."""
+        """Read the document; what is first seen started must recover once it is over."""
+        known = {record.event_id for record in self.core.events}
         self.give(DocumentPolled(Document(self.incarnation, tuple(self.announced))), crash)
+        for record in self.core.events if crash < 0 else ():
+            if record.event_id not in known and record.started and not self.full:
+                plan = [step.name for group in record.plan for step in group if step.undoes]
+                self.owed.update((name, record.event_id) for name in plan)
 
     def restart(self) -> None:
         """Be killed and come back with what is on disk; the hooks survive, or have ended."""
@@ -168,8 +177,11 @@ class World:
             if isinstance(intent, PrepareIntent):
                 assert intent.key in FREE or self.done.get(intent.key) != "done", "prepared twice"
                 assert self.late or self.has(intent.event), "prepared for an event that is gone"
-            elif isinstance(intent, (RecoverIntent, CancelIntent)):
-                assert intent.key in self.done, "undone though not begun, or twice"
+            elif isinstance(intent, (RecoverIntent, CancelIntent)) and intent.key not in self.done:
+                owed = (intent.key, intent.event.event_id)
+                assert intent.phase == "recover", "cancelled though not begun, or twice"
+                assert intent.event.event_id in self.started, "recovers from what did not start"
+                assert owed not in self.recovered, "recovers twice"
             self.running[intent.key] = intent
             if isinstance(intent, PrepareIntent):
                 self.done[intent.key] = "begun"
@@ -200,7 +212,7 @@ class World:
         if isinstance(intent, PrepareIntent):
             self.done[key] = "done" if status in (0, 75) else "begun"
         elif status == 0 and not isinstance(intent, CheckIntent):
-            del self.done[key]
+            self.recover(intent)
         elif not isinstance(intent, CheckIntent):
             self.done[key] = "begun"  # half undone: it may be prepared again for another event
         self.unseen[intent.run] = status
@@ -208,6 +220,13 @@ class World:
             self.restart()
         else:
             self.give(HookEnded(key, status), crash)
+
+    def recover(self, intent: HookIntent) -> None:
+        """Let a step be undone, for each event that is over by now."""
+        self.done.pop(intent.key, None)
+        self.recovered.add((intent.key, intent.event.event_id))
+        shown = {event.event_id for event in self.announced}
+        self.owed -= {one for one in self.owed if one[0] == intent.key and one[1] not in shown}
 
     def heal(self) -> None:
         """End everything and let every hook succeed."""
@@ -223,7 +242,7 @@ class World:
                 if isinstance(intent, PrepareIntent):
                     self.done[key] = "done"
                 elif not isinstance(intent, CheckIntent):
-                    del self.done[key]
+                    self.recover(intent)
                 self.give(HookEnded(key, 0))
             self.now_ms += 901_000
             self.give(TimePassed())
@@ -283,7 +302,7 @@ def run(world: World, moves: list[tuple[str, int, int]]) -> None:
 @settings(max_examples=3 * settings().max_examples)
 @given(st.integers(0, 1 << 32), st.sampled_from([0, 4, 20]))
 def test_random_world_is_prepared_once_and_recovers(seed: int, crashes: int) -> None:
-    """No step prepared twice, none undone twice, none forgotten. Source: C-9, invariant 14."""
+    """No step prepared or undone twice, none forgotten. Source: C-9, C-10, invariant 14."""
     world = World()
     run(world, moves_of(seed, crashes))
     world.heal()
@@ -292,6 +311,7 @@ def test_random_world_is_prepared_once_and_recovers(seed: int, crashes: int) -> 
     assert world.running == {}
     assert set(world.done) - FREE == set()
     assert world.core.next_deadline() is None
+    assert world.owed == set(), "did not recover from what was first seen started"
 
 
 @given(st.integers(0, 1 << 32))
@@ -302,6 +322,7 @@ def test_world_of_odd_answers_and_full_disks_recovers(seed: int) -> None:
     world.heal()
     assert (world.core.events, world.core.steps, world.running) == ((), (), {})
     assert set(world.done) - FREE == set()
+    assert world.owed == set()
 
 
 PASSING = {"asked_ms", "deciding", "missing_ms", "next_ms", "peers", "tries", "why"}

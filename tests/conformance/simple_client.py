@@ -80,13 +80,25 @@ class Client:
         self.incarnation = document["DocumentIncarnation"]
         shown = {event["EventId"]: event for event in document["Events"]}
         for event_id in sorted(self.prepared - set(shown)):
-            mark("recovered", event_id)
+            for _ in range(2 if WRONG == "stuttering" else 1):
+                mark("recovered", event_id)
             self.prepared.remove(event_id)
             self.note()
         for event in shown.values():
             mine = NAME in event["Resources"] or WRONG == "nosy"
             if event["EventStatus"] == "Scheduled" and mine:
                 self.act(event["EventId"])
+            elif event["EventStatus"] == "Started" and mine and WRONG != "surprised":
+                self.meet(event["EventId"])
+
+    def meet(self, event_id: str) -> None:
+        """Recover later, also from what has started without notice."""
+        if event_id in self.prepared:
+            return
+        if WRONG == "zealous":
+            mark("recovered", event_id)
+        self.prepared.add(event_id)
+        self.note()
 
     def act(self, event_id: str) -> None:
         """Prepare and approve."""

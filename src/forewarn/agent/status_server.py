@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import socket
 
-from forewarn.agent.core.records import event_form
+from forewarn.agent.core.records import UNPREPARED, event_form
 from forewarn.errors import reason_of
 from forewarn.host_port import host_and_port
 
@@ -214,7 +214,8 @@ def _answer(agent: Shown, path: str, now_ms: int) -> tuple[int, str, str]:
         )
     if route == "/drainz":
         draining = any(
-            held.phase != "approve" for held in (agent.core.steps if agent.core is not None else ())
+            held.phase != "approve" and held.status != UNPREPARED
+            for held in (agent.core.steps if agent.core is not None else ())
         )
         return (503, "text/plain", "draining\n") if draining else (200, "text/plain", "ok\n")
     if route == "/metrics":

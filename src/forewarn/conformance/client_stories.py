@@ -110,6 +110,18 @@ def _at_once(trial: ClientTrial) -> None:
     trial.wait_approved(trial.announce())
 
 
+@_story("failure", "C-10", "an event appears as Started; the client recovers once it is over")
+def _failure(trial: ClientTrial) -> None:
+    trial.start()
+    event = trial.begin(trial.server.event())
+    trial.wait_polls(POLLS_QUIET)
+    trial.refuse_recovered(event)
+    trial.server.show()
+    trial.wait_recovered(event)
+    trial.wait_polls(2 + POLLS_QUIET)
+    trial.refuse_second_recovery(event)
+
+
 @_story("withdrawn", "C-6", "an event is withdrawn before it is approved")
 def _withdrawn(trial: ClientTrial) -> None:
     trial.start()
@@ -212,6 +224,23 @@ def _over(trial: ClientTrial) -> None:
     trial.server.show()
     trial.start()
     trial.wait_recovered(event)
+
+
+@_story("failure-restart", "C-10", "the VM restarts in an event that appeared as Started")
+def _failure_restart(trial: ClientTrial) -> None:
+    trial.start()
+    event = trial.begin(trial.server.event())
+    trial.wait_polls(2)
+    trial.kill()
+    trial.start()
+    trial.wait_polls(POLLS_QUIET)
+    trial.refuse_recovered(event)
+    trial.kill()
+    trial.server.show()
+    trial.start()
+    trial.wait_recovered(event)
+    trial.wait_polls(2 + POLLS_QUIET)
+    trial.refuse_second_recovery(event)
 
 
 @_story("cut-off", "C-9", "the client is killed during its approval")

@@ -179,6 +179,12 @@ class ClientTrial:
         if times > 1:
             raise ConformanceFault(f"the client prepared {times} times for one event")
 
+    def refuse_second_recovery(self, event: ScheduledEvent) -> None:
+        """Check that the client has recovered only once from an event."""
+        times = self.marks.count(RECOVERED, event.event_id)
+        if times > 1:
+            raise ConformanceFault(f"the client recovered {times} times from one event")
+
     # --- actions of the service ---------------------------------------------------------------
 
     def announce(self, *more: ScheduledEvent) -> ScheduledEvent:

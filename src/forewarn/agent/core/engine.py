@@ -20,7 +20,9 @@ The runner and the simulator call the core as follows::
 * **Crash**: load the last written journal, pass `Resumed`, and continue polling.
 
 Guarantees: a step is prepared once for all events that need it. A step that began is undone once,
-after the last event that needs it. The core undoes only steps that began.
+after the last event that needs it. A step that did not begin recovers only after an event that
+started before any of its steps had begun, such as a hardware failure. A step without a prepare hook
+recovers after every event. Source: C-10.
 """
 
 from __future__ import annotations
@@ -186,16 +188,30 @@ class AgentEngine:
             elif self._release(record, now_ms):
                 self._released(record, now_ms)
         elif self._following.sighted:  # after a restart, wait for a confirmed document
+            self._owe_recoveries(record)
             move = self._moves.get(record.stage)
             if move is not None:
                 move(record, now_ms)
+
+    def _owe_recoveries(self, record: EventRecord) -> None:
+        """Enter in the table the steps that recover after the event without a prepare hook."""
+        if record.stage == rec.ABORTED:  # the steps are undone, at the request of a step
+            return
+        for group in record.plan:
+            for step in group:
+                if step.undoes and (record.unprepared or not step.does):
+                    self._table.owe_recovery(step, record.event)
 
     def _prepare(self, record: EventRecord, now_ms: int) -> None:
         if record.group == len(record.plan):
             self._prepared(record, now_ms)
             return
         group = record.plan[record.group]
-        if record.is_late(now_ms) and not self._table.holds_all(group, record.event_id):
+        if record.is_late(now_ms) and not self._table.have_begun(group, record.event_id):
+            hooks = tuple(step for steps in record.plan for step in steps if step.does)
+            record.unprepared = not any(
+                self._table.have_begun((one,), record.event_id) for one in hooks
+            )
             self._hold(record, "the event started before all steps had begun")
             return
         verdicts = [self._table.ensure(step, record.event, now_ms=now_ms) for step in group]
@@ -369,8 +385,9 @@ class AgentEngine:
                     record.stage = rec.READY
                     self._mark()
             if resumed.rebooted and not record.gone:
+                if not record.hit or record.group:
+                    self._mark()
                 record.hit = True
-                self._mark()
                 if record.plan:
                     record.group = 0  # withdraw the announcement, because the steps may be undone
                     self._unannounce(record)

@@ -127,7 +127,7 @@ class TrackedEvents:
     def revive(self, record: EventRecord, event: ScheduledEvent, *, now_ms: int) -> None:
         """Follow an ended event again, which is announced again with the same id. Source: D-3."""
         record.event = event
-        record.gone = record.approved = False
+        record.gone = record.approved = record.unprepared = False
         record.ending = record.remains = ""
         record.missing_ms = record.group = 0
         record.ready_ms = now_ms
@@ -177,6 +177,7 @@ class TrackedEvents:
         record.ready_ms = now_ms
         record.next_ms = None
         record.hit = record.started and self._identity.named_in(event.resources)
+        record.unprepared = record.started
         if record.started or rule.action in ("ignore", "notify"):
             record.stage = rec.UNDER_WAY if record.started else rec.WATCHING
         else:

@@ -46,8 +46,9 @@ STOPPING = "stopping"
 DONE = "done"
 FAILED = "failed"
 AGAIN = "again"  # the hook waits for its next start, at `retry_ms` or later
+UNPREPARED = "unprepared"  # no prepare hook has begun; the step recovers after its events
 
-STATUSES = (RUNNING, STOPPING, DONE, FAILED, AGAIN)
+STATUSES = (RUNNING, STOPPING, DONE, FAILED, AGAIN, UNPREPARED)
 PHASES = ("prepare", "approve", "recover", "cancel")
 EVENT_FIELDS = ScheduledEvent.__slots__
 
@@ -72,6 +73,7 @@ class EventRecord:
         "ending",
         "holds",
         "remains",
+        "unprepared",
     )
     """Fields that the journal stores unchanged; excludes the event, the plan and the checks."""
 
@@ -117,6 +119,8 @@ class EventRecord:
         """Whether this VM announced to the other VMs that it will not approve."""
         self.remains = ""
         """Why steps remain after the end of the event: `forgotten`, `shared`, or empty."""
+        self.unprepared = False
+        """Whether the event started before any of its steps had begun."""
         # fields outside the journal:
         self.why = ""
         self.next_ms: int | None = None
@@ -150,7 +154,7 @@ class EventRecord:
 
 
 class StepRecord:
-    """A step that has begun and is not yet undone, or a running approve hook."""
+    """A step that must be undone or must recover, or a running approve hook."""
 
     KEPT = (
         "status",
@@ -162,6 +166,7 @@ class StepRecord:
         "run",
         "failures",
         "trouble",
+        "recovers",
     )
     """Fields that the journal stores unchanged, except constructor arguments and holders."""
 
@@ -187,6 +192,8 @@ class StepRecord:
         """Number of failed attempts to undo the step."""
         self.trouble = ""
         """Reason of the last failure."""
+        self.recovers = False
+        """Whether one of the events that needed the step was over, and not cancelled."""
 
     @property
     def is_being_undone(self) -> bool:

@@ -1,6 +1,7 @@
 """The step table: prepares and undoes each step once for all events that need the step; pure.
 
-A shared step is prepared for the first event, and undone after the last.
+A shared step is prepared for the first event, and undone after the last. A step can also be in the
+table unprepared, because it recovers after an event that nothing was prepared for.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def check_key(step: PreparationStep, event_id: str) -> str:
 
 
 class StepTable:
-    """The steps that have begun, by key, and their running hooks."""
+    """The steps that have begun or must recover, by key, and their running hooks."""
 
     def __init__(self, out: list[Intent]) -> None:
         """Start without steps; append intents to `out`."""
@@ -94,7 +95,7 @@ class StepTable:
         elif held.phase != "prepare":
             self._prepare_again(held)
             self._begin(held, event, now_ms=now_ms)
-        elif held.status == rec.AGAIN:
+        elif held.status in (rec.AGAIN, rec.UNPREPARED):
             self._begin(held, event, now_ms=now_ms)
         elif event_id not in held.holders:
             held.holders.append(event_id)
@@ -102,6 +103,24 @@ class StepTable:
             if held.status == rec.FAILED:
                 self._begin(held, event, now_ms=now_ms)
         return "" if held.runs else held.verdict
+
+    def owe_recovery(self, step: PreparationStep, event: ScheduledEvent) -> None:
+        """Enter a step that recovers after an event, also if nothing prepares the step.
+
+        A step that is being undone for an earlier event is left alone until it is undone; the
+        caller therefore repeats the call. Source: C-10.
+        """
+        event_id = event.event_id.upper()
+        held = self._steps.get(step.name)
+        if held is None:
+            held = self._new(step.name, step, phase="prepare")
+            held.event = event
+            held.status = rec.UNPREPARED
+            held.attempt = 1  # so that a hook that never begins does not remove the step
+        elif held.phase != "prepare" or event_id in held.holders:
+            return
+        held.holders.append(event_id)
+        self._mark()
 
     def check(self, step: PreparationStep, event: ScheduledEvent, *, now_ms: int) -> str:
         """Run an event's approve hook; return the hook's verdict, or `""` before its end."""
@@ -114,9 +133,10 @@ class StepTable:
             self._begin(held, event, now_ms=now_ms)
         return "" if held.runs else held.verdict
 
-    def holds_all(self, steps: tuple[PreparationStep, ...], event_id: str) -> bool:
-        """Return whether all steps have begun for the event."""
-        return all(self._held(step, event_id) is not None for step in steps)
+    def have_begun(self, steps: tuple[PreparationStep, ...], event_id: str) -> bool:
+        """Return whether all steps have begun for the event; steps without a hook have."""
+        held = [self._held(step, event_id) for step in steps]
+        return all(one is not None and one.status != rec.UNPREPARED for one in held)
 
     def hook_ended(self, ended: HookEnded, now_ms: int) -> None:
         """Process the end of a hook; ignore hooks that are not running."""
@@ -160,6 +180,7 @@ class StepTable:
         held = self._held(step, record.event_id)
         if held is None:
             return True
+        held.recovers = held.recovers or record.ending == "recover"
         if len(held.holders) > 1:
             held.holders.remove(record.event_id)
             record.remains = record.remains or "shared"
@@ -194,7 +215,7 @@ class StepTable:
             del self._steps[held.key]
             self._mark()
             return True
-        held.phase = record.ending
+        held.phase = "recover" if held.recovers else record.ending
         held.attempt = 0
         self._begin(held, record.event, now_ms=now_ms)
         return False

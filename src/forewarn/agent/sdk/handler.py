@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 from forewarn.agent.child import OUTPUT_SHOWN_BYTES, Child, write_status_file
 from forewarn.agent.child_processes import ChildProcesses, Running
 from forewarn.agent.core.identity import Identity
+from forewarn.agent.core.records import UNPREPARED
 from forewarn.agent.core.rules import (
     FREEZE_TOLERATED_S,
     TIMEOUT_S,
@@ -80,7 +81,8 @@ class Handler:
         Args:
             prepare: Called for an announced event of this VM; the handler approves the event when
                 the call returns.
-            recover: Called when the event is over, or was cancelled.
+            recover: Called when the event is over, or was cancelled; also without a call of
+                `prepare` if the event had already started when the handler first saw it.
             state_dir: Directory of the journal, for this handler alone; created if missing.
             endpoint: See `Client`.
             name: This VM's name in Resources; empty to read it from the service.
@@ -118,7 +120,8 @@ class Handler:
         _, form = newest(self._settings.state_dir)
         steps = form.get("steps") if form is not None else None
         held = [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
-        return tuple(str(event_id) for step in held for event_id in step["holders"])
+        begun = [step for step in held if step["status"] != UNPREPARED]
+        return tuple(str(event_id) for step in begun for event_id in step["holders"])
 
     def start(self) -> Self:
         """Follow the events in a thread, and return at once; ignore repeated calls.
