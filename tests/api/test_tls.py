@@ -131,5 +131,6 @@ def test_foreign_authority_is_refused(
         come_as(monkeypatch, directory / "other" / "ci")
     else:
         monkeypatch.setenv("FOREWARN_CA", str(directory / "other" / "ca.pem"))
-    with pytest.raises(ServerUnreachable):
+    with pytest.raises(ServerUnreachable) as refused:
         client.get("/v1/whoami")
+    assert ("FOREWARN_CA" in refused.value.advice_text()) == (foreign == "server")

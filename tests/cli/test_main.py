@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -219,3 +220,31 @@ def test_no_two_programs_share_a_default_port() -> None:
         agent.address,
     ]
     assert len({place.rpartition(":")[2] for place in places}) == len(places) == 4
+
+
+@pytest.mark.parametrize("words", [("host", "list"), ("host", "list", "--json")])
+def test_full_disk_behind_the_output_is_an_error(live: Live, words: tuple[str, ...]) -> None:
+    """Output that cannot be written ends with a code and a remedy, without a traceback."""
+    environment = {**os.environ, "FOREWARN_SERVER": live.url}
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            (*COMMAND, *words),
+            check=False,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+    assert ran.returncode == exit_codes.REFUSED
+    assert "cannot be written: No space left on device. [output-unwritable]" in ran.stderr or (
+        '"code": "output-unwritable"' in ran.stderr
+    )
+    assert "Traceback" not in ran.stderr
+
+
+def test_help_names_the_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    """`forewarn --help` has the variables for the server, the token and the TLS files."""
+    main(["--help"])
+    text = capsys.readouterr().out
+    for name in ("FOREWARN_SERVER", "FOREWARN_TOKEN", "FOREWARN_CA", "FOREWARN_CERTIFICATE"):
+        assert name in text

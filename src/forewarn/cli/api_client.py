@@ -52,6 +52,13 @@ TLS_PROBE_S_MAX = 2.0
 ATTEMPTS_MAX = 3
 #: Failures after which the server may have executed the request.
 _BROKEN_OFF = (ConnectionResetError, BrokenPipeError, RemoteDisconnected, IncompleteRead)
+#: Statuses of refusals for lack of an identity or a permission.
+_UNAUTHORISED = frozenset({401, 403})
+#: End of the advice of such a refusal at a Unix socket, which also identifies its callers.
+_IDENTITY_REPLACED = (
+    " The token (FOREWARN_TOKEN or --token-file) replaces your identity as a user of this machine;"
+    " leave it out to use that identity."
+)
 #: Response headers with the server's time, and with the last commit that the response includes.
 TIME_HEADER, GENERATION_HEADER = "Forewarn-Time", "Forewarn-Generation"
 
@@ -91,6 +98,14 @@ class ServerUnreachable(PeerError):
         "Start it (`forewarn emulate` or `forewarn serve`), or set its address with --server or"
         " FOREWARN_SERVER."
     )
+
+
+class ServerUntrusted(ServerUnreachable):
+    """The server's TLS certificate is not signed by a trusted CA, or names another host."""
+
+    code = "server-untrusted"
+    message = "The certificate of the operator API at {server} is not trusted: {reason}."
+    advice = "Set FOREWARN_CA to the file of the CA certificate that signed it."
 
 
 class ServerForeign(PeerError):
@@ -281,6 +296,9 @@ class ApiClient:
             answer = connection.getresponse()
         except (OSError, HTTPException) as error:
             connection.close()
+            # ssl.SSLCertVerificationError, without importing ssl
+            if verification := getattr(error, "verify_message", ""):
+                raise ServerUntrusted(server=self.server, reason=verification) from error
             raise ServerUnreachable(server=self.server, reason=reason_of(error)) from error
         except BaseException:
             connection.close()
@@ -338,11 +356,12 @@ class ApiClient:
     def _refuse(self, status: int, content: bytes) -> NoReturn:
         try:
             error = json.loads(content)["error"]
+            by_token = status in _UNAUTHORISED and self._token and self._split.scheme == "unix"
             refusal = ApiRefused(
                 status=status,
                 code=str(error["code"]),
                 message=str(error["message"]),
-                advice=str(error["advice"]),
+                advice=f"{error['advice']}{_IDENTITY_REPLACED if by_token else ''}",
             )
         except (ValueError, LookupError, TypeError) as problem:
             raise ServerForeign(server=self.server, reason=f"it answered {status}") from problem

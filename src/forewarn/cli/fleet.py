@@ -10,8 +10,15 @@ from typing import Any
 
 from forewarn.cli.api_client import ApiRefused, client_of, part
 from forewarn.cli.listing import natural, records
-from forewarn.cli.output import note, print_facts, print_json, print_list
-from forewarn.cli.parsing import CommandGroup, Parser, add_list_options, set_members, written_kind
+from forewarn.cli.output import confirm, listed, note, print_facts, print_json, print_list
+from forewarn.cli.parsing import (
+    CommandGroup,
+    Parser,
+    add_list_options,
+    add_yes_option,
+    set_members,
+    written_kind,
+)
 from forewarn.cli.work_requests import add_host_work, add_vm_work
 from forewarn.core.topology import Health
 from forewarn.exit_codes import OK
@@ -74,6 +81,7 @@ def _add_record_actions(commands: CommandGroup, kind: str) -> Parser:
         "remove", f"remove {word}s from the fleet; an error leaves all unchanged", run=_remove
     )
     remove.add_argument("names", metavar="NAME", nargs="+")
+    add_yes_option(remove)
     for parser in (add, listing, show, remove):
         parser.set_defaults(kind=kind)
     return add
@@ -209,6 +217,7 @@ def _show(arguments: argparse.Namespace) -> int:
 def _remove(arguments: argparse.Namespace) -> int:
     names = list(dict.fromkeys(",".join(arguments.names).split(",")))
     given = ",".join(map(part, names))
+    confirm(arguments, f"Remove {written_kind(arguments.kind)} {listed(names)} from the fleet?")
     client_of(arguments).delete(f"/v1/{arguments.kind}s?name={given}")
     for name in names:
         note(f"{arguments.kind} {name} removed")

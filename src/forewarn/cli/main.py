@@ -6,6 +6,7 @@ Modules are imported on demand, so that `forewarn --help` and short commands sta
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import io
 import os
@@ -91,10 +92,19 @@ RARE = {
 }
 RARE_NAMES = frozenset(name for names in RARE.values() for name in names)
 
+#: The environment variables of every command, for `forewarn --help`.
+_ENVIRONMENT = (
+    "environment:",
+    "  FOREWARN_SERVER, FOREWARN_TOKEN   as --server; the token itself",
+    "  FOREWARN_CA                       CA certificate of the server, if it is not a public one",
+    "  FOREWARN_CERTIFICATE, _KEY        client certificate and key",
+)
 #: Options before the command whose next word is a value.
 _WITH_VALUE = frozenset({"--server", "--token-file"})
 
 
+#: Errors of a write to standard output.
+_OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 #: HTTP statuses of answers to invalid input.
 _MISTAKES = frozenset({400, 404, 422})
 
@@ -109,6 +119,15 @@ class PackagesMissing(CallerError):
         "Install the server side, from a clone of Forewarn: pip install './forewarn[server]'; from"
         " a wheel: pip install 'FILE.whl[server]'."
     )
+
+
+class OutputUnwritable(CallerError):
+    """Standard output cannot be written, for example because the disk is full."""
+
+    code = "output-unwritable"
+    status = 507
+    message = "The output cannot be written: {reason}."
+    advice = "Free space, or send the output elsewhere."
 
 
 class _ShowVersion(argparse.Action):
@@ -148,11 +167,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return exit_codes.INTERRUPTED
-    except BrokenPipeError:
-        # The pipe is closed. Discard the buffered output, which Python flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return exit_codes.PIPE_CLOSED
+    except OSError as error:
+        return _end_without_output(error, as_json=as_json)
     return status
+
+
+def _end_without_output(error: OSError, *, as_json: bool) -> int:
+    """Report that standard output cannot be written; re-raise any other error."""
+    closed = isinstance(error, BrokenPipeError)
+    if not closed and (error.errno not in _OUTPUT_ERRORS or error.filename is not None):
+        raise error
+    # Discard the buffered output, which Python would write again at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if closed:
+        return exit_codes.PIPE_CLOSED
+    return _refuse(OutputUnwritable(reason=error.strerror), as_json=as_json)
 
 
 def parser_for(command: str = "") -> Parser:
@@ -191,7 +220,7 @@ def _epilog() -> str:
     shows = (
         "`forewarn COMMAND --help` shows the actions of a command; the default is mostly `list`."
     )
-    return "\n".join(["more commands:", *rare, "", shows])
+    return "\n".join(["more commands:", *rare, "", *_ENVIRONMENT, "", shows])
 
 
 def _command_in(words: Sequence[str]) -> str:

@@ -20,8 +20,15 @@ from forewarn.cli.maintenance_output import (
     print_preview,
     watch,
 )
-from forewarn.cli.output import note, print_json, warn_unasked
-from forewarn.cli.parsing import CommandGroup, Parser, add_list_options, set_members, whole_number
+from forewarn.cli.output import confirm, note, print_json, warn_unasked
+from forewarn.cli.parsing import (
+    CommandGroup,
+    Parser,
+    add_list_options,
+    add_yes_option,
+    set_members,
+    whole_number,
+)
 from forewarn.cli.reports import add_format, all_outcomes, print_outcomes, summary
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.exit_codes import OK, REFUSED
@@ -49,6 +56,8 @@ def add_commands(commands: CommandGroup) -> None:
         _add_id(parser)
         if word in {"pause", "cancel"}:
             parser.option("--reason TEXT", "the reason, recorded in history")
+        if word == "cancel":
+            add_yes_option(parser)
         if word == "pause":
             parser.flag("--keep-announced", "keep announced work", const=True)
     postpone = group.command("postpone", "postpone the work on some hosts", run=_postpone)
@@ -170,6 +179,8 @@ def _planned(client: ApiClient, path: str, after: int) -> Answer:
 
 def _change_state(arguments: argparse.Namespace) -> int:
     client = client_of(arguments)
+    if arguments.word == "cancel":
+        confirm(arguments, f"Cancel {arguments.id}?")
     form = {name: getattr(arguments, name, None) for name in ("reason", "keep_announced")}
     path = f"/v1/maintenances/{part(arguments.id)}/{arguments.word}"
     moved = client.post(path, form)["maintenance"]

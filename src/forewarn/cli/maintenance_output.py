@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from forewarn.cli.api_client import Answer, ApiClient
 from forewarn.cli.output import (
+    listed,
     note,
     noun,
     offset,
@@ -27,7 +28,7 @@ from forewarn.protocol import timestamps
 from forewarn.validation.durations import iso_duration
 
 #: Maximum number of hosts of a wave listed by name; the output gives the number of the others.
-NAMED_MAX = 6
+HOSTS_NAMED_MAX = 6
 #: Maximum number of blocked hosts listed by name; the output gives the number of the others per
 #: blocker.
 BLOCKED_MAX = 10
@@ -160,7 +161,7 @@ def print_waves(waves: Iterable[Answer], now_ms: int) -> None:
         ("announced", lambda each: when(each["announced"], now_ms)),
         ("starts", lambda each: when(each["started"] or each["latest_start"], now_ms)),
         ("ends", lambda each: when(each["ended"] or each["latest_end"], now_ms)),
-        ("names", lambda each: _some(each["hosts"])),
+        ("names", lambda each: listed(each["hosts"], HOSTS_NAMED_MAX)),
     )
     print_list(waves, columns, empty="no waves")
 
@@ -182,7 +183,7 @@ def print_blocked(blocked: list[Answer]) -> None:
             print(f"waits: {each['text']} ({each['code']})")
         return
     for code, names in _by_code(blocked).items():
-        print(f"waits: {len(names)} hosts ({code}): {_some(names)}")
+        print(f"waits: {len(names)} hosts ({code}): {listed(names, HOSTS_NAMED_MAX)}")
 
 
 def print_preview(answer: Answer, now_ms: int, *, returning: bool) -> None:
@@ -211,7 +212,12 @@ def print_moves(answer: Answer, *, returning: bool) -> None:
         return
     print()
     rows = [
-        (wave, host, counts.total(), _some([f"{to} ({n})" for to, n in sorted(counts.items())]))
+        (
+            wave,
+            host,
+            counts.total(),
+            listed([f"{to} ({n})" for to, n in sorted(counts.items())], HOSTS_NAMED_MAX),
+        )
         for (wave, host), counts in sorted(to_hosts.items())
     ]
     after = "return" if returning else "stay"
@@ -322,8 +328,3 @@ def _by_code(blocked: Iterable[Answer]) -> dict[str, list[str]]:
     for each in blocked:
         names_by_code.setdefault(each["code"], []).append(each["name"])
     return names_by_code
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-    return ", ".join(names[:NAMED_MAX]) + more

@@ -10,8 +10,14 @@ import re
 
 from forewarn.cli.api_client import Answer, NameEmpty, client_of, part
 from forewarn.cli.listing import newest
-from forewarn.cli.output import call_in_words, print_facts, print_json, show_record, when
-from forewarn.cli.parsing import CommandGroup, Parser, add_filters, add_list_options
+from forewarn.cli.output import call_in_words, confirm, print_facts, print_json, show_record, when
+from forewarn.cli.parsing import (
+    CommandGroup,
+    Parser,
+    add_filters,
+    add_list_options,
+    add_yes_option,
+)
 from forewarn.cli.work_requests import (
     add_wait_options,
     awaited_text,
@@ -59,6 +65,7 @@ def add_commands(commands: CommandGroup) -> None:
             parser.option("--reason TEXT", "the reason, recorded in history")
         else:
             add_wait_options(parser)
+    add_yes_option(parsers["cancel"])
     parsers["complete"].flag("--failed", "record the work as failed", const=True)
 
 
@@ -149,6 +156,8 @@ def _act(arguments: argparse.Namespace) -> int:
     client = client_of(arguments)
     waits = getattr(arguments, "wait", False)
     after = begin_of_wait(client, arguments) if "wait" in arguments else 0
+    if arguments.act == "cancel":
+        confirm(arguments, f"Cancel {arguments.id}?")
     form = {name: getattr(arguments, name, None) for name in ("failed", "reason")}
     path = f"/v1/operations/{part(arguments.id)}/{arguments.act}"
     operations = client.post(path, form)["operations"]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeAlias
 
 from forewarn.cli.api_client import Answer
-from forewarn.errors import escaped_text
+from forewarn.errors import CallerError, escaped_text
 from forewarn.exit_codes import OK
 from forewarn.protocol import timestamps
 
@@ -23,8 +23,8 @@ Column: TypeAlias = str | tuple[str, str | Callable[[Any], object]]
 #: Narrowest width of a shortened column, in characters.
 COLUMN_WIDTH_MIN = 8
 GAP = "  "
-#: Most groups listed in a warning; the warning gives the number of the others.
-UNASKED_NAMED_MAX = 10
+#: Most names listed in a message; the message gives the number of the others.
+NAMED_MAX = 10
 CUT = "…"
 
 _BOLD, _RED, _YELLOW, _GREEN, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[0m"
@@ -58,15 +58,46 @@ def note(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
 
 
+class Declined(CallerError):
+    """The person at the terminal answered no."""
+
+    code = "declined"
+    status = 409
+    message = "Nothing was changed."
+    advice = "Answer y, or add --yes to skip the question."
+
+
+def agrees(question: str) -> bool:
+    """Ask a person a question on standard error; False also at the end of input."""
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def confirm(arguments: argparse.Namespace, question: str) -> None:
+    """Ask before a change that cannot be taken back, if a person sits at the terminal.
+
+    Scripts, whose standard input is not a terminal, and `--yes` skip the question.
+
+    Raises:
+        Declined: the person did not answer yes.
+    """
+    if not arguments.yes and sys.stdin.isatty() and not agrees(question):
+        raise Declined
+
+
 def warn_unasked(groups: Sequence[str]) -> None:
     """Warn about groups that do not poll and therefore get no notice."""
     if groups:
-        names = ", ".join(groups[:UNASKED_NAMED_MAX])
-        more = len(groups) - UNASKED_NAMED_MAX
         note(
-            f"these groups get no notice, because none of their VMs polls for events: {names}"
-            + (f" and {more} more" if more > 0 else "")
+            "these groups get no notice, because none of their VMs polls for events: "
+            + listed(groups)
         )
+
+
+def listed(names: Sequence[str], most: int = NAMED_MAX) -> str:
+    """Return the first names, with the number of the others: `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def print_table(

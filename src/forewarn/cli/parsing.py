@@ -36,6 +36,11 @@ def add_json_option(parser: Parser, *, default: object) -> None:
     parser.flag("--json", "print JSON, errors included", default=default)
 
 
+def add_yes_option(parser: Parser) -> None:
+    """Add the option `--yes`, for commands that ask a person first."""
+    parser.flag("--yes", "do not ask for confirmation on a terminal")
+
+
 def add_server_options(parser: Parser, *, default: object) -> None:
     """Add the options `--server` and `--token-file`."""
     text = f"operator API (default: FOREWARN_SERVER, then {DEFAULT_SERVER})"

@@ -9,8 +9,17 @@ from collections.abc import Iterable
 from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, local_now_ms, part
 from forewarn.cli.host_selection import add_host_selection, named_hosts
 from forewarn.cli.maintenance_output import print_maintenances
-from forewarn.cli.output import note, print_json, print_list, warn_unasked, when
-from forewarn.cli.parsing import CommandGroup, Parser, seconds
+from forewarn.cli.output import (
+    agrees,
+    confirm,
+    listed,
+    note,
+    print_json,
+    print_list,
+    warn_unasked,
+    when,
+)
+from forewarn.cli.parsing import CommandGroup, Parser, add_yes_option, seconds
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED, TIMED_OUT
 
@@ -70,6 +79,7 @@ def add_host_work(commands: CommandGroup) -> None:
                 "--freeze", "the VMs can still be live-migrated", const="Freeze", dest="impact"
             )
         elif action == "fail":
+            _ask_before(parser, "Mark {targets} as failed, with all VMs there down?", "host")
             parser.flag(
                 "--lost",
                 "the hosts are lost; their VMs restart on other hosts",
@@ -86,6 +96,8 @@ def add_vm_work(commands: CommandGroup) -> None:
         parser = _add_work(commands, action, cause, line)
         parser.add_argument("names", metavar="NAME", nargs="+")
         parser.set_defaults(selector=None, file=None)
+        if action in {"delete", "evict"}:
+            _ask_before(parser, f"{action.capitalize()} {{targets}}?", "VM")
 
 
 class TimeoutAlone(CallerError):
@@ -150,12 +162,27 @@ def _add_work(commands: CommandGroup, action: str, cause: str, line: str) -> Par
     parser.option("--destination HOST", "host to which the VMs move")
     parser.option("--source", "source shown to VMs", choices=("Platform", "User"))
     add_wait_options(parser)
-    parser.set_defaults(cause=cause, impact=None, not_before=None, queue=None)
+    parser.set_defaults(cause=cause, impact=None, not_before=None, queue=None, question="")
     return parser
+
+
+def _ask_before(parser: Parser, question: str, kind: str) -> None:
+    """Ask the question about the selected targets of this kind before the request."""
+    add_yes_option(parser)
+    parser.set_defaults(question=question, target_kind=kind)
+
+
+def _confirm(arguments: argparse.Namespace, names: list[str]) -> None:
+    kind = arguments.target_kind
+    named = f"{kind}{'s' * (len(names) > 1)} {listed(names)}"
+    targets = named if names else f"all {kind}s with {arguments.selector}"
+    confirm(arguments, arguments.question.format(targets=targets))
 
 
 def _ask(arguments: argparse.Namespace) -> int:
     names = named_hosts(arguments)
+    if arguments.question:
+        _confirm(arguments, names)
     client = client_of(arguments)
     after = begin_of_wait(client, arguments)
     duration = arguments.duration
@@ -215,7 +242,7 @@ def _silent_groups(client: ApiClient, names: list[str], selector: str | None) ->
 
 def _wants_maintenance() -> bool:
     note("The hosts exceed the limit of one request. A maintenance works on the hosts in waves.")
-    return input("Create and start it? [y/N] ").strip().lower() in {"y", "yes"}
+    return agrees("Create and start it?")
 
 
 def _create_maintenance(client: ApiClient, form: dict[str, object], *, as_json: bool) -> int:
@@ -238,9 +265,7 @@ def _note_unasked(operations: Iterable[Answer]) -> None:
     """Print a note about work that started without notice because no VM of its group polls."""
     unasked = [each for each in operations if each["announced"] and each["state"] == "running"]
     if unasked:
-        names = ", ".join(each["id"] for each in unasked[:NAMED_MAX])
-        more = len(unasked) - NAMED_MAX
-        who = f"{names} and {more} more" if more > 0 else names
+        who = listed([each["id"] for each in unasked], NAMED_MAX)
         verb = "is" if len(unasked) == 1 else "are"
         note(f"{who} {verb} running already, because no VM of an affected group polls")
         note("  A group gets notice once one of its VMs has read the group's document.")

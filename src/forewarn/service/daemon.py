@@ -32,6 +32,7 @@ from forewarn.metadata.fault import Outdated
 from forewarn.metadata.responder import BUSY
 from forewarn.metadata.server import MetadataServer
 from forewarn.replication.messages import RequestAnswer
+from forewarn.service.address_probes import check_addresses
 from forewarn.service.bridge import Bridge
 from forewarn.service.credentials import ServedCertificates, connect_feed, login_of
 from forewarn.service.observers import make_observers
@@ -164,13 +165,14 @@ class Daemon:
         self._closing = contextlib.AsyncExitStack()
 
     async def start(self) -> BoundAddresses:
-        """Open the store, run the control loop, listen.
+        """Check the addresses, open the store, run the control loop, listen.
 
         Raises:
             ForewarnError: an address, the store or a setting is unusable; everything is closed
             again.
         """
         try:
+            await check_addresses(self.settings)
             metadata = await self._start_planes()
             self.on_serving()
             self._closing.push_async_callback(self.operators.stop)

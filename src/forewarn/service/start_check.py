@@ -11,24 +11,13 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forewarn.api.listener import (
-    AZURE,
-    FEED,
-    METRICS,
-    OPERATOR,
-    UNIX,
-    OperatorAddressTaken,
-    clean_up,
-    open_listener,
-    taken,
-)
+from forewarn.api.listener import OperatorAddressTaken
 from forewarn.azure.server import check_certificate
 from forewarn.clock import SystemClock
-from forewarn.connection_table import listeners_at
-from forewarn.host_port import host_and_port
 from forewarn.ids import Ids
 from forewarn.metadata.http import addresses
 from forewarn.nats_client import NatsUnreachable
+from forewarn.service.address_probes import address_probes
 from forewarn.service.credentials import connect_feed, tls_of
 from forewarn.service.daemon import Daemon
 from forewarn.service.observers import traces_module
@@ -36,9 +25,6 @@ from forewarn.store.errors import StoreInUse
 from forewarn.store.inspection import inspect_store
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-
-    from forewarn.api.listener import Purpose
     from forewarn.settings import Settings, StoreSettings
 
 
@@ -76,7 +62,7 @@ async def check_start_beside(settings: Settings, *, held: bool) -> tuple[str, ..
         except NatsUnreachable as error:  # a real start would retry
             notes.append(str(error))
     check_certificate(settings.azure)
-    for probe in _probes(settings):
+    for probe in address_probes(settings):
         try:
             await probe()
         except (OperatorAddressTaken, addresses.AddressUnavailable) as error:
@@ -107,53 +93,3 @@ async def _check_store(settings: StoreSettings) -> tuple[bool, list[str]]:
         "Another process holds the store's lease; the service would start as a standby.": held,
     }
     return held, [note for note, holds in notes.items() if holds]
-
-
-def _probes(settings: Settings) -> Iterator[Callable[[], Awaitable[None]]]:
-    """Return a function that tries each address, in the order of a start."""
-    listen = settings.listen
-    if listen.metrics:
-        yield partial(_probe, listen.metrics, METRICS)
-    if settings.feed.listen:
-        yield partial(_probe_feed, settings.feed.listen)
-    for address in listen.metadata:
-        yield partial(_probe_metadata, address, shared=listen.workers > 0)
-    for address, purpose in (
-        (listen.local, OPERATOR),
-        (listen.operator, OPERATOR),
-        (settings.azure.listen, AZURE),
-    ):
-        if address:
-            yield partial(_probe, address, purpose)
-
-
-async def _probe(address: str, purpose: Purpose) -> None:
-    place = _beside(address)
-    try:
-        open_listener(place, purpose).close()
-    except OperatorAddressTaken as error:
-        raise taken(address, purpose, error.__cause__) from error
-    if place != address:
-        clean_up(place)
-
-
-async def _probe_metadata(address: str, *, shared: bool) -> None:
-    try:
-        addresses.open_listener(addresses.parse(_beside(address)), shared=shared).close()
-    except addresses.AddressUnavailable as error:
-        reason = error.facts["reason"]
-        raise addresses.AddressUnavailable(text=address, reason=reason) from error
-
-
-async def _probe_feed(address: str) -> None:
-    try:
-        listeners = await listeners_at(*host_and_port(address))
-    except OSError as error:
-        raise taken(address, FEED, error) from error
-    for listener in listeners:
-        listener.close()
-
-
-def _beside(address: str) -> str:
-    """Return a temporary Unix socket path next to an address that a running service may use."""
-    return f"{address[:-1]}~" if address.startswith(UNIX) else address
