@@ -80,7 +80,10 @@ def test_life_of_a_maintenance(fleet: Live) -> None:
     paused = fleet.post(f"{path}/pause", reason="a game is on")["maintenance"]
     assert (paused["state"], paused["halt_reason"]) == ("paused", "a game is on")
     assert fleet.get("/v1/events")["events"] == []
-    assert (fleet.get(path)["waves"], paused["expected_end"], paused["announced"]) == ([], None, 0)
+    waves = fleet.get(path)["waves"]
+    assert [(each["state"], each["waits_for"]) for each in waves] == [("planned", None)] * 2
+    assert paused["announced"] == 0
+    assert paused["expected_end"] == full["maintenance"]["expected_end"]
     fleet.post(f"{path}/resume")
     planned(fleet, name)
     assert fleet.post(f"{path}/cancel")["maintenance"]["state"] == "cancelled"

@@ -16,6 +16,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import TypeAlias
 
+from forewarn.core.impact import TRAITS
 from forewarn.core.indexes import Members
 from forewarn.core.lifecycle import Alert, Event, Operation, OperationState
 from forewarn.core.state import Changes
@@ -362,6 +363,8 @@ class FleetOverview:
     def _operation_letter(self, number: int) -> str:
         operation = self.operations[number]
         alert = operation.alert
+        if TRAITS[operation.cause].fault:
+            return "f"  # its VMs are down, not worked on
         return _OF_OPERATION[operation.state] if alert is Alert.NONE else alert.value[0]
 
 

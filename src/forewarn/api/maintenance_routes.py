@@ -35,7 +35,7 @@ from forewarn.control.planning import PlannerTask, planner_task
 from forewarn.core import stimulus as stimuli
 from forewarn.core.access import Permission
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import MaintenancePlan
+from forewarn.core.maintenance import Halted, MaintenancePlan
 from forewarn.core.outlook import memory_by_wave, outlook
 from forewarn.core.refusals import (
     MaintenanceInvalid,
@@ -406,7 +406,7 @@ async def get_maintenance(call: ApiCall) -> ApiResponse:
 
 
 def _full(view: MaintenanceView, work: list[HostWork]) -> dict[str, object]:
-    plan = view.plan_in_effect
+    plan = view.shown_plan
     blocked = plan.body.blocked if plan else ()
     touched = {each.host for each in work}
     maintenance = MAINTENANCE.of(view)
@@ -420,9 +420,7 @@ def _full(view: MaintenanceView, work: list[HostWork]) -> dict[str, object]:
 
 def _waves(view: MaintenanceView, work: list[HostWork]) -> list[WaveView]:
     """Return past and future waves; O(hosts)."""
-    planned = (
-        {wave.number: wave for wave in view.plan_in_effect.waves} if view.plan_in_effect else {}
-    )
+    planned = {wave.number: wave for wave in view.shown_plan.waves} if view.shown_plan else {}
     touched = {each.host for each in work}
     by_wave: dict[int, list[HostWork]] = {}
     for each in work:
@@ -439,7 +437,9 @@ def _waves(view: MaintenanceView, work: list[HostWork]) -> list[WaveView]:
         else:
             begun = number == view.maintenance.wave and left  # remaining hosts are announced next
             state = "over" if of_wave and not begun else "planned"
-        waves.append(WaveView(number, state, of_wave, left, wave if state != "over" else None))
+        wave = wave if state != "over" else None
+        waits = wave.waits if wave and not isinstance(view.maintenance.phase, Halted) else None
+        waves.append(WaveView(number, state, of_wave, left, wave, waits))
     return waves
 
 

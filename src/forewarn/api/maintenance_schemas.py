@@ -21,7 +21,6 @@ from forewarn.core.maintenance import (
     Announcing,
     Checking,
     Due,
-    Halted,
     Maintenance,
     MaintenancePlan,
     MaintenanceState,
@@ -50,10 +49,14 @@ class MaintenanceView:
         return self.counts.get(state, 0)
 
     @property
-    def plan_in_effect(self) -> MaintenancePlan | None:
-        """The plan in force; None while the maintenance is paused or being planned."""
-        halted = isinstance(self.maintenance.phase, Checking | Halted)
-        return None if halted or self.maintenance.plan_wanted else self.plan
+    def shown_plan(self) -> MaintenancePlan | None:
+        """The plan in force; None while a new one is computed, and after the end.
+
+        A paused or stopped maintenance shows the plan that it had; once resumed, it is planned
+        again.
+        """
+        maintenance = self.maintenance
+        return self.plan if maintenance.live and not maintenance.plan_wanted else None
 
     @property
     def next_wave_ms(self) -> int:
@@ -66,7 +69,7 @@ class MaintenanceView:
     @property
     def expected_end_ms(self) -> int:
         """Latest end of the plan's last wave, ms since the epoch UTC; 0: unknown."""
-        waves = self.plan_in_effect.waves if self.plan_in_effect else ()
+        waves = self.shown_plan.waves if self.shown_plan else ()
         return waves[-1].latest_end_ms if waves else 0
 
 
@@ -97,6 +100,8 @@ class WaveView:
     #: Hosts that are not announced yet.
     left: tuple[str, ...]
     planned: Wave | None = None
+    #: None: nothing is planned, or the maintenance is paused or stopped.
+    waits: Blocker | None = None
 
     def count(self, state: HostState) -> int:
         """Number of hosts in a state."""
@@ -164,9 +169,7 @@ WAVE: ObjectSchema[WaveView] = ObjectSchema(
     Member(
         "waits_for",
         {"anyOf": [BLOCKER.schema(), {"type": "null"}]},
-        lambda w: (
-            BLOCKER.of(Waits(f"wave {w.number}", w.planned.waits, w.number)) if w.planned else None
-        ),
+        lambda w: BLOCKER.of(Waits(f"wave {w.number}", w.waits, w.number)) if w.waits else None,
     ),
 )
 MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
@@ -214,7 +217,12 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
     Member("plan", TEXT, "maintenance.plan", "Id of the plan in force."),
     Member("planning", FLAG, "maintenance.plan_wanted", "Whether Forewarn is computing a plan."),
     Member("next_wave", TIME, "next_wave_ms", "Time of the next wave's announcement."),
-    Member("expected_end", TIME, "expected_end_ms", "Planned end of the maintenance."),
+    Member(
+        "expected_end",
+        TIME,
+        "expected_end_ms",
+        "Planned end of the maintenance by its last plan.",
+    ),
     Member(
         "postponed",
         list_of(POSTPONEMENT.schema()),
