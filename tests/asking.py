@@ -40,6 +40,7 @@ def ask(
     *,
     headers: Mapping[str, str] | None = None,
     body: bytes | None = None,
+    source: str = "",
 ) -> Reply:
     """Send one request to HOST:PORT or `http://HOST:PORT`, on a connection of its own.
 
@@ -50,12 +51,17 @@ def ask(
         form: what is sent as JSON; None: `body` is sent.
         headers: further headers; a VM's request for events has its own without being asked to.
         body: bytes to send.
+        source: address of this machine to send from; empty: the system chooses.
     """
     sent = {"Metadata": "true"} if path.startswith("/metadata/") else {}
     if form is not None:
         body = json.dumps(form).encode()
         sent["Content-Type"] = "application/json"
-    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=LIMIT_S)
+    connection = http.client.HTTPConnection(
+        address.removeprefix("http://"),
+        timeout=LIMIT_S,
+        source_address=(source, 0) if source else None,
+    )
     try:
         connection.request(method, path, body, {**sent, **(headers or {})})
         answer = connection.getresponse()

@@ -99,11 +99,16 @@ class Live:
         self._thread.join(LIMIT_S)
         assert not self._thread.is_alive(), "the service does not stop"
 
-    def also(self, starting: Coroutine[object, object, OperatorServer]) -> None:
-        """Send calls to another operator API, which runs beside the service's own."""
+    def beside(self, starting: Coroutine[object, object, OperatorServer]) -> str:
+        """Run another operator API beside the service's own, and return its address."""
         server = asyncio.run_coroutine_threadsafe(starting, self._loop).result(LIMIT_S)
         self._also.append(server)
-        self.host, self.port = server.address.removeprefix("http://").rsplit(":", 1)
+        return server.address
+
+    def also(self, starting: Coroutine[object, object, OperatorServer]) -> None:
+        """Send calls to another operator API, which runs beside the service's own."""
+        address = self.beside(starting)
+        self.host, self.port = address.removeprefix("http://").rsplit(":", 1)
 
     def settle(self) -> None:
         """Wait until the control loop has done everything that it was asked for so far.

@@ -206,10 +206,10 @@ def test_other_users_of_the_machine_have_no_role(both: Guarded) -> None:
     """Only root and the service's own user are admin by themselves. Source: P-4."""
     daemon, settings = both.live.daemon, OperatorSettings()
     callers = Principals(daemon.control, daemon.store, clock=both.live.clock, settings=settings)
-    assert callers.by_user(os.geteuid()).bindings
-    assert callers.by_user(54_321).bindings == ()
+    assert callers.by_user(os.geteuid()).principal.bindings
+    assert callers.by_user(54_321).principal.bindings == ()
     daemon.control.submit(Grant("user:54321", Role.VIEWER), "test").result(LIMIT_S)
-    assert callers.by_user(54_321).bindings == (("viewer", ""),)
+    assert callers.by_user(54_321).principal.bindings == (("viewer", ""),)
 
 
 def test_token_is_kept_as_a_hash(tmp_path: Path) -> None:

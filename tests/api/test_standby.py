@@ -15,7 +15,7 @@ from tests.waiting import wait_until
 
 def test_call_that_waits_for_a_thread_is_answered_after_the_takeover() -> None:
     """`stop` cancels its wait, and this process, which leads now, answers it. Source: H-2."""
-    forwarder, released = Forwarder(lambda: ""), threading.Event()
+    forwarder, released = Forwarder(lambda: "", str), threading.Event()
     forwarder._threads = ThreadPoolExecutor(1)
     forwarder._threads.submit(released.wait)
     sent: list[str] = []
@@ -76,7 +76,7 @@ def test_call_without_answer_is_repeated_only_with_a_key(
     async def story() -> list[Any]:
         body, sent = asyncio.Queue[dict[str, object]](), asyncio.Queue[Any]()
         body.put_nowait({"type": "http.request"})
-        await Forwarder(lambda: "http://active")(
+        await Forwarder(lambda: "http://active", str)(
             scope | {"type": "http", "headers": headers}, body.get, sent.put
         )
         return [sent.get_nowait()]

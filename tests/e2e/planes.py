@@ -10,11 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from forewarn.core.access import Role, written_token
+from tests.access import seed_token
 from tests.agent.programs import free_port
 from tests.asking import ask
 from tests.waiting import wait_until
 
 TERM_S, SLACK_S = 5, 2
+TOKEN = written_token("tester", "seeded")
+"""The token of an admin of all control planes: a follower lends its own identity to nobody."""
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
 POLL = "/metadata/scheduledevents?api-version=2020-07-01&vm=web_0"
 FLEET = {
     "hosts": {"h1": {}, "h2": {"fault_domain": 1}},
@@ -51,7 +56,7 @@ class Plane:
         self, method: str, path: str, body: object = None, key: str = ""
     ) -> tuple[int, dict[str, Any]]:
         """Send one request; return status and answer."""
-        headers = {"Idempotency-Key": key} if key else {}
+        headers = {**BEARER, "Idempotency-Key": key} if key else BEARER
         reply = ask(f"127.0.0.1:{self.port}", method, path, body, headers=headers)
         return reply.status, reply.json
 
@@ -84,6 +89,7 @@ class Plane:
 @contextmanager
 def running_planes(folder: Path, address: str, count: int = 2) -> Iterator[list[Plane]]:
     """Start an active process, then its followers, whose sessions are named `follower`."""
+    assert seed_token(address, "tester", Role.ADMIN) == TOKEN
     planes = [Plane(folder, address, "plane0")]
     try:
         planes[0].wait_started("/leader")

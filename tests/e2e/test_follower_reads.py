@@ -13,7 +13,7 @@ import pytest
 
 from forewarn.control.standby import STALE_MS_MAX
 from tests.asking import ask
-from tests.e2e.planes import FLEET, Plane, running_planes
+from tests.e2e.planes import BEARER, FLEET, Plane, running_planes
 from tests.postgres import PostgresServer
 from tests.waiting import LIMIT_S, wait_until
 
@@ -61,7 +61,8 @@ def read_at(plane: Plane, path: str, generation: str) -> str:
 
 def change(plane: Plane, host: str) -> str:
     """Add a host; return the number of that commit."""
-    reply = ask(f"127.0.0.1:{plane.port}", "PUT", f"/v1/hosts/{host}", {"fault_domain": 0})
+    address, form = f"127.0.0.1:{plane.port}", {"fault_domain": 0}
+    reply = ask(address, "PUT", f"/v1/hosts/{host}", form, headers=BEARER)
     assert reply.status < 300, reply
     return reply.headers["forewarn-generation"]
 
@@ -192,3 +193,16 @@ def test_follower_answers_for_the_active_process(own_pair: list[Plane]) -> None:
     assert any(b"operation.planned" in line for line in iter(stream.readline, b""))
     stream.close()
     watch.close()
+
+
+def test_change_at_a_follower_has_the_address_of_its_caller(pair: list[Plane]) -> None:
+    """The follower proves itself by the lease, and lends its identity to nobody. P-1, P-7, H-4."""
+    active, follower = pair
+    address, form = f"127.0.0.1:{follower.port}", {"fault_domain": 0}
+    wait_until(lambda: follower.says(200, "/v1/leader"))
+    reply = ask(address, "PUT", "/v1/hosts/far", form, headers=BEARER, source="127.0.0.2")
+    assert reply.status == 201
+    entries = json.loads(read(active, "/v1/history?host=far")[2])["entries"]
+    assert entries[0]["actor"] == "operator tester at 127.0.0.2"
+    for headers in ({}, {"Cookie": "a=b"}):
+        assert ask(address, "PUT", "/v1/hosts/far", form, headers=headers).code == "active-asked"

@@ -1,6 +1,7 @@
 """Several control planes on one PostgreSQL: each answers, one decides. Source: H-2, H-4."""
 
 import http.client
+import os
 import subprocess
 import sys
 import threading
@@ -11,7 +12,7 @@ import psycopg
 import pytest
 
 from forewarn.store import open_store
-from tests.e2e.planes import FLEET, Plane, running_planes
+from tests.e2e.planes import FLEET, TOKEN, Plane, running_planes
 from tests.waiting import LIMIT_S, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
@@ -66,7 +67,8 @@ def test_leader_steps_down(planes: list[Plane]) -> None:
     store = open_store(active.address)
     holder = store.lease().holder
     words = [sys.executable, "-m", "forewarn.cli.main", "leader", "step-down"]
-    subprocess.run([*words, "--server", f"http://127.0.0.1:{follower.port}"], check=True)
+    words += ["--server", f"http://127.0.0.1:{follower.port}"]
+    subprocess.run(words, check=True, env={**os.environ, "FOREWARN_TOKEN": TOKEN})
     assert active.process.wait(LIMIT_S) == 0
     assert store.lease().holder != holder
     store.close()

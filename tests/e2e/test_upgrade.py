@@ -17,7 +17,7 @@ import pytest
 from forewarn import exit_codes
 from forewarn.version import version
 from tests.e2e.next_version import STEP, VERSION
-from tests.e2e.planes import FLEET, SLACK_S, TERM_S, Plane, running_planes
+from tests.e2e.planes import FLEET, SLACK_S, TERM_S, TOKEN, Plane, running_planes
 from tests.waiting import LIMIT_S, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
@@ -70,7 +70,8 @@ def planes(tmp_path: Path, postgres_address: str) -> Iterator[list[Plane]]:
 def forewarn(program: str, plane: Plane, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the command line of a version against a control plane."""
     command = [sys.executable, "-m", program, "--json", *words]
-    environment = {**os.environ, "FOREWARN_SERVER": f"http://127.0.0.1:{plane.port}"}
+    environment = {"FOREWARN_SERVER": f"http://127.0.0.1:{plane.port}", "FOREWARN_TOKEN": TOKEN}
+    environment = {**os.environ, **environment}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 

@@ -11,27 +11,29 @@ import contextlib
 import ipaddress
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from urllib.parse import urlsplit
 
 from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forewarn.api.connections import ADMIT, CREDENTIALS, NAMES, SAFE, USER
+from forewarn.api.connections import ADMIT, NAMES, SAFE, USER
 from forewarn.api.oidc import IssuerUnavailable, Login, Oidc
 from forewarn.api.responses import refusal
-from forewarn.api.standby import Forwarder
+from forewarn.api.standby import FORWARDED_HEADER, ORIGIN_HEADER, Forwarder, proves_relay
 from forewarn.audit_chain import CallRecord
 from forewarn.clock import Clock
 from forewarn.control.readable import ReadableControl
-from forewarn.core.access import BUILT_IN, AccessToken, Principal, proved
+from forewarn.core.access import BUILT_IN, AccessToken, Authority, Principal, proved
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.host_port import host_of_header, without_brackets
 from forewarn.protocol import timestamps
 from forewarn.settings import OperatorSettings
 from forewarn.store import Store
 from forewarn.tokens import RefusedTokens, TokenWrong
+from forewarn.values import value
 
 #: Maximum number of cached results of the checks for local addresses and host names.
 ADDRESSES_REMEMBERED = 256
@@ -41,8 +43,13 @@ TOKEN_SHOWN = 15
 USE_WRITTEN_MS = 600_000
 #: The built-in user of local callers in an emulator.
 LOCAL = "local"
-#: Member of `scope["state"]`: a function that checks whether the caller is still permitted.
-STILL_PERMITTED = "still"
+#: Members of `scope["state"]`: the caller, the name and address of the caller for history, and a
+#: function that checks whether the caller is still permitted.
+CALLER, ACTOR, STILL_PERMITTED = "caller", "actor", "still"
+#: Headers of which a request has at most one. The readers of the server take the first or the last.
+SINGLE = (b"host", b"authorization", b"origin", b"idempotency-key")
+#: Headers by which proxies name themselves or their callers.
+OF_PROXIES = (b"x-forwarded-for", b"forwarded", b"via")
 #: Cookie with the issuer's token of a browser that has signed in.
 SESSION = "forewarn"
 #: Prefix of cookies that browsers accept only with TLS, and send only to the host that set them.
@@ -76,6 +83,23 @@ class HostRefused(CallerError):
     advice = "Use http://127.0.0.1 or http://localhost, or send a token."
 
 
+class HeaderRepeated(CallerError):
+    """The call has a header twice that may occur once."""
+
+    code = "header-repeated"
+    message = "The call has several headers {header}."
+    advice = "Send the header once. A proxy may have added another one."
+
+
+class ProxyRefused(CallerError):
+    """The call has no token, and came through a proxy, whose own identity it must not use."""
+
+    code = "proxy-refused"
+    status = 403
+    message = "Calls without a token must not come through a proxy, as the header {header} shows."
+    advice = "Send a token through the proxy, or call the service's address directly."
+
+
 class CrossSite(CallerError):
     """A browser sent the call for a page of another site."""
 
@@ -103,6 +127,18 @@ class ActiveAsked(CallerError):
         "This process is a follower and cannot forward the call of {principal} without a token."
     )
     advice = "Send the call to the active process ({url}), or use a token. Nothing was changed."
+
+
+@value
+class ApiCaller:
+    """An identified caller."""
+
+    principal: Principal
+    authority: Authority
+    #: Whether a token or session in the call proves the identity, rather than the connection.
+    in_call: bool = False
+    #: Whether the caller still has the same permissions.
+    still: Callable[[], bool] = lambda: True
 
 
 class Principals:
@@ -142,6 +178,11 @@ class Principals:
             asyncio.get_running_loop().run_in_executor(None, write)
         return token
 
+    def bearer(self, token: AccessToken) -> ApiCaller:
+        """Return the caller who sent a valid token."""
+        authority = Authority(token.principal, token=token.id)
+        return ApiCaller(token.bearer, authority, in_call=True, still=partial(self.is_good, token))
+
     def _judge(self, principal: str, given: str, address: str) -> None:
         """Refuse and record a call without a principal; raises TokenWrong, TooManyRefused."""
         try:
@@ -169,17 +210,24 @@ class Principals:
             return await self._oidc.login(token) if self._oidc and token else None
         return None
 
-    def principal_of(self, login: Login) -> Principal:
+    def signed_in(self, login: Login) -> ApiCaller:
+        """Return the caller with a login of the issuer."""
+        principal = self._principal_of(login)
+        authority = Authority(login.name, names=(login.name, *login.groups))
+        still = partial(self._is_signed_in, login, principal)
+        return ApiCaller(principal, authority, in_call=True, still=still)
+
+    def _principal_of(self, login: Login) -> Principal:
         """Return a login's principal, with its own bindings and those of its groups."""
         bindings: set[tuple[str, str]] = set()
         for name in (login.name, *login.groups):
             bindings.update(self.loop.principal(name).bindings)
         return Principal(login.name, tuple(sorted(bindings)))
 
-    def is_signed_in(self, login: Login, principal: Principal) -> bool:
+    def _is_signed_in(self, login: Login, principal: Principal) -> bool:
         """Return whether a login is still valid and its principal has the same bindings."""
         current = self._oidc is not None and self._oidc.is_current(login)
-        return current and self.principal_of(login) == principal
+        return current and self._principal_of(login) == principal
 
     def by_given_out(self, token_id: str, given: str, address: str) -> AccessToken:
         """Return the sent operator token, or the operator token of an issued access token.
@@ -195,21 +243,25 @@ class Principals:
         unchanged = self.loop.token(token.id) == token
         return unchanged and token.is_accepted(self.clock.now_ms())
 
-    def is_bound(self, principal: Principal) -> bool:
-        """Whether a user of this machine still has the same bindings."""
-        return principal.bindings == BUILT_IN or self.loop.principal(principal.name) == principal
+    def _bound(self, principal: Principal) -> ApiCaller:
+        """Return the caller whom the connection identifies as a principal with bindings."""
+        authority = Authority(principal.name, names=(principal.name,))
+        return ApiCaller(principal, authority, still=lambda: self._is_bound(principal))
+
+    def _is_bound(self, principal: Principal) -> bool:
+        return self.loop.principal(principal.name) == principal
 
     def _write_use(self, token_id: str, now_ms: int) -> None:
         with contextlib.suppress(ForewarnError):
             self._store.note_use(token_id, now_ms)
 
-    def by_certificate(self, names: Sequence[str]) -> Principal:
-        """Return a certificate's principal: the first name with bindings, or the first name."""
+    def by_certificate(self, names: Sequence[str]) -> ApiCaller:
+        """Return a certificate's caller: the first name with bindings, or the first name."""
         principals = [self.loop.principal(name) for name in names]
-        return next((each for each in principals if each.bindings), principals[0])
+        return self._bound(next((each for each in principals if each.bindings), principals[0]))
 
-    def by_user(self, uid: int) -> Principal:
-        """Return the principal of a Unix socket's peer; the service's own user is admin."""
+    def by_user(self, uid: int) -> ApiCaller:
+        """Return the caller at the other end of a Unix socket; the service's user is admin."""
         import pwd  # noqa: PLC0415 - there is none on Windows, nor such sockets
 
         try:
@@ -217,14 +269,19 @@ class Principals:
         except KeyError:
             name = f"user:{uid}"
         if uid in {0, os.geteuid()}:
-            return Principal(name, BUILT_IN)
-        return self.loop.principal(name)
+            return built_in(name)
+        return self._bound(self.loop.principal(name))
+
+
+def built_in(name: str) -> ApiCaller:
+    """Return a caller who is a built-in admin."""
+    return ApiCaller(Principal(name, BUILT_IN), Authority(name, built_in=True))
 
 
 class Authenticator:
     """Authenticates callers and adds the service's time to every response.
 
-    `scope["state"]` contains the principal (None for callers of public routes) and the actor for
+    `scope["state"]` contains the caller (None for callers of public routes) and the actor for
     history, `operator NAME at ADDRESS`.
     """
 
@@ -264,7 +321,7 @@ class Authenticator:
             if message["type"] == "http.response.start":
                 now = timestamps.iso8601(self._callers.clock.now_ms()).encode()
                 stamps = {TIME_HEADER: now}
-                if state.get("principal"):
+                if state.get(CALLER):
                     state_of = fresh if scope["method"] in SAFE else loop.freshness()
                     stamps[GENERATION_HEADER] = b"%d" % state_of.generation
                     stamps[AGE_HEADER] = b"%d" % loop.age_ms(state_of)
@@ -275,65 +332,104 @@ class Authenticator:
             await send(message)
 
         forwarder = self._forwarder
-        hands_on = forwarder is not None and forwarder.wants(scope)
-        proves = bool(CREDENTIALS & dict(scope["headers"]).keys())
-        if forwarder is not None and hands_on and proves:
-            await forwarder(scope, receive, send)
-            return
+        forwards = forwarder is not None and forwarder.wants(scope)
         try:
-            principal = state["principal"] = await self._principal(scope)
-            if forwarder and hands_on and principal and principal.name != LOCAL:
-                raise ActiveAsked(principal=principal.name, url=forwarder.url() or "none now")
+            caller = await self._caller(scope)
+            if forwarder and forwards and caller and not caller.in_call:
+                name, url = caller.principal.name, forwarder.url() or "none now"
+                raise ActiveAsked(principal=name, url=url)
         except ForewarnError as error:
-            judged = isinstance(
-                error, TokenWrong | IssuerUnavailable
-            )  # the active process may know this token
-            refused = forwarder if forwarder and judged else refusal(error)
+            refused = forwarder if forwarder and _may_be_known(error, scope) else refusal(error)
             await refused(scope, receive, stamped)
             return
-        state["actor"] = f"operator {principal.name}{_place(scope)}" if principal else ""
-        if principal and ADMIT in state:
-            state[ADMIT]()
-        await (forwarder if forwarder and hands_on else self._app)(scope, receive, stamped)
+        state[CALLER], state[ACTOR] = caller, ""
+        if caller:
+            state[ACTOR] = f"operator {caller.principal.name}{_place(scope)}"
+            state[STILL_PERMITTED] = caller.still
+            state.get(ADMIT, lambda: None)()
+        await (forwarder if forwarder and forwards else self._app)(scope, receive, stamped)
 
-    async def _principal(self, scope: Scope) -> Principal | None:
+    async def _caller(self, scope: Scope) -> ApiCaller | None:
+        """Return the caller; None for a caller of a public route without credentials.
+
+        Raises:
+            ForewarnError: the caller is refused.
+        """
+        check_single(scope["headers"])
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        if ORIGIN_HEADER in headers and proves_relay(headers, self._callers.loop.lease_token()):
+            scope["client"] = (_text(headers, ORIGIN_HEADER), 0)
         if scope["path"] in self._page:
             return None
-        headers: dict[bytes, bytes] = dict(scope["headers"])
         check_site(headers)
         authorization = _text(headers, b"authorization")
         if authorization:
             scheme, _, given = authorization.partition(" ")
             given = given.strip() if scheme.lower() == "bearer" else ""
             if given.count(".") == 2:
-                return self._signed_in(scope, await self._callers.by_login(given, _address(scope)))
-            token = self._callers.by_token(given, _address(scope))
-            scope["state"][STILL_PERMITTED] = partial(self._callers.is_good, token)
-            return token.bearer
+                login = await self._callers.by_login(given, _address(scope))
+                return self._callers.signed_in(login)
+            return self._callers.bearer(self._callers.by_token(given, _address(scope)))
         session = await self._callers.by_session(session_of(scope))
         if session:
-            return self._signed_in(scope, session)
-        if NAMES in scope["state"]:
-            principal = self._callers.by_certificate(scope["state"][NAMES])
-            scope["state"][STILL_PERMITTED] = partial(self._callers.is_bound, principal)
-            return principal
-        if self._callers.open_on_loopback and _is_loopback(scope):
-            host = host_of_header(_text(headers, b"host"))
-            if not names_loopback(host):
-                raise HostRefused(host=host)
-            return Principal(LOCAL, BUILT_IN)
-        if USER in scope["state"]:
-            principal = self._callers.by_user(scope["state"][USER])
-            scope["state"][STILL_PERMITTED] = partial(self._callers.is_bound, principal)
-            return principal
-        if self._public.fullmatch(scope["path"]):
-            return None
-        raise TokenMissing
+            return self._callers.signed_in(session)
+        caller = self._connected(scope, headers)
+        if caller is None and not self._public.fullmatch(scope["path"]):
+            raise TokenMissing
+        return caller
 
-    def _signed_in(self, scope: Scope, login: Login) -> Principal:
-        principal = self._callers.principal_of(login)
-        scope["state"][STILL_PERMITTED] = partial(self._callers.is_signed_in, login, principal)
-        return principal
+    def _connected(self, scope: Scope, headers: Mapping[bytes, bytes]) -> ApiCaller | None:
+        """Return the caller whom the connection identifies; None: it identifies nobody.
+
+        The connection of another process of the store, or of a proxy on this machine, identifies
+        that process and not its callers.
+
+        Raises:
+            HostRefused, ProxyRefused: the call comes from a page with a foreign name, or through a
+                proxy.
+        """
+        state, callers = scope["state"], self._callers
+        if FORWARDED_HEADER in headers:
+            return None
+        if NAMES in state:
+            return callers.by_certificate(state[NAMES])
+        is_open = callers.open_on_loopback and _is_loopback(scope)
+        if not is_open and USER not in state:
+            return None
+        header = proxy_header(headers)
+        if header:
+            if self._public.fullmatch(scope["path"]):
+                return None
+            raise ProxyRefused(header=header)
+        if not is_open:
+            return callers.by_user(state[USER])
+        host = host_of_header(_text(headers, b"host"))
+        if not names_loopback(host):
+            raise HostRefused(host=host)
+        return built_in(LOCAL)
+
+
+def _may_be_known(error: ForewarnError, scope: Scope) -> bool:
+    """Return whether the active process may know a caller whom this process refuses."""
+    unknown = isinstance(error, TokenWrong | IssuerUnavailable)
+    return unknown or (isinstance(error, TokenMissing) and bool(session_of(scope)))
+
+
+def check_single(headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Refuse a request with a repeated header that the service's readers could read differently.
+
+    Raises:
+        HeaderRepeated: the request has such a header.
+    """
+    counts = Counter(name for name, _ in headers if name in SINGLE)
+    for name, count in counts.items():
+        if count > 1:
+            raise HeaderRepeated(header=name.decode().title())
+
+
+def proxy_header(headers: Mapping[bytes, bytes]) -> str:
+    """Return a header that shows that a request came through a proxy; empty: none."""
+    return next((name.decode().title() for name in OF_PROXIES if name in headers), "")
 
 
 def session_of(scope: Scope) -> str:

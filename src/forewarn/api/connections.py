@@ -24,8 +24,6 @@ READ_BYTES_MAX = 256 * 1024
 HEADERS_MAX = 100
 #: Maximum number of pipelined requests on one connection.
 PIPELINE_MAX = 16
-#: Headers with a caller's credentials.
-CREDENTIALS = frozenset({b"authorization", b"cookie"})
 #: Methods that change nothing.
 SAFE = frozenset({"GET", "HEAD"})
 #: Member of `scope["state"]`: a function that marks the connection as authenticated.

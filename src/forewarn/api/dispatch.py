@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from forewarn.api.auth import GENERATION_HEADER, STILL_PERMITTED, NotPermitted
+from forewarn.api.auth import ACTOR, CALLER, GENERATION_HEADER, STILL_PERMITTED, NotPermitted
 from forewarn.api.call_audit import CallAudit, call_record
 from forewarn.api.confirmation_routes import ConfirmationAwaited, keep_for_confirmation
 from forewarn.api.connections import SAFE
@@ -161,8 +161,8 @@ class Dispatch:
 
     def _refused(self, scope: Scope, error: ForewarnError) -> ASGIApp:
         """Return an error response, or forward the call if the permissions may be outdated."""
-        forwarder = self._control.forwarder
-        if isinstance(error, NotPermitted) and forwarder and forwarder.proves(scope):
+        forwarder, caller = self._control.forwarder, scope["state"][CALLER]
+        if isinstance(error, NotPermitted) and forwarder and caller and caller.in_call:
             return forwarder
         return refusal(error)
 
@@ -171,7 +171,7 @@ class Dispatch:
         if route is None:
             allowed = ", ".join(self._allowed)
             raise MethodRefused(path=request.url.path, method=request.method, allowed=allowed)
-        principal: Principal = request.scope["state"]["principal"] or NOBODY
+        principal = _principal(request)
         control = self._control
         if not route.public:
             await self._check_fresh(request)
@@ -225,8 +225,8 @@ class Dispatch:
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         call = ApiCall(
             control=control,
-            actor=request.scope["state"]["actor"],
-            principal=request.scope["state"]["principal"] or NOBODY,
+            actor=request.scope["state"][ACTOR],
+            principal=_principal(request),
             path=request.path_params,
             query=read_query(route.query, request.query_params.multi_items()),
             form=await self._form(route.form, body, media),
@@ -285,6 +285,11 @@ async def answered(
     except Exception:
         log.exception("%s %s failed because of a bug", scope["method"], scope["path"])
         return refused(OurError())
+
+
+def _principal(request: Request) -> Principal:
+    caller = request.scope["state"][CALLER]
+    return caller.principal if caller else NOBODY
 
 
 def _check_preconditions(request: Request) -> None:

@@ -9,7 +9,6 @@ from the store. Source: H-4, L-7, M-3, M-4.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import http.client
 import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
@@ -22,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from forewarn.api.connections import ADMIT
 from forewarn.api.responses import encoded
-from forewarn.api.standby import StandingBy, read_forwarded
+from forewarn.api.standby import LEASE_HEADER, StandingBy, proves_relay, read_forwarded
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.http_client import new_connection
 from forewarn.ids import Ids
@@ -47,8 +46,6 @@ T = TypeVar("T")
 log = logging.getLogger("forewarn")
 
 RELAY_PATH = "/v1/relay"
-#: Header with the lease's token.
-LEASE = b"forewarn-lease"
 #: Maximum number of VMs' requests that are forwarded at a time, and that wait.
 RELAYED_MAX, WAITING_MAX = 16, 10_000
 #: Maximum number of polls that wait for the next report; further polls are dropped.
@@ -90,8 +87,7 @@ class RelayEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request of a follower."""
-        given, token = dict(scope["headers"]).get(LEASE, b""), self._token().encode()
-        if not token or not hmac.compare_digest(given, token):
+        if not proves_relay(dict(scope["headers"]), self._token()):
             await Response(status_code=403)(scope, receive, send)
             return
         scope.get("state", {}).get(ADMIT, lambda: None)()
@@ -283,7 +279,7 @@ class Relay:
             raise ConnectionError("no process is active")
         connection = new_connection(url, self._ca_file, timeout_s=CALL_S)
         try:
-            headers = {LEASE.decode(): token, "Content-Type": "application/json"}
+            headers = {LEASE_HEADER.decode(): token, "Content-Type": "application/json"}
             connection.request("POST", RELAY_PATH, encoded(relayed), headers)
             answer = connection.getresponse()
             text = answer.read()

@@ -4,24 +4,28 @@ A follower forwards every change and every read that only the active process can
 also forwards the calls of unknown or unpermitted callers. The active process may have newer tokens
 and permissions, and records the refusal.
 
-A call is forwarded with the caller's own credentials and `Idempotency-Key`. During a takeover, the
-follower repeats reads and changes with a key. Source: H-4, P-10.
+A call is forwarded with the caller's own credentials and `Idempotency-Key`. The active process
+judges it only by these credentials, never by the follower's connection. With the lease's token the
+follower proves that it is a process of the same store, so that the active process believes the
+caller's address. During a takeover, the follower repeats reads and changes with a key. Source: H-4,
+P-1, P-7, P-10.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import http.client
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forewarn.api.connections import ADMIT, CREDENTIALS, SAFE
+from forewarn.api.connections import SAFE
 from forewarn.api.responses import left, refusal
 from forewarn.errors import CallerError, PeerError
 from forewarn.http_client import new_connection
@@ -38,8 +42,14 @@ TAKEOVER_S, AGAIN_S = 8.0, 0.2
 STEP_S = 60.0
 #: Size of a forwarded part of an answer, in bytes.
 PART_BYTES = 65536
-#: Header of a forwarded call; a process never forwards a call with this header.
+#: Header of a forwarded call. A process never forwards a call with this header, and identifies its
+#: caller only by a token or session in the call.
 FORWARDED_HEADER = b"forewarn-forwarded"
+#: Headers with the lease's token, which proves a process of the same store, and with the address of
+#: the caller of that process.
+LEASE_HEADER, ORIGIN_HEADER = b"forewarn-lease", b"forewarn-origin"
+#: Headers that a process sets on each call that it forwards; those of the caller are dropped.
+OF_RELAY = frozenset({FORWARDED_HEADER, LEASE_HEADER, ORIGIN_HEADER})
 #: Headers that belong to one connection and are not forwarded.
 OF_CONNECTION = frozenset(
     {b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"content-length"}
@@ -67,13 +77,20 @@ class ForwardedTooLarge(CallerError):
 class Forwarder:
     """Forwards calls to the active process; an ASGI application."""
 
-    def __init__(self, url: Callable[[], str], ca_file: str = "") -> None:
-        """Forward calls to the URL that `url` returns. `ca_file` is the CA file of the server."""
+    def __init__(self, url: Callable[[], str], lease: Callable[[], str], ca_file: str = "") -> None:
+        """Forward calls to the active process.
+
+        Args:
+            url: returns its URL; empty: no process is active.
+            lease: returns the token of its lease.
+            ca_file: the CA file of its server; empty: the system's.
+        """
         #: Paths of reads that only the active process can answer.
         self.active_paths = re.compile("")
         #: Application that answers once this process is active.
         self.successor: ASGIApp | None = None
         self.url = url
+        self._lease = lease
         self._ca_file = ca_file
         self._threads = ThreadPoolExecutor(FORWARDED_MAX, "forwarded")
         self._open: set[_Exchange] = set()
@@ -90,19 +107,12 @@ class Forwarder:
         """Return whether a call must be forwarded to the active process."""
         return scope["method"] not in SAFE or bool(self.active_paths.fullmatch(scope["path"]))
 
-    def proves(self, scope: Scope) -> bool:
-        """Return whether the credentials of a call can be forwarded."""
-        return any(name in CREDENTIALS for name, _ in scope["headers"])
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward a call and return its answer to the caller."""
         headers, loop = dict(scope["headers"]), asyncio.get_running_loop()
         keyed = scope["method"] == "POST" and b"idempotency-key" in headers
         repeatable = keyed or scope["method"] in SAFE
         until_s, reason = loop.time() + TAKEOVER_S, ""
-        if self.proves(scope):
-            # This process answers even during a takeover.
-            scope.get("state", {}).get(ADMIT, lambda: None)()
         try:
             body = await read_forwarded(receive)
         except CallerError as error:
@@ -137,7 +147,8 @@ class Forwarder:
         """Send a call on a thread; `stop` cancels a wait for a thread, but not the call's task."""
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._threads, exchange.begin, self.url())
+            url, lease = self.url(), self._lease()
+            return await loop.run_in_executor(self._threads, exchange.begin, url, lease)
         except asyncio.CancelledError:
             if task is None or task.cancelling():
                 raise
@@ -176,8 +187,8 @@ class _Exchange:
         #: Whether the active process may have received the call.
         self.sent = False
 
-    def begin(self, url: str) -> http.client.HTTPResponse:
-        """Send the call; return the head of its answer.
+    def begin(self, url: str, lease: str) -> http.client.HTTPResponse:
+        """Send the call with the lease's token; return the head of its answer.
 
         Raises:
             OSError, HTTPException: sending failed, or no answer arrived.
@@ -195,9 +206,12 @@ class _Exchange:
             skip_host=True,  # a browser's `Origin` is compared with `Host`
         )
         for name, text in scope["headers"]:
-            if name not in OF_CONNECTION:
+            if name not in OF_CONNECTION and name not in OF_RELAY:
                 connection.putheader(name, text)
         connection.putheader(FORWARDED_HEADER, b"1")
+        connection.putheader(LEASE_HEADER, lease)
+        if scope.get("client"):  # a caller at a Unix socket has this machine's address
+            connection.putheader(ORIGIN_HEADER, scope["client"][0])
         connection.putheader("content-length", str(len(self._body)))
         self.sent = True
         connection.endheaders(self._body)
@@ -212,6 +226,15 @@ class _Exchange:
             if connection.sock is not None:
                 connection.sock.shutdown(socket.SHUT_RDWR)
         connection.close()
+
+
+def proves_relay(headers: Mapping[bytes, bytes], lease: str) -> bool:
+    """Return whether a process of the same store sent a request: it knows the lease's token.
+
+    `lease` is the token of this process's lease; empty: this process is not active.
+    """
+    given = headers.get(LEASE_HEADER, b"")
+    return bool(lease) and hmac.compare_digest(given, lease.encode())
 
 
 def _kept(response: http.client.HTTPResponse) -> list[tuple[bytes, bytes]]:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from forewarn.api.auth import Principals, check_site
+from forewarn.api.auth import Principals, check_single, check_site
 from forewarn.api.call_audit import REQUEST_LENGTH_MAX, CallAudit, call_record
 from forewarn.api.control_client import ControlClient
 from forewarn.api.dispatch import PRECONDITIONS, answered, read_body
@@ -123,11 +123,12 @@ class ArmApp:
 
     async def _answer(self, request: Request) -> Response:
         address = request.client.host if request.client else ""
+        check_single(request.scope["headers"])
         check_site(dict(request.scope["headers"]))
         route, path = self._table.find(request.method, request.url.path)
         principal, actor = NOBODY, ""
         if not route.public:
-            principal = self._callers.principal(request.headers, address)
+            principal = self._callers.caller(request.headers, address).principal
             actor = f"{ACTOR}{principal.name}" + (f" at {address}" if address else "")
         record = call_record(
             self._control.clock.now_ms(),
@@ -169,7 +170,9 @@ class ArmApp:
             control=control,
             resources=resources.within(control) if control.owners is not None else resources,
             tokens=self._callers.tokens,
-            admit=lambda name, secret: self._callers.admit(name, secret, address),
+            admit=lambda name, secret: self._callers.admit(
+                name, secret, headers=request.headers, address=address
+            ),
             actor=actor,
             method=request.method,
             base=f"{request.url.scheme}://{request.headers.get('host', 'localhost')}",

@@ -9,14 +9,17 @@ from collections.abc import Mapping
 
 from forewarn.api.auth import (
     LOCAL,
+    ApiCaller,
     HostRefused,
     Principals,
+    ProxyRefused,
     TokenMissing,
+    built_in,
     is_loopback_address,
     names_loopback,
+    proxy_header,
 )
 from forewarn.azure.tokens import TokenIssuer
-from forewarn.core.access import BUILT_IN, Principal
 from forewarn.host_port import host_of_header
 from forewarn.tokens import TokenWrong
 
@@ -31,11 +34,12 @@ class ArmCallers:
         self.tokens = tokens
         self._callers = callers
 
-    def principal(self, headers: Mapping[str, str], address: str) -> Principal:
-        """Return the principal of the caller.
+    def caller(self, headers: Mapping[str, str], address: str) -> ApiCaller:
+        """Return the caller.
 
         Raises:
-            TokenMissing, TokenWrong, TooManyRefused, HostRefused: the call is refused.
+            TokenMissing, TokenWrong, TooManyRefused, HostRefused, ProxyRefused: the call is
+                refused.
         """
         scheme, _, given = headers.get("authorization", "").partition(" ")
         given = given.strip() if scheme.lower() == "bearer" else ""
@@ -44,18 +48,22 @@ class ArmCallers:
             host = host_of_header(headers.get("host", ""))
             if not names_loopback(host):
                 raise HostRefused(host=host)
-            return Principal(subject or LOCAL, BUILT_IN)
+            if not subject:
+                _check_direct(headers)
+            return built_in(subject or LOCAL)
         if not given:
             raise TokenMissing
-        return self._callers.by_given_out(subject, given, address).bearer
+        return self._callers.bearer(self._callers.by_given_out(subject, given, address))
 
-    def admit(self, name: str, secret: str, address: str) -> str:
+    def admit(self, name: str, secret: str, *, headers: Mapping[str, str], address: str) -> str:
         """Return the principal of a name and a secret, before a token is issued.
 
         Raises:
             TokenWrong, TooManyRefused: the secret is not a token of that principal.
+            ProxyRefused: a proxy sent the secret for somebody else, and every secret is good here.
         """
         if self._is_open(address):
+            _check_direct(headers)
             return name
         token = self._callers.by_token(secret, address)
         if name not in {token.principal, token.id}:
@@ -65,3 +73,9 @@ class ArmCallers:
     def _is_open(self, address: str) -> bool:
         loopback = not address or is_loopback_address(address)
         return self._callers.open_on_loopback and loopback
+
+
+def _check_direct(headers: Mapping[str, str]) -> None:
+    header = proxy_header({name.encode(): b"" for name in headers})
+    if header:
+        raise ProxyRefused(header=header)

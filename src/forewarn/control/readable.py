@@ -87,6 +87,9 @@ class ReadableControl:
         self.node_troubles: Callable[[], NodeTroubles] = NodeTroubles  # set by the service
         #: Returns whether another process may have had a newer state for longer than a term.
         self.lapsed: Callable[[], bool] = lambda: False
+        #: Returns the token of this process's lease, by which followers prove themselves; empty:
+        #: this process is not active. Set by the service.
+        self.lease_token: Callable[[], str] = str
 
     @property
     def word(self) -> str:

@@ -108,6 +108,20 @@ class Principal:
 
 
 @value
+class Authority:
+    """What proves a caller's identity, so that the caller's permissions can be checked again."""
+
+    principal: str
+    #: Id of the caller's token; empty: another proof.
+    token: str = ""
+    #: Principals whose bindings apply: the caller's own name, and the groups of a login. None for
+    #: a token, which has a role of its own.
+    names: tuple[str, ...] = ()
+    #: Whether the caller is a built-in admin: root at the Unix socket, or anybody in an emulator.
+    built_in: bool = False
+
+
+@value
 class AccessToken:
     """A bearer token `fw_ID_SECRET`, stored without its secret. Source: P-4."""
 

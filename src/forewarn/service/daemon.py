@@ -555,7 +555,9 @@ class Daemon:
         )
         follower.poll_of = self.metadata.service.poll_of
         self._closing.push_async_callback(self.operators.stop)
-        await self.operators.serve_followed(follower, lambda: tenure.holder_url)
+        await self.operators.serve_followed(
+            follower, lambda: tenure.holder_url, lambda: tenure.holder
+        )
         self._note_url()
         if self.settings.feed.listen and self.settings.listen.operator:
             await self._follow_feed(follower, tenure)

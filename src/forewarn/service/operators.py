@@ -141,6 +141,7 @@ class OperatorApi:
                 ),
             ),
         )
+        control.lease_token = service.lease_token
         self.oidc = app.state.oidc
         if self._app is None:
             await self._open(serving, app)
@@ -149,12 +150,17 @@ class OperatorApi:
             self._forwarder.successor = app
         self._app.replace(app)
 
-    async def serve_followed(self, control: ReadableControl, leader: Callable[[], str]) -> None:
-        """Serve operators from the followed state, and forward calls to the leader's URL."""
+    async def serve_followed(
+        self, control: ReadableControl, leader: Callable[[], str], lease: Callable[[], str]
+    ) -> None:
+        """Serve operators from the followed state, and forward calls to the leader.
+
+        `leader` returns the leader's URL, and `lease` the token of its lease.
+        """
         settings = self._service.settings
         if settings.listen.operator:
             (standby,) = await imported("forewarn.api.standby")
-            self._forwarder = standby.Forwarder(leader, settings.operator.url_ca)
+            self._forwarder = standby.Forwarder(leader, lease, settings.operator.url_ca)
             await self.serve(control)
 
     async def serve_azure(self) -> None:

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from forewarn.azure.graph_query import GraphQueryInvalid, answered
+from forewarn.azure.login_routes import TOKEN_PATH
 from tests.api.live import Json
 from tests.azure.api.conftest import GROUP, SUBSCRIPTION, Arm
 from tests.waiting import LIMIT_S
@@ -364,3 +365,15 @@ def test_caller_from_a_page_of_another_site_is_refused(shared_arm: Arm) -> None:
     headers = {"Origin": "https://evil.example"}
     answer = shared_arm.http("POST", f"{VM}/restart", params=VERSION, headers=headers)
     assert answer.status_code == 403
+
+
+def test_proxy_lends_no_identity(shared_arm: Arm) -> None:
+    """What a proxy on this machine forwards needs a token that was given out here. Source: P-1."""
+    via = {"Via": "1.1 proxy"}
+    form = {"grant_type": "client_credentials", "client_id": "anna", "client_secret": "any"}
+    for method, path, body in (("GET", "/subscriptions", {}), ("POST", TOKEN_PATH, form)):
+        refused = shared_arm.http(method, path, params=VERSION, headers=via, data=body)
+        assert refused.status_code == 403, refused.text
+    given = shared_arm.http("POST", TOKEN_PATH, data=form).json()["access_token"]
+    headers = {**via, "Authorization": f"Bearer {given}"}
+    assert shared_arm.http("GET", "/subscriptions", params=VERSION, headers=headers).ok
