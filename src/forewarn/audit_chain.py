@@ -64,16 +64,23 @@ def signature_of(key: bytes, sequence: int, digest: str) -> str:
 
 
 def first_fault(
-    records: Iterable[tuple[int, CallRecord, str]], heads: Mapping[int, str]
+    records: Iterable[tuple[int, CallRecord, str]],
+    heads: Mapping[int, str],
+    *,
+    signed: bool = False,
 ) -> tuple[int, str]:
     """Return the first wrong sequence number and the reason; 0 if the chain is valid.
 
-    The first records of a chain may be deleted; then a later record states their head.
+    The first records of a chain may be deleted; then a later record states their head. Anybody who
+    can write to the store can add such a record after the last known head. So this record counts
+    only up to the last head, or if it is signed; without heads and signatures nothing is proved.
 
     Args:
         records: every record in order, with its number and its digest.
         heads: digests from another source, by number.
+        signed: whether the caller checks a signature of each record.
     """
+    known = max(heads, default=0)
     digest, expected = START, 1
     #: The first record counts as valid until a later record proves its previous head.
     unproved: tuple[int, CallRecord, str] | None = None
@@ -90,15 +97,16 @@ def first_fault(
             return sequence, "was changed, or one before it"
         if heads.get(sequence, digest) != digest:
             return sequence, "is not what its signed head says"
-        if unproved and record.request == TRIMMED and _follows(record.object, *unproved):
-            unproved = None
+        counts = signed or not known or sequence <= known
+        if unproved and counts and record.request == TRIMMED:
+            unproved = None if _follows(record.object, *unproved) else unproved
         expected += 1
     if unproved:
-        return begun - 1, "is missing"
+        return begun - 1, "is missing, and no proved record says that it was exported"
     earlier = max((each for each in heads if each < begun), default=0)
     if earlier:
         return earlier, "is missing from the input; add the export that contains it"
-    return (expected, "is missing") if max(heads, default=0) >= expected else (0, "")
+    return (expected, "is missing") if known >= expected else (0, "")
 
 
 def _follows(head: str, sequence: int, record: CallRecord, digest: str) -> bool:

@@ -7,10 +7,17 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
-from forewarn.audit_chain import CallRecord, digest_after, first_fault, signature_of
+from forewarn.audit_chain import (
+    TRIMMED,
+    CallRecord,
+    digest_after,
+    first_fault,
+    signature_of,
+)
 from forewarn.cli.main import main
 from forewarn.core.access import Role
 from forewarn.settings import AuditSettings, OperatorSettings, StoreSettings
@@ -75,7 +82,10 @@ def test_records_are_chained_and_signed(live: Live) -> None:
         assert each["signature"] == signature_of(KEY.encode(), each["sequence"], digest)
 
 
-def chain(count: int) -> list[tuple[int, CallRecord, str]]:
+Link: TypeAlias = tuple[int, CallRecord, str]
+
+
+def chain(count: int) -> list[Link]:
     """Return records of a chain."""
     found, digest = [], ""
     for n in range(1, count + 1):
@@ -116,6 +126,30 @@ def test_removal_of_the_last_record_is_found() -> None:
     whole = chain(3)
     assert first_fault(whole[:2], {3: whole[2][2]}) == (3, "is missing")
     assert first_fault(whole[:2], {2: whole[1][2]}) == (0, "")
+
+
+def trimmed_chain(count: int, removed: int, at: int, *, to: int = 0) -> list[Link]:
+    """Return a chain without its first records, which the record `at` says were exported."""
+    whole = chain(count)
+    digest = whole[at - 2][2]
+    said = CallRecord(at, "", "", TRIMMED, f"{removed}:{whole[removed - 1][2]}")
+    for n in range(at, count + 1):
+        record = said if n == at else whole[n - 1][1]
+        digest = digest_after(digest, n, record)
+        whole[n - 1] = n, record, digest
+    return whole[to or removed :]
+
+
+def test_removed_prefix_counts_as_exported_only_by_a_proved_record() -> None:
+    """A record after the last known head, with no signature, may be anybody's. Source: P-7."""
+    forged = trimmed_chain(10, removed=4, at=9)
+    head = {8: chain(8)[7][2]}
+    assert first_fault(forged, head)[0] == 4
+    assert first_fault(forged, head, signed=True) == (0, "")
+    proved = trimmed_chain(10, removed=4, at=7)
+    assert first_fault(proved, {8: proved[3][2]}) == (0, "")
+    more_removed = trimmed_chain(10, removed=4, at=7, to=5)
+    assert first_fault(more_removed, {8: proved[3][2]})[0] == 5
 
 
 def replace_principal(record: CallRecord) -> CallRecord:
@@ -180,13 +214,19 @@ def test_trimmed_chain_is_verified_with_and_without_its_exports(
     assert [each.seq for each in audit.page(0, 10)] == [4, 5, 6, 7]
     assert main(["audit", "verify"]) == 0
     assert "4 records intact from 4 on" in capsys.readouterr().out
+    older, newest = audit.page(5, 2)
+    proved = ["audit", "verify", "--head", f"{newest.seq}:{newest.digest}"]
+    assert main(proved) == 0
+    unproved = ["audit", "verify", "--head", f"{older.seq}:{older.digest}"]
+    assert main(unproved) == 1
+    assert "record 3 is missing, and no proved record" in capsys.readouterr().out
     old = ["audit", "verify", "--head", f"2:{second.digest}"]
     assert main(old) == 1
     assert main(["audit", "export"]) == 0
     rest = tmp_path / "rest.jsonl"
     rest.write_text(capsys.readouterr().out.partition("\n")[2])
-    [older] = tmp_path.glob("audit-*.gz")
-    assert main([*old, "--file", str(older), "--file", str(rest)]) == 0
+    [exports] = tmp_path.glob("audit-*.gz")
+    assert main([*old, "--file", str(exports), "--file", str(rest)]) == 0
     rest.write_text("".join(rest.read_text().splitlines(keepends=True)[1:]))
     assert main(["audit", "verify", "--file", str(rest)]) == 1
     live.stop()

@@ -91,7 +91,7 @@ def _verify(arguments: argparse.Namespace) -> int:
             record = CallRecord(*(each[name] for name in SIGNED))
             yield each["sequence"], record, each["digest"]
 
-    wrong, reason = first_fault(checked(), heads)
+    wrong, reason = first_fault(checked(), heads, signed=bool(key))
     if not wrong and forged:
         wrong, reason = forged, "is not signed by this key"
     if arguments.json:
@@ -103,7 +103,10 @@ def _verify(arguments: argparse.Namespace) -> int:
         first = f" from {began} on; exports contain earlier records" if began > 1 else ""
         print(f"{last['sequence'] + 1 - began} records intact{first}; head {head}")
     if not wrong and not (key or heads):
-        note("to detect a chain that was rewritten completely, give --head or --key-file")
+        note(
+            "to detect a chain that was rewritten completely, or whose first records were removed, "
+            "give --head or --key-file"
+        )
     return REFUSED if wrong else OK
 
 
