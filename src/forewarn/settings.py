@@ -304,6 +304,9 @@ class OidcSettings:
 
     `email` is accepted only with `email_verified`.
     """
+    max_session_s: int = 43_200
+    """Longest use of a token, in seconds from its claim `iat`, also if the token expires later. For
+    this long, the issuer's keys stay valid while the issuer is unreachable."""
 
 
 @value

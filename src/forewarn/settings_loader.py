@@ -48,6 +48,7 @@ RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("metadata", "rate_burst"): (1, 1_000_000),
     ("metadata", "wait_timeout_s"): (0, DAY_S),
     ("metadata", "max_connections"): (1, 10_000_000),
+    ("oidc", "max_session_s"): (60, 30 * DAY_S),
     ("history", "max_age_days"): (0, 36_500),
     ("history", "max_bytes"): (0, 2**60),
     ("node", "max_spooled_approvals"): (0, 100_000),

@@ -30,6 +30,8 @@ class Issuer:
         self.keys: dict[str, rsa.RSAPrivateKey] = {}
         self.rotate("key-1")
         self.oversized = False
+        self.endpoints = True
+        """Whether it publishes addresses for signing in."""
         self.secret = ""
         self.answers = threading.Event()
         """Unset while it accepts requests and answers none."""
@@ -84,7 +86,8 @@ class Issuer:
                 urls = {
                     f"{name}_endpoint": f"{self.url}/{name}" for name in ("authorization", "token")
                 }
-                return 200, json.dumps({"issuer": self.url, "jwks_uri": f"{self.url}/keys", **urls})
+                about = {"issuer": self.url, "jwks_uri": f"{self.url}/keys"}
+                return 200, json.dumps(about | (urls if self.endpoints else {}))
             case "/keys":
                 keys = [
                     {**jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key(), as_dict=True), "kid": n}

@@ -1,20 +1,26 @@
 """Tokens of an OpenID Connect issuer: forged ones, rotating keys, an issuer that is away."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
 import json
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from urllib.parse import parse_qs, urlsplit
 
 import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from jwt import jwk_set_cache
 
+from forewarn.api.oidc import IssuerTokenWrong, Oidc
+from forewarn.api.sign_outs import SignOuts
 from forewarn.core.access import Role
 from forewarn.core.stimulus import Grant
 from forewarn.service.reload import Reload
@@ -155,6 +161,18 @@ ATTACKS: dict[str, Json] = {
     "oversized": lambda i: i.token(more="x" * 16_384),
     "nested": lambda _: f"{base64.urlsafe_b64encode(b'[' * 9000).decode()}.e30.AA",
     "too many groups": lambda i: i.token(groups=["g"] * 1001),
+    "for several, by another client": lambda i: i.token(aud=[CLIENT, "other"], azp="other"),
+    "for several, by nobody": lambda i: i.token(aud=[CLIENT, "other"]),
+    "by another client": lambda i: i.token(azp="other"),
+    "access token by header": lambda i: i.token(headers={"typ": "at+jwt"}),
+    "access token by media type": lambda i: i.token(headers={"typ": "application/at+jwt"}),
+    "access token by claim": lambda i: i.token(typ="Bearer"),
+    "access token by use": lambda i: i.token(token_use="access"),
+    "logout token by header": lambda i: i.token(headers={"typ": "logout+jwt"}),
+    "logout token by claim": lambda i: i.token(events={"backchannel-logout": {}}),
+    "groups are an object": lambda i: i.token(groups={"sre": True}),
+    "groups are a number": lambda i: i.token(groups=7),
+    "issued at true": lambda i: i.token(iat=True),
     "encrypted": lambda _: f"{part({'alg': 'RSA-OAEP', 'enc': 'A256GCM'})}.AA.AA",
 }
 
@@ -166,8 +184,94 @@ def test_forged_token_is_401(attacked: tuple[Live, Issuer], attack: str) -> None
     live.advance(61)  # after 20 wrong tokens a minute it reads none
     assert ask(live, issuer.token()).status == 200
     reply = ask(live, ATTACKS[attack](issuer))
-    assert (reply.status, reply.code) == (401, "token-wrong")
+    assert (reply.status, reply.code) == (401, "issuer-token-wrong")
     assert "/mine" not in issuer.asked
+
+
+@pytest.mark.parametrize(
+    ("claims", "named"),
+    [
+        ({"aud": "other"}, "`aud` does not name forewarn-test"),
+        ({"aud": [CLIENT, "other"], "azp": "other"}, "`azp` is not forewarn-test"),
+        ({"iss": "https://issuer.example"}, "`iss` is not http"),
+        ({"exp": NOW_S - 60}, "`exp` is in the past"),
+        ({"exp": None}, "`exp` is missing"),
+        ({"exp": "never"}, "`exp` is not a time"),
+        ({"groups": 7}, "`groups` is not a name or a list"),
+        ({"typ": "Logout"}, "`typ` is not `ID`"),
+        ({"sub": "two words"}, "`sub` is missing or not a name"),
+    ],
+)
+def test_refusal_names_the_claim_of_the_issuers_token(
+    attacked: tuple[Live, Issuer], claims: dict[str, object], named: str
+) -> None:
+    """A caller with a token of the issuer learns nothing from advice about our tokens."""
+    live, issuer = attacked
+    live.advance(61)
+    error = ask(live, issuer.token(**claims)).json["error"]
+    assert f"its claim {named}" in error["message"]
+    assert issuer.url in error["message"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"aud": [CLIENT]},
+        {"aud": [CLIENT, "other"], "azp": CLIENT},
+        {"typ": "ID", "headers": {"typ": "JWT"}},
+        {"token_use": "id", "headers": {"typ": None}},
+    ],
+)
+def test_id_token_for_this_client_is_accepted(
+    attacked: tuple[Live, Issuer], more: dict[str, object]
+) -> None:
+    """Issuers write an audience as a list, and mark ID tokens in several ways."""
+    live, issuer = attacked
+    assert ask(live, issuer.token(**more)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("groups", "role"),
+    [
+        ("sre", "operator"),
+        (["Domain Admins"], "viewer"),
+        ([7, "sre", " padded", "x" * 300], "operator"),
+        (None, ""),
+        ([], ""),
+    ],
+)
+def test_groups_are_a_list_one_name_or_none(
+    attacked: tuple[Live, Issuer], groups: object, role: str
+) -> None:
+    """Issuers write them in these shapes; directories have group names with spaces. Source: P-5."""
+    live, issuer = attacked
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    form = {"principal": "group:Domain Admins", "role": "viewer"}
+    assert live.call("POST", "/v1/access/grant", form, headers=headers).status == 200
+    token = jwt.encode({**issuer.claims(), "groups": groups}, issuer.keys["key-1"], "RS256")
+    reply = ask(live, token)
+    assert reply.status == 200
+    assert [each["role"] for each in reply.json["bindings"]] == ([role] if role else [])
+
+
+def test_principals_other_than_groups_have_no_spaces(live: Live) -> None:
+    """An actor in history ends at a space."""
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    for name in ("oidc:kim lee", "group: sre", "group:sre "):
+        form = {"principal": name, "role": "viewer"}
+        reply = live.call("POST", "/v1/access/grant", form, headers=headers)
+        assert reply.code == "validation-failed"
+
+
+def test_session_has_a_limit_though_its_token_has_none(live: Live, issuer: Issuer) -> None:
+    """A token that expires in ten years counts for `max_session_s` from its issue. Source: P-5."""
+    token = issuer.token(exp=NOW_S + 315_360_000)
+    live.advance(43_100)
+    assert ask(live, token).status == 200
+    live.advance(200)
+    assert ask(live, token).code == "issuer-token-wrong"
+    old = issuer.token(jti="old", exp=NOW_S + 315_360_000)
+    assert "`iat` is more than 43200 s" in ask(live, old).json["error"]["message"]
 
 
 def test_only_key_needs_no_id(live: Live, issuer: Issuer) -> None:
@@ -183,7 +287,7 @@ def test_keys_rotate(live: Live, issuer: Issuer) -> None:
     issuer.rotate("key-2")
     live.advance(11)
     assert ask(live, issuer.token()).status == 200
-    assert ask(live, old).code == "token-wrong"
+    assert ask(live, old).code == "issuer-token-wrong"
 
 
 def test_withdrawn_key_ends_tokens_in_use(live: Live, issuer: Issuer) -> None:
@@ -204,7 +308,7 @@ def test_issuer_that_is_away_logs_nobody_out_early(live: Live, issuer: Issuer) -
         assert ask(live, issuer.token()).status == 200
     assert ask(live, issuer.token(jti="new")).status == 200
     live.advance(3100)
-    assert ask(live, issuer.token()).code == "token-wrong"
+    assert ask(live, issuer.token()).code == "issuer-token-wrong"
     issuer.resume()
 
 
@@ -219,6 +323,39 @@ def test_issuer_that_publishes_no_key_logs_nobody_out(live: Live, issuer: Issuer
     live.advance(601)
     assert ask(live, token).status == 200
     wait_until(lambda: issuer.asked.count("/keys") == 3)
+
+
+def test_keys_count_no_longer_than_the_longest_session(
+    live: Live, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No token that was valid before an outage outlives them; PyJWT keeps them that long."""
+    assert ask(live, issuer.token()).status == 200
+    issuer.stop()
+    later = time.monotonic() + 43_201
+    monkeypatch.setattr(jwk_set_cache, "time", SimpleNamespace(monotonic=lambda: later))
+    assert ask(live, issuer.token()).code == "issuer-unavailable"
+    issuer.resume()
+    live.advance(11)
+    monkeypatch.undo()
+    assert ask(live, issuer.token()).status == 200
+
+
+def test_key_that_nobody_can_be_asked_about_is_503(live: Live, issuer: Issuer) -> None:
+    """It may be a new one: an issuer that is away says neither that it exists nor the opposite."""
+    assert ask(live, issuer.token()).status == 200
+    issuer.rotate("key-2")
+    issuer.stop()
+    assert ask(live, issuer.token()).code == "issuer-unavailable"
+    issuer.resume()
+    live.advance(11)
+    assert ask(live, issuer.token()).status == 200
+
+
+def test_issuer_that_only_signs_tokens_of_programs_is_accepted(live: Live, issuer: Issuer) -> None:
+    """Clusters and pipelines publish keys, but no address for signing in."""
+    issuer.endpoints = False
+    assert ask(live, issuer.token()).status == 200
+    assert Visitor(live).call("POST", "/v1/sign-in/begin").code == "sign-in-failed"
 
 
 def test_unknown_keys_are_asked_for_once_in_a_while(live: Live, issuer: Issuer) -> None:
@@ -305,6 +442,56 @@ def test_browser_signs_in_and_out(live: Live, issuer: Issuer) -> None:
     assert ("oidc:kim", "POST /v1/sign-in") in {(r["principal"], r["request"]) for r in records}
     gone = visitor.call("POST", "/v1/sign-out").headers["set-cookie"]
     assert "Max-Age=0" in gone
+    assert visitor.call("GET", "/v1/whoami").code == "token-missing"
+
+
+def test_session_that_was_signed_out_is_over_in_every_use(live: Live, issuer: Issuer) -> None:
+    """A copy of the cookie counts no longer: as a cookie, as a bearer token, in an open stream."""
+    visitor, other = Visitor(live), Visitor(live)
+    visitor.sign_in(issuer)
+    issuer.user = "pat"
+    other.sign_in(issuer)
+    token = visitor.cookies.partition("=")[2]
+    stream = live.stream("/v1/watch", token)
+    assert visitor.call("POST", "/v1/sign-out").status == 204
+    assert ask(live, token).code == "issuer-token-wrong"
+    assert b"stopped" in stream.read()
+    stream.close()
+    assert other.call("GET", "/v1/whoami").json["principal"] == "oidc:pat"
+    live.settle()
+    records = ask(live, TOKEN, "/v1/audit").json["records"]
+    assert ("oidc:kim", "POST /v1/sign-out") in {(r["principal"], r["request"]) for r in records}
+
+
+def test_session_is_over_in_other_processes_and_after_a_restart(live: Live, issuer: Issuer) -> None:
+    """They read the ended sessions from the store. Source: P-5."""
+    visitor = Visitor(live)
+    visitor.sign_in(issuer)
+    token = visitor.cookies.partition("=")[2]
+    daemon = live.daemon
+    found: list[tuple[str, object]] = []
+
+    async def in_another_process(name: str) -> None:
+        oidc = Oidc(daemon.settings.oidc, live.clock, SignOuts(daemon.store, live.clock))
+        try:
+            found.append((name, (await oidc.login(token)).name))
+        except IssuerTokenWrong as error:
+            found.append((name, error.facts["reason"]))
+
+    asyncio.run(in_another_process("before"))
+    visitor.call("POST", "/v1/sign-out")
+    asyncio.run(in_another_process("after"))
+    assert found == [("before", "oidc:kim"), ("after", "its session has ended")]
+
+
+def test_restore_ends_sessions_that_began_before_it(live: Live, issuer: Issuer) -> None:
+    """Sign-outs since the backup are lost, so people sign in again. Source: U-5."""
+    token = issuer.token()
+    assert ask(live, token).status == 200
+    live.daemon.store.note_sign_out("", (NOW_S + 60) * 1000, 0)
+    wait_until(lambda: ask(live, token).status == 401)
+    live.advance(61)
+    assert ask(live, issuer.token(iat=NOW_S + 61)).status == 200
 
 
 def test_cookie_is_bound_to_tls_and_the_host(live: Live, issuer: Issuer) -> None:

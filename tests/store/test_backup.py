@@ -139,6 +139,7 @@ def test_restore_suspends_tokens_and_drops_calls_that_wait(
     state = store.load()
     assert state.tokens["id-of-kim"].suspended
     assert not state.confirmations
+    assert store.sign_outs() == {"": story.now_ms}
     assert state.principals["group:sre"] == Principal("group:sre", (("operator", ""),))
     actions = [each.entry.action for each in store.history(HistoryPage())]
     assert {"token.suspended", "confirmation.dropped"} < set(actions)

@@ -36,7 +36,7 @@ ROOMS_OF_PACKAGES = {
     "openstack": ("forewarn.drivers.nova.client",),
     "keystoneauth1": ("forewarn.drivers.nova.client",),
     "cryptography": ("forewarn.replication.tls",),
-    "jwt": ("forewarn.api.oidc",),
+    "jwt": ("forewarn.api.issuer", "forewarn.api.oidc"),
     "psycopg": ("forewarn.store",),
     "yaml": ("forewarn.validation",),
     "shtab": ("forewarn.cli",),

@@ -29,7 +29,11 @@ from forewarn.values import value
 #: Expiry of a token whose creator names none, and the word for no expiry. Source: P-4.
 TOKEN_EXPIRES, NEVER = "+90d", "never"
 
-_PRINCIPAL = Text(PRINCIPAL_LENGTH_MAX, r"[^\x00-\x20]+", "a name without spaces")
+_PRINCIPAL = Text(
+    PRINCIPAL_LENGTH_MAX,
+    r"[^\x00-\x20]+|group:[^\x00-\x20]([^\x00-\x1f]*[^\x00-\x20])?",
+    "a name without spaces, or `group:` and the name of a group",
+)
 _ROLE = Choice({role.value: role for role in Role})
 _OWNER_FIELD = Field("owner", Text(), "Owner whose VMs the role covers (default: the whole fleet).")
 _BINDING_FORM = Form(
@@ -39,7 +43,7 @@ _BINDING_FORM = Form(
         Field(
             "principal",
             _PRINCIPAL,
-            "`user:NAME`, or a name that a certificate or login proves.",
+            "`user:NAME`, `group:NAME`, or a name that a certificate or login proves.",
             required=True,
         ),
         Field("role", _ROLE, "Which role.", required=True),

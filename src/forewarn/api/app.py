@@ -44,6 +44,7 @@ from forewarn.api.path_table import Table
 from forewarn.api.responses import encoded
 from forewarn.api.routes import AnyRoute, ApiCall, ApiResponse, Route, routes_of
 from forewarn.api.schemas import TABLE
+from forewarn.api.sign_outs import SignOuts
 from forewarn.api.standby import Forwarder
 from forewarn.api.watch import HistoryWatch
 from forewarn.control.readable import ReadableControl
@@ -91,7 +92,7 @@ def build_app(
         forwarder: forwards a follower's calls to the active process; None in the active process.
     """
     clock, operator = loop.clock, settings.operator
-    oidc = Oidc(settings.oidc, clock)
+    oidc = Oidc(settings.oidc, clock, SignOuts(store, clock))
     ours = every_route([each for each in extra_routes if isinstance(each, Route)], oidc)
     azure = tuple(each for each in extra_routes if not isinstance(each, Route))
     watch = HistoryWatch(store, operator.max_streams_per_operator)

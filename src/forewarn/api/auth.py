@@ -183,14 +183,22 @@ class Principals:
         authority = Authority(token.principal, token=token.id)
         return ApiCaller(token.bearer, authority, in_call=True, still=partial(self.is_good, token))
 
-    def _judge(self, principal: str, given: str, address: str) -> None:
-        """Refuse and record a call without a principal; raises TokenWrong, TooManyRefused."""
+    def _judge(
+        self, principal: str, given: str, address: str, error: TokenWrong | None = None
+    ) -> None:
+        """Refuse and record a call without a principal.
+
+        Raises:
+            TooManyRefused: the source has sent too many unknown tokens.
+            TokenWrong: the principal is empty; `error` if that is given.
+        """
         try:
             self._refused.judge(principal, address)
         except TokenWrong as wrong:
+            shown = error or wrong
             now_ms = self.clock.now_ms()
-            self.loop.audit(CallRecord(now_ms, "", address, "", given[:TOKEN_SHOWN], wrong.code))
-            raise
+            self.loop.audit(CallRecord(now_ms, "", address, "", given[:TOKEN_SHOWN], shown.code))
+            raise shown from None
 
     async def by_login(self, given: str, address: str) -> Login:
         """Return the login of a call with a token of the issuer.
@@ -199,14 +207,18 @@ class Principals:
             TokenWrong, TooManyRefused: the token is not valid.
             IssuerUnavailable: the issuer's keys are not known.
         """
-        login = await self._oidc.login(given) if self._oidc else None
-        self._judge(login.name if login else "", given, address)
+        login, error = None, None
+        try:
+            login = await self._oidc.login(given) if self._oidc else None
+        except TokenWrong as wrong:
+            error = wrong
+        self._judge(login.name if login else "", given, address, error)
         assert login is not None, "judge refuses unknown tokens"
         return login
 
     async def by_session(self, token: str) -> Login | None:
         """Return a browser's login; None if the login has expired or cannot be checked."""
-        with contextlib.suppress(IssuerUnavailable):
+        with contextlib.suppress(IssuerUnavailable, TokenWrong):
             return await self._oidc.login(token) if self._oidc and token else None
         return None
 

@@ -1,7 +1,8 @@
 """Routes for signing in to the page: OIDC's authorization code flow with PKCE. Source: P-5.
 
 The issuer redirects the browser to the page, whose script posts the code to these routes. The
-service sets the issuer's token as a cookie that no script can read. The service stores no sessions.
+service sets the issuer's token as a cookie that no script can read. The service stores no sessions,
+only those that have ended (`sign_outs.py`).
 """
 
 from __future__ import annotations
@@ -71,10 +72,15 @@ async def sign_in(oidc: Oidc | None, call: ApiCall) -> ApiResponse:
 
 
 @Route("POST /v1/sign-out", Permission.PUBLIC, answer=None, status=204)
-async def sign_out(_oidc: Oidc | None, call: ApiCall) -> ApiResponse:
-    """Sign a browser out."""
+async def sign_out(oidc: Oidc | None, call: ApiCall) -> ApiResponse:
+    """Sign a browser out, and end its session in every process."""
+    origin = _origin(call)
+    token = cookie_parser(call.headers.get("cookie", "")).get(cookie_name(SESSION, origin), "")
+    login = await _required(oidc).sign_out(token) if token else None
+    if login is not None:
+        _record(call, login)
     response = Response(status_code=204)
-    _set(response, SESSION, "", origin=_origin(call), age_s=0)
+    _set(response, SESSION, "", origin=origin, age_s=0)
     return ApiResponse(None, stream=response)
 
 

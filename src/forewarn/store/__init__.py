@@ -360,6 +360,12 @@ class Store(StoreReader):
         with self._engine.writing() as transaction:
             transaction.run("token_used", id=token_id, used_ms=used_ms)
 
+    def note_sign_out(self, digest: str, expires_ms: int, now_ms: int) -> None:
+        """End the session of a token, by its digest, and forget expired ones; on any thread."""
+        with self._engine.writing() as transaction:
+            transaction.run("sign_outs_forget", until_ms=now_ms)
+            transaction.run("signed_out", digest=digest, at_ms=expires_ms)
+
     def check_file(self) -> None:
         """Check that the store's file is still in its place; on any thread.
 

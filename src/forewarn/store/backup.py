@@ -254,6 +254,7 @@ def restore(backup: Path | None, address: str, *, now_ms: int) -> RestoreFacts:
             if not transaction.rows("raise", number=number, epoch=RESTORING):
                 raise RestoreClockBehind
             transaction.run("lease_freed")
+            transaction.run("signed_out", digest="", at_ms=now_ms)
     finally:
         engine.close()
     store = open_store(address, must_exist=True)

@@ -217,6 +217,16 @@ SELECT {confirmation} FROM confirmation ORDER BY number
 INSERT INTO token_use (id, used_ms) VALUES (:id, :used_ms)
 ON CONFLICT (id) DO UPDATE SET used_ms = excluded.used_ms
 
+-- name: sign_outs
+SELECT digest, at_ms FROM sign_out
+
+-- name: signed_out
+INSERT INTO sign_out (digest, at_ms) VALUES (:digest, :at_ms)
+ON CONFLICT (digest) DO UPDATE SET at_ms = excluded.at_ms
+
+-- name: sign_outs_forget
+DELETE FROM sign_out WHERE digest <> '' AND at_ms <= :until_ms
+
 -- name: token_uses
 SELECT id, used_ms FROM token_use
 

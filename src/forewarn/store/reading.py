@@ -330,6 +330,13 @@ class StoreReader:
         """Return the last use of each token, ms since the epoch UTC, accurate to 10 minutes."""
         return {str(token_id): int(used_ms) for token_id, used_ms in self.rows("token_uses")}
 
+    def sign_outs(self) -> dict[str, int]:
+        """Return the ended sessions by their token's digest, with the expiry of the token.
+
+        Times are ms since the epoch UTC. The empty digest has the time of the last restore.
+        """
+        return {str(digest): int(at_ms) for digest, at_ms in self.rows("sign_outs")}
+
     def rows(self, name: str, /, **values: Value) -> list[Row]:
         """Return the rows of a named statement, in its own transaction."""
         return self._engine.rows(name, **values)

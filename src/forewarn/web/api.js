@@ -92,7 +92,7 @@ async function send(method, path, options) {
     const reply = await answer.json().catch(() => ({}));
     if (reply.error?.code === "state-behind") generation = 0; // the commit number belongs to another store
     if (answer.status === 401)
-      signIn(reply.error?.code === "token-wrong" ? reply.error.message : "");
+      signIn(/token-wrong$/.test(reply.error?.code) ? reply.error.message : "");
     throw new Refusal(answer.status, reply.error ?? {});
   }
   return answer;

@@ -171,8 +171,12 @@ async function arrive() {
 }
 
 async function signOut() {
-  await call("POST", "/v1/sign-out").catch(() => {});
+  const failure = await call("POST", "/v1/sign-out").then(
+    () => null,
+    (error) => error,
+  );
   askToken();
+  if (failure) note(`The session may go on: ${failure.message}`, "refused");
 }
 
 // --- the bar ----------------------------------------------------------------------------------
