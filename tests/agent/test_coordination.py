@@ -74,11 +74,3 @@ def test_all_knows_a_vm_by_each_spelling_of_its_name(resources: tuple[str, ...])
     record = EventRecord(event(resources=resources), NOW)
     record.coordination, record.peers = "all", ("vm_1",)
     assert turn(record, Identity("vm_0"), now_ms=NOW).go
-
-
-def test_event_is_late_from_its_not_before_on() -> None:
-    """From then on it may come at any moment. Source: D-7."""
-    record = EventRecord(event(), NOW)
-    due_ms = event().not_before_ms
-    assert due_ms is not None
-    assert [record.is_late(due_ms - 1), record.is_late(due_ms)] == [False, True]

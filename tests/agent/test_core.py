@@ -284,7 +284,8 @@ def test_answer_to_an_approval_may_come_after_the_start() -> None:
     """The event may start, or end, while the approval is on its way."""
     agent = prepared()
     agent.step(polled(2, STARTED), NOW)
-    assert agent.step(ApprovalEnded("E1", accepted=False, reason="x"), NOW) == ()
+    refused = agent.step(ApprovalEnded("E1", accepted=False, reason="x"), NOW)
+    assert told(refused) == ["started"]
     agent.step(ApprovalEnded("E1", accepted=True), NOW)
     assert (agent.events[0].stage, agent.events[0].approved) == ("under-way", True)
     assert agent.step(ApprovalEnded("unknown", accepted=True), NOW) == ()

@@ -19,6 +19,7 @@ from forewarn.agent.core.values import (
     TimePassed,
 )
 from forewarn.agent.json_fields import FieldInvalid
+from forewarn.protocol.documents import ScheduledEvent
 from tests.agent.making import (
     BOTH,
     DRAIN,
@@ -105,19 +106,14 @@ def test_life_of_an_event_is_told() -> None:
             "warning",
         ),
         (
-            [polled(1, event()), HookEnded("drain", 0), polled(2, STARTED)],
-            "Reboot E1 has started, while the approval is being sent.",
-            "warning",
-        ),
-        (
             [
                 polled(1, event()),
                 HookEnded("drain", 0),
                 polled(2, STARTED),
                 ApprovalEnded("E1", accepted=True),
             ],
-            "Reboot E1 was approved.",
-            "info",
+            "Reboot E1 has started.",
+            "warning",
         ),
         (
             [
@@ -229,17 +225,18 @@ def test_others_are_told_that_this_vm_is_prepared() -> None:
     assert announced(held.step(HookEnded("drain", 0), NOW)) == [(True, False), (True, True)]
 
 
-def test_late_event_is_not_prepared_further() -> None:
-    """Past its NotBefore no further step begins, and this VM does not approve. Source: D-7."""
+def test_overdue_event_is_prepared_until_it_is_shown_as_started() -> None:
+    """The status says whether an event has started, and no clock does. Source: D-6, C-11."""
     lenient = PreparationStep("drain", on_failure="go-on")
-    agent = core((lenient,), (STOP,))
+    agent = core((lenient,), (STOP,), (PreparationStep("last"),))
     agent.step(polled(1, event()), NOW)
     assert brief(agent.step(TimePassed(), NOW + NOTICE_MS)) == ["Stop drain"]
-    intents = agent.step(HookEnded("drain", -15), NOW + NOTICE_MS)
-    assert brief(intents) == []
+    assert brief(agent.step(HookEnded("drain", -15), NOW + NOTICE_MS)) == ["Prepare stop"]
+    agent.step(polled(2, STARTED), NOW + NOTICE_MS)
+    intents = agent.step(HookEnded("stop", 0), NOW + NOTICE_MS)
     why = "the event started before all steps had begun"
     assert said(intents)[-1] == f"Reboot E1 is not approved by this VM: {why}."
-    assert agent.events[0].stage == "held"
+    assert agent.events[0].stage == "under-way"
 
 
 def test_hit_is_known_of_the_events_that_name_this_vm() -> None:
@@ -604,12 +601,41 @@ def test_step_that_failed_is_tried_again_for_the_next_event() -> None:
     assert brief(agent.step(polled(2, event(), event("E2")), NOW)) == ["Prepare drain"]
 
 
-def test_start_seen_before_the_approval_ends_is_told_as_such() -> None:
+def test_start_seen_before_the_approval_ends_is_told_after_it() -> None:
     """An approval starts an event; the document that says so may be there first. Source: L-1."""
     agent = core((DRAIN,))
     agent.step(polled(1, event()), NOW)
     agent.step(HookEnded("drain", 0), NOW)
-    started = agent.step(polled(2, STARTED), NOW)
-    assert said(started) == ["Reboot E1 has started, while the approval is being sent."]
+    assert said(agent.step(polled(2, STARTED), NOW)) == []
     approved = agent.step(ApprovalEnded("E1", accepted=True), NOW)
-    assert said(approved) == ["Reboot E1 was approved."]
+    assert said(approved) == ["Reboot E1 is approved.", "Reboot E1 has started."]
+
+
+def test_start_of_an_event_is_told_without_an_answer_to_the_approval() -> None:
+    """The start is told at the event's end at the latest, and only once. Source: L-1."""
+    agent = prepared()
+    agent.step(polled(2, STARTED), NOW)
+    assert said(agent.step(polled(3), NOW)) == ["Reboot E1 has started.", "Reboot E1 is over."]
+    refused = ApprovalEnded("E1", accepted=False, reason="x")
+    assert said(agent.step(refused, NOW)) == []
+
+
+@pytest.mark.parametrize(
+    ("later", "intents"),
+    [
+        pytest.param(event(), ["Prepare drain"], id="announced"),
+        pytest.param(STARTED, [], id="started"),
+    ],
+)
+def test_recommendation_is_only_told_until_it_is_announced(
+    later: ScheduledEvent, intents: list[str]
+) -> None:
+    """Approving it does nothing, and it may have no NotBefore. Source: V-4."""
+    agent = core((DRAIN,))
+    advice = event(status="Advisory", not_before_ms=None)
+    result = agent.step(polled(1, advice, event("E2", resources=("vm_9",), status="Advisory")), NOW)
+    assert (brief(result), levels(result)) == ([], ["warning", "info"])
+    assert brief(agent.step(polled(2, later), NOW)) == intents
+    agent.step(HookEnded("drain", 1), NOW)
+    agent.step(polled(3, STARTED), NOW)
+    assert brief(agent.step(polled(4), NOW)) == ["Recover drain"]

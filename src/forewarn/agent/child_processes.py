@@ -49,8 +49,11 @@ class ChildProcesses:
         self._failed: list[HookEnded] = []
         self._over: list[str] = []
 
-    def start(self, intent: HookIntent) -> None:
-        """Start a hook; record a failure to start as the hook's end."""
+    def start(self, intent: HookIntent, *, ahead_ms: int = 0) -> None:
+        """Start a hook; record a failure to start as the hook's end.
+
+        `ahead_ms` is how far the system's clock, which the hook reads, is ahead of the agent's.
+        """
         name = self._identity.name
         state = f"{self._room.directory}/../steps/{intent.step.name}"
         state = os.path.normpath(state)
@@ -60,10 +63,12 @@ class ChildProcesses:
             if self._settings.outcomes and intent.phase in ("recover", "cancel") and command:
                 words = (self._settings.endpoint, intent.event.event_id, *command)
                 command = own_command("do", "outcome", *words)
-            env = {**os.environ, **hook_environment(intent, name=name, state=state)}
+            until_ms = intent.deadline_ms + ahead_ms
+            own = hook_environment(intent, name=name, state=state, until_ms=until_ms)
+            env = {**os.environ, **own}
             env["FOREWARN_SETTINGS"] = hook_settings(intent.step.spec)
             others = self._identity.others_in(intent.event.resources)
-            text = hook_input(intent, name=name, others=others)
+            text = hook_input(intent, name=name, others=others, until_ms=until_ms)
             child = self._room.start(command, str(intent.run), stdin=text, env=env)
         except OSError as error:
             self._failed.append(HookEnded(intent.key, NEVER_STARTED, reason=reason_of(error)))

@@ -16,7 +16,7 @@ from forewarn import exit_codes
 from forewarn.agent.core.identity import Identity
 from forewarn.agent.core.rules import KNOWN_TYPES, matching_rule
 from forewarn.agent.preparation_catalog import PREPARATIONS
-from forewarn.agent.sdk.dialogue import FIXED_ENDPOINT
+from forewarn.agent.sdk.dialogue import CLOCKS_DIFFER_MS, FIXED_ENDPOINT
 from forewarn.agent.sdk.http import Endpoint, ResponseReader, request_bytes, target_of
 from forewarn.agent.settings import AgentSettings
 from forewarn.agent.startup import DEFAULT_CONFIG, cannot_go_on, own_name, run, sentence_of
@@ -221,6 +221,10 @@ def _status(options: argparse.Namespace) -> int:
     print(f"Last good poll: {'never' if since is None else f'{since:.1f} s ago'}.")
     if form["trouble"]:
         print(f"Problem: {form['trouble']}")
+    ahead_s = form.get("service_clock_ahead_s", 0)
+    if abs(ahead_s) * 1000 >= CLOCKS_DIFFER_MS:
+        way = "ahead of" if ahead_s > 0 else "behind"
+        print(f"Problem: the service's clock is {abs(ahead_s):.0f} s {way} this VM's clock.")
     for one in form["events"]:
         event = one["event"]
         why = f" ({one['why']})" if one["why"] else ""

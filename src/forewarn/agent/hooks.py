@@ -105,13 +105,16 @@ class HookRoom:
                 self.forget(run)
 
 
-def hook_input(intent: HookIntent, *, name: str, others: tuple[str, ...]) -> bytes:
-    """Return the standard input of a hook: a JSON object with the event, phase and names."""
+def hook_input(intent: HookIntent, *, name: str, others: tuple[str, ...], until_ms: int) -> bytes:
+    """Return the standard input of a hook: a JSON object with the event, phase and names.
+
+    `until_ms` is the hook's deadline by the system's clock, ms since the epoch.
+    """
     form = {
         "phase": intent.phase,
         "step": intent.step.name,
         "attempt": intent.attempt,
-        "deadline_ms": intent.deadline_ms,
+        "deadline_ms": until_ms,
         "name": name,
         "others": list(others),
         "event": event_form(intent.event),
@@ -119,14 +122,14 @@ def hook_input(intent: HookIntent, *, name: str, others: tuple[str, ...]) -> byt
     return json.dumps(form).encode() + b"\n"
 
 
-def hook_environment(intent: HookIntent, *, name: str, state: str) -> dict[str, str]:
-    """Return the additional environment variables of a hook."""
+def hook_environment(intent: HookIntent, *, name: str, state: str, until_ms: int) -> dict[str, str]:
+    """Return the additional environment variables of a hook; see `hook_input`."""
     event = intent.event
     fields = {
         "FOREWARN_PHASE": intent.phase,
         "FOREWARN_STEP": intent.step.name,
         "FOREWARN_ATTEMPT": str(intent.attempt),
-        "FOREWARN_DEADLINE": str(intent.deadline_ms // 1000),
+        "FOREWARN_DEADLINE": str(until_ms // 1000),
         "FOREWARN_NAME": name,
         "FOREWARN_STATE": state,
         "FOREWARN_EVENT_ID": event.event_id,

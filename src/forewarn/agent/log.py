@@ -45,11 +45,11 @@ class Log:
         if not self._write(action, sentence, level=level, **ids):
             self._lost += 1
 
-    def once(self, action: str, sentence: str, *, level: str = "info") -> None:
+    def once(self, action: str, sentence: str, *, level: str = "info", **ids: object) -> None:
         """Write a line unless the last line of this action had the same sentence."""
         if self._said.get(action) != sentence:
             self._said[action] = sentence
-            self.say(action, sentence, level=level)
+            self.say(action, sentence, level=level, **ids)
 
     def clear(self, action: str) -> bool:
         """Allow `once` to log an action again; return whether the action was logged before."""

@@ -19,6 +19,8 @@ HELP = {
     "first.",
     "forewarn_agent_events": "Events of the last document, by stage for this VM.",
     "forewarn_agent_notice_seconds": "Seconds until the next NotBefore; -1 without a NotBefore.",
+    "forewarn_agent_service_clock_ahead_seconds": "Seconds by which the service's clock is ahead "
+    "of this VM's.",
     "forewarn_agent_prepare_seconds_sum": "Total seconds in which events were prepared.",
     "forewarn_agent_prepare_seconds_count": "Events that were prepared.",
     "forewarn_agent_approvals_total": "Approvals with the answer 200.",
@@ -86,7 +88,8 @@ class Metrics:
         for record in events:
             stages[record.stage] = stages.get(record.stage, 0) + 1
         due = [record.event.not_before_ms for record in events]
-        left = [max(0, one - now_ms) / 1000 for one in due if one is not None]
+        service_ms = now_ms + contact.ahead_ms
+        left = [max(0, one - service_ms) / 1000 for one in due if one is not None]
         since = -1.0 if contact.good_ms is None else (now_ms - contact.good_ms) / 1000
         unrecovered = len(core.unrecovered) if core is not None else 0
         prefix = "forewarn_agent_"
@@ -95,6 +98,7 @@ class Metrics:
             (f"{prefix}seconds_since_poll", "", since),
             *((f"{prefix}events", f'{{stage="{k}"}}', n) for k, n in sorted(stages.items())),
             (f"{prefix}notice_seconds", "", min(left, default=-1)),
+            (f"{prefix}service_clock_ahead_seconds", "", contact.ahead_ms / 1000),
             (f"{prefix}prepare_seconds_sum", "", self._prepare_ms / 1000),
             (f"{prefix}prepare_seconds_count", "", self._prepared),
             (f"{prefix}approvals_total", "", self._approvals),

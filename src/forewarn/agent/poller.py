@@ -88,6 +88,11 @@ class Poller:
         """The api-version in use."""
         return self._dialogue.version
 
+    @property
+    def ahead_ms(self) -> int:
+        """How far the service's clock is ahead of the agent's, in ms. Source: C-11."""
+        return self._dialogue.ahead_ms
+
     # ---- for the runner's loop -----------------------------------------------------------------
 
     def next_ms(self) -> int:
@@ -168,7 +173,7 @@ class Poller:
             self._due_ms = now_ms
             return ()
         self._succeeded(now_ms)
-        return (DocumentPolled(document),)
+        return (DocumentPolled(document, self.ahead_ms),)
 
     def _take_name(self, answer: HttpResponse, now_ms: int) -> tuple[Stimulus, ...]:
         try:

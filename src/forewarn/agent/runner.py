@@ -29,7 +29,7 @@ from forewarn.agent.json_fields import FieldInvalid
 from forewarn.agent.metrics import Metrics
 from forewarn.agent.operator_requests import OperatorRequests
 from forewarn.agent.poller import Poller
-from forewarn.agent.sdk.dialogue import Dialogue
+from forewarn.agent.sdk.dialogue import CLOCKS_DIFFER_MS, Dialogue
 from forewarn.agent.sdk.discovery import endpoints
 
 TYPE_CHECKING = False  # `typing` needs too much memory
@@ -246,7 +246,7 @@ class Runner:
                 event=intent.event.event_id,
                 run=intent.run,
             )
-            self._children.start(intent)
+            self._children.start(intent, ahead_ms=self.clock.off_ms())
         elif isinstance(intent, StopIntent):
             self._children.stop(intent.key, intent.reason, now_ms=now_ms)
         elif isinstance(intent, ApproveIntent):
@@ -274,10 +274,11 @@ class Runner:
         ready = poller.wait(self._sleep_s(now_ms))
         now_ms = self.clock.now_ms()
         self._signals.drain(ready)
-        if self.contact.poll_line in lines and self.contact.poll_line.fd in ready:
-            self._step_core(self.contact.poll_ready(now_ms))
+        # An approval's answer first, because the document may already show its effect.
         if self.contact.approve_line in lines and self.contact.approve_line.fd in ready:
             self._step_core(self.contact.approval_ready())
+        if self.contact.poll_line in lines and self.contact.poll_line.fd in ready:
+            self._step_core(self.contact.poll_ready(now_ms))
         if self._status is not None:
             self._status.serve(self, ready, now_ms)
 
@@ -357,10 +358,24 @@ class Runner:
             text = f"The service now calls this VM {self.contact.name}. The agent starts again."
             self.log.say("name-learned", text)
         off_ms = self.clock.off_ms()
+        self._compare_clocks(self.contact.ahead_ms - off_ms)
         if abs(off_ms) > CLOCK_OFF_MS_MAX and self._idles():
             self.again = True
             text = f"The system's clock is {off_ms / 1000:.1f} s ahead. The agent starts again."
             self.log.say("clock-set", text)
+
+    def _compare_clocks(self, ahead_ms: int) -> None:
+        """Report once that the service's clock is ahead of the system's, or behind it."""
+        if abs(ahead_ms) < CLOCKS_DIFFER_MS:
+            if self.log.clear("clocks-differ"):
+                self.log.say("clocks-agree", "The clocks of the service and of this VM agree.")
+            return
+        way = "ahead of" if ahead_ms > 0 else "behind"
+        text = (
+            f"The service's clock is {way} this VM's clock. The agent counts notice by the "
+            "service's clock; check the time synchronisation of this VM."
+        )
+        self.log.once("clocks-differ", text, level="warning", ahead_ms=ahead_ms)
 
     def _idles(self) -> bool:
         """Return whether the agent has no events, no steps to undo and no reports to send."""

@@ -239,6 +239,7 @@ def status_form(agent: Shown, now_ms: int) -> dict[str, object]:
         "api_version": contact.version,
         "polls": contact.polls,
         "seconds_since_poll": None if contact.good_ms is None else (now_ms - contact.good_ms) / 1e3,
+        "service_clock_ahead_s": contact.ahead_ms / 1e3,
         "trouble": contact.trouble,
         "events": [
             {

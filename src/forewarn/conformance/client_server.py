@@ -21,6 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 from forewarn.clock import SystemClock
 from forewarn.protocol.approvals import ApprovalMalformed, ApprovalTooLarge, read_approval
 from forewarn.protocol.documents import Document, ScheduledEvent, render_document
+from forewarn.protocol.timestamps import rfc1123
 from forewarn.protocol.versions import EVENTS_PATH, HOLD_S_MAX, VERSIONS
 
 ELSEWHERE = "/elsewhere"
@@ -28,6 +29,7 @@ NAME = "vm-1"
 #: Name of the other VM of the group.
 NEIGHBOUR = "vm-2"
 BODY_BYTES_MAX = 64 * 1024
+VERSION_UNKNOWN = b'{ "error": "Not found. Invalid version requested" }'
 NOT_JSON = b'{"DocumentIncarnation":1,"Ev'
 
 #: Answers for each fault: status, headers and body.
@@ -81,6 +83,10 @@ class PlayedServer:
         self.edit: tuple[bytes, bytes] | None = None
         #: The api-versions that the service supports.
         self.versions: tuple[str, ...] = VERSIONS
+        #: Whether an unknown api-version is answered 404 instead of 400. Source: E-3.
+        self.versions_by_404 = False
+        #: How far the service's clock is ahead of this machine's, in ms. Source: C-11.
+        self.ahead_ms = 0
         self.clock = SystemClock()
         self.prepared = prepared
         self.released = threading.Event()
@@ -94,6 +100,10 @@ class PlayedServer:
     def endpoint(self) -> str:
         """URL of the service."""
         return f"http://127.0.0.1:{self._http.server_address[1]}"
+
+    def now_ms(self) -> int:
+        """Return the time by the service's clock."""
+        return self.clock.now_ms() + self.ahead_ms
 
     def close(self) -> None:
         """Stop the service."""
@@ -110,7 +120,7 @@ class PlayedServer:
             event_id=f"C0F0E7A0-0000-4000-8000-{number:012X}",
             event_type=kind,
             resources=resources or (NAME,),
-            not_before_ms=(self.clock.now_ms() // 1000 + notice_s) * 1000,
+            not_before_ms=(self.now_ms() // 1000 + notice_s) * 1000,
             description="Host server is undergoing maintenance.",
             duration_s=300,
         )
@@ -222,6 +232,10 @@ class PlayedHandler(BaseHTTPRequestHandler):
                 self.played.accepted(body)
             self._answer(status, b"" if status == 200 else b'{"error":"Unknown event"}')
 
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """Return the text of the Date header."""
+        return rfc1123(self.played.now_ms() if timestamp is None else int(timestamp * 1000))
+
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - inherited name
         """Print nothing."""
 
@@ -261,6 +275,9 @@ class PlayedHandler(BaseHTTPRequestHandler):
         elif version not in versions:
             if versions == VERSIONS:
                 seen.wrong(f"the client used the api-version {version!r}")
+            if self.played.versions_by_404:
+                self._answer(404, VERSION_UNKNOWN)
+                return True
             refusal = {
                 "error": "Bad request. api-version is invalid or was not specified in the request.",
                 "newest-versions": versions[::-1][:3],

@@ -10,10 +10,10 @@ from itertools import pairwise
 from statistics import median
 
 from forewarn.conformance.checks import ConformanceFault, NotApplicable
-from forewarn.conformance.client_server import NEIGHBOUR, started
+from forewarn.conformance.client_server import NEIGHBOUR, replaced, started
 from forewarn.conformance.client_trial import POLLS_QUIET, ClientTrial
 from forewarn.protocol.timestamps import iso8601
-from forewarn.protocol.versions import VERSIONS
+from forewarn.protocol.versions import ADVISORY_STATUS, VERSIONS
 from forewarn.values import value
 
 Play = Callable[[ClientTrial], None]
@@ -22,6 +22,10 @@ Play = Callable[[ClientTrial], None]
 POLLS_MEASURED = 9
 #: Shortest permitted median interval of polls, in ms: just below the limit of E-6.
 GAP_MS_MIN = 180
+#: Shortest notice, in seconds: that of a Preempt. Source: N-1.
+NOTICE_S_MIN = 30
+#: Difference between the clocks of service and client, in ms.
+CLOCKS_MS = 600_000
 #: Longest permitted interval of polls, in seconds: half of the shortest notice, 30 s.
 GAP_S_MAX = 15.0
 
@@ -187,6 +191,38 @@ def _unknown(trial: ClientTrial) -> None:
     trial.wait_approved(trial.announce(odd))
 
 
+@_story("advisory", "V-4", "a recommendation, without NotBefore, beside a known event")
+def _advisory(trial: ClientTrial) -> None:
+    trial.start()
+    trial.server.edit = (b'"EventType":"Freeze"', b'"EventType":"SpotRebalanceRecommendation"')
+    event = trial.server.event(kind="Freeze")
+    advice = replaced(event, status=ADVISORY_STATUS, not_before_ms=None)
+    trial.server.show(advice)
+    trial.wait_polls(POLLS_QUIET)
+    trial.wait_approved(trial.announce(advice))
+
+
+def _clocks(name: str, title: str, ahead_ms: int) -> None:
+    """Add a story in which the service's clock differs from the client's."""
+
+    @_story(name, "C-11", title)
+    def play(trial: ClientTrial) -> None:
+        trial.server.ahead_ms = ahead_ms
+        trial.start()
+        event = trial.server.event(kind="Preempt", notice_s=NOTICE_S_MIN)
+        trial.server.show(event)
+        trial.wait_approved(event)
+        trial.begin(event)
+        trial.wait_polls(2)
+        trial.refuse_recovered(event)
+        trial.server.show()
+        trial.wait_recovered(event)
+
+
+_clocks("clock-behind", "the service's clock is ten minutes behind the client's", -CLOCKS_MS)
+_clocks("clock-ahead", "the service's clock is ten minutes ahead of the client's", CLOCKS_MS)
+
+
 # --- the client is not running ------------------------------------------------------------------
 
 
@@ -324,13 +360,21 @@ def _proxy(trial: ClientTrial) -> None:
     trial.wait_approved(trial.announce())
 
 
-@_story("older", "E-3", "the service supports only older api-versions")
-def _older(trial: ClientTrial) -> None:
-    trial.server.versions = VERSIONS[:-1]
-    trial.start()
-    seen = trial.server.seen
-    trial.wait(lambda: trial.polls() >= POLLS_QUIET, "the client stopped polling")
-    versions = set(seen.versions)
-    if versions == {VERSIONS[-1]}:
-        raise NotApplicable(f"the client uses only api-version {VERSIONS[-1]}")
-    trial.wait_approved(trial.announce())
+def _older(name: str, title: str, *, by_404: bool) -> None:
+    """Add a story in which the service supports only older api-versions."""
+
+    @_story(name, "E-3", title)
+    def play(trial: ClientTrial) -> None:
+        trial.server.versions = VERSIONS[:-1]
+        trial.server.versions_by_404 = by_404
+        trial.start()
+        seen = trial.server.seen
+        trial.wait(lambda: trial.polls() >= POLLS_QUIET, "the client stopped polling")
+        versions = set(seen.versions)
+        if versions == {VERSIONS[-1]}:
+            raise NotApplicable(f"the client uses only api-version {VERSIONS[-1]}")
+        trial.wait_approved(trial.announce())
+
+
+_older("older", "the service supports only older api-versions", by_404=False)
+_older("unknown-version", "an unknown api-version is answered 404", by_404=True)

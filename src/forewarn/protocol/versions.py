@@ -25,6 +25,9 @@ VERSIONS = (
 PREVIEW_VERSION = "2024-07-09"
 """The preview version with the advisory type; served only if enabled. Source: V-4."""
 
+ADVISORY_STATUS = "Advisory"
+"""EventStatus of an event that only recommends, beside Scheduled and Started. Source: V-4."""
+
 UNDERSCORE_VERSION = VERSIONS[0]
 """The only version whose resource names have a leading underscore."""
 

@@ -16,7 +16,9 @@ The runner and the simulator call the core as follows::
   must end in a `HookEnded` with the same key. `StopIntent` ends a hook early. `ApproveIntent` sends
   an approval and ends in an `ApprovalEnded`. `AnnounceIntent` and `AskPeersIntent` communicate with
   the other VMs. `NotifyIntent` notifies people.
-* **Time**: pass `TimePassed()` at `next_deadline()` at the latest; `now_ms` never decreases.
+* **Time**: pass `TimePassed()` at `next_deadline()` at the latest; `now_ms` never decreases. The
+  document's status says whether an event has started, not the clock. NotBefore is a time of the
+  service's clock, from which `now_ms` may differ.
 * **Crash**: load the last written journal, pass `Resumed`, and continue polling.
 
 Guarantees: a step is prepared once for all events that need it. A step that began is undone once,
@@ -116,9 +118,11 @@ class AgentEngine:
 
     def _take(self, stimulus: Stimulus, now_ms: int) -> None:
         if isinstance(stimulus, DocumentPolled):
-            before = self._following.generation
+            before = self._following.generation, self._table.ahead_ms
+            self._following.ahead_ms = self._table.ahead_ms = stimulus.ahead_ms
             self._following.polled(stimulus.document, now_ms)
-            if self._following.generation != before and self._table.records:
+            after = self._following.generation, self._table.ahead_ms
+            if after != before and self._table.records:
                 for record in self._following.records:
                     self._table.reschedule(record.event)
         elif isinstance(stimulus, HookEnded):
@@ -207,7 +211,7 @@ class AgentEngine:
             self._prepared(record, now_ms)
             return
         group = record.plan[record.group]
-        if record.is_late(now_ms) and not self._table.have_begun(group, record.event_id):
+        if record.started and not self._table.have_begun(group, record.event_id):
             hooks = tuple(step for steps in record.plan for step in steps if step.does)
             record.unprepared = not any(
                 self._table.have_begun((one,), record.event_id) for one in hooks
@@ -312,7 +316,7 @@ class AgentEngine:
             record.approved = True
             record.stage = rec.APPROVED if record.stage == rec.APPROVING else record.stage
             self._mark()
-            self._notify("approved", record, "was approved" if record.started else "is approved")
+            self._notify("approved", record, "is approved")
         elif record.stage == rec.APPROVING and not record.gone:
             record.why = f"the approval failed: {ended.reason}"
             wait_s = min(2 ** min(record.tries, 5), APPROVAL_RETRY_S_MAX)
@@ -320,6 +324,8 @@ class AgentEngine:
             if record.tries == 1:
                 why = f"is not approved: {ended.reason}"
                 self._notify("approval-failed", record, why, level="error")
+        if record.start_untold:
+            self._following.tell_start(record)
 
     def _peers_seen(self, seen: PeersSeen, now_ms: int) -> None:
         record = self._following.get(seen.event_id)

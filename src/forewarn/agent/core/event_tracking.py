@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from forewarn.agent.core import records as rec
 from forewarn.agent.core.records import EventRecord
-from forewarn.agent.core.rules import NAMELESS, matching_rule
+from forewarn.agent.core.rules import ADVISORY, NAMELESS, matching_rule
 from forewarn.agent.core.values import NotifyIntent
 from forewarn.agent.json_fields import member, several, texts
 from forewarn.protocol.documents import NO_INCARNATION, Document, ScheduledEvent
+from forewarn.protocol.versions import ADVISORY_STATUS
 
 TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class TrackedEvents:
         self._doubted: Document | None = None
         self._overdue = False
         self._beyond = ""
+        self.ahead_ms = 0
+        """How far the service's clock is ahead of `now_ms`."""
         self.sighted = False
         """Whether the agent has confirmed a document since its start."""
         self.generation = 0
@@ -161,8 +164,9 @@ class TrackedEvents:
 
     def _decide(self, record: EventRecord, now_ms: int) -> None:
         event = record.event
+        rules = (ADVISORY,) if event.status == ADVISORY_STATUS else self._rules
         rule = (
-            matching_rule(self._rules, event, self._identity, now_ms=now_ms)
+            matching_rule(rules, event, self._identity, now_ms=now_ms + self.ahead_ms)
             if event.event_id
             else NAMELESS
         )
@@ -191,17 +195,18 @@ class TrackedEvents:
         before = record.event
         record.event = event
         self._mark()
+        if before.status == ADVISORY_STATUS != event.status:
+            self._decide(record, now_ms)
+            return
         mine = self._identity.named_in(event.resources)
         if record.started and before.status != "Started":
             record.hit = record.hit or mine
-            # This VM's approval caused the start; its answer may arrive after the document.
-            asked = ", while the approval is being sent" if record.stage == rec.APPROVING else ""
+            record.start_untold = record.stage == rec.APPROVING and record.next_ms is None
             if record.stage not in (rec.PREPARING, rec.ABORTING, rec.ABORTED):
                 record.stage = rec.UNDER_WAY
                 record.next_ms = None
-            self._notify(
-                "started", record, f"has started{asked}", level="warning" if mine else "info"
-            )
+            if not record.start_untold:
+                self.tell_start(record)
             return
         self._notify("changed", record, "has changed")
         record.asked_ms = 0
@@ -215,8 +220,17 @@ class TrackedEvents:
         elif record.stage in (rec.WATCHING, rec.READY) and not record.plan:
             self._decide(record, now_ms)
 
+    def tell_start(self, record: EventRecord) -> None:
+        """Append the notification that an event has started."""
+        record.start_untold = False
+        mine = self._identity.named_in(record.event.resources)
+        self._notify("started", record, "has started", level="warning" if mine else "info")
+
     def _vanished(self, record: EventRecord, now_ms: int) -> None:
-        due = record.event.not_before_ms is not None and now_ms >= record.event.not_before_ms
+        if record.start_untold:
+            self.tell_start(record)
+        due_ms = record.event.not_before_ms
+        due = due_ms is not None and now_ms + self.ahead_ms >= due_ms
         asked = record.approved or record.stage == rec.APPROVING
         came = record.hit or record.started or asked or due
         record.gone = True

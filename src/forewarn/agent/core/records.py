@@ -87,6 +87,7 @@ class EventRecord:
         "next_ms",
         "peers",
         "plan",
+        "start_untold",
         "tries",
         "why",
         *KEPT,
@@ -125,6 +126,8 @@ class EventRecord:
         self.why = ""
         self.next_ms: int | None = None
         self.tries = 0
+        self.start_untold = False
+        """Whether the notification about the start waits for the answer to this VM's approval."""
         self.peers: tuple[str, ...] = ()
         self.missing_ms = 0
         """Time since when documents lack the event, ms since the epoch; 0: the event is shown."""
@@ -132,11 +135,6 @@ class EventRecord:
         """Time of the last question to other VMs, ms since the epoch; 0: never."""
         self.deciding: tuple[str, ...] | None = None
         """The VMs that reported `deciding`; None before an answer."""
-
-    def is_late(self, now_ms: int) -> bool:
-        """Return whether the event has started, or may start at any moment."""
-        due_ms = self.event.not_before_ms
-        return self.started or (due_ms is not None and now_ms >= due_ms)
 
     @property
     def started(self) -> bool:

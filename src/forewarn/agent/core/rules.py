@@ -115,6 +115,9 @@ KNOWN_TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
 IGNORE_OTHERS = Rule("events that do not name this VM", Match(about="any"), action="ignore")
 """The agent's last rule, for events without another matching rule. Source: C-3."""
 
+ADVISORY = Rule("recommendations", Match(), action="notify")
+"""The rule for an event with the status Advisory, which no approval changes. Source: V-4."""
+
 NAMELESS = Rule("events without an id", Match(about="any"), action="notify")
 """The rule for an event without an id, which the agent only reports."""
 

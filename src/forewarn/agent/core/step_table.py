@@ -60,6 +60,8 @@ class StepTable:
         self._out = out
         self._steps: dict[str, StepRecord] = {}
         self._run = 0
+        self.ahead_ms = 0
+        """How far the service's clock is ahead of `now_ms`."""
         self.generation = 0
         """Number that grows with each change that the journal must contain."""
 
@@ -158,13 +160,16 @@ class StepTable:
             self._notify("step-failed", held, f"did not succeed: {text}", level="error")
 
     def reschedule(self, event: ScheduledEvent) -> None:
-        """Extend the timeouts of an event's hooks to its current NotBefore."""
+        """Move the deadlines of an event's hooks with its NotBefore or the service's clock."""
         for held in self._steps.values():
             prepares = held.phase == "prepare" and held.status == rec.RUNNING
             same = held.event.event_id.upper() == event.event_id.upper()
-            if prepares and same and held.event != event:
-                held.event = event
-                held.deadline_ms = _deadline_ms(held, held.begun_ms)
+            if not prepares or not same:
+                continue
+            before = held.event, held.deadline_ms
+            held.event = event
+            held.deadline_ms = self._deadline_ms(held, held.begun_ms)
+            if before != (event, held.deadline_ms):
                 self._mark()
 
     def stop_overdue(self, now_ms: int) -> None:
@@ -351,7 +356,7 @@ class StepTable:
         self._run += 1
         held.run = self._run
         held.begun_ms = now_ms
-        held.deadline_ms = _deadline_ms(held, now_ms)
+        held.deadline_ms = self._deadline_ms(held, now_ms)
         hook = HOOKS[held.phase]
         self._out.append(
             hook(
@@ -363,6 +368,14 @@ class StepTable:
                 run=held.run,
             )
         )
+
+    def _deadline_ms(self, held: StepRecord, begun_ms: int) -> int:
+        """Return a hook's deadline: its timeout, or its event's NotBefore if earlier."""
+        deadline_ms = begun_ms + int(held.step.timeout_s * 1000)
+        due_ms = held.event.not_before_ms
+        if held.phase == "prepare" and due_ms is not None and due_ms - self.ahead_ms > begun_ms:
+            return min(deadline_ms, due_ms - self.ahead_ms)
+        return deadline_ms
 
     def _stop(self, held: StepRecord, reason: str) -> None:
         held.status = rec.STOPPING
@@ -381,12 +394,3 @@ class StepTable:
 def _waits(held: StepRecord) -> bool:
     """Return whether a failed or interrupted undo hook waits for a retry."""
     return held.is_being_undone and held.status == rec.AGAIN
-
-
-def _deadline_ms(held: StepRecord, begun_ms: int) -> int:
-    """Return a hook's deadline: its timeout, or its event's NotBefore if earlier."""
-    deadline_ms = begun_ms + int(held.step.timeout_s * 1000)
-    due_ms = held.event.not_before_ms
-    if held.phase == "prepare" and due_ms is not None and due_ms > begun_ms:
-        return min(deadline_ms, due_ms)
-    return deadline_ms

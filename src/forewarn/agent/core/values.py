@@ -27,6 +27,8 @@ class DocumentPolled(Stimulus):
     """A successful poll of the document."""
 
     document: Document
+    ahead_ms: int = 0
+    """How far the service's clock, and so NotBefore, is ahead of `now_ms`. Source: C-11."""
 
 
 class HookEnded(Stimulus):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any, TypeVar
 
-    from forewarn.protocol.documents import Document
+    from forewarn.protocol.documents import Document, ScheduledEvent
 
     T = TypeVar("T")
     Steps = Coroutine[Any, Any, T]
@@ -83,6 +83,16 @@ class ClientSteps:
     def endpoint(self) -> str:
         """The endpoint in use."""
         return str(self._dialogue.target)
+
+    def seconds_left(self, event: ScheduledEvent) -> float | None:
+        """Return the seconds until NotBefore by the service's clock; None without a NotBefore.
+
+        The result is negative for an overdue event, which has not started while its status is
+        Scheduled. The clock of this VM may be wrong. Source: C-11.
+        """
+        if event.not_before_ms is None:
+            return None
+        return (event.not_before_ms - self._clock.now_ms() - self._dialogue.ahead_ms) / 1000
 
     def _prepare(self) -> None:
         """Create the client's own state, without a connection."""

@@ -13,6 +13,8 @@ from forewarn.agent.sdk.http import HttpResponse, request_bytes, target_of
 from forewarn.errors import ArgumentInvalid, CallerError, PeerError, reason_of
 from forewarn.protocol.approvals import render_approval
 from forewarn.protocol.documents import Document, ScheduledEvent, read_document
+from forewarn.protocol.timestamps import TIME_CHARACTERS
+from forewarn.protocol.timestamps import parse as parse_time
 from forewarn.protocol.versions import EVENTS_PATH, VERSIONS
 
 TYPE_CHECKING = False  # `typing` needs too much memory
@@ -41,6 +43,8 @@ VERSION_UNKNOWN = "invalid version requested"  # error text of the public servic
 SECONDS_MAX = 1e9  # limit of duration arguments, which sockets and threads accept
 EARLY_MS = 500  # earlier answers with an unchanged document show a service without `wait`
 EARLY_ANSWERS_MAX = 2  # successive early answers after which `wait` is omitted
+CLOCKS_DIFFER_MS = 2000  # reported difference between the service's clock and the VM's
+DATE_MS = 2000  # a Date omits the fraction of its second, and a service may renew it once a second
 INCARNATION_VERSION = VERSIONS[0]  # api-version whose approvals may contain the incarnation
 
 
@@ -134,6 +138,9 @@ class Dialogue:
         """The api-version in use."""
         self.document: Document | None = None
         """The last document."""
+        self.ahead_ms = 0
+        """How far the service's clock is ahead of the caller's, in ms; 0 if they seem to agree.
+        NotBefore is a time of the service's clock. Source: C-11."""
 
     @property
     def target(self) -> Endpoint:
@@ -210,6 +217,7 @@ class Dialogue:
             RequestRejected: The service refuses the request.
         """
         if answer.status == 200:
+            self._compare_clocks(answer.headers.get("date", ""), now_ms)
             unchanged = self.document is not None and answer.body == self._body
             if self._waited:
                 early = unchanged and now_ms - self._asked_ms < EARLY_MS
@@ -258,6 +266,18 @@ class Dialogue:
         """
         outcome: dict[str, Any] = json.loads(self.take_text(answer))
         return outcome
+
+    def _compare_clocks(self, date: str, now_ms: int) -> None:
+        """Correct `ahead_ms` by as little as an answer requires, so that it settles.
+
+        The service read its clock after the request was sent, and before the answer arrived.
+        """
+        try:
+            date_ms = parse_time(date[:TIME_CHARACTERS])
+        except ValueError:  # some services send no date
+            return
+        least_ms, most_ms = date_ms - now_ms, date_ms + DATE_MS - self._asked_ms
+        self.ahead_ms = min(max(self.ahead_ms, least_ms), most_ms)
 
     def _named(self, document: Document) -> Document:
         """Return the document without the oldest version's underscores in resource names."""

@@ -238,7 +238,7 @@ class _FunctionCalls(ChildProcesses):
         self._cancelled = cancelled
         self._loop = loop
 
-    def start(self, intent: HookIntent) -> None:
+    def start(self, intent: HookIntent, *, ahead_ms: int = 0) -> None:  # noqa: ARG002  for programs
         """Call the function for a phase in a thread."""
         run = str(intent.run)
         self._room.forget(run)
