@@ -11,6 +11,7 @@ import hmac
 import json
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
+from typing import Any
 
 from forewarn.values import value
 
@@ -19,6 +20,9 @@ START = ""
 #: Request of the record about a deletion of older records; its object is the head of the deleted
 #: records.
 TRIMMED = "audit.trimmed"
+#: Request of the record about a principal's calls beyond the limit, which have no records of their
+#: own; its object is their number, and its other members are those of the last one.
+OMITTED = "audit.omitted"
 #: Outcome of an executed call.
 DONE = "done"
 
@@ -38,18 +42,27 @@ class CallRecord:
     object: str
     #: `done`, or the code of the refusal.
     outcome: str = DONE
+    #: Id of the caller's token; empty: another proof, or none.
+    token: str = ""
     #: The Idempotency-Key of the call, and the digest of its body; not part of the chain.
     key: str = ""
     fingerprint: str = ""
 
 
 #: Members of a record that its digest covers.
-SIGNED = ("at_ms", "principal", "address", "request", "object", "outcome")
+SIGNED = ("at_ms", "principal", "address", "request", "object", "outcome", "token")
+
+
+def read_record(members: Mapping[str, Any]) -> CallRecord:
+    """Return an exported record; earlier releases exported no token."""
+    return CallRecord(**{name: members[name] for name in SIGNED if name in members})
 
 
 def digest_after(before: str, sequence: int, record: CallRecord) -> str:
     """Return the digest of a record after a previous digest."""
     fields = [before, sequence, *[getattr(record, name) for name in SIGNED]]
+    if not record.token:  # as in earlier releases, whose records have no token
+        fields.pop()
     return sha256(json.dumps(fields).encode()).hexdigest()
 
 

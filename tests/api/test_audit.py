@@ -16,6 +16,7 @@ from forewarn.audit_chain import (
     CallRecord,
     digest_after,
     first_fault,
+    read_record,
     signature_of,
 )
 from forewarn.cli.main import main
@@ -45,7 +46,7 @@ def records(live: Live) -> list[Json]:
 
 
 def test_change_and_refusal_are_recorded(live: Live) -> None:
-    """Who, from where, what, and what became of it. Source: P-7."""
+    """Who, by which token, from where, what, and what became of it. Source: P-7."""
     viewer = live.add_token("viv", Role.VIEWER)
     assert live.call("PUT", "/v1/hosts/h1", {}, headers=bearer(TOKEN)).status == 201
     asked = {"cause": "reboot", "targets": ["a", "b"]}
@@ -68,6 +69,39 @@ def test_change_and_refusal_are_recorded(live: Live) -> None:
         ("", "", "fw_no_token", "token-wrong"),
     ]
     assert {e["address"] for e in records(live)} == {"127.0.0.1"}
+    assert [e["token"] for e in records(live)][-6:] == ["anna"] * 3 + ["viv"] * 2 + [""]
+    assert live.call("GET", "/v1/hosts", headers=bearer(f"{viewer}x")).status == 401
+    assert records(live)[-1]["token"] == "viv", "its secret was wrong, and its id is known"
+
+
+def test_refusals_of_one_principal_do_not_fill_the_store(live: Live) -> None:
+    """Beyond a limit a record counts them; everybody else is recorded as before. Source: P-7."""
+    live.advance(3600)
+    before = len(records(live))
+    mallory, eve = (bearer(live.add_token(name, Role.VIEWER)) for name in ("mallory", "eve"))
+    codes = [live.call("POST", "/v1/reload", {}, headers=mallory).code for _ in range(130)]
+    assert set(codes) == {"not-permitted"}
+    assert live.call("POST", "/v1/reload", {}, headers=eve).code == "not-permitted"
+    assert len(records(live)) == before + 101
+    live.advance(60)
+    counted = records(live)[-1]
+    facts = [counted[name] for name in ("principal", "token", "request", "object", "outcome")]
+    assert facts == ["mallory", "mallory", "audit.omitted", "30 calls", "not-permitted"]
+    assert live.call("POST", "/v1/reload", {}, headers=mallory).code == "not-permitted"
+    assert records(live)[-1]["request"] == "POST /v1/reload"
+
+
+def test_records_of_the_release_before_keep_their_digest() -> None:
+    """A chain that began without tokens goes on with them, and no token can be taken out. P-7."""
+    whole = chain(2)
+    old = {"at_ms": 3, "principal": "", "address": "", "request": "", "object": "", "outcome": ""}
+    for token in ("", "t1"):
+        record = read_record(old | ({"token": token} if token else {}))
+        digest = digest_after(whole[-1][2], len(whole) + 1, record)
+        whole.append((len(whole) + 1, record, digest))
+    assert first_fault(whole, {}) == (0, "")
+    number, record, digest = whole[-1]
+    assert first_fault([*whole[:-1], (number, replace(record, token=""), digest)], {})[0] == number
 
 
 def test_records_are_chained_and_signed(live: Live) -> None:
@@ -75,9 +109,7 @@ def test_records_are_chained_and_signed(live: Live) -> None:
     assert live.call("PUT", "/v1/hosts/h2", {}, headers=bearer(TOKEN)).status == 201
     digest = ""
     for each in records(live):
-        names = ("at_ms", "principal", "address", "request", "object", "outcome")
-        record = CallRecord(*(each[name] for name in names))
-        digest = digest_after(digest, each["sequence"], record)
+        digest = digest_after(digest, each["sequence"], read_record(each))
         assert each["digest"] == digest
         assert each["signature"] == signature_of(KEY.encode(), each["sequence"], digest)
 
@@ -209,7 +241,7 @@ def test_trimmed_chain_is_verified_with_and_without_its_exports(
     for _ in range(2):
         exported = audit.trim(tmp_path, oldest_ms=NOW_MS + 150_000, now_ms=live.clock.now_ms())
         if exported:
-            control.audit(exported)
+            control.record(exported)
         live.settle()
     assert [each.seq for each in audit.page(0, 10)] == [4, 5, 6, 7]
     assert main(["audit", "verify"]) == 0
@@ -242,7 +274,7 @@ def test_single_old_record_is_trimmed(tmp_path: Path) -> None:
     for _ in range(2):
         exported = audit.trim(tmp_path, oldest_ms=NOW_MS + 30_000, now_ms=live.clock.now_ms())
         if exported:
-            live.daemon.control.audit(exported)
+            live.daemon.control.record(exported)
         live.settle()
     assert [each.seq for each in audit.page(0, 10)] == [2, 3]
     live.stop()

@@ -85,6 +85,15 @@ def test_secret_is_not_kept(live: Live) -> None:
     assert len(live.get("/v1/access/tokens")["tokens"]) == 1
 
 
+def test_answers_of_calls_that_change_nothing_are_limited(live: Live) -> None:
+    """They are stored as long as their records are. Source: P-7, P-10."""
+    path, grant = "/v1/access/grant", {"principal": "user:kim", "role": "viewer"}
+    for number in range(110):
+        assert call(live, path=path, key=f"k{number}", form=grant).status == 200
+    repeated = [call(live, path=path, key=f"k{n}", form=grant).headers for n in (50, 109)]
+    assert ["idempotent-replayed" in each for each in repeated] == [True, False]
+
+
 def test_answer_is_kept_for_a_day_and_over_a_restart(tmp_path: Path) -> None:
     """Another process gives it, too; after a day the key is free. Source: P-10."""
     settings = replace(SETTINGS, store=StoreSettings(url=str(tmp_path / "forewarn.db")))

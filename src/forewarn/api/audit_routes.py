@@ -20,6 +20,12 @@ AUDIT: schemas.ObjectSchema[AuditEntry] = schemas.ObjectSchema(
     schemas.Member("at_ms", schemas.WHOLE, "record.at_ms", "Since 1970, UTC."),
     schemas.Member("at", schemas.TIME, "record.at_ms"),
     schemas.Member("principal", schemas.TEXT, "record.principal"),
+    schemas.Member(
+        "token",
+        schemas.TEXT,
+        "record.token",
+        "Id of the caller's token; empty: a login, a certificate, a local user or nobody.",
+    ),
     schemas.Member("address", schemas.TEXT, "record.address"),
     schemas.Member("request", schemas.TEXT, "record.request"),
     schemas.Member("object", schemas.TEXT, "record.object"),

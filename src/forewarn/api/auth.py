@@ -26,14 +26,14 @@ from forewarn.api.standby import FORWARDED_HEADER, ORIGIN_HEADER, Forwarder, pro
 from forewarn.audit_chain import CallRecord
 from forewarn.clock import Clock
 from forewarn.control.readable import ReadableControl
-from forewarn.core.access import BUILT_IN, AccessToken, Authority, Principal, proved
+from forewarn.core.access import BUILT_IN, AccessToken, Authority, Principal, id_of, proved
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.host_port import host_of_header, without_brackets
 from forewarn.protocol import timestamps
 from forewarn.settings import OperatorSettings
 from forewarn.store import Store
 from forewarn.tokens import RefusedTokens, TokenWrong
-from forewarn.values import value
+from forewarn.values import replace, value
 
 #: Maximum number of cached results of the checks for local addresses and host names.
 ADDRESSES_REMEMBERED = 256
@@ -197,7 +197,12 @@ class Principals:
         except TokenWrong as wrong:
             shown = error or wrong
             now_ms = self.clock.now_ms()
-            self.loop.audit(CallRecord(now_ms, "", address, "", given[:TOKEN_SHOWN], shown.code))
+            # A token that has expired, or whose secret is wrong, has a known id.
+            known = self.loop.token(id_of(given))
+            call = CallRecord(now_ms, "", address, "", given[:TOKEN_SHOWN], shown.code)
+            call = replace(call, token=known.id if known else "")
+            if self.loop.may_record(call):
+                self.loop.record(call)
             raise shown from None
 
     async def by_login(self, given: str, address: str) -> Login:

@@ -9,6 +9,7 @@ from forewarn.api.auth import NotPermitted
 from forewarn.api.connections import SAFE
 from forewarn.audit_chain import CallRecord
 from forewarn.control.readable import ReadableControl
+from forewarn.core.access import Authority
 from forewarn.errors import ForewarnError
 from forewarn.validation.fields import Values
 from forewarn.values import replace
@@ -27,6 +28,8 @@ class CallAudit:
         self.written = False
         #: Whether the call only shows what would change: no record unless it is refused.
         self.preview = False
+        #: Whether a call without a commit is recorded; None: not decided yet.
+        self._may_record: bool | None = None
 
     def name_objects(self, form: Values) -> None:
         """Set the objects of the call from its body."""
@@ -41,11 +44,19 @@ class CallAudit:
         try:
             yield
         except ForewarnError as error:
-            if self._changes or isinstance(error, NotPermitted):
-                self._loop.audit(replace(self.record, outcome=error.code))
+            self.record = replace(self.record, outcome=error.code)
+            if (self._changes or isinstance(error, NotPermitted)) and self.is_stored:
+                self._loop.record(self.record)
             raise
-        if self._changes and not self.written and not self.preview:
-            self._loop.audit(self.record)
+        if self._changes and not self.written and not self.preview and self.is_stored:
+            self._loop.record(self.record)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the call's record is stored: with a change, or within its principal's limit."""
+        if self._may_record is None:
+            self._may_record = self.written or self._loop.may_record(self.record)
+        return self._may_record
 
     @property
     def _changes(self) -> bool:
@@ -54,8 +65,10 @@ class CallAudit:
         return changes and bool(self.record.principal)
 
 
-def call_record(now_ms: int, principal: str, address: str, *, method: str, path: str) -> CallRecord:
+def call_record(
+    now_ms: int, caller: Authority, address: str, *, method: str, path: str
+) -> CallRecord:
     """Return the audit record of a call; the path names the object."""
     request = f"{method} {path}"[:REQUEST_LENGTH_MAX]
-    named = path.split("/")[3:4] or [""]
-    return CallRecord(now_ms, principal, address, request, named[0][:REQUEST_LENGTH_MAX])
+    named = (path.split("/")[3:4] or [""])[0][:REQUEST_LENGTH_MAX]
+    return CallRecord(now_ms, caller.principal, address, request, named, token=caller.token)

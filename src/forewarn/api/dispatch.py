@@ -22,7 +22,7 @@ from forewarn.api.idempotency import answered_once
 from forewarn.api.responses import encoded, left, refusal
 from forewarn.api.routes import PUBLIC_BYTES_MAX, AnyRoute, ApiCall, ApiResponse, Route
 from forewarn.control.inbox import Stopping
-from forewarn.core.access import NOBODY, Principal
+from forewarn.core.access import NO_AUTHORITY, NOBODY, Principal
 from forewarn.errors import CallerError, ForewarnError, OurError, PeerError
 from forewarn.validation.fields import Values
 from forewarn.validation.forms import Field, Form
@@ -171,13 +171,14 @@ class Dispatch:
         if route is None:
             allowed = ", ".join(self._allowed)
             raise MethodRefused(path=request.url.path, method=request.method, allowed=allowed)
-        principal = _principal(request)
+        caller = request.scope["state"][CALLER]
+        principal = caller.principal if caller else NOBODY
         control = self._control
         if not route.public:
             await self._check_fresh(request)
         record = call_record(
             control.clock.now_ms(),
-            principal.name,
+            caller.authority if caller else NO_AUTHORITY,
             request.client.host if request.client else "",
             method=request.method,
             path=request.url.path,

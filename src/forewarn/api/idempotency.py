@@ -86,7 +86,7 @@ async def answered_once(
             return _repeated(kept, fingerprint)
         audit.record = replace(audit.record, key=key, fingerprint=fingerprint)
         response, may_be_kept = await act()
-        if may_be_kept:
+        if may_be_kept and audit.is_stored:  # otherwise repetitions would fill the store
             first = KeptAnswer.begun(audit.record)
             first = replace(
                 first, status=response.status_code, answer=bytes(response.body).decode()

@@ -37,7 +37,7 @@ from forewarn.azure.routes import ANY_QUERY, ArmCall, ArmResponse, ArmRoute, Arm
 from forewarn.azure.tokens import TokenIssuer
 from forewarn.clock import Clock
 from forewarn.control.engine import ControlEngine
-from forewarn.core.access import NOBODY
+from forewarn.core.access import NO_AUTHORITY, NOBODY
 from forewarn.ids import Ids
 from forewarn.settings import OperatorSettings
 from forewarn.store import Store
@@ -126,13 +126,14 @@ class ArmApp:
         check_single(request.scope["headers"])
         check_site(dict(request.scope["headers"]))
         route, path = self._table.find(request.method, request.url.path)
-        principal, actor = NOBODY, ""
+        principal, authority, actor = NOBODY, NO_AUTHORITY, ""
         if not route.public:
-            principal = self._callers.caller(request.headers, address).principal
+            caller = self._callers.caller(request.headers, address)
+            principal, authority = caller.principal, caller.authority
             actor = f"{ACTOR}{principal.name}" + (f" at {address}" if address else "")
         record = call_record(
             self._control.clock.now_ms(),
-            principal.name,
+            authority,
             address,
             method=request.method,
             path=request.url.path,

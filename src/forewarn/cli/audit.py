@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from forewarn.audit_chain import SIGNED, CallRecord, first_fault, head_of, signature_of
+from forewarn.audit_chain import CallRecord, first_fault, head_of, read_record, signature_of
 from forewarn.cli.api_client import Answer, client_of
 from forewarn.cli.listing import records
 from forewarn.cli.output import note, print_json, print_json_line, show_list
@@ -59,7 +59,7 @@ def add_commands(commands: CommandGroup) -> None:
 
 def _list(arguments: argparse.Namespace) -> int:
     answer = client_of(arguments).get("/v1/audit", limit=arguments.limit)
-    columns = ("sequence", "at", "principal", "address", "request", "outcome")
+    columns = ("sequence", "at", "principal", "token", "address", "request", "outcome")
     return show_list(arguments, answer, columns, name="records", empty="No audit records.")
 
 
@@ -88,8 +88,7 @@ def _verify(arguments: argparse.Namespace) -> int:
             last = each
             if key and each["signature"] != signature_of(key, each["sequence"], each["digest"]):
                 forged = forged or each["sequence"]
-            record = CallRecord(*(each[name] for name in SIGNED))
-            yield each["sequence"], record, each["digest"]
+            yield each["sequence"], read_record(each), each["digest"]
 
     wrong, reason = first_fault(checked(), heads, signed=bool(key))
     if not wrong and forged:

@@ -178,8 +178,8 @@ class ControlEngine(ReadableControl):
         """Run a query on the loop's thread, while the state does not change."""
         return self._inbox.read(query)
 
-    def audit(self, call: CallRecord) -> None:
-        """Record a call that was refused or changed nothing; on any thread."""
+    def record(self, call: CallRecord) -> None:
+        """Record a call that was refused or changed nothing; callable on any thread."""
         self._inbox.put(call)
 
     def note(self, stimulus: PlaneStimulus, actor: str) -> None:
@@ -199,6 +199,8 @@ class ControlEngine(ReadableControl):
             log.exception("a bug ended the control plane")
             self._end(ServiceState.STOPPING, OurError())
         self.on_committed.notify()
+        if omitted := self._limit.due():
+            self._record(omitted)  # logged, since nothing is written any more
         self._inbox.refuse_waiting()
 
     def turn(self, item: Item) -> None:
@@ -393,6 +395,7 @@ class ControlEngine(ReadableControl):
             return
         if not self._report_again():
             return
+        self.record_omitted()
         try:
             step_ms = self._time.follow(lambda put_off: self._commit(put_off, "clock"))
         except ForewarnError as error:

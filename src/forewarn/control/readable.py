@@ -19,12 +19,13 @@ from forewarn.audit_chain import CallRecord
 from forewarn.clock import Clock
 from forewarn.control.inbox import Inbox, StateQuery, Stopping, refuse
 from forewarn.control.plane import Committed, StateView
+from forewarn.control.record_limit import RecordLimit
 from forewarn.control.service_state import STANDBY, ServiceStatus
 from forewarn.core.access import AccessToken, Principal
 from forewarn.core.state import Changes, Entry
 from forewarn.planning.blockers import Blocker
 from forewarn.replication.messages import NodeTroubles, VmPoll
-from forewarn.values import value
+from forewarn.values import replace, value
 
 log = logging.getLogger("forewarn.control")
 
@@ -74,6 +75,7 @@ class ReadableControl:
         #: The state of the owning thread, for table look-ups only; None: no state.
         self.view: StateView | None = None
         self._status = status
+        self._limit = RecordLimit()
         self._inbox = Inbox(status)
         self.replica = StateReplica(self._inbox, status)
         #: Whether this process makes the commits.
@@ -139,9 +141,22 @@ class ReadableControl:
         now = self._clock.now_ms
         return self.replica.read(lambda view: view.why(number, now()))
 
-    def audit(self, call: CallRecord) -> None:
-        """Record a call that was refused or changed nothing."""
+    def may_record(self, call: CallRecord) -> bool:
+        """Return whether a call that was refused or changed nothing is recorded; or count it.
+
+        Callable on any thread. Source: P-7.
+        """
+        return self._limit.admits(call, self._clock.now_ms())
+
+    def record(self, call: CallRecord) -> None:
+        """Record a call that was refused or changed nothing; callable on any thread."""
         raise NotImplementedError
+
+    def record_omitted(self) -> None:
+        """Record the number of calls beyond the limit of a principal, once it is due."""
+        now_ms = self._clock.now_ms()
+        for each in self._limit.due(now_ms):
+            self.record(replace(each, at_ms=now_ms))
 
 
 class StateReplica:

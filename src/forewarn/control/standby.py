@@ -13,7 +13,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable
 
-from forewarn.audit_chain import CallRecord
+from forewarn.audit_chain import OMITTED, CallRecord
 from forewarn.clock import Clock
 from forewarn.control import publication
 from forewarn.control.inbox import StateQuery
@@ -154,10 +154,11 @@ class StateFollower(ReadableControl):
         """Return the last followed commit, and when it was last known as the newest."""
         return self._fresh
 
-    def audit(self, call: CallRecord) -> None:
+    def record(self, call: CallRecord) -> None:
         """Log a refused call, because only the active process writes the audit."""
-        text = "refused a call of %s: %s"
-        log.warning(text, call.principal or call.address, call.outcome, extra={"action": "refused"})
+        what = call.object if call.request == OMITTED else "a call"
+        facts = (what, call.principal or call.address, call.outcome)
+        log.warning("refused %s of %s: %s", *facts, extra={"action": "refused"})
 
     def _is_stale(self) -> bool:
         return self.age_ms(self._fresh) > STALE_MS_MAX
@@ -166,6 +167,7 @@ class StateFollower(ReadableControl):
         while not self._stopping.is_set():
             try:
                 self._follow()
+                self.record_omitted()
                 self._store.notice(LOOK_S_MAX)
             except FollowedTooLate:
                 self.view = None

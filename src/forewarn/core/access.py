@@ -159,6 +159,12 @@ def written_token(token_id: str, secret: str) -> str:
     return f"{TOKEN_PREFIX}_{token_id}_{secret}"
 
 
+def id_of(given: str) -> str:
+    """Return the id in a text of the form `fw_ID_SECRET`; empty: another text."""
+    prefix, _, rest = given.partition("_")
+    return rest.partition("_")[0] if prefix == TOKEN_PREFIX else ""
+
+
 def digest_of(secret: str) -> str:
     """Return the digest of a secret, for storage."""
     return sha256(secret.encode()).hexdigest()
@@ -168,9 +174,9 @@ def proved(
     given: str, find: Callable[[str], AccessToken | None], now_ms: int
 ) -> AccessToken | None:
     """Return the token of `fw_ID_SECRET`; None if it is unknown, suspended or expired."""
-    prefix, _, rest = given.partition("_")
-    token_id, _, secret = rest.partition("_")
-    token = find(token_id) if prefix == TOKEN_PREFIX else None
+    token_id = id_of(given)
+    secret = given.removeprefix(f"{TOKEN_PREFIX}_{token_id}_")
+    token = find(token_id) if token_id else None
     # Compare digests even for an unknown id, so that timing does not reveal which ids exist.
     right = hmac.compare_digest(token.digest if token else "", digest_of(secret))
     if token is None or not right or not token.is_accepted(now_ms):
@@ -191,7 +197,7 @@ def actor_for_owner(actor: str, vms: Container[str]) -> str:
 
 
 #: An unauthenticated caller.
-NOBODY = Principal("")
+NOBODY, NO_AUTHORITY = Principal(""), Authority("")
 #: The built-in user of an emulator, and of the Unix socket when the service's own user calls.
 BUILT_IN = ((Role.ADMIN.value, ""),)
 

@@ -377,7 +377,7 @@ class Daemon:
             max_age_ms=history.max_age_days * DAY_MS,
             max_bytes=history.max_bytes,
         )
-        keeper = HistoryKeeper(self.store, retention, self.clock, record=self.control.audit)
+        keeper = HistoryKeeper(self.store, retention, self.clock, record=self.control.record)
         self._closing.push_async_callback(asyncio.to_thread, keeper.stop)
 
     def _new_feed(self, bridge: Bridge) -> FeedServer | None:

@@ -70,6 +70,7 @@ class AuditTrail:
                 request=record.request,
                 object=record.object,
                 outcome=record.outcome,
+                token=record.token,
                 digest=digest,
                 signature=signature,
             )
@@ -129,7 +130,7 @@ class AuditTrail:
         rows = self._engine.rows("audit", after=after, limit=limit)
         return [
             AuditEntry(
-                int(row[0]), CallRecord(int(row[1]), *map(str, row[2:7])), str(row[7]), str(row[8])
+                int(row[0]), CallRecord(int(row[1]), *map(str, row[2:8])), str(row[8]), str(row[9])
             )
             for row in rows
         ]

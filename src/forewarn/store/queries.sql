@@ -173,9 +173,10 @@ SELECT {policy} FROM maintenance_policy
 SELECT seq, digest FROM audit ORDER BY seq DESC LIMIT 1
 
 -- name: audit_add
-INSERT INTO audit (seq, at_ms, principal, address, request, object, outcome, digest, signature)
-VALUES (
-    :seq, :at_ms, :principal, :address, :request, :object, :outcome, :digest, :signature
+INSERT INTO audit (
+    seq, at_ms, principal, address, request, object, outcome, token, digest, signature
+) VALUES (
+    :seq, :at_ms, :principal, :address, :request, :object, :outcome, :token, :digest, :signature
 )
 
 -- name: audit_trimmed
@@ -189,7 +190,7 @@ WHERE at_ms < :oldest_ms AND seq < (SELECT MAX(seq) FROM audit)
 DELETE FROM audit WHERE seq <= :last AND seq < (SELECT MIN(seq) FROM audit) + :count
 
 -- name: audit
-SELECT seq, at_ms, principal, address, request, object, outcome, digest, signature
+SELECT seq, at_ms, principal, address, request, object, outcome, token, digest, signature
 FROM audit WHERE seq > :after ORDER BY seq LIMIT :limit
 
 -- name: answer_of
