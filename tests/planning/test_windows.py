@@ -5,9 +5,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from forewarn.planning.wall_clock import open_throughout
-from forewarn.planning.windows import Window, WindowInvalid, open_spans, without
+from forewarn.planning.windows import Unit, Window, WindowInvalid, open_spans, without
 from tests.planning.worlds import DAY_MS, MINUTE_MS, NOW_MS, windows
 
 BERLIN = "Europe/Berlin"
@@ -127,6 +128,53 @@ def test_window_that_contradicts_itself_is_refused(wrong: dict[str, object]) -> 
     """A window that cannot be meant is refused, with its name. Source: F-7."""
     with pytest.raises(WindowInvalid, match="'w'"):
         Window("w", **wrong)  # type: ignore[arg-type]
+
+
+periods: st.SearchStrategy[dict[str, object]] = st.one_of(
+    st.builds(dict, every=st.integers(1, 5), unit=st.just(Unit.DAY)),
+    st.builds(dict, every=st.integers(1, 5), weekdays=st.sampled_from([(0,), (2, 6)])),
+    st.builds(
+        dict,
+        every=st.integers(1, 3),
+        unit=st.just(Unit.MONTH),
+        month_days=st.sampled_from(
+            [(), ("1", "31"), ("last",), ("first mon",), ("last sun-6", "fourth sat+6"), ("29",)]
+        ),
+    ),
+)
+
+
+@given(periods, st.integers(0, 800), st.dates(dt.date(2026, 1, 1), dt.date(2028, 12, 31)))
+def test_period_opens_on_the_days_that_a_calendar_has(
+    period: dict[str, object], first: int, day: dt.date
+) -> None:
+    """Every n-th day, week or month, and the named days of a month. Source: F-7."""
+    began = dt.date(2026, 1, 1) + dt.timedelta(days=first)
+    opened = Window("w", first_date=str(began), **period)  # type: ignore[arg-type]
+    assert opened.contradiction() == ""
+    noon = ms(f"{day} 12:00")
+    found = open_spans([opened], noon, noon + MINUTE_MS)
+    assert bool(found) == open_throughout((opened,), noon, noon + 1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"every": 2},
+        {"unit": Unit.MONTH},
+        {"month_days": ("1",)},
+        {"unit": Unit.DAY, "weekdays": (1,)},
+        {"first_date": "2026-07-02", "last_date": "2026-07-01"},
+        *(
+            {"unit": Unit.MONTH, "month_days": (day,)}
+            for day in ("0", "32", "fifth mon", "last sun-7")
+        ),
+    ],
+    ids=str,
+)
+def test_period_that_cannot_be_meant_is_named(wrong: dict[str, object]) -> None:
+    """A window whose period contradicts itself is refused where people write it. Source: F-7."""
+    assert Window("w", **wrong).contradiction()  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -92,7 +92,7 @@ windows = st.builds(
     st.sampled_from([(), ("zone=z1",), ("k=2",)]),
     st.sampled_from([None, None, (), ("g0", "g1")]),
     st.sampled_from(["", "2026-07-02"]),
-    st.sampled_from(["", "", "2026-07-02"]),
+    st.sampled_from(["", "", "2026-07-02", "2026-07-02 01:30"]),
 )
 policies = st.builds(
     MaintenancePolicy,

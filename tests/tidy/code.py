@@ -40,6 +40,7 @@ ROOMS_OF_PACKAGES = {
     "psycopg": ("forewarn.store",),
     "yaml": ("forewarn.validation",),
     "shtab": ("forewarn.cli",),
+    "tzlocal": ("forewarn.azure.configuration_routes",),
     "pytest": ("forewarn.testing",),
 }
 """Every third-party package the product may import, and the rooms that may. A new one needs an

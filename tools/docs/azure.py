@@ -28,7 +28,7 @@ Differences from Azure:
 - Power states, values without effect, empty resource groups and deletions of empty sets are lost when the process ends.
 - Instances always have the model of their scale set; upgrades that roll out an image are refused with 409 `OperationNotAllowed`.
 - In the emulator a VM deleted through Azure stays away; after `forewarn vm delete` it comes back after a minute.
-- A maintenance configuration is a [window](policy.md#windows-windowsname) of the policy: scope `Host`, daily or weekly. An assignment has its configuration's name and holds for the VM's whole group; maintenance may then use the window on the hosts with VMs of that group. Anything else is refused.
+- A maintenance configuration is a [window](policy.md#windows-windowsname) of the policy: scope `Host`, with every recurrence that Azure documents; without a duration it lasts 05:00. An assignment has its configuration's name and holds for the VM's whole group; maintenance may then use the window on the hosts with VMs of that group. Anything else is refused.
 - Resource Graph has one table, `maintenanceresources`, with the live scheduled events; past ones are in [history](../howto/deliver-transitions.md). A group shows its events there and in Event Grid unless `scheduledEventsAdditionalPublishingTargets` says otherwise.
 - Event Grid's events come from an [`event-grid` destination](../howto/deliver-transitions.md#azures-consumers).
 

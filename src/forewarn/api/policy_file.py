@@ -13,7 +13,7 @@ from forewarn.api.topology_file import TOML, YAML, parsed, toml_key, toml_value
 from forewarn.core.impact import Impact
 from forewarn.core.naming import SelectorInvalid, read_selector
 from forewarn.planning.policy import Budget, ConfirmedAct, MaintenancePolicy, PolicyInvalid, Scope
-from forewarn.planning.windows import Span, Window, WindowInvalid
+from forewarn.planning.windows import WEEKDAYS, Span, Unit, Window, WindowInvalid
 from forewarn.protocol import timestamps
 from forewarn.validation.durations import iso_duration, read_time_ms
 from forewarn.validation.fields import (
@@ -36,9 +36,19 @@ BUDGETS_MAX, WINDOWS_MAX, FREEZES_MAX, DATES_MAX = 1000, 100, 100, 366
 GROUPS_MAX = 10_000
 #: Maximum number of hosts or VMs in a budget, canary wave or failure limit.
 COUNT_MAX = 1_000_000
-WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+#: Maximum number of days of the month, and of tags, of one window.
+MONTH_DAYS_MAX, TAGS_MAX = 100, 50
 
 _DATE = Text(10, r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "a date such as 2028-02-29")
+_LAST = Text(
+    16,
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}( [0-9]{2}:[0-9]{2})?",
+    "a date such as 2028-02-29, or a local time such as 2028-02-29 22:00",
+)
+_EVERY = Text(
+    10, r"([1-9][0-9]{0,2} )?(day|week|month)s?", "a period such as 2 weeks, 3 days or month"
+)
+_MONTH_DAY = Text(14)
 
 BUDGET = Form(
     "BudgetForm",
@@ -98,7 +108,30 @@ WINDOW = Form(
             "matches no host.",
         ),
         Field("first", _DATE, "First local date on which the window opens (default: no limit)."),
-        Field("last", _DATE, "Last local date on which the window opens (default: no limit)."),
+        Field(
+            "last",
+            _LAST,
+            "Last local date, or local time such as `2028-02-29 22:00`, at which the window opens "
+            "(default: no limit).",
+        ),
+        Field(
+            "every",
+            _EVERY,
+            "Period: `2 weeks`, `3 days` or `month`, counted from the day, the week (from Monday) "
+            "or the month of `first` (default: `week`).",
+        ),
+        Field(
+            "days",
+            ListOf(_MONTH_DAY, MONTH_DAYS_MAX, 1),
+            "With a period of months, the days on which the window opens: `1` to `31`, `last`, "
+            "`first mon`, `last sun`, or `last sun-3` for three days before it (default: the day "
+            "of `first`). A month without such a day has no window.",
+        ),
+        Field(
+            "tags",
+            Named(Text(), TAGS_MAX),
+            "Names and texts for other tools, without effect.",
+        ),
     ),
 )
 FREEZE = Form(
@@ -218,7 +251,8 @@ def _window(name: str, given: Values) -> Window:
     where = f"the policy.windows.{name}"
     try:
         hosts = read_selector(given["hosts"]) if "hosts" in given else ()
-        return Window(
+        number, _, unit = given.get("every", "week").rpartition(" ")
+        window = Window(
             name,
             given.get("time_zone", "UTC"),
             tuple(sorted(set(given.get("weekdays", range(7))))),
@@ -229,11 +263,18 @@ def _window(name: str, given: Values) -> Window:
             tuple(given["groups"]) if "groups" in given else None,
             given.get("first", ""),
             given.get("last", ""),
+            int(number or 1),
+            Unit(unit.removesuffix("s")),
+            tuple(given.get("days", ())),
+            tuple(sorted(given.get("tags", {}).items())),
         )
     except (WindowInvalid, SelectorInvalid) as error:
         raise ValidationFailed(
             where=where, problem=f"is wrong: {error.facts['problem']}"
         ) from error
+    if problem := window.contradiction():
+        raise ValidationFailed(where=where, problem=f"is wrong: {problem}")
+    return window
 
 
 def _freeze(number: int, given: Values) -> Span:
@@ -279,7 +320,7 @@ def _budget_form(budget: Budget) -> dict[str, Any]:
 
 
 def _window_form(window: Window) -> dict[str, Any]:
-    given = {
+    given: dict[str, Any] = {
         "time_zone": window.time_zone,
         "weekdays": [WEEKDAYS[day] for day in window.weekdays],
         "from": _time_of_day(window.from_min),
@@ -295,6 +336,15 @@ def _window_form(window: Window) -> dict[str, Any]:
         given["first"] = window.first_date
     if window.last_date:
         given["last"] = window.last_date
+    if window.every > 1 or window.unit is not Unit.WEEK:
+        unit = window.unit.value
+        given["every"] = f"{window.every} {unit}s" if window.every > 1 else unit
+    if window.unit is not Unit.WEEK:
+        del given["weekdays"]
+    if window.month_days:
+        given["days"] = list(window.month_days)
+    if window.tags:
+        given["tags"] = dict(window.tags)
     return given
 
 

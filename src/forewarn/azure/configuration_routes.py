@@ -12,6 +12,9 @@ import re
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any
+from zoneinfo import ZoneInfo
+
+from tzlocal.windows_tz import win_tz
 
 from forewarn.azure.details import details, refuse
 from forewarn.azure.json_values import JsonObject, member, text_of
@@ -25,12 +28,21 @@ from forewarn.azure.routes import (
     ArmRoutes,
     missing_is_deleted,
 )
-from forewarn.azure.vm_values import provider_id
+from forewarn.azure.vm_values import provider_id, read_tags
 from forewarn.core.access import Permission
 from forewarn.core.stimulus import ApplyPolicy
 from forewarn.core.topology import Group
+from forewarn.errors import CallerError
 from forewarn.planning.policy import MaintenancePolicy
-from forewarn.planning.windows import Window, WindowInvalid
+from forewarn.planning.windows import (
+    EVERY_MAX,
+    PLACES,
+    WEEKDAYS,
+    Unit,
+    Window,
+    WindowInvalid,
+    is_month_day,
+)
 from forewarn.validation.fields import NAME, ValidationFailed
 from forewarn.values import replace
 
@@ -52,44 +64,31 @@ _WINDOW = ("properties", "maintenanceWindow")
 _APPLIED = frozenset(
     (*_WINDOW, name)
     for name in ("startDateTime", "expirationDateTime", "duration", "timeZone", "recurEvery")
-)
-_FOREVER = "9999-12-31"
+) | {("tags",)}
+_FOREVER = "9999-12-31 23:59"
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_RECURRENCE = re.compile(r"1?\s*(Day|Week)s?\s*([A-Za-z, ]*)", re.IGNORECASE)
-_DURATION = re.compile(r"([0-9]{1,2}):([0-5][0-9])")
+_DURATION = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
+#: Duration of a configuration that names none.
+_DURATION_DEFAULT = "05:00"
 _DAY_MIN = 24 * 60
-#: Names of time zones in Windows and Azure -> IANA names, which requests may also use.
-_ZONES = {
-    "UTC": "UTC",
-    "GMT Standard Time": "Europe/London",
-    "W. Europe Standard Time": "Europe/Berlin",
-    "Romance Standard Time": "Europe/Paris",
-    "Central Europe Standard Time": "Europe/Budapest",
-    "Central European Standard Time": "Europe/Warsaw",
-    "E. Europe Standard Time": "Europe/Chisinau",
-    "FLE Standard Time": "Europe/Kyiv",
-    "GTB Standard Time": "Europe/Bucharest",
-    "Russian Standard Time": "Europe/Moscow",
-    "Turkey Standard Time": "Europe/Istanbul",
-    "Israel Standard Time": "Asia/Jerusalem",
-    "Arab Standard Time": "Asia/Riyadh",
-    "Arabian Standard Time": "Asia/Dubai",
-    "South Africa Standard Time": "Africa/Johannesburg",
-    "India Standard Time": "Asia/Kolkata",
-    "SE Asia Standard Time": "Asia/Bangkok",
-    "Singapore Standard Time": "Asia/Singapore",
-    "China Standard Time": "Asia/Shanghai",
-    "Korea Standard Time": "Asia/Seoul",
-    "Tokyo Standard Time": "Asia/Tokyo",
-    "AUS Eastern Standard Time": "Australia/Sydney",
-    "New Zealand Standard Time": "Pacific/Auckland",
-    "Eastern Standard Time": "America/New_York",
-    "Central Standard Time": "America/Chicago",
-    "Mountain Standard Time": "America/Denver",
-    "US Mountain Standard Time": "America/Phoenix",
-    "Pacific Standard Time": "America/Los_Angeles",
-    "E. South America Standard Time": "America/Sao_Paulo",
-}
+_MINUTE = dt.timedelta(minutes=1)
+_FOREVER_TIME = dt.datetime.fromisoformat(_FOREVER)
+#: Names of time zones in Windows and Azure, in small letters -> IANA names, which requests may use
+#: too; and the other way round.
+_IANA = {windows.lower(): iana for windows, iana in win_tz.items()} | {"utc": "UTC"}
+_WINDOWS_NAMES = {iana: windows for windows, iana in win_tz.items()} | {"UTC": "UTC"}
+
+
+class MaintenanceWindowInvalid(CallerError):
+    """The maintenance window of a configuration cannot be. Source: Z-7."""
+
+    code = "arm-window-invalid"
+    message = "{where} {problem}."
+    advice = "Correct the maintenanceWindow of the configuration."
+
+
+def _wrong(where: str, problem: str) -> MaintenanceWindowInvalid:
+    return MaintenanceWindowInvalid(where=f"maintenanceWindow.{where}", problem=problem)
 
 
 def _alone(act: Callable[[ArmCall], Awaitable[ArmResponse]]) -> Callable[..., Any]:
@@ -132,7 +131,8 @@ async def _put(call: ArmCall) -> ArmResponse:
     name = NAME.read(_name(call), "The name")
     known = next((each for each in (await _policy(call)).windows if each.name == name), None)
     call.check_condition(present=known is not None)
-    before = known or Window(name, groups=(), first_date="2000-01-01")
+    groups = known.groups if known else ()
+    before = Window(name, groups=groups, first_date="2000-01-01")
     return ArmResponse(await _changed(call, before), 200 if known else 201)
 
 
@@ -147,8 +147,13 @@ async def _changed(call: ArmCall, before: Window) -> JsonObject:
     shown = await _shown(call, before)
     reason = "Forewarn has no such setting"
     refuse(details(call.json, shown, _APPLIED), call.path["configuration"], reason)
-    given = {**member(shown, *_WINDOW), **(member(call.json, *_WINDOW) or {})}
-    window = _window_of(before, given)
+    window = before
+    given = member(call.json, *_WINDOW)
+    if given is not None:
+        default = {"duration": _DURATION_DEFAULT} if call.method == "PUT" else {}
+        window = window_of(before, {**member(shown, *_WINDOW), **default, **given})
+    if (tags := member(call.json, "tags")) is not None:
+        window = replace(window, tags=read_tags(tags))
     await _apply(call, before.name, window)
     return await _shown(call, window)
 
@@ -163,99 +168,168 @@ async def _delete(call: ArmCall) -> ArmResponse:
     return ArmResponse()
 
 
-def _window_of(before: Window, given: JsonObject) -> Window:
-    """Return a window with the times of a configuration.
-
-    The window opens for the last time before the configuration expires.
+def window_of(before: Window, given: JsonObject) -> Window:
+    """Return a window with the times of a configuration; it opens before the expiry only.
 
     Raises:
-        ValidationFailed: a member is malformed, or a window cannot express the member.
+        MaintenanceWindowInvalid: a member is malformed, or the times contradict one another.
     """
-    starts = _moment(text_of(given, "startDateTime"), "startDateTime")
-    ends = _moment(text_of(given, "expirationDateTime") or _FOREVER, "expirationDateTime")
-    zone = text_of(given, "timeZone") or "UTC"
+    starts = _moment(given, "startDateTime")
+    ends = _moment({"expirationDateTime": _FOREVER, **given}, "expirationDateTime")
+    if ends <= starts:
+        raise _wrong("expirationDateTime", "must be after startDateTime")
+    zone_name = text_of(given, "timeZone") or "UTC"
+    zone = _IANA.get(zone_name.lower(), zone_name)
     from_min = starts.hour * 60 + starts.minute
     to_min = from_min + _length_min(text_of(given, "duration"))
-    if to_min > _DAY_MIN:
-        to_min -= _DAY_MIN
-    last_day = ends.date() - dt.timedelta(days=ends.time() <= starts.time())
-    last = last_day.isoformat()
     try:
-        return replace(
+        window = replace(
             before,
-            time_zone=_ZONES.get(zone, zone),
-            weekdays=_weekdays(text_of(given, "recurEvery"), starts.weekday()),
+            time_zone=zone,
             from_min=from_min,
-            to_min=to_min,
+            to_min=to_min - _DAY_MIN if to_min > _DAY_MIN else to_min,
             first_date=starts.date().isoformat(),
-            last_date="" if ends.date().isoformat() == _FOREVER else last,
+            last_date=""
+            if ends.date() == _FOREVER_TIME.date()
+            else f"{ends - _MINUTE:%Y-%m-%d %H:%M}",
+            **_recurrence(text_of(given, "recurEvery"), starts.weekday()),
         )
     except WindowInvalid as error:
-        where = ".".join(_WINDOW)
-        raise ValidationFailed(
-            where=where, problem=f"is wrong: {error.facts['problem']}"
-        ) from error
+        raise _wrong("timeZone", f"is wrong: {error.facts['problem']}") from error
+    if problem := window.contradiction():
+        raise _wrong("recurEvery", f"is wrong: {problem}")
+    if not _exists(starts, zone):
+        raise _wrong("startDateTime", f"does not exist in {zone_name}: clocks are set forward then")
+    return window
 
 
-def _moment(text: str, where: str) -> dt.datetime:
+def _exists(time: dt.datetime, zone: str) -> bool:
+    """Whether a local time exists, unlike those that clocks skip in spring."""
+    local = time.replace(tzinfo=ZoneInfo(zone))
+    return local.astimezone(dt.UTC).astimezone(local.tzinfo).replace(tzinfo=None) == time
+
+
+def _moment(given: JsonObject, name: str) -> dt.datetime:
+    """Return a local time in whole minutes; seconds have no effect."""
     try:
-        moment = dt.datetime.fromisoformat(text.strip())
+        moment = dt.datetime.fromisoformat(text_of(given, name).strip())
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is not None:
-        problem = "must be local time such as 2030-01-31 22:00"
-        raise ValidationFailed(where=where, problem=problem)
-    return moment
+        raise _wrong(name, "must be local time such as 2030-01-31 22:00")
+    return moment.replace(second=0, microsecond=0)
 
 
 def _length_min(text: str) -> int:
     match = _DURATION.fullmatch(text.strip())
     minutes = int(match[1]) * 60 + int(match[2]) if match else 0
-    if not 0 < minutes <= _DAY_MIN:
-        problem = "must be hours and minutes, at most 24:00, such as 05:00"
-        raise ValidationFailed(where="duration", problem=problem)
+    if not minutes:
+        raise _wrong("duration", "must be hours and minutes, 00:01 to 23:59, such as 05:00")
     return minutes
 
 
-def _weekdays(text: str, first: int) -> tuple[int, ...]:
-    """Return the weekdays of a recurrence that begins on the weekday `first`."""
-    match = _RECURRENCE.fullmatch(text.strip())
-    names = [each.strip().title() for each in match[2].split(",") if each.strip()] if match else []
-    daily = match is not None and match[1].title() == "Day"
-    if match is None or not set(names) <= set(_DAYS) or (daily and names):
-        problem = "must be Day, or Week with weekdays such as Week Saturday,Sunday"
-        raise ValidationFailed(where="recurEvery", problem=problem)
-    if daily:
-        return tuple(range(7))
-    return tuple(sorted({_DAYS.index(each) for each in names})) or (first,)
+def _recurrence(text: str, first: int) -> dict[str, object]:
+    """Return the period of a window from `Day`, `3Weeks Monday` or `Month Last Sunday Offset-3`.
+
+    `first`: the weekday of the first opening.
+    """
+    head, *rest = text.replace(",", " ").lower().split() or [""]
+    unit = head.lstrip("0123456789")
+    number = head.removesuffix(unit) if unit else head
+    if not unit and rest:
+        unit, *rest = rest
+    unit = unit.removesuffix("s")
+    problem = (
+        "must be Day, 3Days, Week Saturday,Sunday, Month day1,day15, or Month Last Sunday Offset-3"
+    )
+    if unit not in {each.value for each in Unit} or len(number) > len(str(EVERY_MAX)):
+        raise _wrong("recurEvery", problem)
+    every, days = int(number or 1), tuple(range(7))
+    month_days: tuple[str, ...] = ()
+    if unit == "week":
+        names = {each.title() for each in rest}
+        if not names <= set(_DAYS):
+            raise _wrong("recurEvery", problem)
+        days = tuple(sorted(map(_DAYS.index, names))) or (first,)
+    elif unit == "month":
+        month_days = _month_days(rest)
+        if not all(map(is_month_day, month_days)):
+            raise _wrong("recurEvery", problem)
+    elif rest:
+        raise _wrong("recurEvery", problem)
+    if unit == "day" and every == 1:  # as every weekday
+        unit = "week"
+    return {"every": every, "unit": Unit(unit), "weekdays": days, "month_days": month_days}
+
+
+def _month_days(words: list[str]) -> tuple[str, ...]:
+    """Return `day1 day15` or `last sunday offset-3` as days of a window; may be malformed."""
+    if not words or words[0] not in PLACES:
+        return tuple(each.removeprefix("day") for each in words)
+    place, weekday, offset = (*words, "", "")[:3]
+    known = len(words) <= 3 and weekday.title() in _DAYS and offset[:6] in {"", "offset"}
+    distance = offset[6:]
+    signed = f"+{distance}" if distance.isdecimal() and distance != "0" else distance
+    return (f"{place} {weekday[:3]}{signed.replace('0', '')}" if known else "",)
+
+
+def _recur_every(window: Window) -> str:
+    """Return the period of a window in Azure's words."""
+    number = str(window.every) if window.every > 1 else ""
+    name = f"{number}{window.unit.value.title()}{'s' if number else ''}"
+    if window.unit is Unit.WEEK and len(window.weekdays) == len(_DAYS) and not number:
+        return "Day"
+    if window.unit is Unit.WEEK:
+        return f"{name} {','.join(_DAYS[each] for each in window.weekdays)}"
+    return f"{name} {_azure_month_days(window.month_days)}".strip()
+
+
+def _azure_month_days(words: tuple[str, ...]) -> str:
+    numbers = [f"day{each}" for each in words if " " not in each]
+    if numbers or not words:
+        return ",".join(numbers)
+    place, _, weekday = words[0].partition(" ")
+    name = _DAYS[WEEKDAYS.index(weekday[:3])]
+    offset = f" Offset{weekday[3:].removeprefix('+')}" if weekday[3:] else ""
+    return f"{place.title()} {name}{offset}"
 
 
 async def _shown(call: ArmCall, window: Window) -> JsonObject:
     subscription, group, name = window.name.split(_SEPARATOR, 2)
     inventory = await call.resources.inventory()
     locations = [vm.location for vm in inventory.vms(subscription) if vm.location]
-    every = "Day"
-    if len(window.weekdays) < len(_DAYS):
-        every = "Week " + ",".join(_DAYS[each] for each in window.weekdays)
-    zones = {iana: windows for windows, iana in _ZONES.items()}
     return {
         "id": f"/subscriptions/{subscription}/resourceGroups/{group}{_CONFIGURATIONS}/{name}",
         "name": name,
         "type": "Microsoft.Maintenance/maintenanceConfigurations",
         "location": locations[0] if locations else member(call.json, "location") or "",
+        "tags": dict(window.tags),
         "properties": {
             "namespace": "Microsoft.Maintenance",
             "maintenanceScope": "Host",
             "visibility": "Custom",
-            "maintenanceWindow": {
-                "startDateTime": f"{window.first_date} {_time(window.from_min)}",
-                "expirationDateTime": f"{window.last_date or _FOREVER} 23:59",
-                "duration": _time(window.length_min),
-                "timeZone": zones.get(window.time_zone, window.time_zone),
-                "recurEvery": every,
-            },
+            "maintenanceWindow": times_of(window),
         },
     }
+
+
+def times_of(window: Window) -> JsonObject:
+    """Return the `maintenanceWindow` of a configuration."""
+    return {
+        "startDateTime": f"{window.first_date} {_time(window.from_min)}",
+        "expirationDateTime": _expiry(window.last_date),
+        "duration": _time(window.length_min),
+        "timeZone": _WINDOWS_NAMES.get(window.time_zone, window.time_zone),
+        "recurEvery": _recur_every(window),
+    }
+
+
+def _expiry(last: str) -> str:
+    """Return the first minute in which a window no longer opens; `last`: its last opening."""
+    if not last:
+        return _FOREVER
+    last_time = dt.datetime.fromisoformat(last if " " in last else f"{last} 23:59")
+    return f"{last_time + _MINUTE:%Y-%m-%d %H:%M}"
 
 
 def _time(minutes: int) -> str:

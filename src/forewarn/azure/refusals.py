@@ -35,6 +35,7 @@ _BY_KIND = {
     "arm-path-unknown": "InvalidResourceType",
     "arm-resource-group-unknown": "ResourceGroupNotFound",
     "arm-subscription-unknown": "SubscriptionNotFound",
+    "arm-window-invalid": "InvalidMaintenanceWindow",
     "body-unreadable": "InvalidRequestContent",
     "token-missing": "AuthenticationFailed",
 }

@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 from forewarn.planning.plan_text import budgets_text, read_budgets
 from forewarn.planning.policy import ConfirmedAct, MaintenancePolicy
-from forewarn.planning.windows import Window
+from forewarn.planning.windows import Unit, Window
 
+#: Number of a window's members before periods and tags were added.
+_WINDOW_BASE = 10
 #: Members with plain numbers.
 _NUMBERS = (
     "pause_s",
@@ -26,16 +29,36 @@ _NUMBERS = (
 
 def policy_text(policy: MaintenancePolicy) -> str:
     """Encode a policy; equal policies give equal text."""
-    windows = [[getattr(each, name) for name in each.__match_args__] for each in policy.windows]
     form = {
         "budgets": json.loads(budgets_text(policy.budgets)),
-        "windows": windows,
+        "windows": [_window_members(each) for each in policy.windows],
         "freezes": policy.freezes,
         "confirm": [each.value for each in policy.confirm],
         "wait_until_shown": policy.wait_until_shown,
         **{name: getattr(policy, name) for name in _NUMBERS},
     }
     return json.dumps(form, separators=(",", ":"), ensure_ascii=False)
+
+
+def _window_members(window: Window) -> list[object]:
+    """Return a window's members; without a period and tags those of earlier versions alone."""
+    members = [getattr(window, name) for name in window.__match_args__]
+    plain = members[_WINDOW_BASE:] == [1, Unit.WEEK, (), ()]
+    return members[:_WINDOW_BASE] if plain else [_plain(each) for each in members]
+
+
+def _plain(member: object) -> object:
+    return member.value if isinstance(member, Unit) else member
+
+
+def _period(
+    every: int = 1,
+    unit: str = Unit.WEEK.value,
+    month_days: Iterable[str] = (),
+    tags: Iterable[tuple[str, str]] = (),
+) -> tuple[int, Unit, tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Return the members that earlier versions did not store."""
+    return every, Unit(unit), tuple(month_days), tuple((name, text) for name, text in tags)
 
 
 def read_policy(text: str) -> MaintenancePolicy:
@@ -55,8 +78,9 @@ def read_policy(text: str) -> MaintenancePolicy:
                 None if groups is None else tuple(groups),
                 first,
                 last,
+                *_period(*period),
             )
-            for name, zone, days, from_min, to_min, dates, hosts, groups, first, last in (
+            for name, zone, days, from_min, to_min, dates, hosts, groups, first, last, *period in (
                 form["windows"]
             )
         ),

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
 from forewarn.errors import CallerError
-from forewarn.values import value
+from forewarn.values import Word, value
 
+_EPOCH = dt.date(1970, 1, 1)
 _DAY_S = 86_400
 _DAY_MIN = 1440
 #: Distance of compared UTC offsets, in seconds; no zone changes its offset twice within it.
@@ -31,6 +32,14 @@ _CACHED_RUNS_MAX = 32
 
 Span = tuple[int, int]
 
+#: Words of `month_days` that name a weekday of the month, and their places; -1: the last one.
+PLACES = {"first": 1, "second": 2, "third": 3, "fourth": 4, "last": -1}
+WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+#: Longest distance from a weekday of the month, in days.
+DISTANCE_MAX = 6
+#: Longest period between two days on which a window opens, in its unit.
+EVERY_MAX = 999
+
 
 class WindowInvalid(CallerError):
     """The maintenance window contradicts itself."""
@@ -38,6 +47,14 @@ class WindowInvalid(CallerError):
     code = "window-invalid"
     message = "Window {name!r} is invalid: {problem}."
     advice = "Correct the window in the policy file and apply it again."
+
+
+class Unit(Word):
+    """The unit of a window's period."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
 
 
 @value
@@ -65,7 +82,18 @@ class Window:
     groups: tuple[str, ...] | None = None
     #: First and last local date on which the window opens, such as `2028-02-29`; empty: no limit.
     first_date: str = ""
+    #: Or the last local time at which it opens, such as `2028-02-29 22:00`.
     last_date: str = ""
+    #: The window opens in every n-th day, week or month from that of the first date on; weeks
+    #: begin on Monday.
+    every: int = 1
+    unit: Unit = Unit.WEEK
+    #: Days of the month: `1` to `31`, `last`, or a weekday such as `first mon`, `last sun` or
+    #: `last sun-3` (three days before it). Empty: the day of the first date. A month without such
+    #: a day has none.
+    month_days: tuple[str, ...] = ()
+    #: Names and texts for other tools, which have no effect. Source: Z-7.
+    tags: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse an invalid window."""
@@ -80,13 +108,34 @@ class Window:
             raise WindowInvalid(name=self.name, problem=problem)
         try:
             _zone(self.time_zone)
-            for date in (*self.except_dates, *filter(None, (self.first_date, self.last_date))):
+            for date in (*self.except_dates, *filter(None, (self.first_date,))):
                 dt.date.fromisoformat(date)
+            if self.last_date:
+                dt.datetime.fromisoformat(self.last_date)
         except (ValueError, OSError) as error:
             raise WindowInvalid(name=self.name, problem=f"{error}") from error
         except KeyError as error:
             problem = f"there is no time zone {self.time_zone!r}"
             raise WindowInvalid(name=self.name, problem=problem) from error
+
+    def contradiction(self) -> str:
+        """Return why the window cannot be meant; empty if it can.
+
+        Where people write windows, they are refused for it. A stored window is read all the same.
+        """
+        anchored = self.every > 1 or (self.unit is Unit.MONTH and not self.month_days)
+        if self.last_date and self.first_date > self.last_date:
+            return f"its last opening, {self.last_date}, is before its first, {self.first_date}"
+        if not 1 <= self.every <= EVERY_MAX:
+            return f"it opens every 1 to {EVERY_MAX} days, weeks or months"
+        if anchored and not self.first_date:
+            return "its period needs the date of the first opening"
+        if self.month_days and self.unit is not Unit.MONTH:
+            return "days of the month need a period of months"
+        if self.unit is not Unit.WEEK and len(self.weekdays) < len(WEEKDAYS):
+            return "weekdays need a period of weeks"
+        wrong = next((each for each in self.month_days if not is_month_day(each)), "")
+        return f"{wrong!r} is not a day of the month" if wrong else ""
 
     def is_for(self, words: frozenset[str]) -> bool:
         """Whether the window applies to a host with these `key=value` pairs and groups."""
@@ -98,6 +147,20 @@ class Window:
     def length_min(self) -> int:
         """How long the window is open on an ordinary day, in minutes."""
         return (self.to_min - self.from_min) % _DAY_MIN or _DAY_MIN
+
+
+def is_month_day(text: str) -> bool:
+    """Whether a text names a day of the month, as `Window.month_days` explains."""
+    if text == "last" or (text.isascii() and text.isdecimal()):
+        return text == "last" or (text[0] != "0" and len(text) <= 2 and int(text) <= 31)
+    place, _, day = text.partition(" ")
+    distance = day[3:]
+    return (
+        place in PLACES
+        and day[:3] in WEEKDAYS
+        and (not distance or (distance[0] in "+-" and distance[1:] in "123456"))
+        and len(distance) in {0, 2}
+    )
 
 
 def group_word(group: str) -> str:
@@ -184,24 +247,67 @@ def _spans(window: Window, block: int) -> tuple[Span, ...]:
 def _local_spans(window: Window, day: int) -> list[Span]:
     """Return the time that a window opens from one local day on, in seconds of local time."""
     left_out = _days(window.except_dates)
-    if (day + 3) % 7 not in window.weekdays or day in left_out:  # day 0 was a Thursday
+    if day in left_out or not _recurs_on(window, day):
         return []
     if any(day < each for each in _days((window.first_date,) if window.first_date else ())):
         return []
-    if any(day > each for each in _days((window.last_date,) if window.last_date else ())):
-        return []
     start = day * _DAY_S + window.from_min * 60
+    if window.last_date and start > _last_opening_s(window.last_date):
+        return []
     end = start + window.length_min * 60
     if day + 1 in left_out:
         end = min(end, (day + 1) * _DAY_S)
     return [(start, end)]
 
 
+def _recurs_on(window: Window, day: int) -> bool:
+    """Whether a local day, as days since the epoch, is one of the window's period."""
+    [first] = _days((window.first_date or "1970-01-05",))  # a Monday
+    if window.unit is Unit.DAY:
+        return (day - first) % window.every == 0
+    if window.unit is Unit.WEEK:
+        weeks = (day + 3) // 7 - (first + 3) // 7  # day 0 was a Thursday
+        return (day + 3) % 7 in window.weekdays and weeks % window.every == 0
+    date, start = (_EPOCH + dt.timedelta(days=each) for each in (day, first))
+    words = window.month_days or (str(start.day),)
+    month, begun = (each.year * 12 + each.month - 1 for each in (date, start))
+    # A distance of some days may lead into the month before or after.
+    return any(
+        (near - begun) % window.every == 0 and date in _days_of_month(near, words)
+        for near in range(month - 1, month + 2)
+    )
+
+
+@functools.lru_cache(1024)
+def _days_of_month(month: int, words: tuple[str, ...]) -> frozenset[dt.date]:
+    """Return the dates of a month, counted from year 0, that words such as `last sun-3` name."""
+    first = dt.date(month // 12, month % 12 + 1, 1)
+    length = ((first + dt.timedelta(days=31)).replace(day=1) - first).days
+    dates = set()
+    for word in words:
+        place, _, weekday = word.partition(" ")
+        if not weekday:
+            number = length if place == "last" else int(place)
+            if number <= length:
+                dates.add(first.replace(day=number))
+            continue
+        number = 1 + (WEEKDAYS.index(weekday[:3]) - first.weekday()) % 7
+        number += (length - number) // 7 * 7 if place == "last" else (PLACES[place] - 1) * 7
+        dates.add(first.replace(day=number) + dt.timedelta(days=int(weekday[3:] or 0)))
+    return frozenset(dates)
+
+
+@functools.lru_cache(64)
+def _last_opening_s(last: str) -> int:
+    """Return the last local time at which a window opens, in seconds of local time."""
+    time = dt.datetime.fromisoformat(last if " " in last else f"{last} 23:59")
+    return (time - dt.datetime.combine(_EPOCH, dt.time())) // dt.timedelta(seconds=1)
+
+
 @functools.lru_cache(64)
 def _days(dates: tuple[str, ...]) -> frozenset[int]:
     """Return dates as days since the epoch."""
-    epoch = dt.date(1970, 1, 1).toordinal()
-    return frozenset(dt.date.fromisoformat(date).toordinal() - epoch for date in dates)
+    return frozenset((dt.date.fromisoformat(date) - _EPOCH).days for date in dates)
 
 
 @functools.lru_cache(_CACHED_BLOCKS_MAX)
