@@ -44,8 +44,10 @@ class CallRecord:
     outcome: str = DONE
     #: Id of the caller's token; empty: another proof, or none.
     token: str = ""
-    #: The Idempotency-Key of the call, and the digest of its body; not part of the chain.
+    #: The Idempotency-Key of the call, the caller to whom the key belongs, and the digest of the
+    #: request; not part of the chain.
     key: str = ""
+    key_owner: str = ""
     fingerprint: str = ""
 
 

@@ -9,11 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.api.auth import ApiCaller
+from forewarn.api.idempotency import _owner
+from forewarn.audit_chain import CallRecord
 from forewarn.cli.api_client import ApiClient
-from forewarn.core.access import Role
+from forewarn.core.access import (
+    AccessToken,
+    Authority,
+    Principal,
+    Role,
+    digest_of,
+    written_token,
+)
+from forewarn.core.stimulus import AddToken
 from forewarn.settings import StoreSettings
-from forewarn.store.answers import KeptAnswer, KeptAnswers
-from tests.api.live import FLEET, SETTINGS, Json, Live
+from forewarn.store.answers import ELSEWHERE, KeptAnswer, KeptAnswers
+from forewarn.store.engine import Value
+from tests.api.live import FLEET, NOW_MS, SETTINGS, Json, Live
 from tests.asking import Reply
 from tests.waiting import LIMIT_S
 
@@ -57,9 +69,9 @@ def test_keys_of_two_principals_have_nothing_to_do_with_each_other(
     """Two requests with one key at one time are both carried out. Source: P-10."""
     find, together = KeptAnswers.find, threading.Barrier(2)
 
-    def found(kept: KeptAnswers, principal: str, key: str, now_ms: int) -> KeptAnswer | None:
+    def found(kept: KeptAnswers, call: CallRecord) -> KeptAnswer | None:
         together.wait(LIMIT_S)
-        return find(kept, principal, key, now_ms)
+        return find(kept, call)
 
     monkeypatch.setattr(KeptAnswers, "find", found)
     owner = live.add_token("shop", Role.OWNER, "shop")
@@ -68,6 +80,46 @@ def test_keys_of_two_principals_have_nothing_to_do_with_each_other(
         theirs = other.submit(live.call, "POST", "/v1/vms/web-0/reboot", {}, headers=headers)
         assert call(live).status == 202
         assert theirs.result(LIMIT_S).status == 202
+
+
+def token(live: Live, token_id: str, role: Role, owner: str = "") -> dict[str, str]:
+    """Create a token of the principal `ci`, and return the headers of a call with a key."""
+    made = AccessToken(token_id, "ci", role, owner, digest_of("x"), NOW_MS, None)
+    live.daemon.control.submit(AddToken(made), "test").result(LIMIT_S)
+    return {"Idempotency-Key": "k", "Authorization": f"Bearer {written_token(token_id, 'x')}"}
+
+
+def test_answer_is_for_the_token_that_asked(live: Live) -> None:
+    """Another token of the principal, with other rights, does not get it. Source: P-10, P-3."""
+    form = {"cause": "reboot", "targets": ["db-0"]}
+    operator, owner = token(live, "t1", Role.OPERATOR), token(live, "t2", Role.OWNER, "shop")
+    first, foreign, again = (
+        live.call("POST", "/v1/operations", form, headers=headers)
+        for headers in (operator, owner, operator)
+    )
+    assert (first.status, foreign.code) == (202, "unknown")
+    assert again.body == first.body
+
+
+def test_answer_is_for_the_roles_that_asked(live: Live) -> None:
+    """A login whose roles have changed gets no answer of its former roles. Source: P-10."""
+    bindings = [(), (("viewer", ""),), (("owner", "shop"),), (("owner", "db"),)]
+    callers = [ApiCaller(Principal("oidc:kim", each), Authority("oidc:kim")) for each in bindings]
+    assert len({_owner(each) for each in callers}) == len(callers)
+    assert all(" " in _owner(each) for each in callers), "no name of a principal has one"
+
+
+def test_key_of_the_release_before_is_not_used_twice(live: Live) -> None:
+    """Both run during an upgrade; each finds that the other has executed a call. H-8, P-10."""
+    assert call(live).status == 202
+    store = live.daemon.store
+    [(request, status, answer)] = store.rows("answer_of", owner="local", key="k", since_ms=0)
+    assert (status, answer) == (0, ELSEWHERE)
+    with store._engine.writing() as transaction:
+        facts: dict[str, Value] = {"request": request, "at_ms": NOW_MS, "answer": "secret"}
+        transaction.run("answer_put", owner="local", key="old", status=202, **facts)
+    assert call(live, key="old").code == "answer-unknown"
+    assert call(live, key="old", path="/v1/vms/web-0/reboot").code == "idempotency-key-reused"
 
 
 def test_refusal_is_not_kept(live: Live) -> None:

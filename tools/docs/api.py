@@ -49,7 +49,7 @@ Send `Forewarn-Generation` with a read to be answered from that commit on.
 **Work.** A request for work answers 202 with its operations; follow them with `GET /v1/operations/{id}`, or all changes with `GET /v1/watch`.
 A request names at most 100 targets; more is a maintenance.
 The service refuses work that is already under way on its target with 409; with `queue`, routine work waits instead.
-Send a random `Idempotency-Key` with each POST: if the answer is lost, the same request with the same key gets it within a day, and is not carried out twice.
+Send a random `Idempotency-Key` with each POST: if the answer is lost, the same request with the same key gets it within a day, and is not carried out twice. The answer is for the same token, or for the same principal with the same roles.
 
 **Changes.** `PUT` replaces a whole record and needs a body; with `new=true` it only creates one.
 Records have no versions, so a change with `If-Match` or another condition is answered 412.

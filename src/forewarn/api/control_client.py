@@ -111,7 +111,7 @@ class ControlClient:
     call: CallAudit | None = None
     #: Set while a stored call is executed after its confirmation.
     confirming: Confirming | None = None
-    #: Running calls with an Idempotency-Key, by principal and key.
+    #: Running calls with an Idempotency-Key, by owner of the key and key.
     in_flight: set[tuple[str, str]] = field(default_factory=set)
     #: Threads for long computations.
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(COMPUTING_MAX))

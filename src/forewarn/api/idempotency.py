@@ -1,16 +1,19 @@
 """Idempotent calls: a repeated Idempotency-Key returns the first response.
 
-Source: P-10.
+A key belongs to one token, or to a principal with the roles of the call: another caller with the
+same principal may not read what the first one may. Source: P-10.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from forewarn.api.auth import CALLER, ApiCaller
 from forewarn.api.call_audit import CallAudit
 from forewarn.api.control_client import ControlClient
 from forewarn.errors import CallerError
@@ -70,21 +73,21 @@ async def answered_once(
     Raises:
         KeyInvalid, KeyReused, AnswerUnknown: the call is not executed.
     """
-    key, principal = request.headers[HEADER], audit.record.principal
+    key, owner = request.headers[HEADER], _owner(request.scope["state"][CALLER])
     if not (0 < len(key) <= KEY_LENGTH_MAX and key.isprintable()):
         raise KeyInvalid(limit=KEY_LENGTH_MAX)
     line = f"{request.method} {request.url.path}\n".encode()  # no POST has a query
     fingerprint = sha256(line + body).hexdigest()
-    if (principal, key) in control.in_flight:
+    if (owner, key) in control.in_flight:
         raise AnswerUnknown(key=key)
-    control.in_flight.add((principal, key))
+    control.in_flight.add((owner, key))
     try:
-        now_ms = audit.record.at_ms
-        kept = await control.look_up(lambda store: store.answers.find(principal, key, now_ms))
+        record = replace(audit.record, key=key, key_owner=owner, fingerprint=fingerprint)
+        kept = await control.look_up(lambda store: store.answers.find(record))
         if kept is not None:
             audit.record = replace(audit.record, outcome=REPEATED)
             return _repeated(kept, fingerprint)
-        audit.record = replace(audit.record, key=key, fingerprint=fingerprint)
+        audit.record = record
         response, may_be_kept = await act()
         if may_be_kept and audit.is_stored:  # otherwise repetitions would fill the store
             first = KeptAnswer.begun(audit.record)
@@ -94,7 +97,16 @@ async def answered_once(
             await control.look_up(lambda store: store.answers.keep(first))
         return response
     finally:
-        control.in_flight.discard((principal, key))
+        control.in_flight.discard((owner, key))
+
+
+def _owner(caller: ApiCaller) -> str:
+    """Return the owner of a caller's keys: its token, or its principal with its roles."""
+    name, token = caller.principal.name, caller.authority.token
+    if token:
+        return f"{name} token {token}"
+    roles = json.dumps(caller.principal.bindings)
+    return f"{name} roles {sha256(roles.encode()).hexdigest()}"
 
 
 def _repeated(kept: KeptAnswer, fingerprint: str) -> Response:

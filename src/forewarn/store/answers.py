@@ -1,16 +1,21 @@
 """Stores the answers to repeatable calls for a day, with the transaction of the change.
 
-Source: P-10.
+A key belongs to a token, or to a principal with certain roles. The release before stored answers
+by principal alone. So that no call is executed twice while both run, each answer has a second row
+under its principal: the release before finds that row without an answer, and this release finds
+rows of the release before. Source: H-8, P-10.
 """
 
 from __future__ import annotations
 
 from forewarn.audit_chain import CallRecord
-from forewarn.store.engine import Engine, Transaction
-from forewarn.values import value
+from forewarn.store.engine import Engine, Transaction, Value
+from forewarn.values import replace, value
 
 #: Time for which an answer is stored, in milliseconds.
 KEPT_MS = 86_400_000
+#: Answer in the row for the release before.
+ELSEWHERE = "see the row of its owner"
 
 
 @value
@@ -18,6 +23,8 @@ class KeptAnswer:
     """The first answer to a call with an Idempotency-Key."""
 
     principal: str
+    #: The caller to whom the key belongs, as text with a space, which no principal's name has.
+    owner: str
     key: str
     #: Digest of the request's method, path and body.
     request: str
@@ -29,7 +36,7 @@ class KeptAnswer:
     @classmethod
     def begun(cls, call: CallRecord) -> KeptAnswer:
         """Return the record of a call without an answer."""
-        return cls(call.principal, call.key, call.fingerprint, call.at_ms)
+        return cls(call.principal, call.key_owner, call.key, call.fingerprint, call.at_ms)
 
 
 class KeptAnswers:
@@ -38,16 +45,23 @@ class KeptAnswers:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def find(self, principal: str, key: str, now_ms: int) -> KeptAnswer | None:
-        """Return the stored answer to a call, unless it is older than a day."""
+    def find(self, call: CallRecord) -> KeptAnswer | None:
+        """Return the stored answer to a call, unless it is older than a day.
+
+        An answer that the release before has stored is not known to belong to the caller, so only
+        its request is returned.
+        """
+        wanted = KeptAnswer.begun(call)
+        facts: dict[str, Value] = {"key": call.key, "since_ms": call.at_ms - KEPT_MS}
         with self._engine.reading() as transaction:
-            rows = transaction.rows(
-                "answer_of", principal=principal, key=key, since_ms=now_ms - KEPT_MS
-            )
-        if not rows:
-            return None
-        request, status, answer = rows[0]
-        return KeptAnswer(principal, key, str(request), 0, int(status), str(answer))
+            own = transaction.rows("answer_of", owner=wanted.owner, **facts)
+            older = transaction.rows("answer_of", owner=wanted.principal, **facts)
+        for request, status, answer in own:
+            return replace(wanted, request=str(request), status=int(status), answer=str(answer))
+        for request, _, answer in older:
+            if answer != ELSEWHERE:
+                return replace(wanted, request=str(request))
+        return None
 
     def keep(self, kept: KeptAnswer) -> None:
         """Store an answer, and delete answers older than a day."""
@@ -58,12 +72,6 @@ class KeptAnswers:
 
 def put_answer(transaction: Transaction, kept: KeptAnswer) -> None:
     """Write an answer, or the record of a change without an answer, in the change's transaction."""
-    transaction.run(
-        "answer_put",
-        principal=kept.principal,
-        key=kept.key,
-        request=kept.request,
-        at_ms=kept.at_ms,
-        status=kept.status,
-        answer=kept.answer,
-    )
+    facts: dict[str, Value] = {"key": kept.key, "request": kept.request, "at_ms": kept.at_ms}
+    transaction.run("answer_put", owner=kept.owner, status=kept.status, answer=kept.answer, **facts)
+    transaction.run("answer_put", owner=kept.principal, status=0, answer=ELSEWHERE, **facts)

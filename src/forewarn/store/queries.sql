@@ -195,14 +195,14 @@ FROM audit WHERE seq > :after ORDER BY seq LIMIT :limit
 
 -- name: answer_of
 SELECT request, status, answer FROM idempotency
-WHERE principal = :principal AND key = :key AND at_ms > :since_ms
+WHERE principal = :owner AND key = :key AND at_ms > :since_ms
 
 -- name: answers_forget
 DELETE FROM idempotency WHERE at_ms <= :until_ms
 
 -- name: answer_put
 INSERT INTO idempotency (principal, key, request, at_ms, status, answer)
-VALUES (:principal, :key, :request, :at_ms, :status, :answer)
+VALUES (:owner, :key, :request, :at_ms, :status, :answer)
 ON CONFLICT (principal, key) DO UPDATE SET status = excluded.status, answer = excluded.answer
 
 -- name: load_principal
