@@ -220,7 +220,7 @@ def test_wrong_form_is_refused(shared: Live, path: str, form: object, code: str)
 
 
 def test_busy_fleet_stays(fleet: Live) -> None:
-    """What announced work names is not moved away under it."""
+    """No VM arrives on a host with announced work. Source: L-5."""
     fleet.post("/v1/hosts/h1/reboot")
-    reply = fleet.call("PUT", "/v1/vms/web-0", {"host": "h2", "group": "web"})
+    reply = fleet.call("PUT", "/v1/vms/web-9", {"host": "h1", "group": "web"})
     assert (reply.status, reply.code) == (409, "fleet-busy")

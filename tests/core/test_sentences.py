@@ -243,14 +243,12 @@ def test_history_tells_of_work_that_takes_another_s_place() -> None:
     assert image.row["alert"] == "none"
 
 
-def test_history_tells_of_vms_that_are_not_waited_for() -> None:
-    """An approval that nobody is left to give is explained. Source: L-2, A-7."""
+def test_history_tells_of_vms_that_have_left() -> None:
+    """What becomes of the work on their old host is explained. Source: L-9."""
     rig = small()
     rig.ask(Cause.HOST_REBOOT, "h0")
-    event = rig.event_of(1, "web")
     rig.finish(rig.ask(Cause.DELETION, "web_0"))
-    said = f"event {event.id} is approved for web: vm web_0 is gone"
-    assert texts(rig, "event.approved") == [said]
+    assert texts(rig, "operation.left") == ["vm web_0 has left h0, and op-1 does not disturb it"]
 
 
 def test_nodes_that_did_not_show_it_are_named_with_their_vms() -> None:

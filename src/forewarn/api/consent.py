@@ -76,7 +76,7 @@ def _approvals(view: StateView, maintenance: int, now_ms: int) -> Iterator[Group
         operation = draft.operation(target.operation)
         for event in draft.events_of(operation) if operation else ():
             assert operation is not None
-            missing = unapproving(draft, event) if event.state is EventState.SCHEDULED else ()
+            missing = unapproving(event) if event.state is EventState.SCHEDULED else ()
             owner = draft.topology.groups[event.group].owner
             yield GroupAnswer(operation, event, owner, draft.enrolment(event.group), missing)
 

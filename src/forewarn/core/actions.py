@@ -15,6 +15,8 @@ ACTIONS: dict[str, str] = {
     "operation.blocked": "Other work or a late notice delays an operation beyond its NotBefore.",
     "operation.unannounced": "A failure hits VMs without notice.",
     "operation.joined": "VMs arrived on an operation's host; the operation disturbs them, too.",
+    "operation.left": "VMs have left an operation's host; the operation does not disturb them.",
+    "operation.replanned": "VMs have left or reached a host whose work is not announced yet.",
     "operation.started": "An operation starts and disturbs its VMs.",
     "operation.begun": "An operation's driver has begun the work.",
     "operation.progressed": "An operation's driver has reported progress.",

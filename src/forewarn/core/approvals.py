@@ -113,7 +113,7 @@ def _approve_strictly(draft: Draft, event: Event, vm: str) -> None:
     """Record one VM's approval; a strict group's last approval approves the event. Source: A-7."""
     if vm not in event.resources or vm in event.approved_by:
         return
-    if set(unapproving(draft, event)) <= {vm}:
+    if set(unapproving(event)) <= {vm}:
         approve_event(draft, event, by=(vm,))
         return
     counted = replace(event, approved_by=(*event.approved_by, vm))
@@ -152,10 +152,9 @@ def is_unasked(draft: Draft, operation: Operation) -> bool:
     return not approved and not any(draft.enabled(event.group) for event in events)
 
 
-def unapproving(draft: Draft, event: Event) -> tuple[str, ...]:
-    """Return the VMs of an event that have not approved it; deleted VMs do not count. See A-7."""
-    known = draft.topology.vms
-    return tuple(vm for vm in event.resources if vm in known and vm not in event.approved_by)
+def unapproving(event: Event) -> tuple[str, ...]:
+    """Return the VMs of an event that have not approved it. See A-7."""
+    return tuple(vm for vm in event.resources if vm not in event.approved_by)
 
 
 def is_coupled(draft: Draft, operation: Operation) -> bool:

@@ -110,7 +110,9 @@ class Draft:
         #: Keys that this step must still process.
         self.agenda = Agenda()
         self.uncoupled: set[Place] = set()  # coupled deletions, all decided: A-8
-        #: Operations to begin once their documents are published, and operations to abort.
+        #: Operations whose notice begins, and operations to begin, once their documents are
+        #: published; operations to abort.
+        self.announced: list[int] = []
         self.begin: list[int] = []
         self.abort: list[int] = []
 

@@ -1,8 +1,8 @@
 """Checks and makes changes of the fleet's layout during live work, and updates documents.
 
-Source: S-1 to S-6, B-1 to B-4. Machines with announced or running work cannot be moved, so no VM
-enters or leaves a disturbance without notice. Every function costs the changed records and
-their old and new groups and hosts.
+Source: S-1 to S-6, B-1 to B-4. No VM enters announced or running work, or leaves running work, so
+no VM is disturbed without notice. Every function costs the changed records and their old and new
+groups and hosts.
 """
 
 from __future__ import annotations
@@ -111,17 +111,21 @@ def _check_removals(before: Topology, asked: ChangeTopology, change: FleetChange
 
 
 def _check_vm_busy(draft: Draft, before: Vm | None, after: Vm | None) -> None:
-    """Refuse to move a VM of live work, or to place a VM on a host under work."""
+    """Refuse to move a VM of live work, or to place a VM on a host under work.
+
+    A VM may leave a host whose work is only announced. See L-9.
+    """
     changed = after or before
     assert changed is not None
     if (before and (before.host, before.group)) == (after and (after.host, after.group)):
         return
     # A deleted VM's name stays reserved while live work still targets that VM.
     for operation in draft.operations(("vm", changed.name)):
-        if operation.state in _FIXED or operation.of_vm:
+        leaves = after is None or after.host != operation.host
+        stays = operation.state is OperationState.RUNNING or not leaves
+        if operation.of_vm or stays:
             raise FleetBusy(kind="vm", name=changed.name, operation=operation.id)
-    assert after is not None, "only hosts with work are checked for removal"
-    if before is not None and before.host == after.host:
+    if after is None or (before is not None and before.host == after.host):
         return
     for operation in draft.operations(("host", after.host)):
         if operation.state in _FIXED:

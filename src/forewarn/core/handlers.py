@@ -247,8 +247,12 @@ def polled(draft: Draft, report: stimuli.GroupsPolled) -> None:
 
 
 def change(draft: Draft, change: stimuli.ChangeTopology) -> None:
-    """Change the fleet's layout."""
+    """Change the fleet's layout; VMs that leave a host leave its announced work. See L-9."""
+    names = [vm.name for vm in change.vms]
+    names += [name for kind, name in change.removed if kind == "vm"]
+    before = {name: draft.topology.vms.get(name) for name in names}
     fleet_changes.change(draft, change)
+    transitions.follow_vms(draft, before)
     recount(draft, change.groups)
 
 
@@ -302,7 +306,11 @@ def recover(draft: Draft, recovery: stimuli.Recover) -> None:
     Costs all live operations, once at every start of the service.
     """
     _forgive(draft, recovery.away_ms)
-    for operation in tuple(draft.state.operations.values()):
+    for known in tuple(draft.state.operations.values()):
+        transitions.drop_absent_vms(draft, known)  # as the version before left them
+        operation = draft.operation(known.number)
+        if operation is None:
+            continue
         draft.look_at(operation.number)
         if operation.unnoticed:
             transitions.renew(draft, operation)

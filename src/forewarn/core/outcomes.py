@@ -51,10 +51,12 @@ class EventOutcome:
         """The outcome of the event."""
         if self.event.live:
             return EventResult.UNKNOWN
-        if self.operation.replaced_by or self.event.id not in self.operation.events:
+        if self.operation.replaced_by:
             return EventResult.REPLACED
-        if self.event.state is EventState.CANCELLED:
+        if self.event.state is EventState.CANCELLED:  # also once its VMs have left: L-9
             return EventResult.CANCELLED
+        if self.event.id not in self.operation.events:
+            return EventResult.REPLACED
         failed = self.operation.state is OperationState.FAILED
         return EventResult.FAILED if failed else EventResult.COMPLETED
 

@@ -52,6 +52,10 @@ class NoticePolicy:
     overdue_after_s: int = 3600
     #: Drivers whose own scheduler chooses destinations; an empty text means the default driver.
     scheduling_drivers: frozenset[str] = frozenset()
+    #: Drivers without a scheduler, for whose VMs the service chooses destinations. Source: L-11.
+    unscheduled_drivers: frozenset[str] = frozenset()
+    #: Whether a host is added where no host can be a destination; only the emulator's fleet grows.
+    adds_hosts: bool = False
     #: Budgets, windows and pauses until an operator applies a maintenance policy. Source: F-3.
     maintenance: MaintenancePolicy = field(default_factory=MaintenancePolicy)
 

@@ -138,15 +138,19 @@ def _outcome(draft: Draft, stimulus: PlaneStimulus) -> StepResult:
     left = _settle(draft)
     recovers = isinstance(stimulus, stimuli.Recover)
     maintenances = draft.state.maintenances if recovers else draft.changes.maintenances
-    # The operation has ended, so its publication no longer matters.
-    follows = FollowUp() if isinstance(stimulus, stimuli.NotShown) else follow_up(draft)
+    follows = follow_up(draft)
     return StepResult(draft.changes, about, follows, remaining=left, plan=_to_plan(maintenances))
 
 
 def follow_up(draft: Draft) -> FollowUp:
-    """Return the effects to run once the step's documents are published. Source: L-7."""
+    """Return the effects to run once the step's documents are published.
+
+    A notice that an earlier step gave is not among them, though its operation changes, since this
+    step may publish only some of the operation's documents. Source: L-7.
+    """
     state = draft.state
-    unshown = (number for number, each in draft.changes.operations.items() if each.unnoticed)
+    announced = [number for number in dict.fromkeys(draft.announced) if number in state.operations]
+    unshown = [number for number in announced if state.operations[number].unnoticed]
     begin = [state.operations[number] for number in draft.begin]
     return FollowUp(tuple(unshown), tuple(begin), tuple([state.aborts[n] for n in draft.abort]))
 

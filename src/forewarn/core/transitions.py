@@ -6,10 +6,11 @@ when a move is due.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from forewarn.core import fleet_changes, targets
 from forewarn.core.approvals import approve_event, note_end, unapproving, wake_coupled
+from forewarn.core.destinations import Destinations
 from forewarn.core.draft import Draft
 from forewarn.core.impact import REMOVES_VM, SECOND_MS, TRAITS, Cause, Source
 from forewarn.core.indexes import Place, deletion_key
@@ -31,6 +32,7 @@ from forewarn.core.lifecycle import (
 from forewarn.core.stimulus import DriverProgressed
 from forewarn.core.topology import FleetChange, Health, Vm
 from forewarn.core.usage import disturbed_owners
+from forewarn.core.waiting import some_names
 from forewarn.values import replace
 
 
@@ -63,6 +65,7 @@ def announce(draft: Draft, operation: Operation) -> None:
     heard = any(draft.enabled(event.group) for event in events if event not in approved)
     text = f"{operation.id} is announced{'' if heard else ' to nobody'}"
     draft.put("operation.announced", text, operation, *events)
+    draft.announced.append(operation.number)
     _touch(draft, operation, events)
     draft.wake_arrivals(operation.destinations)
     for event in approved:
@@ -113,6 +116,7 @@ def renew(draft: Draft, operation: Operation, *, delay_ms: int = 0) -> None:
         alert=Alert.NONE,
     )
     draft.put("operation.renewed", f"{operation.id} is given its notice again", renewed)
+    draft.announced.append(renewed.number)
     _touch(draft, renewed, draft.events_of(renewed))
     wake_coupled(draft, renewed, key)
 
@@ -130,6 +134,7 @@ def put_off(draft: Draft, operation: Operation, by_ms: int) -> None:
     put_off = replace(operation, notice=notice)
     text = f"{operation.id} is put off by {by_s} s: the service's clock is set forward"
     draft.put("operation.put-off", text, put_off)
+    draft.announced.append(put_off.number)
     _touch(draft, put_off, draft.events_of(put_off))
 
 
@@ -240,16 +245,20 @@ def cancel(draft: Draft, operation: Operation, reason: str) -> None:
 
 
 def _fail_hardware(draft: Draft, operation: Operation) -> None:
-    """Fail a host: predicted and announced work on it ends. See L-4, N-2."""
+    """Fail a host: its predicted and announced work ends, and running work on its VMs.
+
+    See L-4, L-10, N-2.
+    """
     lost = operation.cause is Cause.HOST_LOST
     reason = f"host {operation.host} {'is lost' if lost else 'failed'}"
-    for other in draft.operations(("host", operation.host)):
+    places: list[Place] = [("vm", name) for name in draft.topology.vms_on(operation.host)]
+    for other in draft.operations(("host", operation.host), *places):
         if other.number == operation.number:
             continue
         replaced = replace(other, replaced_by=operation.number)
         if other.state is OperationState.RUNNING:
             end(draft, replaced, failed=True, reason=reason, abort=True)
-        else:
+        elif not other.of_vm:
             cancel(draft, replaced, reason)
     fleet_changes.set_health(draft, operation.host, Health.FAILED)
     targets.host_failed(draft, operation.host)
@@ -276,7 +285,22 @@ def _running(draft: Draft, operation: Operation) -> Operation:
     host = draft.host_of(operation)
     driver = (host.driver if host else "") or draft.default_driver  # R-3
     started = with_execution(operation, started_ms=draft.now_ms, attempt=1, driver=driver)
+    if driver in draft.policy.unscheduled_drivers:
+        started = _with_destinations(draft, started)
     return replace(_with_disturbed_owners(draft, started), alert=Alert.NONE)
+
+
+def _with_destinations(draft: Draft, operation: Operation) -> Operation:
+    """Return starting work with the destinations of VMs that leave their host. Source: L-11."""
+    if operation.destinations or not TRAITS[operation.cause].moves:
+        return operation
+    destinations = Destinations(draft, operation)
+    left = destinations.choose()
+    if destinations.new_hosts:
+        fleet_changes.change_layout(draft, FleetChange(hosts={**destinations.new_hosts}))
+    placements = tuple(sorted(destinations.placements.items()))
+    text = f"vm {some_names(left)} stays, because no other host has room" if left else ""
+    return with_execution(operation, placements=placements, progress=text)
 
 
 def _with_disturbed_owners(draft: Draft, operation: Operation) -> Operation:
@@ -306,27 +330,92 @@ def _settle_fleet(draft: Draft, ended: Operation) -> None:
             if (ended.of_vm or vm.host == ended.host) and to[vm.name] not in {"", vm.host}
         }
     if changed:
+        known = {name: before.vms.get(name) for name in changed}
         fleet_changes.change_layout(draft, FleetChange(vms=changed))
-        _follow_vms(draft, ended)
+        follow_vms(draft, known)
     host = before.hosts.get(ended.host)
     if ended.cause is Cause.HARDWARE_FAILURE and host and host.health is Health.FAILED:
         fleet_changes.set_health(draft, host.name, Health.HEALTHY)
 
 
-def _follow_vms(draft: Draft, ended: Operation) -> None:
-    """Adapt announced work to VMs that have gone or arrived. See L-5, N-1."""
-    places: list[Place] = [("host", host) for host in ended.destinations]
-    places += [("vm", name) for name in ended.vms]
-    for other in draft.operations(*places):
+def follow_vms(draft: Draft, before: Mapping[str, Vm | None]) -> None:
+    """Adapt live work to VMs that have left a host, arrived on one or gone.
+
+    A VM leaves the planned and announced work of the host that it has left, for any cause.
+    `before` has the changed VMs as they were; None: the VM is new. Costs the work on these VMs and
+    their hosts. Source: L-9. See L-5, N-1.
+    """
+    vms = draft.topology.vms
+    moved = {
+        name: (known.host if known else "", vms[name].host if name in vms else "")
+        for name, known in before.items()
+    }
+    moved = {name: hosts for name, hosts in moved.items() if hosts[0] != hosts[1]}
+    arrivals = {host for _, host in moved.values()} - {""}
+    hosts = arrivals | {host for host, _ in moved.values()}
+    places: list[Place] = [("vm", name) for name in moved]
+    places += [("host", host) for host in hosts]
+    for other in draft.operations(*draft.state.places.at(places)):
         if other.of_vm:
-            if other.vms[0] not in draft.topology.vms and other.state is not OperationState.RUNNING:
+            if other.vms[0] not in vms and other.state is not OperationState.RUNNING:
                 cancel(draft, other, f"vm {other.vms[0]} is gone")
-        elif other.host in ended.destinations and other.state is OperationState.ANNOUNCED:
-            _announce_anew(draft, other)
-        elif other.host in ended.destinations and other.state is OperationState.RUNNING:
+        elif other.state is OperationState.PLANNED:
+            _rename(draft, other)
+        elif other.state is OperationState.RUNNING:
             _join(draft, other)
-        elif other.state is OperationState.ANNOUNCED:
-            _wait_no_more(draft, other)
+        elif other.host in arrivals:
+            _announce_anew(draft, other)
+        else:
+            drop_absent_vms(draft, other)
+
+
+def _rename(draft: Draft, operation: Operation) -> None:
+    """Name the VMs that planned work would disturb now."""
+    vms = draft.topology.vms_on(operation.host)
+    if vms != operation.vms:
+        text = f"{operation.id} is to disturb {len(vms)} VMs: VMs of {operation.host} have moved"
+        draft.put("operation.replanned", text, replace(operation, vms=vms))
+
+
+def drop_absent_vms(draft: Draft, operation: Operation) -> None:
+    """Withdraw VMs that have left a host from its announced work; ignore other work. See L-9.
+
+    An event without VMs is withdrawn. Without any VM, a move has nothing left to do.
+    """
+    if operation.of_vm or operation.state is not OperationState.ANNOUNCED:
+        return
+    there = set(draft.topology.vms_on(operation.host))
+    left = [name for name in operation.vms if name not in there]
+    if not left:
+        return
+    if not there and TRAITS[operation.cause].moves and not operation.maintenance:
+        cancel(draft, operation, f"no VM is left on host {operation.host}")
+        return
+    events = [
+        replace(event, resources=tuple([name for name in event.resources if name in there]))
+        for event in draft.events_of(operation)
+        if not there.issuperset(event.resources)
+    ]
+    changed = [
+        event if event.resources else move_event(known, Move.CANCEL)
+        for event in events
+        if (known := draft.event(event.id)) is not None
+    ]
+    withdrawn = {event.id for event in changed if not event.live}
+    placements = operation.execution.placements
+    smaller = replace(
+        with_execution(operation, placements=tuple([p for p in placements if p[0] in there])),
+        vms=tuple([name for name in operation.vms if name in there]),
+        events=tuple([each for each in operation.events if each not in withdrawn]),
+        unseen_vms=tuple([name for name in operation.unseen_vms if name in there]),
+    )
+    text = f"vm {', '.join(left)} has left {smaller.host}, and {smaller.id} does not disturb it"
+    draft.put("operation.left", text, smaller, *changed)
+    _touch(draft, smaller, changed)
+    for event in changed:
+        strict = event.live and draft.topology.groups[event.group].strict_approval
+        if strict and event.state is EventState.SCHEDULED and not unapproving(event):
+            approve_event(draft, event, by=(), reason=f"vm {', '.join(left)} has left")
 
 
 def _join(draft: Draft, operation: Operation) -> None:
@@ -346,18 +435,6 @@ def _join(draft: Draft, operation: Operation) -> None:
     )
     text = f"vm {', '.join(come)} has arrived on {joined.host} and is hit by {joined.id}, too"
     draft.put("operation.joined", text, _with_disturbed_owners(draft, joined), *events)
-
-
-def _wait_no_more(draft: Draft, operation: Operation) -> None:
-    """Approve events that only deleted VMs had not approved. See L-2, A-7."""
-    for event in draft.events_of(operation):
-        gone = [name for name in event.resources if name not in draft.topology.vms]
-        if not gone or event.state is not EventState.SCHEDULED:
-            continue
-        strict = draft.topology.groups[event.group].strict_approval
-        left = unapproving(draft, event) if strict else len(gone) < len(event.resources)
-        if not left:
-            approve_event(draft, event, by=(), reason=f"vm {', '.join(gone)} is gone")
 
 
 def _announce_anew(draft: Draft, operation: Operation) -> None:

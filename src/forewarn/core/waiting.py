@@ -38,7 +38,8 @@ def _work_at_its_places(draft: Draft, operation: Operation) -> Blocker | None:
 
     Work on a VM waits for other work on the VM. Work on a host waits for other work there and for
     VMs on their way to the host. A move waits for work on its destination, so that no VM arrives
-    during a disturbance.
+    during a disturbance. Announced work on a host and on its VMs starts one after the other, since
+    a VM has one running operation at a time. See L-10.
     """
     places: list[Place] = []
     if operation.of_vm:
@@ -51,6 +52,19 @@ def _work_at_its_places(draft: Draft, operation: Operation) -> Blocker | None:
         if other is not None:
             code = Code.VM_BUSY if place[0] == "vm" else Code.HOST_BUSY
             return _blocked_by(other, operation, code, _busy(other, place))
+    return _work_on_its_vms(draft, operation)
+
+
+def _work_on_its_vms(draft: Draft, operation: Operation) -> Blocker | None:
+    """Return running work that disturbs a VM of announced work. Source: L-10."""
+    if operation.state is not OperationState.ANNOUNCED:
+        return None
+    places: list[Place] = [("vm", name) for name in operation.vms]
+    for other in draft.operations(*draft.state.places.at(places)):
+        if other.state is OperationState.RUNNING:
+            at: Place = ("host", other.host) if operation.of_vm else ("vm", other.target)
+            code = Code.HOST_BUSY if operation.of_vm else Code.VM_BUSY
+            return _blocked_by(other, operation, code, _busy(other, at))
     return None
 
 
@@ -158,14 +172,14 @@ def lack_of_room(draft: Draft, operation: Operation) -> Blocker | None:
         if unsized:
             text = f"the memory of vm {unsized} is not known"
             return Blocker(Code.CAPACITY, UNSIZED, now_ms, text=text)
-        used_mib = _memory_used(draft, to, {*sizes_mib}, but=operation.number)
+        used_mib = memory_used(draft, to, {*sizes_mib}, but=operation.number)
         if used_mib is None or used_mib > host.memory_mib:
             text = f"host {to} has no room left for the VMs of {operation.host}"
             return Blocker(Code.CAPACITY, to, now_ms, text=text)
     return None
 
 
-def _memory_used(draft: Draft, host: str, arriving: set[str], *, but: int) -> int | None:
+def memory_used(draft: Draft, host: str, arriving: set[str], *, but: int) -> int | None:
     """Return the memory of VMs on or moving to a host; None if a VM's memory is unknown.
 
     `arriving` are the VMs of the work `but`. Room stays reserved for VMs that are yet to return.

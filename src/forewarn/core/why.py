@@ -53,7 +53,7 @@ def _why_announced(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
     for event in events_to_approve(draft, operation) if not due else ():
         text = f"group {event.group} has not approved event {event.id}"
         if draft.topology.groups[event.group].strict_approval:
-            text += f" (missing: {', '.join(unapproving(draft, event))})"
+            text += f" (missing: {', '.join(unapproving(event))})"
         blockers.append(Blocker(Code.APPROVAL, event.group, since_ms, due_ms, text))
     siblings = undecided_siblings(draft, operation)
     if siblings and not blockers and not due:

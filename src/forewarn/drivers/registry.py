@@ -62,6 +62,11 @@ def scheduling(drivers: Mapping[str, Driver], default: str) -> frozenset[str]:
     return frozenset({*names, ""} if default in names else names)
 
 
+def unscheduled(drivers: Mapping[str, Driver]) -> frozenset[str]:
+    """Return the names of drivers that move VMs only to destinations that the service chooses."""
+    return frozenset(name for name, each in drivers.items() if getattr(each, "unscheduled", False))
+
+
 def make_driver(name: str, options: Options, store: str = "") -> Driver:
     """Create a driver, with task records in the store at an address.
 

@@ -1,4 +1,7 @@
-"""The simulated driver, in which every operation takes its announced time."""
+"""The simulated driver, in which every operation takes its announced time.
+
+The service chooses the destinations of VMs that leave their host.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,8 @@ class SimulatedDriver:
     """Reports the end of each operation after its announced duration."""
 
     name = "simulated"
+    #: See `registry.unscheduled`.
+    unscheduled = True
 
     def __init__(self, name: str = "") -> None:
         self.name = name or self.name

@@ -94,6 +94,7 @@ class Emulator(Daemon):
         clock = ScaledClock(options.speed)
         ids = Ids(options.seed)
         super().__init__(settings_of(options), clock=clock, ids=ids)
+        self.policy = replace(self.policy, adds_hosts=True)
         self.options = options
         self.pace: ScaledClock = clock
         #: Last run of each scenario, by name.

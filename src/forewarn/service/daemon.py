@@ -26,7 +26,7 @@ from forewarn.control.service_state import Liveness
 from forewarn.control.standby import TERM_MS, LeaseKeeper, StateFollower, become_writer, leave
 from forewarn.core.access import Permission, proved
 from forewarn.core.outcomes import EventOutcome
-from forewarn.drivers.registry import make_drivers, scheduling
+from forewarn.drivers.registry import make_drivers, scheduling, unscheduled
 from forewarn.errors import ForewarnError
 from forewarn.metadata.fault import Outdated
 from forewarn.metadata.responder import BUSY
@@ -107,6 +107,7 @@ class Daemon:
         self.policy = replace(
             policy_of(settings.lifecycle),
             scheduling_drivers=scheduling(self.drivers, settings.drivers.default),
+            unscheduled_drivers=unscheduled(self.drivers),
         )
         #: Returns event ids; may be replaced before `start`. Source: D-3.
         self.new_guid: Callable[[], str] = partial(ids.guid, "event")

@@ -106,7 +106,12 @@ def is_routine(operation: Operation) -> bool:
 
 
 def obstacle(operation: Operation, other: Operation, topology: Topology) -> str:
-    """Why an operation may not start while another one runs; empty if it may. Source: G-1, L-5."""
+    """Why an operation may not start while another one runs; empty if it may.
+
+    Source: G-1, L-5, L-10.
+    """
+    if operation.state.value != "planned" and (both := shared_vms(operation, other)):
+        return f"{operation.id} and {other.id} both disturb {both}"
     if operation.of_vm:
         if other.of_vm and other.vms == operation.vms:
             return f"{operation.id} and {other.id} work on the same VM"
@@ -125,6 +130,11 @@ def obstacle(operation: Operation, other: Operation, topology: Topology) -> str:
         shared = ", ".join(sorted(groups & theirs))
         return f"{operation.id} and {other.id} disturb two fault domains of {shared}"
     return ""
+
+
+def shared_vms(operation: Operation, other: Operation) -> str:
+    """The VMs that two operations disturb; empty if they share none. Source: L-10."""
+    return ", ".join(sorted(set(operation.vms).intersection(other.vms)))
 
 
 def _destinations(operation: Operation) -> set[str]:

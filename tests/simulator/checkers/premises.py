@@ -74,8 +74,10 @@ PREMISES = (
     "H-7: work begins that VMs were not shown",
     "H-7: work waits for VMs that cannot be shown it",
     "L-1: everybody approved",
-    "L-2: a VM of announced work is gone",
+    "L-10: something else runs",
+    "L-11: a VM is given a destination",
     "L-7: a driver is owed an end",
+    "L-9: a VM leaves announced work",
     "M-1: a VM leaves its old node",
     "M-1: a node equals what is durable",
     "M-2: a VM runs where another node answers",
@@ -108,6 +110,6 @@ TIGHT = (
     "F-6: approved work that is kept back is withdrawn",
     "F-6: work kept through a pause starts",
     "F-8: work comes after it was postponed",
-    "L-2: a VM of announced work is gone",
+    "L-9: a VM leaves announced work",
 )
 """Situations that small worlds must reach: in each of them a rule is in danger."""

@@ -27,6 +27,7 @@ from tests.simulator.checkers.contract import (
     is_prediction,
     obstacle,
     owed_s,
+    shared_vms,
 )
 from tests.simulator.checkers.document_checker import DocumentChecker
 from tests.simulator.world.crash_points import Violation
@@ -145,17 +146,30 @@ class StateChecker:
         if before is None:
             self._check_birth(event, topology, changes)
         else:
-            if (before.group, before.resources) != (event.group, event.resources):
+            if before.group != event.group or not set(event.resources) <= set(before.resources):
                 raise Violation("3", f"id {event.id} is used again for something else")
             if before.approved_by != event.approved_by[: len(before.approved_by)]:
                 raise Violation("11", f"an approval of {event.id} is lost")
             if ORDER[before.state] > ORDER[event.state]:
                 raise Violation("3", f"event {event.id} has come back to {event.state.value}")
         operation = changes.operations.get(event.operation) or self.operations[event.operation]
+        if before is not None:
+            self._check_leavers(event, before, operation, topology)
         newly = before is None or before.state is E.SCHEDULED
         approved = newly and event.state is E.APPROVED
         if approved and not self._is_approved(event.id, operation, topology, changes):
             raise Violation("1", f"event {event.id} counts as approved by {event.approved_by}")
+
+    def _check_leavers(
+        self, event: Event, before: Event, operation: Operation, topology: Topology
+    ) -> None:
+        """L-9: an event names a VM until the VM leaves the host, or the work is over."""
+        withdrawn = event.state is E.CANCELLED and operation.live
+        left = set(before.resources) - (set() if withdrawn else set(event.resources))
+        self.premises["L-9: a VM leaves announced work"] += bool(left)
+        stayed = left.intersection(topology.vms_on(operation.host))
+        if stayed or (left and operation.of_vm):
+            raise Violation("L-9", f"event {event.id} does not name {sorted(left)} any more")
 
     def _check_birth(self, event: Event, topology: Topology, changes: Changes) -> None:
         """Invariants 4 and 7: whom a new event names."""
@@ -182,8 +196,14 @@ class StateChecker:
         self._note_times(operation)
         if operation.state is S.ANNOUNCED:
             self._check_notice(operation, before, topology)
-        if operation.state is S.RUNNING and (before is None or before.state is not S.RUNNING):
+        starts = before is None or before.state is not S.RUNNING
+        if operation.state is S.RUNNING and starts:
             self._check_start(operation, before, topology, changes)
+            self._check_destinations(operation, topology, changes)
+        if operation.state is S.RUNNING and (
+            before is None or starts or operation.vms != before.vms
+        ):
+            self._check_alone(operation, changes)
         if operation.state in {S.SUCCEEDED, S.FAILED} and not operation.execution.started_ms:
             raise Violation("9", f"{operation.id} has ended and never started")
         self._check_abort(operation, before)
@@ -304,6 +324,40 @@ class StateChecker:
             ):
                 raise Violation("L-4", f"{other.id} goes on, and {fault.host} has failed")
 
+    def _check_alone(self, operation: Operation, changes: Changes) -> None:
+        """L-10: a VM has one running operation, whoever asked for it and whatever failed."""
+        for number, known in self.state.operations.items():
+            other = changes.operations.get(number, known)
+            if number != operation.number and other.state is S.RUNNING:
+                self.premises["L-10: something else runs"] += 1
+                both = shared_vms(operation, other)
+                if both:
+                    raise Violation("L-10", f"{operation.id} and {other.id} run on {both}")
+
+    def _check_destinations(
+        self, operation: Operation, topology: Topology, changes: Changes
+    ) -> None:
+        """L-11: VMs go to healthy hosts of their zone, where nothing is done, and fit there."""
+        if operation.maintenance or operation.destination:
+            return
+        busy = {
+            other.host
+            for number, known in self.state.operations.items()
+            if (other := changes.operations.get(number, known)).live and not other.of_vm
+        }
+        arriving: Counter[str] = Counter()
+        for name, to in operation.execution.placements:
+            self.premises["L-11: a VM is given a destination"] += 1
+            vm, host = topology.vms[name], topology.hosts[to]
+            arriving[to] += vm.memory_mib
+            apart = host.zone != topology.hosts[vm.host].zone or to == vm.host
+            if apart or to in busy or host.health.value != "healthy":
+                raise Violation("L-11", f"{operation.id} moves {name} to {to}")
+        for to, arriving_mib in arriving.items():
+            there_mib = sum(topology.vms[name].memory_mib for name in topology.vms_on(to))
+            if there_mib + arriving_mib > topology.hosts[to].memory_mib > 0:
+                raise Violation("L-11", f"{operation.id} moves VMs to {to}, which has no room")
+
     def _check_true_notice(self, announced: Operation) -> None:
         """N-4: what was promised holds by true time, too, whatever the service's clock did."""
         if announced.number not in self.first_shown or announced.number in self.untold:
@@ -368,10 +422,17 @@ class StateChecker:
         return self.blocked(operation, self.state.topology, {})
 
     def _check_arrivals(self) -> None:
-        """Nobody is on a host in the middle of work there without notice. Source: L-5, S-5."""
+        """Who is on a host is named by the work there, and by no work elsewhere.
+
+        Nobody arrives in the middle of work without notice, and who has left is not disturbed.
+        Source: L-5, L-9, S-5.
+        """
         for operation in self.state.operations.values():
-            if operation.state is S.RUNNING and not operation.of_vm:
+            if not operation.of_vm:
                 there = set(self.state.topology.vms_on(operation.host))
+                if operation.state is not S.RUNNING and there != set(operation.vms):
+                    text = f"{operation.id} is to disturb {operation.vms}, not {sorted(there)}"
+                    raise Violation("L-9", text)
                 if there - set(operation.vms):
                     untold = sorted(there - set(operation.vms))
                     raise Violation("1", f"{untold} came to {operation.host}, under {operation.id}")
@@ -401,9 +462,8 @@ class StateChecker:
         if operation.impact in group.automatic_approval and is_a_users_wish(operation):
             return True
         asked = self.asked.get(event_id, {})
-        left = [name for name in event.resources if name in topology.vms]
-        if group.strict_approval or not left:
-            return all(name in asked for name in left)
+        if group.strict_approval:
+            return all(name in asked for name in event.resources)
         return any(event.group in self.groups_of[vm] for vm in asked)
 
 

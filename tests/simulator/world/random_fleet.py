@@ -96,7 +96,11 @@ class RandomFleet(Deployment):
         self.driver = SimDriver(Dice(plan.seed, "driver"))
         self._clock_dice = Dice(plan.seed, "clock over a restart")
         self._runs_true = "clock" in plan.without
-        policy = NoticePolicy(notice_margin_ms=500, max_user_operations=USER_OPERATIONS_MAX)
+        policy = NoticePolicy(
+            notice_margin_ms=500,
+            max_user_operations=USER_OPERATIONS_MAX,
+            unscheduled_drivers=frozenset({self.driver.name}),
+        )
         drivers = {self.driver.name: self.driver}
         super().__init__(plan.seed, policy, nodes=self._draw_nodes(plan), drivers=drivers)
         self.checker.clients.polls_are_marked = True
