@@ -94,14 +94,25 @@ def load_settings(
     """
     merged: dict[str, dict[str, Setting]] = {}
     for path in files:
-        for fragment in (path, *sorted(path.with_name(f"{path.name}.d").glob("*.toml"))):
-            _merge(merged, _read_file(fragment), place=str(fragment))
+        for each in with_fragments(path):
+            _merge(merged, read_settings_file(each), place=str(each))
     surrounding = os.environ if environment is None else environment
     _merge(merged, _read_environment(surrounding), place="the environment")
     return _build(merged, defaults or Settings())
 
 
-def _read_file(path: Path) -> Input:
+def with_fragments(path: Path) -> tuple[Path, ...]:
+    """Return a settings file and its fragments, in the order in which they are read."""
+    return path, *sorted(path.with_name(f"{path.name}.d").glob("*.toml"))
+
+
+def read_settings_file(path: Path) -> Input:
+    """Return the sections of one file, as written.
+
+    Raises:
+        SettingsUnreadable: the file does not exist or is not TOML.
+        SettingInvalid: a setting is outside a section.
+    """
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
             raise SettingsUnreadable(place=path, reason=f"it is larger than {FILE_BYTES_MAX} bytes")

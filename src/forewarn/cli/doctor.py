@@ -40,8 +40,6 @@ BACKUP_MS_MAX = 2 * 86_400_000
 OUTBOX_BEHIND_S_MAX = 300
 #: Number of missing commits above which a follower is reported.
 BEHIND_MAX = 1000
-#: Permission bits of other users; a file with secrets must have none of these.
-_OTHERS = 0o007
 
 
 class StoreUnsafe(OurError):
@@ -151,10 +149,10 @@ class StoresDiffer(CallerError):
 
 
 class SettingsExposed(CallerError):
-    """Every user of the machine can read a settings file with secrets."""
+    """Every user of the machine can read or write a file with secrets."""
 
     code = "settings-exposed"
-    message = "Every user of this machine can read {path}, which contains secrets."
+    message = "Every user of this machine can read or write {path}, which contains secrets."
     advice = "Run `chmod o-rwx` on the file."
 
 
@@ -274,10 +272,10 @@ class Doctor:
             yield Examined("start", "skipped", "the store has a problem") if skipped else each
 
     def _exposed(self, settings: Settings) -> Iterator[ForewarnError]:
-        secrets = (settings.audit.key, settings.azure.token_key, settings.metadata.proxy_secret)
-        for file in self._files if any(secrets) else ():
-            if os.name == "posix" and file.stat().st_mode & _OTHERS:
-                yield SettingsExposed(path=file)
+        from forewarn.service.secret_files import exposed_files  # noqa: PLC0415
+
+        for file in exposed_files(self._files, settings):
+            yield SettingsExposed(path=file)
 
     def _certificates(self, settings: Settings) -> Iterator[ForewarnError]:
         from forewarn.protocol.timestamps import iso8601  # noqa: PLC0415
