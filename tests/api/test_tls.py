@@ -5,6 +5,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from http.client import HTTPSConnection
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,26 @@ def client(live: Live, directory: Path, monkeypatch: pytest.MonkeyPatch) -> ApiC
     """A client without certificate or token."""
     monkeypatch.setenv("FOREWARN_CA", str(directory / "ca.pem"))
     return ApiClient(live.url)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"), [("ops.example.org", "max-age=31536000"), ("localhost:8470", None)]
+)
+def test_page_over_tls_forbids_plain_http(
+    live: Live, directory: Path, host: str, expected: str | None
+) -> None:
+    """A browser that has seen it sends no token or cookie in clear. Source: P-6."""
+    tls = ssl.create_default_context(cafile=str(directory / "ca.pem"))
+    channel = HTTPSConnection("127.0.0.1", int(live.port), timeout=LIMIT_S, context=tls)
+    channel.request("GET", "/", headers={"Host": host})
+    assert channel.getresponse().headers["Strict-Transport-Security"] == expected
+    channel.close()
+
+
+def test_page_without_tls_says_nothing_about_it() -> None:
+    """Browsers ignore the header there, and a proxy with TLS adds its own."""
+    with Live() as plain:
+        assert "strict-transport-security" not in plain.call("GET", "/").headers
 
 
 def come_as(monkeypatch: pytest.MonkeyPatch, certificate: Path) -> None:

@@ -1,5 +1,6 @@
 """Talking to the server: where it is, who asks, and what may go wrong."""
 
+import argparse
 import http.server
 import sys
 from collections.abc import Iterator
@@ -8,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.cli.api_client import ApiClient, ServerAddressInvalid, ServerUnreachable
+from forewarn.cli.api_client import (
+    ApiClient,
+    ServerAddressInvalid,
+    ServerUnreachable,
+    client_of,
+)
 from forewarn.cli.main import main
 from forewarn.exit_codes import REFUSED, UNREACHABLE, USAGE
 from forewarn.settings import ListenSettings, OperatorSettings
@@ -49,6 +55,36 @@ def test_foreign_server_is_recognised(
     """What answers in another way is not taken for the operator API."""
     assert main(["--server", foreign, *command]) == UNREACHABLE
     assert "is not Forewarn's operator API" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("server", "token", "warned"),
+    [
+        ("http://192.0.2.1:8470", "fw_a_b", True),
+        ("http://ops.example.org", "fw_a_b", True),
+        ("http://ops.example.org", "", False),
+        ("https://ops.example.org", "fw_a_b", False),
+        ("http://127.0.0.1:8470", "fw_a_b", False),
+        ("http://[::1]:8470", "fw_a_b", False),
+        ("http://localhost:8470", "fw_a_b", False),
+        ("unix:/run/forewarn/operator.sock", "fw_a_b", False),
+    ],
+)
+def test_token_in_clear_to_another_machine_is_warned_of_before(
+    server: str,
+    token: str,
+    warned: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Once for each command, whoever reads the network could use the token."""
+    monkeypatch.setenv("FOREWARN_TOKEN", token)
+    arguments = argparse.Namespace(server=server, token_file=None)
+    for _ in range(2):
+        client_of(arguments)
+    said = capsys.readouterr().err
+    assert said.count("unencrypted") == warned
+    assert "fw_a_b" not in said
 
 
 def test_silent_stream_is_given_up(foreign: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from forewarn.errors import CallerError, PeerError, reason_of
 from forewarn.http_client import UnixConnection
 from forewarn.ids import Ids
 from forewarn.protocol import timestamps
-from forewarn.urls import shown_url
+from forewarn.urls import is_protected, shown_url
 
 if TYPE_CHECKING:
     import socket
@@ -58,6 +58,11 @@ _UNAUTHORISED = frozenset({401, 403})
 _IDENTITY_REPLACED = (
     " The token (FOREWARN_TOKEN or --token-file) replaces your identity as a user of this machine;"
     " leave it out to use that identity."
+)
+#: Warning before a token is sent to another machine without TLS.
+_EXPOSED = (
+    "warning: your token goes to {server} unencrypted, where others on the network can read it;"
+    " use https:// (`[operator] certificate`), or a tunnel to the Unix socket"
 )
 #: Response headers with the server's time, and with the last commit that the response includes.
 TIME_HEADER, GENERATION_HEADER = "Forewarn-Time", "Forewarn-Generation"
@@ -160,6 +165,11 @@ class ApiClient:
         if not unix and not shown_url(server).startswith(("http://", "https://")):
             raise ServerAddressInvalid(address=server)
         self._split = urlsplit(server)
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether requests cross a network unencrypted."""
+        return self._split.scheme == "http" and not is_protected(self.server)
 
     def get(self, path: str, **query: object) -> Answer:
         """Send a GET and return the answer; omit query values that are None or empty."""
@@ -388,7 +398,11 @@ def client_of(arguments: argparse.Namespace) -> ApiClient:
         raise TokenUnreadable(
             path=arguments.token_file or "FOREWARN_TOKEN", reason="it is not text"
         )
-    return ApiClient(server.rstrip("/"), token)
+    client = ApiClient(server.rstrip("/"), token)
+    if token and client.is_exposed and not vars(arguments).get("warned"):
+        arguments.warned = True  # some commands make several clients
+        print(_EXPOSED.format(server=shown_url(client.server)), file=sys.stderr, flush=True)
+    return client
 
 
 def part(name: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
+from forewarn.host_port import host_of_header
 from forewarn.values import value
 
 FOLDER = Path(__file__).parent
@@ -39,6 +41,15 @@ HEADERS = {
     "Cache-Control": "no-cache",  # browsers check the file on each use, and receive 304
     "Vary": "Accept-Encoding",
 }
+
+
+#: Header over TLS: for a year, browsers use no plain HTTP for this host, on any port.
+TLS_ONLY = {"Strict-Transport-Security": "max-age=31536000"}
+
+
+def _is_localhost(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a browser addresses its own machine, whose other servers have no TLS."""
+    return host_of_header(headers.get(b"host", b"").decode("latin-1")) == "localhost"
 
 
 @value
@@ -79,6 +90,8 @@ class WebPage(BaseRoute):
         file = web_files()[scope["path"]]
         asked = dict(scope["headers"])
         headers = {**HEADERS, "ETag": file.etag}
+        if scope["scheme"] == "https" and not _is_localhost(asked):
+            headers |= TLS_ONLY
         if asked.get(b"if-none-match", b"").decode("latin-1") == file.etag:
             await Response(None, 304, headers)(scope, receive, send)
             return
