@@ -31,3 +31,15 @@ def host_of_header(header: str) -> str:
 def without_brackets(host: str) -> str:
     """Return a host without the brackets of an IPv6 address."""
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
+def is_domain(host: str) -> bool:
+    """Return whether a host is a domain name, rather than an address or a name without a dot.
+
+    Pages of other sites have domain names. A page whose domain was made to resolve to this machine
+    (DNS rebinding) sends this domain in `Host`.
+    """
+    if host.startswith("[") or "." not in host:
+        return False
+    parts = host.split(".")
+    return len(parts) != 4 or not all(part.isascii() and part.isdigit() for part in parts)

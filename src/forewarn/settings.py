@@ -17,6 +17,7 @@ FIXED: dict[str, frozenset[str]] = {
     "metadata": frozenset(
         (
             "default_vm",
+            "domains_allowed",
             "enable_delay_s",
             "enable_timeout_s",
             "approve_timeout_s",
@@ -41,6 +42,22 @@ FIXED: dict[str, frozenset[str]] = {
         )
     ),
     "lifecycle": frozenset(("notice_margin_ms", "prediction_s", "max_operations")),
+}
+
+#: Settings that are secrets, and settings that name files with secrets; `service/secret_files.py`
+#: adds the options of tables, and passwords in URLs.
+SECRETS: dict[str, frozenset[str]] = {
+    "metadata": frozenset({"proxy_secret"}),
+    "node": frozenset({"token"}),
+    "oidc": frozenset({"client_secret"}),
+    "azure": frozenset({"token_key"}),
+    "audit": frozenset({"key"}),
+}
+SECRET_FILES: dict[str, frozenset[str]] = {
+    "feed": frozenset({"key", "nats_credentials"}),
+    "node": frozenset({"key", "nats_credentials"}),
+    "operator": frozenset({"key"}),
+    "azure": frozenset({"key"}),
 }
 
 
@@ -99,6 +116,9 @@ class MetadataSettings:
     """Names and addresses that a request's `Host` may have, without port; empty: any. This blocks
     web pages whose name was made to resolve to the service (DNS rebinding).
     """
+    domains_allowed: bool = True
+    """Whether `Host` may be any domain name while `allowed_hosts` is empty; the emulator accepts
+    addresses, names without a dot, and `allowed_hosts`."""
 
     rate_per_s: float = 5.0
     """Requests per second that each VM may send, over all its addresses; 0: no limit. Each worker

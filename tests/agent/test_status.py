@@ -76,6 +76,32 @@ def test_status_tells_the_story(
     assert 'forewarn_agent_hooks_total{phase="recover",result="ok"} 1' in samples
 
 
+@pytest.mark.parametrize(
+    ("hosts", "status"),
+    [
+        (("127.0.0.1:8471",), 200),
+        (("vm_0:8471",), 200),
+        (("VM-0.Example",), 200),
+        ((), 200),
+        (("evil.example",), 400),
+        (("vm-0.example.evil.example",), 400),
+        (("localhost", "evil.example"), 400),
+    ],
+)
+def test_page_of_another_site_is_refused(
+    service: Service, tmp_path: Path, hosts: tuple[str, ...], status: int
+) -> None:
+    """A domain that was made to resolve to this VM is not one of its names. Source: E-4."""
+    agent, address = watched(tmp_path, service, tls='allowed_hosts = ["vm-0.example"]')
+    with agent:
+        agent.until_said("named")
+        host, port = address.split(":")
+        with socket.create_connection((host, int(port)), LIMIT_S) as line:
+            fields = "".join(f"Host: {each}\r\n" for each in hosts)
+            line.sendall(f"GET /status HTTP/1.1\r\n{fields}\r\n".encode())
+            assert line.makefile("rb").readline().split()[1] == b"%d" % status
+
+
 def test_slow_and_broken_clients_do_no_harm(service: Service, tmp_path: Path) -> None:
     """Whoever connects and says nothing, or nonsense, does not keep the agent from its work."""
     agent, address = watched(tmp_path, service)

@@ -46,6 +46,16 @@ def test_stranger_sees_an_event_live_and_die(process: Start) -> None:
     assert emulator.end() == (0, "")
 
 
+def test_page_of_another_site_sees_nothing(process: Start) -> None:
+    """A domain that was made to resolve to this machine is refused unless allowed. Source: E-4."""
+    _, url, _ = started(process, "--allow-host", "CI.example:8169")
+    for host in ("ci.example", "ci"):
+        assert get(url, {"Host": host})["Events"] == []
+    with pytest.raises(HTTPError) as refused:
+        get(url, {"Host": "evil.example"})
+    assert refused.value.code == 400
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_signal_ends_it_while_somebody_waits(process: Start, number: int) -> None:
     """A held request and a scenario do not hold the end up. Source: E-9."""

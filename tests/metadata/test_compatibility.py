@@ -49,8 +49,30 @@ def test_post_without_header_may_be_accepted(portable: bool, accepted: bool) -> 
         versions = ("2017-03-01", "2017-08-01", "2017-11-01")
         targets = [f"{PATH}?api-version={version}" for version in versions]
         found = [live.post(approval("A"), target, metadata="").status for target in targets]
-        assert found == [200, *[200 if accepted else 400] * 2]
+        assert found == [200 if accepted else 400] * 3
+        assert live.get(targets[0], metadata="").status == 200
         assert live.get(targets[1], metadata="").status == 400
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8169", 200),
+        ("[::1]:8169", 200),
+        ("localhost", 200),
+        ("emulator:8169", 200),
+        ("ci.example", 200),
+        ("evil.example", 400),
+        ("127.0.0.1.evil.example", 400),
+        ("evil.example:x", 400),
+        ("evil.example.", 400),
+    ],
+)
+def test_domain_may_be_refused(portable: bool, host: str, status: int) -> None:
+    """As in the emulator: what a page of another site cannot have is accepted. Source: E-4."""
+    settings = with_settings(domains_allowed=False, allowed_hosts=("ci.example",))
+    with serving(settings, portable=portable) as live:
+        assert live.get(host=host).status == status
 
 
 @pytest.mark.parametrize(

@@ -67,11 +67,13 @@ def test_without_metadata_header_nothing_is_shown(live: Live, value: str, versio
     assert reply.body == b'{"error":"Bad request. Required metadata header not specified"}'
 
 
-def test_oldest_version_does_not_enforce_the_header(live: Live) -> None:
-    """2017-03-01 alone answers and takes approvals without the header. Source: E-2."""
+def test_oldest_version_shows_its_document_without_the_header(live: Live) -> None:
+    """2017-03-01 alone answers a GET; a POST without it might be a web page's. Source: E-2."""
     target = f"{PATH}?api-version=2017-03-01"
     assert live.get(target, metadata="").status == 200
-    assert live.post(approval("A"), target, metadata="").status == 200
+    refused = live.post(approval("A"), target, metadata="")
+    assert (refused.status, live.control.approvals) == (400, [])
+    assert live.post(approval("A"), target).status == 200
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from forewarn.settings import FeedSettings
 from tests.api.live import Live
+from tests.asking import ask
 from tests.telemetry.scraping import Samples, samples, scrape, value, with_metrics
 from tests.waiting import wait_until
 
@@ -130,6 +131,8 @@ def test_only_metrics_are_answered(measured: Live) -> None:
     address = measured.daemon.metrics_address
     assert scrape(address, "/v1/hosts")[0] == 404
     assert scrape(address, method="POST")[0] == 405
+    rebound = ask(address, "GET", "/metrics", headers={"Host": "evil.example"})
+    assert rebound.status == 400, "a page whose domain was made to resolve to this machine"
 
 
 def test_labels_are_bounded_words(measured: Live) -> None:

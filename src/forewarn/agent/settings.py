@@ -13,6 +13,7 @@ from forewarn.agent.core.rules import (
     default_rules,
 )
 from forewarn.agent.json_fields import flag, inner, member, number, several, words
+from forewarn.host_port import host_of_header
 
 TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ DEFAULTS: dict[str, object] = {
     "status_listen": "",
     "status_cert": "",
     "status_key": "",
+    "status_allowed_hosts": [],
     "notify": {},
     "coordination": {},
 }
@@ -80,6 +82,9 @@ class AgentSettings:
     """Certificate of the status endpoint, PEM; empty for plain HTTP."""
     status_key: str
     """Private key of the certificate."""
+    status_allowed_hosts: tuple[str, ...]
+    """Domain names that a request's `Host` may have, in lower case; the status endpoint accepts
+    addresses and names without a dot as well."""
     notify: dict[str, object]
     """Receivers of notifications; see `notify.py`."""
     coordination: dict[str, object] | None
@@ -91,6 +96,7 @@ class AgentSettings:
         for name, default in DEFAULTS.items():
             setattr(self, name, form.get(name, default))
         self.aliases = tuple(self.aliases)
+        self.status_allowed_hosts = tuple(map(host_of_header, self.status_allowed_hosts))
         self.rules = _rules(form, self.freeze_tolerated_s)
 
 

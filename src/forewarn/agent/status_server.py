@@ -11,7 +11,7 @@ import socket
 
 from forewarn.agent.core.records import UNPREPARED, event_form
 from forewarn.errors import reason_of
-from forewarn.host_port import host_and_port
+from forewarn.host_port import host_and_port, host_of_header, is_domain
 
 TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
@@ -103,7 +103,9 @@ class StatusServer:
     def serve(self, agent: Shown, ready: set[int], now_ms: int) -> None:
         """Accept, read and answer without blocking."""
 
-        def answer(path: str, now_ms: int) -> tuple[int, str, str]:
+        def answer(path: str, hosts: list[str], now_ms: int) -> tuple[int, str, str]:
+            if len(hosts) > 1 or any(_is_foreign(agent, host) for host in hosts):
+                return 400, "text/plain", HOST_REFUSED
             return _answer(agent, path, now_ms)
 
         if self._listener.fileno() in ready:
@@ -168,9 +170,11 @@ class _Connection:
             return True
         if b"\r\n\r\n" not in self._request:
             return False
-        words = self._request.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        line, *fields = self._request.decode("latin-1").partition("\r\n\r\n")[0].split("\r\n")
+        words = line.split(" ")
+        hosts = [text.strip() for name, _, text in map(_field, fields) if name.lower() == "host"]
         if len(words) == 3 and words[0] in ("GET", "HEAD"):
-            status, kind, body = answer(words[1], now_ms)
+            status, kind, body = answer(words[1], hosts, now_ms)
         else:
             status, kind, body = 405, "text/plain", "only GET\n"
         payload = body.encode()
@@ -187,7 +191,26 @@ class _Connection:
 DECIDING = ("preparing", "ready", "checking", "approving", "held", "aborting", "aborted")
 """Stages in which this VM decides about the approval, or has decided. Source: C-5."""
 
-REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    503: "Service Unavailable",
+}
+
+
+HOST_REFUSED = "the Host header names another host; [status] allowed_hosts permits names\n"
+
+
+def _field(line: str) -> tuple[str, str, str]:
+    return line.partition(":")
+
+
+def _is_foreign(agent: Shown, header: str) -> bool:
+    """Return whether a request's `Host` is that of another site's page (DNS rebinding)."""
+    host = host_of_header(header)
+    return is_domain(host) and host not in agent.settings.status_allowed_hosts
 
 
 def _listen(place: str) -> socket.socket:
@@ -278,4 +301,4 @@ def _not_yet(error: OSError) -> bool:
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Answering = Callable[[str, int], tuple[int, str, str]]
+    Answering = Callable[[str, list[str], int], tuple[int, str, str]]

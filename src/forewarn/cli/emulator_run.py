@@ -18,6 +18,7 @@ from forewarn.cli.text_files import text_of
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED
 from forewarn.garbage import uncollected
+from forewarn.host_port import host_of_header
 from forewarn.values import replace
 
 if TYPE_CHECKING:
@@ -135,6 +136,13 @@ def _add_manners(emulate: Parser) -> None:
         default="404",
     )
     emulate.option(
+        "--allow-host NAME",
+        "domain name by which clients may address the metadata service, such as that of this"
+        " machine; repeatable. Addresses and names without a dot are always accepted",
+        action="append",
+        default=[],
+    )
+    emulate.option(
         "--proxy-secret FILE",
         "file with the secret that proxies on this machine use to sign X-Instance-ID",
     )
@@ -236,6 +244,8 @@ def _metadata_of(arguments: argparse.Namespace) -> dict[str, object]:
     if rate_per_s is not None:
         burst = min(max(round(RATE_LIMIT_BURST_S * rate_per_s), 1), BURST_MAX)
         given.update(rate_per_s=rate_per_s, rate_burst=burst)
+    if arguments.allow_host:
+        given["allowed_hosts"] = tuple(map(host_of_header, arguments.allow_host))
     if arguments.proxy_secret:
         secret = text_of(arguments.proxy_secret).strip()
         given.update(proxy_secret=secret, proxy_addresses=("127.0.0.1", "::1", "unix"))

@@ -21,7 +21,7 @@ from forewarn.values import replace, value
 METADATA_ADDRESS = "127.0.0.1:8169"
 OPERATOR_ADDRESS = "127.0.0.1:8470"
 #: The emulator's default settings for serving VMs.
-METADATA = MetadataSettings(rate_per_s=0.0, vm_by_query=True, outcomes=True)
+METADATA = MetadataSettings(rate_per_s=0.0, vm_by_query=True, outcomes=True, domains_allowed=False)
 #: Largest move of the clock, in seconds: a month.
 ADVANCE_S_MAX = 31 * 86_400
 #: Unlimited timeout, in seconds: a jump of the clock by a week must not disable groups or time out

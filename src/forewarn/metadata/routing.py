@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from forewarn.errors import CallerError
-from forewarn.host_port import host_of_header
+from forewarn.host_port import host_of_header, is_domain
 from forewarn.metadata import instance
 from forewarn.metadata.http.request import HttpRequest
 from forewarn.metadata.http.response import Response, compact, refusal
@@ -48,7 +48,9 @@ NOT_FOUND = refusal(404, "Not found")
 NO_IDENTITY = Response(
     400, compact({"error": "invalid_request", "error_description": "Identity not found"})
 )
-HOST_REFUSED = refusal(400, "Bad request. The Host header names another host")
+HOST_REFUSED = refusal(
+    400, "Bad request. The Host header names another host; [metadata] allowed_hosts permits names"
+)
 
 
 class MetadataQueryInvalid(CallerError):
@@ -144,7 +146,7 @@ def route(request: HttpRequest, settings: MetadataSettings) -> RoutedRequest:
     """Return the action for a request from a known VM."""
     forwarded = "x-forwarded-for" in request.headers
     host = host_of_header(request.headers.get("host", ""))
-    if settings.allowed_hosts and host not in settings.allowed_hosts:
+    if not _is_allowed(host, settings):
         return RoutedRequest(RefuseRequest(HOST_REFUSED), forwarded)
     try:
         action = _action(request, settings)
@@ -154,6 +156,14 @@ def route(request: HttpRequest, settings: MetadataSettings) -> RoutedRequest:
         return RoutedRequest(action, forwarded)
     except CallerError as error:
         return RoutedRequest(RefuseRequest(refused(error)), forwarded)
+
+
+def _is_allowed(host: str, settings: MetadataSettings) -> bool:
+    if host in settings.allowed_hosts:
+        return True
+    if settings.domains_allowed:
+        return not settings.allowed_hosts
+    return not is_domain(host)
 
 
 def refused(error: CallerError) -> Response:
@@ -269,10 +279,9 @@ def _may_lack_header(
     version = request.query.get("api-version", "")
     if version not in versions or request.repeated == "api-version":
         return False
-    if version == UNDERSCORE_VERSION:
-        return True
-    old = version.startswith(HEADERLESS_YEAR) and request.method == "POST"
-    return old and settings.post_without_header
+    if request.method == "POST":
+        return settings.post_without_header and version.startswith(HEADERLESS_YEAR)
+    return version == UNDERSCORE_VERSION
 
 
 def _without_header(request: HttpRequest) -> Response | None:

@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, Info, Proce
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 
+from forewarn.api.auth import is_loopback_address
 from forewarn.api.listener import METRICS
 from forewarn.api.server import OperatorServer, start_operator
 from forewarn.clock import Clock
@@ -29,6 +30,7 @@ from forewarn.control.driver_calls import CallResult, DriverCall, Verb
 from forewarn.control.engine import ControlEngine
 from forewarn.control.plane import ControlPlane
 from forewarn.control.service_state import STANDBY
+from forewarn.host_port import host_of_header, is_domain
 from forewarn.outbox.outbox import Outbox
 from forewarn.telemetry.commit_metrics import CommitMetrics
 from forewarn.telemetry.control_snapshot import ControlSnapshot, service_states
@@ -205,7 +207,9 @@ class ScrapeApp:
         status, media, body = 404, "text/plain", b"Ask for /metrics.\n"
         if scope["path"] == PATH:
             status, body = 405, b"Only GET is answered.\n"
-        if scope["path"] == PATH and scope["method"] in {"GET", "HEAD"}:
+        if _is_rebound(scope):
+            status, body = 400, b"Address this machine as localhost.\n"
+        elif scope["path"] == PATH and scope["method"] in {"GET", "HEAD"}:
             accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
             status, (media, body) = 200, await self._exposition(accept)
         headers = [(b"content-type", media.encode()), (b"content-length", b"%d" % len(body))]
@@ -217,6 +221,13 @@ class ScrapeApp:
         encode, media = choose_encoder(accept)
         body = await asyncio.to_thread(encode, _Families(self._registry, families))
         return media, body
+
+
+def _is_rebound(scope: Scope) -> bool:
+    """Whether a page of another site reaches a loopback address by its own domain name."""
+    host = host_of_header(dict(scope["headers"]).get(b"host", b"").decode("latin-1"))
+    server, _ = scope.get("server") or ("", 0)
+    return is_domain(host) and is_loopback_address(server)
 
 
 class _Families:
