@@ -364,6 +364,10 @@ class StoreSettings:
     warning. A removed SQLite store is never replaced by an empty one, because its lock file
     remains.
     With PostgreSQL, set it after the first start: an emptied database looks like a new one."""
+    last_commit_file: str = ""
+    """File in which the service notes its last commit, to notice at its next start that the store
+    has lost commits. Empty: beside a SQLite store; with PostgreSQL `last-commit` in the state
+    directory that systemd gives the service. Source: H-10."""
 
 
 @value

@@ -25,6 +25,8 @@ from tests.pgbouncer import PGBOUNCER, pooled
 from tests.postgres import PostgresServer
 from tests.waiting import wait_until
 
+#: Marks a store that has lost commits.
+MARKED = "UPDATE service SET epoch = 'e', lost_epoch = 'e', lost_commit = '7 node n1'"
 UNREACHABLE = "http://127.0.0.1:9"
 Fault = Callable[[Path, Path], None]
 
@@ -76,6 +78,14 @@ def damage(_file: Path, store: Path) -> None:
     store.write_bytes(b"x" * 4096)
 
 
+def know_more(_file: Path, store: Path) -> None:
+    """A file that names a later commit than the store's."""
+    with closing(sqlite3.connect(store)) as database:
+        database.execute("UPDATE service SET epoch = 'e'")
+        database.commit()
+    store.with_name(f"{store.name}.commit").write_text("e/9/digest")
+
+
 def run_on_store(statement: str) -> Fault:
     """A statement of SQL that was run on the store."""
 
@@ -118,6 +128,16 @@ def test_fault_is_named(
     assert named(file, live.url) == {}
     fault(file, store)
     assert named(file, live.url) == {check: code}
+
+
+@pytest.mark.parametrize("fault", [run_on_store(MARKED), know_more])
+def test_store_that_has_lost_commits_is_named(fault: Fault, tmp_path: Path) -> None:
+    """By its mark, or by what the service on this machine has noted. Source: H-10, U-4."""
+    store = tmp_path / "store.db"
+    open_store(f"sqlite://{store}").close()
+    file = settings_file(tmp_path, f"sqlite://{store}")
+    fault(file, store)
+    assert named(file, UNREACHABLE)["commits"] == "store-went-back"
 
 
 def test_start_is_not_promised_beside_a_problem_of_the_store(live: Live, tmp_path: Path) -> None:

@@ -293,7 +293,7 @@ class SlowStore:
     def __init__(self, clock: ElapsedTime) -> None:
         self._clock = clock
 
-    def look(self) -> State:
+    def follow(self) -> State:
         """Return an empty state."""
         return State()
 

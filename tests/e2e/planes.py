@@ -64,6 +64,13 @@ class Plane:
         """Return the status that a VM gets."""
         return ask(f"127.0.0.1:{self.metadata_port}", "GET", POLL).status
 
+    def document(self) -> dict[str, Any]:
+        """Return the document that a VM reads."""
+        reply = ask(f"127.0.0.1:{self.metadata_port}", "GET", POLL)
+        assert reply.status == 200, reply
+        document: dict[str, Any] = reply.json
+        return document
+
     def says(self, status: int, path: str = "/leader") -> bool:
         """Whether it answers with a status."""
         try:

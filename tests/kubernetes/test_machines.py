@@ -7,7 +7,7 @@ from forewarn.core.lifecycle import FollowedBy
 from forewarn.drivers import Task
 from forewarn.drivers.kubernetes.driver import KubernetesDriver, create
 from forewarn.drivers.kubernetes.nodes import HOSTNAME, MARK
-from forewarn.drivers.task_records import TaskAborted, TaskSuperseded
+from forewarn.drivers.task_records import TaskAborted, TaskOfLaterWriter, TaskSuperseded
 from forewarn.values import replace
 from tests.drivers.tasks import now_ms, task
 from tests.kubernetes.small_cluster import (
@@ -136,6 +136,17 @@ def test_migration_is_found_again_by_a_later_writer(
     assert cluster.changes.count(f"POST {MIGRATIONS}") == 2
     with pytest.raises(TaskSuperseded):
         driver.progress(given, now_ms())
+
+
+def test_writer_of_a_store_that_has_gone_back_is_told(driver: KubernetesDriver) -> None:
+    """The cluster remembers a later writer of the store; one of another proves nothing. H-10."""
+    given = task(**MOVE)
+    driver.begin(Task(given.operation, 7, "epoch"))
+    with pytest.raises(TaskOfLaterWriter):
+        driver.begin(Task(given.operation, 6, "epoch"))
+    with pytest.raises(TaskSuperseded) as refused:
+        driver.begin(Task(given.operation, 6, "another"))
+    assert not isinstance(refused.value, TaskOfLaterWriter)
 
 
 def test_retry_takes_over_a_migration(cluster: Cluster, driver: KubernetesDriver) -> None:

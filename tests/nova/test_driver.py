@@ -15,7 +15,7 @@ from forewarn.drivers.nova.client import CloudUnconfigured
 from forewarn.drivers.nova.config import NovaConfig
 from forewarn.drivers.nova.driver import NovaDriver, create
 from forewarn.drivers.nova.work import NovaStillWorking
-from forewarn.drivers.task_records import TaskAborted, TaskForgotten, TaskSuperseded
+from forewarn.drivers.task_records import TaskAborted, TaskForgotten, TaskOfLaterWriter
 from forewarn.values import replace
 from tests.nova.keystone import PROJECT
 from tests.nova.small_cloud import SmallCloud
@@ -122,13 +122,13 @@ def test_project_can_forge_no_mark(small: SmallCloud, config: NovaConfig, tmp_pa
 def test_mark_of_a_later_writer_stops_this_one(
     small: SmallCloud, config: NovaConfig, tmp_path: Path
 ) -> None:
-    """Also where the two share nothing but the cloud. Source: R-2."""
+    """Also where the two share nothing but the cloud. Source: R-2, H-10."""
     given = task(Cause.REBOOT, "h1", small.server("a"))
     later = Task(given.operation, given.generation + 1)
     assert done(nova(config, "elsewhere"), later)
     late = nova(config)
     late.begin(given)
-    with pytest.raises(TaskSuperseded):
+    with pytest.raises(TaskOfLaterWriter):
         look(late, given)
 
 

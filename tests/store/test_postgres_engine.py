@@ -114,7 +114,7 @@ def test_heir_ends_a_session_that_keeps_a_row_and_says_nothing(
         transaction.rows("lease")
         assert heir.move_lease(seen, "heir") is not None
     with suppress(ForewarnError), stopped._engine.writing() as transaction:
-        transaction.rows("claim", writer="stopped")
+        transaction.rows("claim", writer="stopped", key="")
         heir.load()
     assert heir.lease().holder == "heir"
     heir.confirm()

@@ -165,7 +165,7 @@ def test_store_is_private(story: Story, path: Path) -> None:
     story.reboot("h0")
     modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
     assert modes == dict.fromkeys(modes, 0o600)
-    assert len(modes) == 4
+    assert len(modes) == 5
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere SQLite's own locks are in the way")

@@ -305,6 +305,7 @@ class Doctor:
             yield from schema
             if all(each.result == "ok" for each in schema):
                 yield self._backup(engine)
+                yield from _judged("commits", _commits(engine, settings), "are all in the store")
             if facts.clock_ms is not None:
                 skew_ms = now_ms - facts.clock_ms
                 skewed = [ClockSkewed(skew_s=skew_ms / 1000)] if abs(skew_ms) > SKEW_MS_MAX else []
@@ -416,6 +417,16 @@ def _processes(engine: Engine) -> Iterator[Examined]:
             yield Examined("followers", "ok", text)
         else:
             yield _problem("followers", FollowerBehind(text=text))
+
+
+def _commits(engine: Engine, settings: Settings) -> Iterator[ForewarnError]:
+    """Yield an error if the store lacks a commit that is known to this machine or a process."""
+    from forewarn.service.commit_checks import commit_file_of  # noqa: PLC0415
+    from forewarn.store.lineage import lost_commit  # noqa: PLC0415
+
+    lost = lost_commit(engine, commit_file_of(settings.store) or engine.commit_file)
+    if lost is not None:
+        yield lost
 
 
 def _epoch(engine: Engine) -> str:

@@ -16,9 +16,16 @@ from typing import Protocol, TypeAlias
 from forewarn.control.gate_checks import Gate
 from forewarn.control.planning import Planner
 from forewarn.drivers import INTERRUPTION_MS_MAX, PLACEMENTS_MAX, Driver, Progress, Task
+from forewarn.drivers.task_records import TaskOfLaterWriter
 from forewarn.errors import CallerError, ForewarnError, PeerError, clean_text
 from forewarn.store import Store
-from forewarn.store.errors import StoreFull, StoreLost, StoreUnavailable, StoreUncertain
+from forewarn.store.errors import (
+    StoreFull,
+    StoreLost,
+    StoreUnavailable,
+    StoreUncertain,
+    StoreWentBack,
+)
 from forewarn.values import Word, value
 
 #: Longest delay of the next call that a driver may request, in milliseconds.
@@ -248,7 +255,7 @@ def _made(call: DriverCall, act: Callable[[], Progress | None]) -> CallEnded:
         if call.verb is not Verb.PROGRESS:
             return CallEnded(call)
         return CallEnded(call, progress=_clean_progress(answer))
-    except (StoreFull, StoreLost, StoreUnavailable, StoreUncertain) as error:
+    except (StoreFull, StoreLost, StoreUnavailable, StoreUncertain, StoreWentBack) as error:
         return CallEnded(call, unconfirmed=error)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a driver does is its failure
         return CallEnded(call, failed=clean_text(error) or type(error).__name__)
@@ -288,14 +295,21 @@ def make_call(call: DriverCall, driver: Driver, store: Store, *, now_ms: int) ->
 
     Only the writer may make calls with an effect. Another process may have become the writer during
     a pause, so the lease is checked right before each call with an effect. Source: R-2, L-7.
+
+    Raises:
+        StoreWentBack: the driver has records of a later writer, which the store has lost. H-10.
     """
-    if call.verb is Verb.PROGRESS:
-        return driver.progress(call.task, now_ms)
-    store.confirm()
-    if call.verb is Verb.BEGIN:
-        driver.begin(call.task)
-    else:
-        driver.abort(call.task)
+    try:
+        if call.verb is Verb.PROGRESS:
+            return driver.progress(call.task, now_ms)
+        store.confirm()
+        if call.verb is Verb.BEGIN:
+            driver.begin(call.task)
+        else:
+            driver.abort(call.task)
+    except TaskOfLaterWriter as later:
+        store.check_writer(int(str(later.facts["newest"])), f"driver {call.driver}")
+        raise
     return None
 
 

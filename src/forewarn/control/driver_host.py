@@ -294,7 +294,7 @@ class DriverHost:
                     self._report_failure(operation, hung, name)
                 return
         store = self._plane.store
-        task = Task(operation, store.writer_generation)
+        task = Task(operation, store.writer_generation, store.epoch)
         call = DriverCall(planned.verb, name, task, now_ms)
         driver = self._setup.drivers.get(name)
         if driver is None:

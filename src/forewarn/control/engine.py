@@ -38,7 +38,13 @@ from forewarn.core.stimulus import (
 )
 from forewarn.errors import CallerError, ForewarnError, OurError
 from forewarn.replication.messages import PublishResult
-from forewarn.store.errors import StoreContradiction, StoreLost, StoreUnavailable, StoreUncertain
+from forewarn.store.errors import (
+    StoreContradiction,
+    StoreLost,
+    StoreUnavailable,
+    StoreUncertain,
+    StoreWentBack,
+)
 from forewarn.values import replace
 
 log = logging.getLogger("forewarn.control")
@@ -89,6 +95,10 @@ class ControlEngine(ReadableControl):
         )
         self._time = Timekeeping(clock, plane)
         self._on_lost = on_lost
+        #: Called on the loop's thread when this process's documents are older than those that VMs
+        #: have seen; set by the service.
+        self.on_went_back: Callable[[], object] = lambda: None
+        self._withheld = False
         self._kept = KeptReports()
         #: Operations that exceeded the portion of a commit, in order.
         self._remaining: dict[int, None] = {}
@@ -128,6 +138,8 @@ class ControlEngine(ReadableControl):
             return self._take_up()
         except ForewarnError as error:
             self._doubt(error)
+            if self._withheld:
+                return self._shown
             return self._publishing.publish(self._plane.loaded(), (), FollowUp())
 
     def _take_up(self) -> Future[None]:
@@ -185,6 +197,10 @@ class ControlEngine(ReadableControl):
     def note(self, stimulus: PlaneStimulus, actor: str) -> None:
         """Queue a report without a waiting caller, such as polls."""
         self._inbox.note(stimulus, actor)
+
+    def note_went_back(self, error: StoreWentBack) -> None:
+        """Stop deciding, because the store has lost commits; on any thread. Source: H-10."""
+        self._inbox.put(error)
 
     def wake(self) -> None:
         """Make the loop check the clock again."""
@@ -246,6 +262,15 @@ class ControlEngine(ReadableControl):
         else:
             self._status.become(ServiceState.UNCERTAIN)
             self._status.trouble_with(error)
+            if isinstance(error, StoreWentBack):
+                self._withhold()
+
+    def _withhold(self) -> None:
+        """Show nothing that is older than what VMs have seen; they keep their documents. H-10."""
+        if not (self._withheld or self._plane.store.lineage.ahead):
+            self._withheld = True
+            self.on_went_back()
+            self._shown = self._publishing.publish(self._plane.withheld(), (), FollowUp())
 
     def _sleep_s(self) -> float:
         if self._kept or not self._status.ready:
@@ -275,6 +300,8 @@ class ControlEngine(ReadableControl):
                 self._record(self._inbox.take_ends(item))
             case FollowUp():
                 self._carry_out(item, PublishResult())
+            case StoreWentBack():
+                self._doubt(item)
             case _ if isinstance(item, PlannerReport):
                 self.planner.take(item)
 
@@ -307,8 +334,9 @@ class ControlEngine(ReadableControl):
         if self._status.ended:
             raise Stopping
         if not self._status.ready:
-            raise StoreUnavailable(
-                place=self._plane.store.place, reason="its state is being checked"
+            store = self._plane.store
+            raise store.lineage.lost or StoreUnavailable(
+                place=store.place, reason="its state is being checked"
             )
         if isinstance(stimulus, ChangeTopology):
             self._drivers.check(stimulus.hosts)
@@ -317,7 +345,7 @@ class ControlEngine(ReadableControl):
         try:
             now_ms = self._clock.now_ms()
             committed = self._plane.commit(stimulus, actor=actor, now_ms=now_ms, call=call)
-        except (StoreLost, StoreUncertain) as error:
+        except (StoreLost, StoreUncertain, StoreWentBack) as error:
             self._doubt(error)
             raise
         self._remaining.update(dict.fromkeys(committed.remaining))
@@ -382,8 +410,8 @@ class ControlEngine(ReadableControl):
     def _take_calls(self, ends: list[CallEnded]) -> None:
         """Handle results of drivers' calls; this process may no longer be the writer."""
         for unconfirmed in self._drivers.ended(ends, self._clock.now_ms()):
-            if isinstance(unconfirmed, StoreLost):
-                self._end(ServiceState.SUPERSEDED, unconfirmed)
+            if isinstance(unconfirmed, StoreLost | StoreWentBack):
+                self._doubt(unconfirmed)
             else:
                 self._status.trouble_with(unconfirmed)  # the call is tried again
 

@@ -20,6 +20,7 @@ from forewarn.control.service_state import ServiceStatus
 from forewarn.core.step import FollowUp
 from forewarn.core.stimulus import GroupsPolled, PlaneStimulus, PlannerReport, Reports
 from forewarn.errors import OurError
+from forewarn.store.errors import StoreWentBack
 from forewarn.values import value
 
 T = TypeVar("T")
@@ -91,7 +92,7 @@ def refuse(answer: Future[Any] | None) -> None:
 #: One item for the run loop to handle; None: check the clock.
 Item: TypeAlias = (
     "Submission | StateQuery[object] | CallRecord | CallEnded | PublicationEnded | FollowUp"
-    " | PlannerReport | None"
+    " | PlannerReport | StoreWentBack | None"
 )
 
 

@@ -309,6 +309,12 @@ class ControlPlane(StateView):
         """Return the documents that metadata nodes may show while the service cannot decide."""
         return publication.loaded(self.state, self.store.generation, nodes_wait=True)
 
+    def withheld(self) -> DocumentChange:
+        """Return the VMs without documents; metadata nodes keep the documents that they show."""
+        groups = frozenset(self.state.topology.groups)
+        generation = self.store.generation
+        return publication.whole(self.state, generation, hidden=groups, nodes_wait=True)
+
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """Return the next deadline, ms since the epoch UTC; None without one."""
         return next_deadline_ms(self.state, self.policy, now_ms)

@@ -25,7 +25,7 @@ from forewarn.core.state import Changes, State
 from forewarn.errors import ForewarnError, OurError, PeerError
 from forewarn.replication.messages import DocumentChange
 from forewarn.store import Store
-from forewarn.store.errors import FollowedTooLate, StoreLost
+from forewarn.store.errors import FollowedTooLate, StoreLost, StoreWentBack
 from forewarn.store.lease import Tenure
 
 log = logging.getLogger("forewarn.control")
@@ -148,7 +148,8 @@ class StateFollower(ReadableControl):
     @property
     def trouble(self) -> str:
         """Why this process cannot answer reads; empty while it can."""
-        return STALE if self.lapsed() else ""
+        lost = self._store.lineage.lost
+        return str(lost) if lost else STALE if self.lapsed() else ""
 
     def freshness(self) -> Freshness:
         """Return the last followed commit, and when it was last known as the newest."""
@@ -172,6 +173,8 @@ class StateFollower(ReadableControl):
             except FollowedTooLate:
                 self.view = None
             except ForewarnError as error:
+                if isinstance(error, StoreWentBack):
+                    self._status.trouble_with(error)
                 log.debug("nothing can be followed: %s", error)
                 self._stopping.wait(1)
             except Exception:
@@ -192,7 +195,7 @@ class StateFollower(ReadableControl):
             item.run(view)
 
     def _load(self) -> StateView:
-        state = self._store.look()
+        state = self._store.follow()
         view = StateView(state, self._store, self._policy, new_guid=self._new_guid)
         # Readers count adoptions, each of one or more commits.
         view.sequence = max(self._store.generation, self._sequence + 2)

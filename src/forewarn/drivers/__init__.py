@@ -43,6 +43,8 @@ class Task:
     operation: Operation
     #: Generation of the writer: grows with each new writer of a store; 0: unknown.
     generation: int = 0
+    #: Name of the store's sequence of generations; empty: unknown.
+    epoch: str = ""
 
     @property
     def id(self) -> str:
@@ -125,7 +127,9 @@ class Driver(Protocol):
     operator decides or the call returns. Long work must run in the background.
 
     If several writers can call a driver, the driver must refuse calls with a lower generation than
-    the highest so far, and must not begin aborted tasks. Source: R-2.
+    the highest so far, and must not begin aborted tasks. A driver whose own records show a later
+    writer of the same store raises `TaskOfLaterWriter`, because the store may have lost commits.
+    Source: R-2, H-10.
 
     If the driver's platform chooses destinations, the driver sets the attribute `schedules` to
     true, and plans of maintenances contain no destinations. Other drivers move each VM of a first

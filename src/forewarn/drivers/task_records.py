@@ -32,6 +32,15 @@ class TaskSuperseded(PeerError):
     advice = "Another process is the writer now; the task was refused."
 
 
+class TaskOfLaterWriter(TaskSuperseded):
+    """Records outside the store name a later writer of the same store.
+
+    If the calling writer is still the writer, the store has lost commits. Source: H-10.
+    """
+
+    code = "driver-task-of-later-writer"
+
+
 class TaskAborted(PeerError):
     """The task to begin was already aborted."""
 

@@ -171,6 +171,8 @@ class FeedClient:
         self._nothing = Position()
         self._shows = self._nothing
         """The node's last shown change, which it reports after a reconnect."""
+        self._commit = ""
+        """The last signed commit of a control plane, which the node reports after a reconnect."""
         self._assembly: ChangeAssembly | None = None
         """The change or whole feed whose portions are arriving."""
         self._starting = self._nothing
@@ -212,7 +214,7 @@ class FeedClient:
         if kept is None:
             return False
         self._apply(kept)
-        self._shows = self._store.position
+        self._shows, self._commit = self._store.position, self._store.commit
         return True
 
     def start(self) -> None:
@@ -382,6 +384,7 @@ class FeedClient:
             hosts=me.hosts,
             digest=digest,
             token=me.token,
+            commit=self._commit,
         )
 
     def _take(self, message: feed.ServerMessage, writer: asyncio.StreamWriter) -> None:
@@ -417,6 +420,7 @@ class FeedClient:
                 )
             self._store.move(starting)
             self._shows = starting
+        self._commit = start.commit or self._commit
 
     def _take_portion(self, portion: FeedPortion, writer: asyncio.StreamWriter) -> None:
         assembly = self._assembly or ChangeAssembly(self._shows.checksum)
@@ -436,6 +440,7 @@ class FeedClient:
         except Exception as error:
             raise ChangeNotShown(sequence=change.sequence) from error
         self._shows = position
+        self._commit = change.commit or self._commit
         writer.write(feed.line_of(Ack(change.sequence)))
 
     def _catch_up(self, writer: asyncio.StreamWriter) -> None:

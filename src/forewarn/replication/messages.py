@@ -13,6 +13,7 @@ from typing import Annotated, Protocol, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import asdict
+from msgspec.structs import replace as changed
 
 from forewarn.errors import PeerError
 from forewarn.protocol.documents import Document, ScheduledEvent
@@ -90,6 +91,13 @@ class DocumentChange(msgspec.Struct, frozen=True):
     publications: tuple[Publication, ...] = ()
     withheld: frozenset[str] = frozenset()
     """Groups without documents in this whole until recovery; their nodes wait. Source: M-2."""
+    commit: str = ""
+    """Signed id of the newest commit, which nodes report when they connect. Source: H-10."""
+
+
+def signed(change: DocumentChange, commit: str) -> DocumentChange:
+    """Return a change with the id of the newest commit."""
+    return changed(change, commit=commit)
 
 
 class PublishResult(msgspec.Struct, frozen=True):
@@ -149,6 +157,8 @@ class FeedStart(Row, frozen=True, tag="start"):
     """Checksum of the feed up to `sequence`."""
     whole: bool
     """Whether a whole feed follows; otherwise the node continues from its last change."""
+    commit: str = ""
+    """Signed id of the newest commit of the store; empty: unknown. Source: H-10."""
 
 
 class FeedPortion(Row, frozen=True, tag="portion"):
@@ -161,6 +171,8 @@ class FeedPortion(Row, frozen=True, tag="portion"):
     """CRC-32 of the content, continued from the previous portion of the whole or of the feed."""
     content: msgspec.Raw
     """Content of the portion: new or changed VMs, names of removed VMs, publications."""
+    commit: str = ""
+    """As in `FeedStart`."""
 
 
 class FeedCurrent(Row, frozen=True, tag="current"):
@@ -199,6 +211,8 @@ class Follow(Row, frozen=True, tag="follow"):
     """Digest of all records of the node, for a server that did not send them; empty: unknown."""
     token: str = ""
     """Token that proves the node's name without a certificate."""
+    commit: str = ""
+    """The newest signed commit that the node has received. Source: H-10."""
 
 
 class Ack(Row, frozen=True, tag="ack"):
@@ -408,9 +422,11 @@ def encoded(item: Caller | Publication | str) -> bytes:
     return _encoder.encode(item)
 
 
-def portion_line(sequence: int, content: bytes, *, checksum: int, last: bool) -> bytes:
+def portion_line(
+    sequence: int, content: bytes, *, checksum: int, last: bool, commit: str = ""
+) -> bytes:
     """Encode a portion as a line; `content` is included unchanged."""
-    return line_of(FeedPortion(sequence, last, checksum, msgspec.Raw(content)))
+    return line_of(FeedPortion(sequence, last, checksum, msgspec.Raw(content), commit))
 
 
 def _read(decoder: msgspec.json.Decoder[_M], line: bytes | msgspec.Raw) -> _M:

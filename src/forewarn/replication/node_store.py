@@ -47,6 +47,8 @@ class NodeStore:
         self._on_disk = False
         self._whole_bytes = self._grown_bytes = 0
         self.position = Position()
+        #: The newest commit that the node has received; empty: unknown.
+        self.commit = ""
         self.state = FeedState()
         #: Reason for which the disk does not contain the shown documents; empty if it does.
         self.trouble = ""
@@ -76,6 +78,7 @@ class NodeStore:
         The next change writes the file again.
         """
         before, self.position = self.position, position
+        self.commit = change.commit or self.commit
         self.state.apply(change)
         grown = self._grown_bytes > max(GROWTH_BYTES_MIN, self._whole_bytes)
         if change.whole or grown or not self._on_disk:
@@ -111,6 +114,7 @@ class NodeStore:
             message = feed.read_server_message(line)
             if start is None and isinstance(message, FeedStart):
                 start, assembly = message, ChangeAssembly(0, whole=True)
+                self.commit = start.commit
                 continue
             if start is None or not isinstance(message, FeedPortion):
                 raise FeedUnreadable(reason="the file is not a metadata node's feed")
@@ -120,6 +124,7 @@ class NodeStore:
             if change is not None:
                 checksum = start.checksum if change.whole else assembly.checksum
                 self.position = Position(start.epoch, change.sequence, checksum)
+                self.commit = change.commit or self.commit
                 self.state.apply(change)
                 assembly = None
         return size
@@ -127,7 +132,8 @@ class NodeStore:
     def _rewrite(self) -> None:
         """Write the whole feed to a new file, which replaces the old file."""
         position = self.position
-        start = FeedStart(position.epoch, position.sequence, position.checksum, whole=True)
+        facts = position.epoch, position.sequence, position.checksum
+        start = FeedStart(*facts, whole=True, commit=self.commit)
         portions = cut(self.state.whole(position.sequence), 0)
         self._on_disk = False
         try:

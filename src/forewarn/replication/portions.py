@@ -54,15 +54,15 @@ def cut(change: DocumentChange, checksum: int, portion_bytes: int = 0) -> Iterat
                 size = 0
             texts.append(text)
             size += len(text)
-    yield _portion(change.sequence, batch, checksum, last=True)
+    yield _portion(change.sequence, batch, checksum, last=True, commit=change.commit)
 
 
 def _portion(
-    sequence: int, batch: tuple[list[bytes], ...], checksum: int, *, last: bool
+    sequence: int, batch: tuple[list[bytes], ...], checksum: int, *, last: bool, commit: str = ""
 ) -> Portion:
     content = b"[[" + b"],[".join(b",".join(texts) for texts in batch) + b"]]"
     checksum = zlib.crc32(content, checksum)
-    line = feed.portion_line(sequence, content, checksum=checksum, last=last)
+    line = feed.portion_line(sequence, content, checksum=checksum, last=last, commit=commit)
     return Portion(line, checksum)
 
 
@@ -99,4 +99,5 @@ class ChangeAssembly:
             callers=tuple(self._callers),
             gone=tuple(self._gone),
             publications=tuple(self._publications),
+            commit=portion.commit,
         )

@@ -84,6 +84,10 @@ class FeedServer:
         """Create a server; without `access`, only workers may connect."""
         self._pace = pace or usual_pace()
         self.nodes = NodeTable(self._pace.silent_s_max)
+        #: Returns the signed id of the newest commit; empty: unknown.
+        self.newest_commit: Callable[[], str] = str
+        #: Returns whether the store has a commit that a node knows. Source: H-10.
+        self.check_commit: Callable[[str, str], Awaitable[bool]] = _believe
         #: Receives the name of each counting node that has been silent for too long.
         self.on_silent: Callable[[str], None] = lambda _: None
         self._upstream = upstream
@@ -257,6 +261,8 @@ class FeedServer:
             session = self._admitted(greeting, writer, access, source)
             if unproved is not None:
                 unproved.admit()
+            if not await self.check_commit(greeting.commit, greeting.name) or self._suspended:
+                return
             self._begin(session)
             sending = asyncio.create_task(self._send(session))
             await session.hear(reader, partial(self._heard, greeting.name))
@@ -372,7 +378,9 @@ class FeedServer:
         if change.whole or size > LOGGED_ITEMS_MAX:
             log.reset(change.sequence)
             return
-        portions = tuple(cut(change, log.checksum, self._pace.portion_bytes))
+        portions = tuple(
+            cut(feed.signed(change, self.newest_commit()), log.checksum, self._pace.portion_bytes)
+        )
         lines = tuple(portion.line for portion in portions)
         log.append(change.sequence, lines, portions[-1].checksum)
 
@@ -448,7 +456,7 @@ class FeedServer:
                 return
             position, sequence, checksum = log.next, log.sequence, log.checksum
         session.position = position
-        start = FeedStart(self.epoch, sequence, checksum, whole=False)
+        start = FeedStart(self.epoch, sequence, checksum, whole=False, commit=self.newest_commit())
         session.writer.write(feed.line_of(start))
 
     async def _send(self, session: NodeSession) -> None:
@@ -486,8 +494,9 @@ class FeedServer:
         """Send the current whole; later changes follow, in order. Source: M-1."""
         log = session.feed.log
         session.position = log.next
-        whole = self._scopes.whole(session.feed)
-        start = FeedStart(self.epoch, log.sequence, log.checksum, whole=True)
+        commit = self.newest_commit()
+        whole = feed.signed(self._scopes.whole(session.feed), commit)
+        start = FeedStart(self.epoch, log.sequence, log.checksum, whole=True, commit=commit)
         await session.send(feed.line_of(start))
         for portion in cut(whole, 0, self._pace.portion_bytes):
             await session.send(portion.line)
@@ -526,6 +535,11 @@ class FeedServer:
             for name in self.nodes.names:
                 if self.nodes.silent(name):
                     self.on_silent(name)
+
+
+async def _believe(_commit: str, _node: str) -> bool:
+    """Accept each commit: a placeholder until the service sets the function."""
+    return True
 
 
 REFUSED_MAX = 20

@@ -34,6 +34,7 @@ from forewarn.metadata.server import MetadataServer
 from forewarn.replication.messages import RequestAnswer
 from forewarn.service.address_probes import check_addresses
 from forewarn.service.bridge import Bridge
+from forewarn.service.commit_checks import CommitChecks, commit_file_of
 from forewarn.service.credentials import ServedCertificates, connect_feed, login_of
 from forewarn.service.observers import make_observers
 from forewarn.service.operators import OperatorApi, cannot_reload, imported
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from forewarn.service.observers import Observers
     from forewarn.service.workers import Workers
     from forewarn.settings import Settings
+    from forewarn.store.errors import StoreWentBack
 
 log = logging.getLogger("forewarn")
 
@@ -152,6 +154,8 @@ class Daemon:
         #: Whether the event loop and the deciding thread respond.
         self.liveness = Liveness(SystemClock().elapsed_ms)
         self._lapsed: Callable[[], bool] = lambda: False
+        #: Whether VMs have seen documents that the store has lost.
+        self._outdated = False
         self._announce: Callable[[], None] = lambda: None
         self._look: Callable[[], bool] = lambda: False
         #: Follows the state while another process is active.
@@ -204,7 +208,10 @@ class Daemon:
         self.liveness.watch("event loop", bridge.call)
         # Loading a large store takes seconds; meanwhile callers are served.
         self.store = await asyncio.to_thread(
-            open_store, settings.store.url, must_exist=settings.store.must_exist
+            open_store,
+            settings.store.url,
+            must_exist=settings.store.must_exist,
+            commit_file=commit_file_of(settings.store),
         )
         self._closing.callback(self.store.close)
         self.store.audit.key = settings.audit.key.encode()
@@ -264,6 +271,7 @@ class Daemon:
         """Connect control plane, metadata service and feed."""
         wait_s = self.settings.lifecycle.show_timeout_s
         self.control.lapsed = self._lapsed
+        self.control.on_went_back = partial(bridge.call, self._refuse_outdated)
         self.control.poll_of = self.metadata.service.poll_of
         self.control.user_agents = self.metadata.user_agents
         if self.feed is not None:
@@ -392,6 +400,8 @@ class Daemon:
 
         access = NodeAccess(feed.hosts, self._prove_node) if has_nodes else None
         server = FeedServer(bridge, epoch=self.store.epoch, access=access)
+        server.newest_commit = self.store.newest_commit
+        server.check_commit = CommitChecks(self.store, self._note_went_back).check
         self._closing.push_async_callback(server.stop)
         return server
 
@@ -425,7 +435,7 @@ class Daemon:
         if self._relay is not None and self._following is not None:
             self._following.cancel()
             feed.epoch = self.store.epoch
-            feed.suspend(suspended=False)
+            feed.suspend(suspended=self._outdated)
             await self._relay.stop(self.bridge)
         elif settings.listen:
             self.feed_address = await self._start_feed(feed)
@@ -488,10 +498,25 @@ class Daemon:
 
     def _show_lapse(self, *, lapsed: bool) -> None:
         """Report no freshness while another process may hold the lease. Source: H-3."""
+        if self._outdated:
+            return
         if self.feed is not None:
             self.feed.suspend(suspended=lapsed)
         if self.bound is not None and not self.settings.metadata.serve_outdated:
             self.metadata.service.set_fault(Outdated(BUSY) if lapsed else None)
+
+    def _note_went_back(self, error: StoreWentBack) -> None:
+        """Stop deciding; a follower notices the mark in the store. On any thread."""
+        control: ControlEngine | None = getattr(self, "control", None)
+        if control is not None:
+            control.note_went_back(error)
+
+    def _refuse_outdated(self) -> None:
+        """Answer no VM and no node any more: they have seen newer documents. Source: H-10."""
+        self._outdated = True
+        self.metadata.service.set_fault(Outdated(BUSY))
+        if self.feed is not None:
+            self.feed.suspend(suspended=True)
 
     def _wake(self) -> None:
         """Look at the lease before anything is answered: this process may have been stopped."""

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NoReturn
 
 from forewarn.audit_chain import CallRecord
 from forewarn.core.document import Enrolment
@@ -30,15 +33,28 @@ from forewarn.store.errors import (
     StoreUnavailable,
     StoreUncertain,
     StoreUnrestored,
+    StoreWentBack,
 )
 from forewarn.store.images import history_rows
 from forewarn.store.lease import Lease
+from forewarn.store.lineage import (
+    DIGESTS_MAX,
+    DIGESTS_TRIMMED,
+    CommitFile,
+    CommitId,
+    CommitMissing,
+    Lineage,
+    ServiceRow,
+    digest_after,
+    read_signed_commit,
+)
 from forewarn.store.loading import changes_since, loaded
 from forewarn.store.maintenances import MaintenanceReader
 from forewarn.store.migrations import migrate
 from forewarn.store.reading import HistoryPage, OperationPage, Recorded, StoreReader
 from forewarn.store.retention import Retention, trim
 from forewarn.store.statements import APART
+from forewarn.values import replace
 
 log = logging.getLogger("forewarn.store")
 
@@ -76,8 +92,10 @@ class Store(StoreReader):
     invariant 8.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, commit_file: CommitFile | None = None) -> None:
         super().__init__(engine)
+        #: The commits that this process knows.
+        self.lineage = Lineage(engine, commit_file)
         self.maintenances = MaintenanceReader(self)
         self.cursors = OutboxCursors(engine)
         self.audit = AuditTrail(engine)
@@ -87,8 +105,8 @@ class Store(StoreReader):
         self.writer_generation = 0
         #: Name of the sequence of generations; the store contains the name.
         self.epoch = ""
-        #: Number of the last durable commit; each commit increases it by one.
-        self.generation = 0
+        #: The last durable commit that this process has written or read.
+        self.newest = CommitId()
         self._history_seq = 0
         #: Changes that `load` added to the followed state; None after loading the whole state.
         self.taken_up: Changes | None = None
@@ -103,6 +121,8 @@ class Store(StoreReader):
         self._claimed = True
         #: The commit with an unknown result; None: no such commit.
         self._uncertain: Changes | None = None
+        #: Digest of the last commit that was tried.
+        self._drafted_digest = ""
         #: Reason for the refusal of the last commit, or empty; readable on any thread.
         self.commit_refused = ""
         #: VMs of live operations, as stored in the table `operation_vm`.
@@ -114,6 +134,11 @@ class Store(StoreReader):
     def place(self) -> str:
         """Name of the open store for messages, without passwords."""
         return self._engine.place
+
+    @property
+    def generation(self) -> int:
+        """Number of the last durable commit; each commit increases it by one."""
+        return self.newest.generation
 
     @property
     def shared(self) -> bool:
@@ -132,6 +157,9 @@ class Store(StoreReader):
         that state, and the groups. The method also loads a read-only store, so that VMs still see
         their documents. This process then becomes the writer once the store is writable.
 
+        A store that has gone back is loaded, too, for reads; no method then changes the store.
+        `lineage.ahead`: the returned state is `followed`, which is newer than the store's.
+
         Raises:
             StoreUnrestored: a restore is unfinished.
             StoreDamaged: a record is invalid or contradicts others.
@@ -140,11 +168,17 @@ class Store(StoreReader):
         self._uncertain = None
         self._engine.end_silent_sessions()
         try:
-            with uncollected(), self._engine.writing() as transaction:
-                service = transaction.rows("claim", writer=self._writer)
-                state = self._followed(transaction, service, followed)
+            with self._proving(), uncollected(), self._engine.writing() as transaction:
+                key = Ids().token("commit key")
+                row = _service(transaction.rows("claim", writer=self._writer, key=key), self.place)
+                self.lineage.check_start(transaction, row, row.generation - 1)
+                digest = digest_after(row.digest, row.generation, [(self._writer,)])
+                row = replace(row, digest=digest)
+                transaction.run("commit_digest_put", generation=row.generation, digest=digest)
+                state = self._followed(transaction, row, followed)
                 if self.epoch == RESTORING and not self.restoring:
                     raise StoreUnrestored(place=self.place)
+            self.lineage.note(self.newest)
             self._claimed = True
         except StoreFull as error:
             log.warning(
@@ -152,8 +186,14 @@ class Store(StoreReader):
                 error,
                 extra={"action": error.code},
             )
-            state = self.look()
+            state = self._looked(checked=True)
             self._claimed = False
+        except StoreWentBack as error:
+            log.error("%s %s", error, error.advice_text(), extra={"action": error.code})  # noqa: TRY400 - the sentence says it
+            state = followed if followed and self.lineage.ahead else self._looked()
+            self._claimed = False
+            with suppress(ForewarnError):
+                self.lineage.insist()
         if len(state.topology.vms) >= FROZEN_VMS_MIN:
             gc.freeze()
         return state
@@ -164,23 +204,45 @@ class Store(StoreReader):
         Raises:
             StoreDamaged: a record is invalid or contradicts others.
         """
-        with uncollected(), self._engine.reading() as transaction:
-            return self._loaded(transaction, transaction.rows("service"))
+        return self._looked()
+
+    def follow(self) -> State:
+        """Return the current state, for `catch_up`.
+
+        Raises:
+            StoreUnrestored: a restore is unfinished.
+            StoreWentBack: the store has lost commits.
+            StoreDamaged: a record is invalid or contradicts others.
+        """
+        state = self._looked(checked=True)
+        if self.epoch == RESTORING:
+            raise StoreUnrestored(place=self.place)
+        self.lineage.note(self.newest)
+        return state
+
+    def _looked(self, *, checked: bool = False) -> State:
+        with self._proving(), uncollected(), self._engine.reading() as transaction:
+            row = self._row(transaction)
+            if checked:
+                self.lineage.check_start(transaction, row, row.generation)
+            return self._loaded(transaction, row)
 
     def catch_up(self, state: State) -> Changes | None:
-        """Apply the commits of other processes to a state from `look`.
+        """Apply the commits of other processes to a state from `follow`.
 
         Returns: The changes; None without changes.
 
         Raises:
-            FollowedTooLate: there are too many changes for a follower; call `look` again.
+            FollowedTooLate: there are too many changes for a follower; call `follow` again.
+            StoreWentBack: the store has lost commits; nothing was changed.
             StoreUnavailable: the database does not answer; nothing was changed.
         """
-        with self._engine.reading() as transaction:
-            service = transaction.rows("service")
-            if int(service[0][0]) == self.generation:
+        with self._proving(), self._engine.reading() as transaction:
+            row = self._row(transaction)
+            self.lineage.check(transaction, row, self.newest)
+            if row.commit == self.newest:
                 return None
-            changes = self._changes_since(transaction, service, state)
+            changes = self._changes_since(transaction, row, state)
             if not changes.entries[0].images:  # history has no images of polls
                 changes.enrolments = {
                     each.group: each
@@ -188,55 +250,70 @@ class Store(StoreReader):
                     if each != state.enrolments.get(each.group)
                 }
         state.adopt(changes)
-        self._count(service)
+        self._count(row)
+        self.lineage.note(self.newest)
         return changes
 
-    def _followed(self, transaction: Transaction, service: list[Row], state: State | None) -> State:
+    @contextmanager
+    def _proving(self) -> Iterator[None]:
+        """Decide whether the store has lost a commit that a read database seems to lack.
+
+        Raises:
+            StoreWentBack: the store has lost the commit.
+            StoreUnavailable: the read database is a replica that is behind.
+        """
+        try:
+            yield
+        except CommitMissing as missing:
+            self._engine.forget_readers()
+            self.lineage.prove(missing.commit, missing.witness)
+            reason = f"a database without commit {missing.commit.generation} answers"
+            raise StoreUnavailable(place=self.place, reason=reason) from missing
+
+    def _followed(self, transaction: Transaction, row: ServiceRow, state: State | None) -> State:
         """Return the live state, based on a followed state if possible."""
         if state is None:
-            return self._loaded(transaction, service)
+            return self._loaded(transaction, row)
         try:
-            changes = self._changes_since(transaction, service, state)
+            changes = self._changes_since(transaction, row, state)
         except FollowedTooLate:
-            return self._loaded(transaction, service)
+            return self._loaded(transaction, row)
         changes.enrolments = {each.group: each for each in self.live(transaction, Enrolment)}
         state.adopt(changes)
         self.taken_up = changes
-        self._count(service)
+        self._count(row)
         self._placed = {each.number: each.vms for each in state.operations.values()}
         self._described = set(state.maintenances)
         return state
 
-    def _changes_since(self, transaction: Transaction, service: list[Row], state: State) -> Changes:
-        seq, last_number = int(service[0][1]), int(service[0][2])
-        new = seq - self._history_seq
-        if not 0 <= new <= FOLLOWED_MAX:
+    def _changes_since(self, transaction: Transaction, row: ServiceRow, state: State) -> Changes:
+        new = row.history_seq - self._history_seq
+        if row.epoch != self.epoch or not 0 <= new <= FOLLOWED_MAX:
             raise FollowedTooLate(place=self.place)
-        rows = transaction.rows("images_since", after=self._history_seq, until=seq) if new else []
+        seqs = {"after": self._history_seq, "until": row.history_seq}
+        rows = transaction.rows("images_since", **seqs) if new else []
         if len(rows) != new:  # a part of the required history was removed
             raise FollowedTooLate(place=self.place)
-        changes = changes_since(state, [str(text) for (text,) in rows], last_number)
-        changes.mark = str(service[0][3]), int(service[0][4])
+        changes = changes_since(state, [str(text) for (text,) in rows], row.last_number)
+        changes.mark = row.boot, row.clock_ahead_ms
         return changes
 
-    def _count(self, service: list[Row]) -> None:
+    def _count(self, row: ServiceRow) -> None:
         """Set the counters from the store's row in `service`."""
-        self.generation, self._history_seq = int(service[0][0]), int(service[0][1])
-        self.writer_generation, self.epoch = self.generation, str(service[0][5])
+        self._history_seq = row.history_seq
+        self.writer_generation, self.epoch = row.generation, row.epoch
+        self.newest = row.commit
 
-    def _loaded(self, transaction: Transaction, service: list[Row]) -> State:
+    def _loaded(self, transaction: Transaction, row: ServiceRow) -> State:
         """Return the live state, given the store's row in `service`."""
-        if len(service) != 1:
-            raise StoreDamaged(place=self.place, reason="the row in the table `service` is missing")
-        last_number = int(service[0][2])
-        changes = loaded(self, transaction, last_number, place=self.place)
-        changes.mark = str(service[0][3]), int(service[0][4])
+        changes = loaded(self, transaction, row.last_number, place=self.place)
+        changes.mark = row.boot, row.clock_ahead_ms
         state = State()
         state.adopt(changes)
-        self._count(service)
+        self._count(row)
         self._placed = {each.number: each.vms for each in state.operations.values()}
         self._described = set(state.maintenances)
-        assert state.last_number == last_number
+        assert state.last_number == row.last_number
         return state
 
     def _claim(self) -> None:
@@ -244,17 +321,40 @@ class Store(StoreReader):
 
         This attempt also determines the unknown result of an earlier attempt. A repeated attempt is
         harmless, because only this process writes with its token.
+
+        Raises:
+            StoreWentBack: the store has lost commits.
+            StoreLost: another process is the writer.
         """
+        self.lineage.insist()
         if self._claimed:
             return
-        with self._engine.writing() as transaction:
+        with self._proving(), self._engine.writing() as transaction:
             claimed = transaction.rows(
                 "claim_seen", writer=self._writer, generation=self.generation
             )
-        if not claimed:
-            raise StoreLost(place=self.place)
-        self.generation = self.writer_generation = int(claimed[0][0])
+            if not claimed:
+                self._check_place(transaction)
+            [(generation,)] = claimed
+            digest = digest_after(self.newest.digest, int(generation), [(self._writer,)])
+            transaction.run("commit_digest_put", generation=generation, digest=digest)
+        self.newest = CommitId(self.epoch, int(generation), digest)
+        self.writer_generation = self.generation
+        self.lineage.note(self.newest)
         self._claimed = True
+
+    def _row(self, transaction: Transaction) -> ServiceRow:
+        return _service(transaction.rows("service"), self.place)
+
+    def _check_place(self, transaction: Transaction) -> NoReturn:
+        """Find out why this process is not the writer.
+
+        Raises:
+            CommitMissing, StoreWentBack: the store has lost commits.
+            StoreLost: another process is the writer.
+        """
+        self.lineage.check(transaction, self._row(transaction), self.newest)
+        raise StoreLost(place=self.place)
 
     def commit(self, changes: Changes) -> int:
         """Make one step durable atomically; return the number of its last entry of history.
@@ -272,12 +372,13 @@ class Store(StoreReader):
         assert self.generation, "load() makes this process the writer"
         assert self._uncertain is None, "an uncertain commit must be settled first"
         try:
-            self._write(changes, self._history_seq + len(changes.entries))
+            with self._proving():
+                self._write(changes, self._history_seq + len(changes.entries))
         except StoreUncertain as lost:
             self._uncertain = changes
             if self.settle() is None:
                 raise StoreUnavailable(**lost.facts) from lost
-        except (StoreFull, StoreUnavailable) as refused:
+        except (StoreFull, StoreUnavailable, StoreWentBack) as refused:
             self.commit_refused = str(refused)
             raise
         else:
@@ -292,13 +393,33 @@ class Store(StoreReader):
 
         Raises:
             StoreLost: another process is the writer.
+            StoreWentBack: the store has lost commits.
             StoreUnavailable: the database does not answer.
             StoreFull: the store is read-only, and this process could not become its writer yet.
         """
         self._claim()
-        [(writer,)] = self._engine.rows("writer")
+        known = self.newest  # another thread may commit
+        with self._proving(), self._engine.reading() as transaction:
+            [(writer,)] = transaction.rows("writer")
+            self.lineage.check(transaction, self._row(transaction), known)
         if writer != self._writer:
             raise StoreLost(place=self.place)
+
+    def check_writer(self, generation: int, witness: str) -> None:
+        """Check that no later writer than this process ever was; on any thread.
+
+        Args:
+            generation: that of a writer in this epoch, as of its start.
+            witness: who has heard of the writer, for messages.
+
+        Raises:
+            StoreWentBack: the store has lost the commits of that writer.
+            StoreLost: another process is the writer.
+            StoreUnavailable, StoreFull, StoreUncertain: the result is unknown.
+        """
+        self.confirm()
+        if generation > self.writer_generation:
+            self.lineage.prove_lost(CommitId(self.epoch, generation), self._writer, witness)
 
     def settle(self) -> Changes | None:
         """Determine the result of the uncertain commit, so that `commit` may be called again.
@@ -315,12 +436,15 @@ class Store(StoreReader):
         """
         self._claim()
         try:
-            with self._engine.writing() as transaction:
+            with self._proving(), self._engine.writing() as transaction:
                 [(generation, writer)] = transaction.rows("settle")
+                self.lineage.check(transaction, self._row(transaction), self.newest)
+        except StoreWentBack:
+            raise
         except ForewarnError as error:  # with a full disk, too, the lost commit's result is unknown
             if self._uncertain is None:
                 raise
-            raise StoreUncertain(**error.facts) from error
+            raise StoreUncertain(place=self.place, reason=error.clause) from error
         changes, self._uncertain = self._uncertain, None
         if writer != self._writer:
             raise StoreLost(place=self.place)
@@ -345,13 +469,15 @@ class Store(StoreReader):
 
         Raises:
             StoreLost: another process is the writer.
+            StoreWentBack: the store has lost commits.
             StoreUnavailable, StoreFull, StoreUncertain: the records may be missing.
         """
         self._claim()
-        with self._engine.writing() as transaction:
+        with self._proving(), self._engine.writing() as transaction:
             [(_, writer)] = transaction.rows("settle")
             if writer != self._writer:
-                raise StoreLost(place=self.place)
+                self._check_place(transaction)
+            self.lineage.check(transaction, self._row(transaction), self.newest)
             self.audit.add(transaction, records)
         self.audit.added(records[-1].at_ms)
 
@@ -449,10 +575,37 @@ class Store(StoreReader):
     def close(self) -> None:
         """Close the database."""
         self._engine.close()
+        self.lineage.close()
+
+    def newest_commit(self) -> str:
+        """Return the signed id of this process's last commit; empty: no key. On any thread."""
+        key, newest = self.lineage.key, self.newest
+        return newest.signed(key) if key and newest.epoch else ""
+
+    def check_commits(self, witnesses: Mapping[str, str]) -> None:
+        """Check that the store has commits that others know; on any thread.
+
+        A text that this store has not signed is ignored.
+
+        Args:
+            witnesses: signed commit -> its witness, for messages.
+
+        Raises:
+            StoreWentBack: the store has lost a commit.
+            StoreUnavailable, StoreFull, StoreUncertain: the result is unknown.
+        """
+        key = self.lineage.key
+        signed = ((read_signed_commit(text, key), who) for text, who in witnesses.items())
+        known = [(commit, who) for commit, who in signed if commit is not None]
+        with self._proving(), self._engine.reading() as transaction:
+            row = self._row(transaction)
+            for commit, witness in known:
+                self.lineage.check(transaction, row, commit, witness=witness)
 
     def _advance(self, changes: Changes) -> None:
         """Advance the counters after a durable commit."""
-        self.generation += 1
+        self.newest = CommitId(self.epoch, self.generation + 1, self._drafted_digest)
+        self.lineage.note(self.newest)
         self._history_seq += len(changes.entries)
         if changes.call:
             self.audit.added(changes.call.at_ms)
@@ -478,9 +631,14 @@ class Store(StoreReader):
                 generation=self.generation,
             )
             if not advanced:
-                raise StoreLost(place=self.place)
+                self._check_place(transaction)
             entries = history_rows(changes.entries, self._history_seq + 1)
             assert advanced == [(history_seq,)], (advanced, history_seq)
+            number, content = self.generation + 1, [(changes.last_number,), *entries]
+            digest = self._drafted_digest = digest_after(self.newest.digest, number, content)
+            transaction.run("commit_digest_put", generation=number, digest=digest)
+            if number % DIGESTS_TRIMMED == 0:
+                transaction.run("commit_digest_trim", until=number - DIGESTS_MAX)
             for kind, rows in written.items():
                 transaction.run_many(f"put_{kind}", rows)
             for kind, rows in reversed(gone.items()):  # remove referenced records last
@@ -513,6 +671,18 @@ class Store(StoreReader):
         return {"put_maintenance_hosts": described, "displace_vm": went, "place_vm": come}
 
 
+def _service(rows: list[Row], place: str) -> ServiceRow:
+    """Return the row of the store itself.
+
+    Raises:
+        StoreDamaged: there is no row, or there are several.
+    """
+    if len(rows) != 1:
+        raise StoreDamaged(place=place, reason="the row in the table `service` is missing")
+    # the columns have these types, which the type checker cannot derive from a row
+    return ServiceRow(*rows[0])  # type: ignore[arg-type]
+
+
 def _rows(changes: Changes) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
     """Return the rows to write and the keys to remove, by kind, in the order of foreign keys."""
     written: dict[str, list[Row]] = {}
@@ -536,7 +706,7 @@ def _rows(changes: Changes) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]
     return written, gone
 
 
-def open_store(address: str, *, must_exist: bool = False) -> Store:
+def open_store(address: str, *, must_exist: bool = False, commit_file: str = "") -> Store:
     """Open a store: create it if necessary, upgrade its schema, and check its integrity.
 
     Cost: every page of an existing SQLite file is read, and the newest `CHECKED_MAX` entries of
@@ -544,6 +714,8 @@ def open_store(address: str, *, must_exist: bool = False) -> Store:
 
     Args:
         must_exist: whether the store must exist already.
+        commit_file: path of the file for this process's last commit; empty: beside a SQLite file,
+            otherwise none.
         address: a file's path, `sqlite:///absolute/path`, `sqlite::memory:`, or
             `postgresql://user@host/database` in the syntax of PostgreSQL's own programs.
 
@@ -555,11 +727,12 @@ def open_store(address: str, *, must_exist: bool = False) -> Store:
         StoreUnavailable, StoreFull, StoreDamaged: the store cannot be opened.
     """
     engine = engine_of(address)(must_exist=must_exist)
-    store = Store(engine)
+    commit_file = commit_file or engine.commit_file
+    store = Store(engine, CommitFile(Path(commit_file)) if commit_file else None)
     try:
         migrate(engine, must_exist=must_exist)
         store.check()
     except BaseException:
-        engine.close()
+        store.close()
         raise
     return store

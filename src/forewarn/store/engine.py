@@ -142,6 +142,8 @@ class Engine(abc.ABC):
     is_shared = False
     #: SQL expression for the database's time, ms since the epoch UTC; only for shared databases.
     now_ms = "0"
+    #: Path of the file for a process's last commit beside a file database; empty: none.
+    commit_file = ""
 
     def __init__(self, place: str, statements: Statements) -> None:
         """Set the database's name for messages, without a password, and its statements."""
@@ -177,6 +179,9 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def end_silent_sessions(self) -> None:
         """End idle sessions that hold the lock of the writer's or the lease's row."""
+
+    def forget_readers(self) -> None:  # noqa: B027 - most databases are one
+        """Open new connections for later reads, because another database may have answered."""
 
     @abc.abstractmethod
     def portions(self, transaction: Transaction, table: str) -> Iterator[list[Row]]:

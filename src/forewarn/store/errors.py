@@ -166,6 +166,19 @@ class StoreFull(PeerError):
     advice = "Nothing was changed; free space or make the database writable, then try again."
 
 
+class StoreWentBack(PeerError):
+    """The store has lost commits, or contains other commits under their numbers."""
+
+    code = "store-went-back"
+    status = 503
+    message = "The store {place} has gone back: it lacks commit {commit}, known by {witness}."
+    advice = (
+        "Nothing was changed. Stop every service. If a newer copy of the database exists, put it "
+        "in place; otherwise run `forewarn store restore --in-place` with the service's --config, "
+        "so that VMs see no number twice and no work begins twice."
+    )
+
+
 class FollowedTooLate(PeerError):
     """A follower has missed too many commits."""
 

@@ -214,6 +214,10 @@ class PostgresEngine(Engine):
             # A slow query may end after the close of the store.
             self._keep_readers(0 if self._closed else IDLE_READERS_MAX)
 
+    def forget_readers(self) -> None:
+        """Close the idle connections for reads."""
+        self._keep_readers(0)
+
     def end_silent_sessions(self) -> None:
         """End silent sessions through a separate session."""
         with self._connect() as connection:

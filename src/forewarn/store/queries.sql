@@ -50,17 +50,56 @@ UPDATE lease SET holder = '', beat = beat + 1, measured = 0 WHERE id = 1
 -- name: claim
 UPDATE service SET
     generation = generation + 1, writer = :writer,
-    epoch = CASE WHEN epoch = '' THEN :writer ELSE epoch END
+    epoch = CASE WHEN epoch = '' THEN :writer ELSE epoch END,
+    commit_key = CASE WHEN commit_key = '' THEN :key ELSE commit_key END
 WHERE id = 1
-RETURNING generation, history_seq, last_number, boot, clock_ahead_ms, epoch
+RETURNING generation, history_seq, last_number, boot, clock_ahead_ms, epoch,
+    lost_epoch, lost_commit, commit_key,
+    COALESCE((
+        SELECT digest FROM commit_digest WHERE commit_digest.generation < service.generation
+        ORDER BY commit_digest.generation DESC LIMIT 1
+    ), '')
 
 -- name: claim_seen
 UPDATE service SET generation = generation + 1, writer = :writer
-WHERE id = 1 AND (generation = :generation OR writer = :writer)
+WHERE id = 1 AND (generation = :generation OR writer = :writer) AND lost_epoch <> epoch
 RETURNING generation
 
 -- name: service
-SELECT generation, history_seq, last_number, boot, clock_ahead_ms, epoch FROM service WHERE id = 1
+SELECT generation, history_seq, last_number, boot, clock_ahead_ms, epoch,
+    lost_epoch, lost_commit, commit_key,
+    COALESCE((
+        SELECT digest FROM commit_digest WHERE commit_digest.generation = service.generation
+    ), '')
+FROM service WHERE id = 1
+
+-- name: commit_digest
+SELECT digest FROM commit_digest WHERE generation = :generation
+
+-- name: commit_digest_put
+INSERT INTO commit_digest (generation, digest) VALUES (:generation, :digest)
+
+-- name: commit_digest_trim
+DELETE FROM commit_digest WHERE generation <= :until
+
+-- name: commit_lost
+UPDATE service SET
+    lost_commit = CASE WHEN lost_epoch = epoch THEN lost_commit ELSE :lost END,
+    lost_epoch = epoch
+WHERE id = 1 AND epoch = :epoch AND (
+    lost_epoch = epoch OR generation < :generation OR EXISTS (
+        SELECT 1 FROM commit_digest
+        WHERE commit_digest.generation = :generation AND digest <> :digest AND :digest <> ''
+    )
+)
+RETURNING lost_commit
+
+-- name: commit_lost_mark
+UPDATE service SET
+    lost_commit = CASE WHEN lost_epoch = epoch THEN lost_commit ELSE :lost END,
+    lost_epoch = epoch
+WHERE id = 1 AND epoch = :epoch
+RETURNING lost_commit
 
 -- name: images_since
 SELECT images FROM history WHERE seq > :after AND seq <= :until ORDER BY seq
@@ -68,7 +107,7 @@ SELECT images FROM history WHERE seq > :after AND seq <= :until ORDER BY seq
 -- name: advance
 UPDATE service SET
     generation = generation + 1, history_seq = history_seq + :entries, last_number = :last_number
-WHERE id = 1 AND generation = :generation
+WHERE id = 1 AND generation = :generation AND lost_epoch <> epoch
 RETURNING history_seq
 
 -- name: mark

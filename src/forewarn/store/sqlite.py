@@ -122,6 +122,7 @@ class SqliteEngine(Engine):
         """
         super().__init__(str(path) if path else "in memory", Statements(statement_texts(), "?"))
         self._path = path
+        self.commit_file = f"{path}.commit" if path else ""
         self._lock = threading.RLock()
         self._idle: list[sqlite3.Connection] = []
         self._news = threading.Event()

@@ -14,7 +14,12 @@ from typing import Any
 from forewarn.clock import SystemClock
 from forewarn.drivers import Task
 from forewarn.drivers.kubernetes.client import CONFLICT, MISSING, Kubernetes, KubernetesRefused
-from forewarn.drivers.task_records import TaskAborted, TaskForgotten, TaskSuperseded
+from forewarn.drivers.task_records import (
+    TaskAborted,
+    TaskForgotten,
+    TaskOfLaterWriter,
+    TaskSuperseded,
+)
 
 #: Maximum number of attempts at a change, because of conflicts with other writers.
 TRIES = 5
@@ -72,14 +77,17 @@ class KubernetesRecords:
         """Record the task's writer as the newest.
 
         Raises:
-            TaskSuperseded: a newer writer has called the driver.
+            TaskOfLaterWriter: a newer writer of the same store has called the driver.
+            TaskSuperseded: a newer writer of another or an unknown store has.
         """
 
         def newest(state: dict[str, Any]) -> None:
             if task.generation < state.get("generation", 0):
+                same = task.epoch and task.epoch == state.get("epoch")
+                kind = TaskOfLaterWriter if same else TaskSuperseded
                 facts = {"task": task.id, "generation": task.generation}
-                raise TaskSuperseded(**facts, newest=state["generation"])
-            state["generation"] = task.generation
+                raise kind(**facts, newest=state["generation"])
+            state["generation"], state["epoch"] = task.generation, task.epoch
 
         self._change(f"{self._prefix}-writer", newest)
 

@@ -16,10 +16,11 @@ from forewarn.drivers.found import difference
 from forewarn.drivers.libvirt.config import LibvirtConfig, read_options
 from forewarn.drivers.libvirt.connection import Connections
 from forewarn.drivers.libvirt.discovery import discover
-from forewarn.drivers.libvirt.guests import Guests, GuestTaskSuperseded
+from forewarn.drivers.libvirt.guests import Guests
 from forewarn.drivers.libvirt.migration import Stopped
 from forewarn.drivers.libvirt.records import BEGUN, CALLED_OFF, ENDED, DomainRecords
 from forewarn.drivers.libvirt.work import GuestWork
+from forewarn.drivers.task_records import TaskSuperseded
 from forewarn.errors import PeerError
 from forewarn.values import replace
 
@@ -72,6 +73,7 @@ class _Attempt:
         self._records = records
         self._clock = SystemClock()
         self._failed = ""
+        self._superseded: TaskSuperseded | None = None
         self._text, self._share = "", 0.0
         self._interruption_ms = -1
         #: Destinations of VMs; the control plane knows a destination after the next `progress`
@@ -111,6 +113,8 @@ class _Attempt:
             self._when_free(work)
         except Stopped:
             self._failed = "the task was aborted"
+        except TaskSuperseded as error:
+            self._superseded = error
         except Exception as error:  # noqa: BLE001 - whatever it is, people must look
             self._failed = str(error).removesuffix(".") or type(error).__name__
 
@@ -131,6 +135,8 @@ class _Attempt:
 
     def progress(self, now_ms: int) -> Progress:
         assert self._thread is not None, self.task
+        if self._superseded is not None:
+            raise type(self._superseded)(**self._superseded.facts)
         alive, placements = self._thread.is_alive(), dict(self._placements)
         if self._told:
             self._known.set()
@@ -227,7 +233,8 @@ class LibvirtDriver:
 
     def _check_writer(self, task: Task) -> None:
         if task.generation < self._generation:
-            raise GuestTaskSuperseded(generation=self._generation, vm=task.operation.target)
+            facts = {"generation": task.generation, "newest": self._generation}
+            raise TaskSuperseded(task=task.id, **facts)
         self._generation = task.generation
 
     def _attempt(self, task: Task) -> _Attempt:

@@ -16,6 +16,7 @@ from forewarn.drivers.libvirt.config import LibvirtConfig
 from forewarn.drivers.libvirt.connection import Connections, DomainGone, HypervisorFailed, failing
 from forewarn.drivers.libvirt.domain import Domain, DomainMark
 from forewarn.drivers.libvirt.migration import LOOK_EVERY_S, Migration, Stopped
+from forewarn.drivers.task_records import TaskOfLaterWriter
 from forewarn.errors import ForewarnError, PeerError
 
 #: Maximum number of searches for a guest that moves between two calls.
@@ -36,14 +37,6 @@ class NoRoom(PeerError):
     code = "no-room"
     message = "No other reachable host has {mib} MiB of memory for {vm}."
     advice = "Free memory or name a destination, then retry the operation."
-
-
-class GuestTaskSuperseded(PeerError):
-    """A newer writer has begun work on the guest."""
-
-    code = "task-superseded"
-    message = "A newer control plane (generation {generation}) works on {vm}."
-    advice = "Stop this process, because another process is the writer."
 
 
 class Guests:
@@ -270,7 +263,8 @@ class Guests:
             if mark is None or mark.operation != self._key:
                 mark = None
             elif mark.generation > self._task.generation:
-                raise GuestTaskSuperseded(generation=mark.generation, vm=domain.name)
+                facts = {"generation": self._task.generation, "newest": mark.generation}
+                raise TaskOfLaterWriter(task=self._task.id, **facts)
             elif not moves or domain.host == mark.to or mark.attempt == attempt:
                 return mark
             to = self._destination(domain) if moves else ""

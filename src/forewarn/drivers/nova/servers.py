@@ -27,7 +27,7 @@ from forewarn.drivers.nova.mark import (
     actions_of,
     server_of,
 )
-from forewarn.drivers.task_records import TaskSuperseded
+from forewarn.drivers.task_records import TaskOfLaterWriter
 from forewarn.errors import PeerError
 from forewarn.values import value
 
@@ -313,12 +313,12 @@ class Servers:
         """Return this operation's mark on a server.
 
         Raises:
-            TaskSuperseded: a newer writer has marked the server.
+            TaskOfLaterWriter: a newer writer has marked the server for this operation.
         """
         mark = self._marks.read(server, self.key)
         if mark is not None and mark.generation > self.task.generation:
             facts = {"generation": self.task.generation, "newest": mark.generation}
-            raise TaskSuperseded(task=self.task.id, **facts)
+            raise TaskOfLaterWriter(task=self.task.id, **facts)
         return mark
 
     def put_mark(self, server: Server) -> ServerMark:

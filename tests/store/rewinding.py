@@ -1,0 +1,46 @@
+"""Takes a database back to an earlier moment, as a lagging replica or a plain copy does."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from forewarn.store.addresses import engine_of
+from forewarn.store.engine import Engine, Row
+from forewarn.store.migrations import every_step
+from forewarn.store.sqlite import SqliteEngine
+
+_TABLE = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
+
+
+class Snapshot:
+    """All rows of a store at a moment; other processes may have the store open."""
+
+    def __init__(self, address: str) -> None:
+        """Read all tables."""
+        self._address = address
+        with _engine(address) as engine, engine.reading() as transaction:
+            self._rows: dict[str, list[Row]] = {
+                table: [row for rows in engine.portions(transaction, table) for row in rows]
+                for step in every_step()
+                for table in _TABLE.findall(step.text)
+            }
+
+    def put_back(self) -> None:
+        """Make the store what it was, in one transaction, without raising any number."""
+        with _engine(self._address) as engine, engine.writing() as transaction:
+            for table in reversed(self._rows):
+                transaction.run_filled("copy_emptied", table=table)
+            for table, rows in self._rows.items():
+                if rows:
+                    transaction.insert(table, rows)
+
+
+@contextmanager
+def _engine(address: str) -> Iterator[Engine]:
+    make = engine_of(address)
+    of_file = getattr(make, "func", None) is SqliteEngine
+    engine = make(must_exist=True, **({"beside": True} if of_file else {}))
+    try:
+        yield engine
+    finally:
+        engine.close()
