@@ -17,6 +17,7 @@ from forewarn.api.topology_file import JSON, TOML, YAML, read_topology
 from forewarn.core.maintenance import HOSTS_MAX
 from forewarn.validation import complexity
 from forewarn.validation.complexity import (
+    MEMBERS_MAX,
     TOML_PARTS_MAX,
     Abandoned,
     FileTooComplex,
@@ -39,7 +40,7 @@ NAMES = [f"{n:0>128}" for n in range(HOSTS_MAX)]
         (TOML, f"[{DOTS}]"),
         (TOML, 'x = {"a".b . c.d.e.f.g.h.i.j = 1}'),
         (TOML, "[hosts]\n" + "\n".join(f"h{n} = 1" for n in range(TOML_PARTS_MAX + 1))),
-        (JSON, json.dumps({"hosts": [0] * (MEMBERS + 2)})),
+        (JSON, f"[{'0,' * MEMBERS_MAX}0]"),
         (YAML, "a: [" + "1," * (MEMBERS + 1) + "]"),
     ],
     ids=["dotted-keys", "dotted-table", "inline-table", "toml", "json", "yaml"],

@@ -24,6 +24,7 @@ from forewarn.api.routes import PUBLIC_BYTES_MAX, AnyRoute, ApiCall, ApiResponse
 from forewarn.control.inbox import Stopping
 from forewarn.core.access import NO_AUTHORITY, NOBODY, Principal
 from forewarn.errors import CallerError, ForewarnError, OurError, PeerError
+from forewarn.validation.complexity import FORM_MEMBERS_MAX
 from forewarn.validation.fields import Values
 from forewarn.validation.forms import Field, Form
 from forewarn.validation.json_reader import JSON, BodyUnreadable, read_json
@@ -362,7 +363,7 @@ def _form(form: Form | None, body: bytes, media: str) -> Values:
         return {}
     if body and media != JSON:
         raise MediaRefused(media=media, taken=JSON)
-    return form.read(read_json(body) if body else {})
+    return form.read(read_json(body, FORM_MEMBERS_MAX) if body else {})
 
 
 def _request_media_type(route: Route, media: str, body: bytes) -> str:

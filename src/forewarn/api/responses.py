@@ -21,6 +21,11 @@ _RETRY_AFTER_S = {429: "1", 503: "2"}
 encoded = msgspec.json.Encoder().encode
 
 
+def encoded_part(value: object) -> msgspec.Raw:
+    """Encode a part of a large answer on a thread; `encoded` only copies the part."""
+    return msgspec.Raw(encoded(value))
+
+
 def refusal(error: ForewarnError) -> Response:
     """Return the response for an error."""
     headers = {}

@@ -6,6 +6,7 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from forewarn.api.auth import Principals, check_single, check_site
 from forewarn.api.call_audit import REQUEST_LENGTH_MAX, CallAudit, call_record
 from forewarn.api.control_client import ControlClient
-from forewarn.api.dispatch import PRECONDITIONS, answered, read_body
+from forewarn.api.dispatch import PRECONDITIONS, READ_BYTES_MAX, answered, read_body
 from forewarn.api.fleet_watch import FleetWatch
 from forewarn.api.responses import encoded
 from forewarn.api.routes import BODY_BYTES_MAX, PUBLIC_BYTES_MAX
@@ -41,6 +42,7 @@ from forewarn.core.access import NO_AUTHORITY, NOBODY
 from forewarn.ids import Ids
 from forewarn.settings import OperatorSettings
 from forewarn.store import Store
+from forewarn.validation.complexity import FORM_MEMBERS_MAX
 from forewarn.validation.fields import ValidationFailed
 from forewarn.validation.json_reader import BodyUnreadable, read_json
 from forewarn.values import replace
@@ -180,7 +182,7 @@ class ArmApp:
             path=path,
             query=query,
             body=body,
-            json={} if route.public else _read_object(body),
+            json={} if route.public else await _read_object(control, body),
             condition=condition,
         )
         return _response(await route.act(call), request.method)
@@ -230,11 +232,12 @@ def _condition(request: Request) -> Condition:
     raise ArmPreconditionFailed(header=header, reason=reason)
 
 
-def _read_object(body: bytes) -> JsonObject:
+async def _read_object(control: ControlClient, body: bytes) -> JsonObject:
     """Return a JSON body; a missing body is an empty object."""
     if not body.strip():
         return {}
-    value = read_json(body)
+    read = partial(read_json, body, FORM_MEMBERS_MAX)
+    value = read() if len(body) <= READ_BYTES_MAX else await control.compute(read)
     if not isinstance(value, dict):
         raise BodyUnreadable(reason="it is not a JSON object")
     return value

@@ -8,12 +8,14 @@ Source: https://learn.microsoft.com/azure/governance/resource-graph/concepts/que
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeAlias, cast
 
 from forewarn.azure.json_values import JsonObject
 from forewarn.errors import CallerError
+from forewarn.validation.complexity import checkpoint
 
 Rows: TypeAlias = list[JsonObject]
 #: Function that returns the value of an expression in a row.
@@ -21,17 +23,17 @@ Expression: TypeAlias = Callable[[JsonObject], object]
 
 #: The only supported table.
 TABLE = "maintenanceresources"
-#: Maximum characters, steps and depth of parentheses of a query.
-CHARACTERS_MAX, STEPS_MAX, DEPTH_MAX = 10_000, 50, 20
+#: Maximum characters, tokens, steps and depth of parentheses of a query.
+CHARACTERS_MAX, TOKENS_MAX, STEPS_MAX, DEPTH_MAX = 10_000, 1000, 50, 20
 
 _TOKEN = re.compile(
-    r"""\s*(?:
+    r"""
       (?P<text>'[^']*'|"[^"]*")
     | (?P<number>\d+(?:\.\d+)?)
     | (?P<sign>==|=~|!=|!~|<=|>=|![A-Za-z_]+~?|in~|[<>=(),|])
     | (?P<name>[A-Za-z_]\w*(?:\.\w+)*)
     | (?P<other>\S)
-    )""",
+    """,
     re.VERBOSE,
 )
 
@@ -47,10 +49,11 @@ class GraphQueryInvalid(CallerError):
 
 
 def answered(query: str, rows: Rows) -> Rows:
-    """Return the result of a query on the rows of the table. Source: Z-8.
+    """Return the result of a query on the rows of the table; O(tokens * rows). Source: Z-8.
 
     Raises:
-        GraphQueryInvalid: the table or a word is unknown.
+        GraphQueryInvalid: the table or a word is unknown, or a limit is exceeded.
+        Abandoned: the caller no longer waits.
     """
     if len(query) > CHARACTERS_MAX:
         raise GraphQueryInvalid(reason=f"it is longer than {CHARACTERS_MAX} characters")
@@ -79,8 +82,10 @@ class _Tokens:
     """The remaining tokens of a query."""
 
     def __init__(self, query: str) -> None:
-        matches = _TOKEN.finditer(query)
+        matches = itertools.islice(_TOKEN.finditer(query), TOKENS_MAX + 1)
         self._left = [(each[each.lastgroup or 0], each.lastgroup or "") for each in matches]
+        if len(self._left) > TOKENS_MAX:
+            raise GraphQueryInvalid(reason=f"it has more than {TOKENS_MAX} words and signs")
         self._left.reverse()
         self._depth = 0
 
@@ -257,9 +262,16 @@ _FUNCTIONS: dict[str, Callable[[object], object]] = {
 # --- steps -------------------------------------------------------------------------------------
 
 
+def _each(rows: Rows) -> Iterator[JsonObject]:
+    """Yield the rows while the caller waits for the answer."""
+    for row in rows:
+        checkpoint()
+        yield row
+
+
 def _where(tokens: _Tokens, rows: Rows) -> Rows:
     condition = _expression(tokens)
-    return [row for row in rows if condition(row)]
+    return [row for row in _each(rows) if condition(row)]
 
 
 def _named(tokens: _Tokens) -> list[tuple[str, Expression]]:
@@ -278,14 +290,16 @@ def _named(tokens: _Tokens) -> list[tuple[str, Expression]]:
 
 def _extend(tokens: _Tokens, rows: Rows) -> Rows:
     added = _named(tokens)
-    for name, value in added:
-        rows = [{**row, name: value(row)} for row in rows]
-    return rows
+    extended = [dict(row) for row in rows]
+    for row in _each(extended):
+        for name, value in added:  # a later column may use an earlier one
+            row[name] = value(row)
+    return extended
 
 
 def _project(tokens: _Tokens, rows: Rows) -> Rows:
     named = _named(tokens)
-    return [{name: value(row) for name, value in named} for row in rows]
+    return [{name: value(row) for name, value in named} for row in _each(rows)]
 
 
 def _distinct(tokens: _Tokens, rows: Rows) -> Rows:
@@ -305,7 +319,7 @@ def _summarize(tokens: _Tokens, rows: Rows) -> Rows:
     tokens.expect(")")
     by = _named(tokens) if tokens.take_if("by") else []
     groups: dict[str, JsonObject] = {} if by else {"": {name: 0}}
-    for row in rows:
+    for row in _each(rows):
         values: JsonObject = {column: value(row) for column, value in by}
         group = groups.setdefault(str(values) if by else "", {**values, name: 0})
         group[name] += 1
@@ -321,7 +335,7 @@ def _sort(tokens: _Tokens, rows: Rows) -> Rows:
         if not tokens.take_if(","):
             break
     for value, descending in reversed(keys):
-        rows = sorted(rows, key=lambda row: _sort_key(value(row)), reverse=descending)
+        rows = sorted(_each(rows), key=lambda row: _sort_key(value(row)), reverse=descending)
     return rows
 
 
@@ -360,6 +374,8 @@ def _value(row: JsonObject, column: str) -> object:
     for name in column.split("."):
         if not isinstance(value, dict):
             return None
-        known = {str(each).lower(): each for each in value}
-        value = value.get(known.get(name.lower(), name))
+        if name not in value:
+            known = {str(each).lower(): each for each in value}
+            name = known.get(name.lower(), name)
+        value = value.get(name)
     return value

@@ -5,7 +5,10 @@ Source: Z-2, A-9.
 
 from __future__ import annotations
 
-from forewarn.azure.graph_query import answered
+from collections.abc import Iterable
+
+from forewarn.api.responses import encoded_part
+from forewarn.azure.graph_query import GraphQueryInvalid, answered
 from forewarn.azure.inventory import SCALE_SETS, Inventory, location_of, place_of
 from forewarn.azure.json_values import JsonObject, member, text_of
 from forewarn.azure.refusals import ArmEventsUnknown
@@ -26,6 +29,8 @@ from forewarn.validation.fields import ValidationFailed
 
 #: Maximum number of rows of one answer, as in Azure.
 ROWS_MAX = 1000
+#: Largest answer to a query, in bytes of its rows.
+ANSWER_BYTES_MAX = 16 * 1024 * 1024
 _TYPE = "microsoft.maintenance/scheduledevents"
 #: Maximum number of events that one request may approve.
 EVENTS_MAX = 1000
@@ -178,24 +183,24 @@ async def _query(call: ArmCall) -> ArmResponse:
     subscriptions = {str(each).lower() for each in asked} or set(inventory.subscriptions)
     live = await call.control.read(_live_events)
 
-    def found() -> list[JsonObject]:
-        rows = [_row(inventory, operation, event) for operation, event in live]
-        return answered(query, [row for row in rows if row["subscriptionId"] in subscriptions])
-
-    rows = await call.control.compute(found)
-    first = _whole(call.json, "$skip", 0)
-    page = rows[first : first + min(_whole(call.json, "$top", ROWS_MAX), ROWS_MAX)]
+    first, limit = _whole(call.json, "$skip", 0), _whole(call.json, "$top", ROWS_MAX)
     form = text_of(call.json, "options", "resultFormat") or "objectArray"
     if form not in {"objectArray", "table"}:
         raise ValidationFailed(where="options.resultFormat", problem="must be objectArray or table")
-    answer: JsonObject = {
-        "totalRecords": len(rows),
-        "count": len(page),
-        "data": _table(page) if form == "table" else page,
-        "facets": [],
-        "resultTruncated": "false",
-    }
-    return ArmResponse(answer)
+
+    def found() -> JsonObject:
+        every = [_row(inventory, operation, event) for operation, event in live]
+        rows = answered(query, [row for row in every if row["subscriptionId"] in subscriptions])
+        page = rows[first : first + min(limit, ROWS_MAX)]
+        return {
+            "totalRecords": len(rows),
+            "count": len(page),
+            "data": _table(page) if form == "table" else _encoded(page),
+            "facets": [],
+            "resultTruncated": "false",
+        }
+
+    return ArmResponse(await call.control.compute(found))
 
 
 def _live_events(view: StateView) -> list[tuple[Operation, Event]]:
@@ -249,12 +254,29 @@ def _fields(event: ScheduledEvent, version: str) -> JsonObject:
     )
 
 
+def _encoded(rows: Iterable[object]) -> list[object]:
+    """Return rows as parts of the answer.
+
+    Raises:
+        GraphQueryInvalid: the answer is too large.
+    """
+    size = 0
+    parts: list[object] = []
+    for row in rows:
+        part = encoded_part(row)
+        parts.append(part)
+        size += len(part)
+        if size > ANSWER_BYTES_MAX:
+            raise GraphQueryInvalid(reason=f"the answer is larger than {ANSWER_BYTES_MAX} bytes")
+    return parts
+
+
 def _table(rows: list[JsonObject]) -> JsonObject:
     """Return rows in Azure's table form, as columns and values."""
     names = list(rows[0]) if rows else []
     types = {int: "integer", dict: "object", list: "object"}
     columns = [{"name": name, "type": types.get(type(rows[0][name]), "string")} for name in names]
-    return {"columns": columns, "rows": [[row[name] for name in names] for row in rows]}
+    return {"columns": columns, "rows": _encoded([row[name] for name in names] for row in rows)}
 
 
 def _whole(body: JsonObject, name: str, default: int) -> int:

@@ -21,7 +21,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")
 
 The pattern must not match the start of a file name.
 """
-_USER = re.compile(r":[^/@]+@")
+_USER = re.compile(r"(?<![^/@])[^/@:]*:[^/@]+@")
 """A password in an address. Messages show paths, so paths must not contain a password."""
 
 

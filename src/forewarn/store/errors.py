@@ -10,17 +10,24 @@ import re
 
 from forewarn.errors import CallerError, OurError, PeerError
 
-#: Parts of an address that may contain a password, with the text before them.
-_SECRETS = (
-    re.compile(r"(?<=:)(//)?\S*@"),
-    re.compile(r"((?:pass|secret|key)\w*\s*=\s*)('[^']*'|[^&\s'\"]+)", re.IGNORECASE),
+_WORD = re.compile(r"\S+")
+#: A name of a secret and its value. No repetition is tried from a second place.
+_SECRET = re.compile(
+    r"(?<!\w)(?=\w*?(?:pass|secret|key))(\w++\s*+=\s*+)('[^']*'|[^&\s'\"]+)", re.IGNORECASE
 )
 
 
 def redacted(text: str) -> str:
     """Return a text without the user names and passwords of addresses."""
-    without = _SECRETS[0].sub(r"\1…@", text)
-    return _SECRETS[1].sub(r"\1…", without)
+    return _SECRET.sub(r"\1…", _WORD.sub(_without_user, text))
+
+
+def _without_user(word: re.Match[str]) -> str:
+    before, colon, rest = word[0].partition(":")
+    user, sign, place = rest.rpartition("@")
+    if not sign:
+        return word[0]
+    return f"{before}{colon}{'//' if user.startswith('//') else ''}…@{place}"
 
 
 class StoreAddressInvalid(CallerError):

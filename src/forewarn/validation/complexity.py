@@ -20,17 +20,26 @@ T = TypeVar("T")
 DEPTH_MAX = 8
 #: Most members of one text: 100,000 VMs with ten members each. A member costs up to 100 bytes.
 MEMBERS_MAX = 1_000_000
+#: Most members of a request other than a file: a list of 100,000 names. While Python's parser reads
+#: a list, no other thread runs.
+FORM_MEMBERS_MAX = 250_000
 #: Most parts of names in one TOML text; the TOML parser needs up to 1 KB for each.
 TOML_PARTS_MAX = 250_000
 
-#: Pattern of strings and comments; an unterminated string extends to the end of the text.
-_TOML_TEXTS = re.compile(
-    r'"""(?:[^\\]|\\.)*?(?:"""|\Z)|"(?:[^"\\\n]|\\.)*(?:"|\n|\Z)'
-    r"|'''.*?(?:'''|\Z)|'[^'\n]*(?:'|\n|\Z)|#[^\n]*",
-    re.DOTALL,
-)
-_TOML_DEEP = re.compile(rf"[\w-](?:[ \t]*\.[ \t]*[\w-]+){{{DEPTH_MAX}}}")
-_JSON_TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+#: Characters of TOML outside strings and comments that begin a string or a comment, separate the
+#: parts of a name, or end a name.
+_TOML_MARK = re.compile(r"[\"'#.=\[{,\n]")
+#: Rest of a string or comment after its first characters. Each pattern matches any text, and the
+#: possessive repetitions never try a character twice, so that the time is linear. An unterminated
+#: string extends to the end of its line or text, where the parser refuses it. Up to two quotes
+#: before the closing three belong to the string.
+_TOML_RESTS = {
+    '"""': re.compile(r'(?:[^"\\]++|\\.|"(?!""))*+(?:"{3,5})?', re.DOTALL),
+    "'''": re.compile(r"(?:[^']++|'(?!''))*+(?:'{3,5})?"),
+    '"': re.compile(r'(?:[^"\\\n]++|\\.)*+"?'),
+    "'": re.compile(r"[^'\n]*+'?"),
+    "#": re.compile(r"[^\n]*+"),
+}
 
 _gone: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar("gone", default=None)
 
@@ -53,15 +62,15 @@ class Abandoned(OurError):
     advice = "Send the request again."
 
 
-def check_json(body: bytes) -> None:
+def check_json(body: bytes, members_max: int) -> None:
     """Refuse a JSON text with too many members; O(its length).
 
+    Commas and brackets in strings count, too, so that strings need not be recognized.
+
     Raises:
-        FileTooComplex: the text has more than `MEMBERS_MAX` members.
+        FileTooComplex: the text has more than `members_max` members.
     """
-    if sum(map(body.count, (b",", b"{", b"["))) > MEMBERS_MAX:  # strings may contain commas, too
-        bare = _JSON_TEXTS.sub(b"", body)
-        _check_count(sum(map(bare.count, (b",", b"{", b"["))), MEMBERS_MAX)
+    _check_count(sum(map(body.count, (b",", b"{", b"["))), members_max)
 
 
 def check_toml(text: str) -> None:
@@ -70,11 +79,22 @@ def check_toml(text: str) -> None:
     Raises:
         FileTooComplex: a limit is exceeded.
     """
-    bare = _TOML_TEXTS.sub("x", text)
-    if _TOML_DEEP.search(bare):
-        raise FileTooComplex(problem=f"has a name with more than {DEPTH_MAX} parts")
-    dots = bare.count(".")
-    _check_count(dots + sum(map(bare.count, "=[{,")), TOML_PARTS_MAX)
+    at = parts = dots = 0
+    while mark := _TOML_MARK.search(text, at):
+        sign, at = mark[0], mark.end()
+        if rest := _TOML_RESTS.get(sign):
+            if text.startswith(sign * 2, at) and sign != "#":
+                at, rest = at + 2, _TOML_RESTS[sign * 3]
+            ended = rest.match(text, at)
+            assert ended, sign
+            at = ended.end()
+        elif sign == "\n":
+            dots = 0
+        else:
+            parts, dots = parts + 1, dots + 1 if sign == "." else 0
+            _check_count(parts, TOML_PARTS_MAX)
+            if dots >= DEPTH_MAX:
+                raise FileTooComplex(problem=f"has a name with more than {DEPTH_MAX} parts")
 
 
 def checkpoint() -> None:

@@ -7,6 +7,7 @@ in `forms.py`.
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import json
 import math
 import re
@@ -39,6 +40,12 @@ _UNICAST_V4 = re.compile(
 _SECRET = re.compile(r"(?:secret|token|password|key|url)s?(?:_file)?(?:\[\d+\])*$")
 
 
+#: Longest value in a message, in characters.
+SHOWN_LENGTH_MAX = 60
+#: Bits of the largest number, and members of the largest list, that fit.
+_BITS_SHOWN, _MEMBERS_SHOWN = 200, 20
+
+
 class ValidationFailed(CallerError):
     """A member of a form, file or query is unknown, missing or invalid."""
 
@@ -67,11 +74,36 @@ class ValueType(Protocol):
 
 def wrong(where: str, value: object, wanted: str) -> ValidationFailed:
     """Return the error for a value of the wrong type; hide values that may be secrets."""
-    if _SECRET.search(where) or "://" in str(value):
+    shown = shown_value(value)
+    if _SECRET.search(where) or "://" in shown:
         return ValidationFailed(where=where, problem=f"must be {wanted}")
-    shown = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
-    shown = shown if len(shown) <= 60 else shown[:59] + "…"
     return ValidationFailed(where=where, problem=f"must be {wanted}, not {shown}")
+
+
+def shown_value(value: object) -> str:
+    """Return the beginning of a value for a message; O(1), however large the value is."""
+    if isinstance(value, list):
+        shown = f"[{', '.join(map(_beginning, value[:_MEMBERS_SHOWN]))}]"
+    elif isinstance(value, dict):
+        members = itertools.islice(value.items(), _MEMBERS_SHOWN)
+        pairs = (f"{_beginning(name)}: {_beginning(member)}" for name, member in members)
+        shown = f"{{{', '.join(pairs)}}}"
+    else:
+        shown = _beginning(value)
+    return shown if len(shown) <= SHOWN_LENGTH_MAX else shown[: SHOWN_LENGTH_MAX - 1] + "…"
+
+
+def _beginning(value: object) -> str:
+    """Return a value, or at least as many of its characters as a message shows."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, str | bytes):
+        return repr(value[:SHOWN_LENGTH_MAX])
+    if isinstance(value, int) and value.bit_length() > _BITS_SHOWN:
+        return "a number of more than 60 digits"
+    if isinstance(value, list | dict):
+        return "[…]" if isinstance(value, list) else "{…}"
+    return repr(value)
 
 
 @value

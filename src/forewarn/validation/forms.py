@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, field, fields
 from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
 
-from forewarn.validation.fields import NAME, Schema, Text, ValidationFailed, ValueType, wrong
+from forewarn.validation.fields import (
+    NAME,
+    Schema,
+    Text,
+    ValidationFailed,
+    ValueType,
+    shown_value,
+    wrong,
+)
 from forewarn.values import value
 
 _T = TypeVar("_T")
@@ -187,7 +195,7 @@ def unknown_member(where: str, name: str, known: Iterable[str]) -> ValidationFai
     """Return the error for an unknown member."""
     allowed = ", ".join(known) or "none"
     return ValidationFailed(
-        where=where, problem=f"has the unknown member {name!r}; known: {allowed}"
+        where=where, problem=f"has the unknown member {shown_value(name)}; known: {allowed}"
     )
 
 

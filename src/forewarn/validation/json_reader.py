@@ -9,10 +9,12 @@ import json
 from collections.abc import Iterable
 
 from forewarn.errors import CallerError
-from forewarn.validation.complexity import check_json, checkpoint
+from forewarn.validation.complexity import MEMBERS_MAX, check_json, checkpoint
 
 #: Media type of JSON.
 JSON = "application/json"
+#: Longest name in a message, in characters.
+_NAME_SHOWN = 60
 
 
 class BodyUnreadable(CallerError):
@@ -23,7 +25,7 @@ class BodyUnreadable(CallerError):
     advice = "Correct the body and send the request again; nothing was changed."
 
 
-def read_json(body: bytes) -> object:
+def read_json(body: bytes, members_max: int = MEMBERS_MAX) -> object:
     """Parse a JSON body.
 
     Raises:
@@ -32,7 +34,7 @@ def read_json(body: bytes) -> object:
     """
     if not body.strip():
         raise BodyUnreadable(reason="it is empty")
-    check_json(body)
+    check_json(body, members_max)
     try:
         return json.loads(body, object_pairs_hook=without_doubles, parse_constant=_refuse_constant)
     except UnicodeDecodeError as error:
@@ -56,7 +58,8 @@ def without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise ValueError(f"the name {double_of(name for name, _ in pairs)!r} is given twice")
+        double = double_of(name for name, _ in pairs)
+        raise ValueError(f"the name {double[:_NAME_SHOWN]!r} is given twice")
     checkpoint()
     return members
 

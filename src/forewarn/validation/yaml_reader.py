@@ -5,15 +5,24 @@ Only this module imports the YAML package. Other modules check the values.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
 
 from forewarn.validation.complexity import DEPTH_MAX, check_count
+from forewarn.validation.fields import shown_value
 from forewarn.validation.json_reader import double_of
 
 #: Line width of written YAML, large enough for long texts on one line.
 YAML_WIDTH = 1_000_000
+#: Longest number, date or other value that is not text: Python needs quadratic time for some.
+VALUE_LENGTH_MAX = 100
+#: Most directives (`%TAG …`); libyaml compares each with all others.
+DIRECTIVES_MAX = 100
+
+_DIRECTIVE = re.compile(r"[\n\r\x85\u2028\u2029]%")
+_TEXT = "tag:yaml.org,2002:str"
 
 
 def read_yaml(text: str) -> object:
@@ -22,9 +31,11 @@ def read_yaml(text: str) -> object:
     Aliases are refused, because aliases let a small file describe a huge structure.
 
     Raises:
-        ValueError: the text is not YAML, or contains a refused construct.
+        ValueError: the text is not YAML, or contains a refused construct or an overlong value.
         FileTooComplex: the text has too many members.
     """
+    if sum(1 for _ in _DIRECTIVE.finditer(text)) > DIRECTIVES_MAX:
+        raise ValueError(f"the text has more than {DIRECTIVES_MAX} directives")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     plain = yaml.SafeLoader("")
     stack: list[tuple[list[Any], bool]] = [([], False)]
@@ -62,6 +73,9 @@ def written_yaml(form: object) -> bytes:
 def _scalar(loader: yaml.SafeLoader, event: yaml.ScalarEvent) -> object:
     kind = yaml.ScalarNode
     tag = event.tag or loader.resolve(kind, event.value, event.implicit)  # type: ignore[no-untyped-call]
+    if tag != _TEXT and len(event.value) > VALUE_LENGTH_MAX:
+        limit = f"a value longer than {VALUE_LENGTH_MAX} characters must be in quotes"
+        raise ValueError(f"{event.start_mark}: {limit}")
     value: object = loader.construct_object(kind(tag, event.value))
     return value
 
@@ -71,9 +85,9 @@ def _mapping(members: list[Any]) -> dict[str, Any]:
     for name in names:
         if not isinstance(name, str):
             raise ValueError(  # noqa: TRY004 - it is the file that is wrong
-                f"the name {name!r} is not text; put it in quotes"
+                f"the name {shown_value(name)} is not text; put it in quotes"
             )
     mapping = dict(zip(names, values, strict=True))
     if len(mapping) != len(names):
-        raise ValueError(f"the name {double_of(names)!r} is given twice")
+        raise ValueError(f"the name {shown_value(double_of(names))} is given twice")
     return mapping
