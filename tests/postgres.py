@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -44,6 +44,8 @@ SETTINGS = {
     "log_statement": "none",
 }
 
+
+MEASURED = {"shared_buffers": "128MB"}
 
 # Ends the server and removes its folder when its standard input ends: however the tests end, even
 # killed, nothing is left behind. SIGINT asks PostgreSQL for a "fast" shutdown.
@@ -147,11 +149,14 @@ def drop_shared_databases() -> None:
 
 
 @contextmanager
-def running_postgres(*, on_disk: bool = False) -> Iterator[PostgresServer]:
+def running_postgres(
+    *, on_disk: bool = False, environment: Mapping[str, str] | None = None
+) -> Iterator[PostgresServer]:
     """Start a server in a folder of its own; stop it and remove the folder.
 
     Its files lie in memory where there is room, since nobody cuts the power here: a fresh
-    database for each test then costs a tenth. What is measured wants `on_disk`.
+    database for each test then costs a tenth. What is measured wants `on_disk`, and the memory that
+    PostgreSQL has by default. `environment` has further variables for the server.
 
     Raises:
         PostgresMissingError: there is none on this machine.
@@ -167,9 +172,10 @@ def running_postgres(*, on_disk: bool = False) -> Iterator[PostgresServer]:
     try:
         cluster = ["-D", str(folder / "cluster")]
         _finish(_start([f"{programs}/initdb", *cluster, *INIT_OPTIONS], folder, user))
-        words = [f"{name}={word}" for name, word in SETTINGS.items()]
+        settings = SETTINGS | (MEASURED if on_disk else {})
+        words = [f"{name}={word}" for name, word in settings.items()]
         options = [word for setting in words for word in ("-c", setting)]
-        with _serving(folder, user, options) as server:
+        with _serving(folder, user, options, environment) as server:
             yield server
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -193,7 +199,10 @@ def running_replica(primary: PostgresServer) -> Iterator[PostgresServer]:
 
 @contextmanager
 def _serving(
-    folder: Path, user: pwd.struct_passwd | None, options: list[str]
+    folder: Path,
+    user: pwd.struct_passwd | None,
+    options: list[str],
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[PostgresServer]:
     program = [
         f"{programs_of_postgres()}/postgres",
@@ -202,7 +211,8 @@ def _serving(
         "-k",
         str(folder),
     ]
-    process = _start(["/bin/sh", "-c", KEEPER, str(folder), *program, *options], folder, user)
+    words = ["/bin/sh", "-c", KEEPER, str(folder), *program, *options]
+    process = _start(words, folder, user, environment)
     server = PostgresServer(folder, process)
     try:
         _await_ready(server)
@@ -245,12 +255,20 @@ def _unprivileged(folder: Path) -> pwd.struct_passwd | None:
 
 
 def _start(
-    command: list[str], folder: Path, user: pwd.struct_passwd | None
+    command: list[str],
+    folder: Path,
+    user: pwd.struct_passwd | None,
+    environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command,
         cwd=folder,
-        env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "TZ": "UTC"},
+        env={
+            "PATH": os.environ.get("PATH", ""),
+            "LC_ALL": "C",
+            "TZ": "UTC",
+            **(environment or {}),
+        },
         user=user.pw_uid if user else None,
         group=user.pw_gid if user else None,
         extra_groups=[] if user else None,

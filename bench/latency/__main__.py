@@ -4,6 +4,7 @@ One process of the service with a SQLite file, durable to the disk, on loopback.
 operator's call to the changed document: for a client whose poll is held until something changes,
 and for one that polls without pause. From the last approval to `Started`, with every step on the
 disk. Beside them, in the same minutes and the same directory, what the disk needs for fdatasync.
+Then a rush, where 2,000 VMs approve at once, on SQLite and PostgreSQL and on slow disks.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.latency import rush
 from bench.latency.client import SETTINGS, Line, approval, call, poll
 
 START_S_MAX = 30.0
@@ -238,6 +240,9 @@ def main() -> int:
     print(f"|{'-' * 28}|" + "------:|" * len(parts))
     for name, row in rows.items():
         print(f"| {name:<26} |" + "".join(f" {each:5.2f} |" for each in row.values()))
+    print()
+    engines, delays_ms = (["SQLite"], [20]) if asked.quick else (rush.ENGINES, rush.DELAYS_MS)
+    rush.table(rush.VMS, engines, delays_ms, parent)
     return 0
 
 

@@ -9,7 +9,7 @@ import json
 import socket
 from typing import Any
 
-ANSWER_TIMEOUT_S = 30.0
+ANSWER_TIMEOUT_S = 35.0
 SETTINGS = """
 [listen]
 metadata = ["127.0.0.1:{metadata}"]
