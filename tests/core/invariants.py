@@ -135,14 +135,25 @@ def check_rest(state: State, now_ms: int, terms: Terms) -> None:
 
 
 def check_undone(state: State, stimulus: PlaneStimulus, now_ms: int, terms: Terms) -> None:
-    """A step that is thrown away, or refused, leaves the state bit for bit as it was. L-7."""
+    """A step that is thrown away, or refused, leaves the state bit for bit as it was. L-7.
+
+    So does a later step of the same commit, which leaves the earlier one's.
+    """
     before = everything_in(state)
     with suppress(CallerError):
         step(state, stimulus, now_ms=now_ms, terms=terms)
+        between, savepoint = everything_in(state), state.savepoint()
+        with suppress(CallerError):
+            step(state, stimulus, now_ms=now_ms, terms=terms)
+            state.rollback(savepoint)
+        _check_same(between, everything_in(state))
         state.rollback()
-    after = everything_in(state)
-    assert {name: found for name, found in after.items() if found != before[name]} == {}
+    _check_same(before, everything_in(state))
     check_indexes(state)
+
+
+def _check_same(before: dict[str, object], after: dict[str, object]) -> None:
+    assert {name: found for name, found in after.items() if found != before[name]} == {}
 
 
 def everything_in(state: State) -> dict[str, object]:

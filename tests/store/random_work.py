@@ -1,6 +1,8 @@
 """Random work as a control plane has it: stimuli of every kind that a store must hold."""
 
 import random
+from collections.abc import Iterator
+from contextlib import suppress
 
 from forewarn.core import stimulus as words
 from forewarn.core.impact import Cause
@@ -8,6 +10,7 @@ from forewarn.core.lifecycle import OperationState
 from forewarn.core.state import State
 from forewarn.core.stimulus import ApplyPolicy, CreateMaintenance, PlaneStimulus
 from forewarn.core.topology import Group, Host, Vm
+from forewarn.errors import CallerError
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 
 OF_HOSTS: tuple[Cause, ...] = (Cause.HOST_REBOOT, Cause.HOST_UPDATE)
@@ -29,6 +32,12 @@ class RandomWork:
         often = (self._request, self._driver)
         draw = self._random.choice((*seldom, self._maintenance, *often, *often))
         return draw(state)
+
+    def several(self, state: State) -> Iterator[PlaneStimulus]:
+        """Yield what happens at the same instant, each as the state is by then."""
+        for _ in range(self._random.choice((1, 1, 2, 5))):
+            with suppress(CallerError):  # some do not even make sense
+                yield self.next(state)
 
     def wait_ms(self) -> int:
         """Return how much time passes before it."""

@@ -1,5 +1,7 @@
 """A small fleet and the real core over a store: makes the steps a control plane would commit."""
 
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from forewarn.core.draft import Terms
@@ -8,7 +10,7 @@ from forewarn.core.lifecycle import OperationState
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.records import KINDS, Record, key_of
 from forewarn.core.state import Changes, Entry, State
-from forewarn.core.step import step
+from forewarn.core.step import StepResult, Steps, step
 from forewarn.core.stimulus import (
     Acknowledge,
     ChangeTopology,
@@ -21,6 +23,7 @@ from forewarn.core.stimulus import (
     RequestMaintenance,
 )
 from forewarn.core.topology import Group, Host, Vm
+from forewarn.errors import CallerError
 from forewarn.ids import Ids
 from forewarn.store import Store
 from tests.core.replay import Replay
@@ -53,6 +56,20 @@ class Story:
         changes = step(self.state, stimulus, now_ms=self.now_ms, terms=terms).changes
         self.state.rollback()
         return changes
+
+    def decide_together(self, stimuli: Iterable[PlaneStimulus]) -> StepResult | None:
+        """What several stimuli come to in one commit; the state is not touched.
+
+        None: all were refused.
+        """
+        terms = Terms(NoticePolicy(), "operator", lambda: self.ids.guid("event"))
+        steps = Steps(self.state)
+        for stimulus in stimuli:
+            with suppress(CallerError):
+                steps.take(stimulus, now_ms=self.now_ms, terms=terms)
+        result = steps.joined() if steps else None
+        self.state.rollback()
+        return result
 
     def tell(self, *stimuli: PlaneStimulus) -> int:
         """Commit and adopt what follows from each; return the history sequence."""

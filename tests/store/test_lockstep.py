@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from forewarn.core.state import Changes
-from forewarn.errors import CallerError
 from forewarn.store import HistoryPage, Store
 from forewarn.store.errors import StoreUnavailable, StoreUncertain
 from tests.store.proxy import Proxy
@@ -57,12 +56,12 @@ def settle(store: Store) -> Changes | None:
 
 
 def step(story: Story, other: Store, work: RandomWork) -> bool:
-    """Do one thing in both; False if it was refused."""
+    """Commit one thing, or some together, in both; False if all were refused."""
     story.now_ms += work.wait_ms()
-    try:
-        changes = story.decide(work.next(story.state))
-    except CallerError:
+    result = story.decide_together(work.several(story.state))
+    if result is None:
         return False
+    changes = result.changes
     if changes:
         sequence = story.store.commit(changes)
         assert commit(other, changes) == sequence

@@ -6,7 +6,7 @@ Each write changes the state in place and is recorded in `changes` for the store
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from heapq import heappop, heappush
 from typing import TypeAlias
@@ -224,17 +224,11 @@ class Draft:
         images = tuple([self._put(record) for record in records])
         self.log(action, text, images, about=records[0], by_vm=vm)
 
-    def put_documents(self, views: Iterable[View]) -> None:
+    def put_documents(self, views: Iterable[View], owners: Mapping[str, Operation]) -> None:
         """Write documents with one entry for all the changes of one operation. Source: D-1.
 
-        Cost: the documents, and the events of the operations that this step has written.
+        `owners` has the operation of each group, from `owners_of`.
         """
-        owners: dict[str, Operation] = {}
-        for operation in self.changes.operations.values():
-            for event_id in operation.events:
-                event = self.changes.events.get(event_id) or self.event(event_id)
-                if event is not None:
-                    owners[event.group] = operation
         batches: dict[int, list[View]] = {}
         for view in views:
             about = owners.get(view.group)
@@ -302,6 +296,17 @@ class Draft:
         image = image_of(self.state.put(record), record)
         getattr(self.changes, TABLES[image.kind])[image.key] = record
         return image
+
+
+def owners_of(changes: Changes, state: State) -> dict[str, Operation]:
+    """Return the changed operation that explains a group's documents; costs their events."""
+    owners: dict[str, Operation] = {}
+    for operation in changes.operations.values():
+        for event_id in operation.events:
+            event = changes.events.get(event_id) or state.events.get(event_id)
+            if event is not None:
+                owners[event.group] = operation
+    return owners
 
 
 def image_of(before: Record | None, after: Record) -> Image:

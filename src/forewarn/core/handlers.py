@@ -279,7 +279,7 @@ def tick(draft: Draft, __: stimuli.Tick | None = None) -> None:
         assert operation is not None, "a tick does not end operations"
         late = move_alert(operation, AlertMove.EXCEED)
         draft.put("operation.overdue", f"{late.id} runs longer than it should", late)
-    state.ticked_ms = draft.now_ms
+    state.set_ticked(draft.now_ms)
     confirmations.expire(draft)
 
 

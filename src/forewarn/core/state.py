@@ -82,8 +82,9 @@ class State:
 
     `put`, `remove`, `lay_out`, `wait` and `wait_until` change it in place. Each updates the indexes
     and deadlines and records the previous values in a journal. `keep` clears the journal,
-    `rollback` undoes all of it. The state must not be shared while the journal has
-    entries: its owner steps it, commits, and then keeps or rolls back.
+    `rollback` undoes all of it, or the part since a `savepoint`. The state must not be shared while
+    the journal has entries: its owner steps it, once or several times, commits, and then keeps or
+    rolls back.
 
     Ended operations and events are only in the store, except operations whose driver must still be
     notified.
@@ -194,6 +195,15 @@ class State:
         self._undo.append(partial(self._set, "mark", self.mark))
         self.mark = mark
 
+    def set_ticked(self, now_ms: int) -> None:
+        """Note that the step handles deadlines up to this time, ms since the epoch UTC."""
+        self._undo.append(partial(self._set, "ticked_ms", self.ticked_ms))
+        self.ticked_ms = now_ms
+
+    def savepoint(self) -> int:
+        """Return the place in the journal to which `rollback` undoes later changes."""
+        return len(self._undo)
+
     def keep(self) -> None:
         """Clear the journal after the changes are stored."""
         self._undo.clear()
@@ -202,11 +212,10 @@ class State:
             self.ticked_ms = 0
         self._count_many()
 
-    def rollback(self) -> None:
-        """Undo everything since the last `keep`; O(changes)."""
-        while self._undo:
+    def rollback(self, savepoint: int = 0) -> None:
+        """Undo everything since a savepoint, by default since the last `keep`; O(changes)."""
+        while len(self._undo) > savepoint:
             self._undo.pop()()
-        self.ticked_ms = 0
         self.places.undecided.clear()
         # Count now: if a counted operation was undone, the work that waits for its room must wake.
         if self.waits:
@@ -442,6 +451,15 @@ class Changes(FleetChange):
     def of_fleet(self) -> bool:
         """Whether the layout changes."""
         return bool(self.hosts or self.groups or self.vms)
+
+    def extend(self, later: Changes) -> None:
+        """Add the writes of a later step, to be stored in the same transaction."""
+        assert self.topology is None, "a loaded state has no later step"
+        for table in TABLES.values():
+            getattr(self, table).update(getattr(later, table))
+        self.entries += later.entries
+        self.last_number = later.last_number
+        self.mark = later.mark or self.mark
 
     def images(self) -> Iterator[tuple[str, str | int, Record | None]]:
         """Yield every written record as kind, key and value; topology first, for foreign keys."""

@@ -25,13 +25,15 @@ publish and begin.
     its gate may stop work that is about to start. Announced work comes before planned work, which
     must keep clear of running work. Announced work that no other work can block comes before other
     announced work. Otherwise two fault domains could be disturbed (G-1). New hosts of a wave follow
-    the work in progress. Documents come last: each is written once, for all changes of the step.
+    the work in progress. Documents come last: each is written once, for all changes of the commit.
 6.  *Why it ends.* Each rule moves a record, or records its blocker. An operation moves at most
     twice, from planned to announced to running, and its blocker wakes it once. A maintenance
     without another host to announce waits for its hosts, its planner or its gate.
 7.  *A portion.* A step announces, starts and withdraws at most `PORTION_MAX` operations. Further
     steps (`Proceed`) do the remaining work, so that approvals are answered in between.
     Conclusions and documents do not count.
+8.  *Steps of one commit.* Many VMs may ask at the same instant. `Steps` takes one step for each,
+    and undoes a refused one alone. Their changes are joined, and stored by one commit.
 
 The rules of single stimuli are in `handlers.py` and beside it.
 """
@@ -41,6 +43,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Never
 
+from forewarn.audit_chain import CallRecord
 from forewarn.core import (
     approvals,
     confirmations,
@@ -52,7 +55,7 @@ from forewarn.core import (
 from forewarn.core import maintenance_commands as commands
 from forewarn.core import stimulus as stimuli
 from forewarn.core.document import refreshed, visible
-from forewarn.core.draft import Draft, StepRule, Terms
+from forewarn.core.draft import Draft, StepRule, Terms, owners_of
 from forewarn.core.host_admission import postpone, start_blockers
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Alert, Operation, OperationState
@@ -113,15 +116,101 @@ def step(state: State, stimulus: PlaneStimulus, *, now_ms: int, terms: Terms) ->
     Raises:
         CallerError: the stimulus is refused; the state is as it was.
     """
-    draft = Draft(state, now_ms, terms)
+    savepoint, steps = state.savepoint(), Steps(state)
     try:
-        return _outcome(draft, stimulus)
+        steps.take(stimulus, now_ms=now_ms, terms=terms)
+        return steps.joined()
     except BaseException:
-        state.rollback()
+        state.rollback(savepoint)
         raise
 
 
-def _outcome(draft: Draft, stimulus: PlaneStimulus) -> StepResult:
+class Steps:
+    """Steps that one commit stores together, from the first to `joined`.
+
+    Each step continues from the state that the earlier ones have left. Documents are updated once,
+    for all steps, because an incarnation that nobody could read must not exist. Source: D-1.
+    """
+
+    def __init__(self, state: State, call: CallRecord | None = None) -> None:
+        """Begin without a step; `call` describes their request for the audit."""
+        self._state = state
+        self._call = call
+        self._drafts: list[Draft] = []
+        self._results: list[StepResult] = []
+        #: Group -> the last step that changes its documents.
+        self._documents: dict[str, Draft] = {}
+
+    def __bool__(self) -> bool:
+        """Whether a step was taken."""
+        return bool(self._results)
+
+    def take(self, stimulus: PlaneStimulus, *, now_ms: int, terms: Terms) -> None:
+        """Apply a stimulus to the state.
+
+        Raises:
+            CallerError: the stimulus is refused; the state is as the earlier steps have left it.
+        """
+        savepoint = self._state.savepoint()
+        draft = Draft(self._state, now_ms, terms)
+        try:
+            result, groups = _outcome(draft, stimulus)
+        except BaseException:
+            self._state.rollback(savepoint)
+            raise
+        self._drafts.append(draft)
+        self._results.append(result)
+        self._documents.update(dict.fromkeys(groups, draft))
+
+    def joined(self) -> StepResult:
+        """Update the documents, and return the result of all steps; call it once.
+
+        Work that a later step has ended is not begun.
+        """
+        first, *later = self._results
+        changes, operations, aborts = first.changes, self._state.operations, self._state.aborts
+        for each in later:
+            changes.extend(each.changes)
+        self._refresh(changes)
+        if changes:
+            changes.call = self._call
+        if not later:
+            return first
+        follow_ups = [each.follow_up for each in self._results]
+        announced = dict.fromkeys(number for each in follow_ups for number in each.announced)
+        begin = dict.fromkeys(one.number for each in follow_ups for one in each.begin)
+        abort = dict.fromkeys(one.number for each in follow_ups for one in each.abort)
+        return StepResult(
+            changes,
+            tuple(number for each in self._results for number in each.operations),
+            FollowUp(
+                tuple([n for n in announced if n in operations and operations[n].unnoticed]),
+                tuple([operations[n] for n in begin if n in operations]),
+                tuple([aborts[n] for n in abort if n in aborts]),
+            ),
+            remaining=_distinct(number for each in self._results for number in each.remaining),
+            plan=_distinct(number for each in self._results for number in each.plan),
+        )
+
+    def _refresh(self, changes: Changes) -> None:
+        """Update the documents of all steps' groups; each entry names the last step's actor."""
+        if not self._documents:
+            return
+        groups: dict[Draft, list[str]] = {}
+        for group, draft in self._documents.items():
+            groups.setdefault(draft, []).append(group)
+        owners = owners_of(changes, self._state)
+        for draft, names in groups.items():
+            draft.changes = changes
+            _refresh(draft, names, owners)
+
+
+def _distinct(numbers: Iterable[int]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(numbers))
+
+
+def _outcome(draft: Draft, stimulus: PlaneStimulus) -> tuple[StepResult, Iterable[str]]:
+    """Return the result without documents, and the groups whose documents change."""
     each: tuple[PlaneStimulus, ...]
     if isinstance(stimulus, stimuli.Reports):
         each = stimulus.reports
@@ -135,11 +224,11 @@ def _outcome(draft: Draft, stimulus: PlaneStimulus) -> StepResult:
         for one in each
         for number in _HANDLERS[type(one)](draft, one) or ()  # type: ignore[arg-type]
     )
-    left = _settle(draft)
+    left, groups = _settle(draft)
     recovers = isinstance(stimulus, stimuli.Recover)
     maintenances = draft.state.maintenances if recovers else draft.changes.maintenances
-    follows = follow_up(draft)
-    return StepResult(draft.changes, about, follows, remaining=left, plan=_to_plan(maintenances))
+    follows, plan = follow_up(draft), _to_plan(maintenances)
+    return StepResult(draft.changes, about, follows, remaining=left, plan=plan), groups
 
 
 def follow_up(draft: Draft) -> FollowUp:
@@ -236,10 +325,13 @@ _HANDLERS: dict[type[PlaneStimulus], Callable[[Draft, Never], tuple[int, ...] | 
 # --- rules after every stimulus ------------------------------------------------------------
 
 
-def _settle(draft: Draft) -> tuple[int, ...]:
-    """Run the agenda until it is empty or a portion is full; return the remaining numbers."""
+def _settle(draft: Draft) -> tuple[tuple[int, ...], list[str]]:
+    """Run the agenda until it is empty or a portion is full.
+
+    Returns the remaining numbers, and the groups whose documents change.
+    """
     agenda, moved, remaining = draft.agenda, 0, []
-    documents = []
+    documents: list[str] = []
     while agenda:
         rule, subject = agenda.take()
         if isinstance(subject, str):
@@ -254,8 +346,7 @@ def _settle(draft: Draft) -> tuple[int, ...]:
             moved += waves.announce_hosts(draft, subject, PORTION_MAX - moved)
         else:
             moved += _start_or_wait(draft, subject)
-    _refresh(draft, documents)
-    return tuple(dict.fromkeys(remaining))
+    return _distinct(remaining), documents
 
 
 def _announce_or_wait(draft: Draft, number: int) -> bool:
@@ -315,7 +406,7 @@ def reason_to_start(draft: Draft, operation: Operation) -> str:
     return "" if approvals.is_coupled(draft, operation) else "everybody approved"
 
 
-def _refresh(draft: Draft, groups: Iterable[str]) -> None:
+def _refresh(draft: Draft, groups: Iterable[str], owners: Mapping[str, Operation]) -> None:
     """Update the documents of groups. Source: D-1."""
     updated = []
     for group in groups:
@@ -326,4 +417,4 @@ def _refresh(draft: Draft, groups: Iterable[str]) -> None:
             after = refreshed(view, visible(view, live))
             if after is not view:
                 updated.append(after)
-    draft.put_documents(updated)
+    draft.put_documents(updated, owners)

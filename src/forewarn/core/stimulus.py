@@ -330,6 +330,10 @@ class Enable(PlaneStimulus):
     early: bool = False
 
 
+#: Requests of VMs. Many may arrive at the same instant, and one commit stores them together.
+VmRequest: TypeAlias = Approve | Enable
+
+
 @value
 class GroupsPolled(PlaneStimulus):
     """VMs of these groups polled since the last report. Source: B-2."""

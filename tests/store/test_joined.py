@@ -1,0 +1,94 @@
+"""Steps that are committed together come to what the same steps come to one by one."""
+
+from contextlib import suppress
+
+import pytest
+
+from forewarn.core.document import View
+from forewarn.core.draft import Terms
+from forewarn.core.policy import NoticePolicy
+from forewarn.core.state import Entry, State
+from forewarn.core.step import StepResult, Steps
+from forewarn.core.stimulus import PlaneStimulus
+from forewarn.errors import CallerError
+from forewarn.store import open_store
+from tests.store.random_work import RandomWork
+from tests.store.story import Story, begin, live_records, replayed
+
+COMMITS = 100
+
+
+def take(story: Story, steps: Steps, stimulus: PlaneStimulus) -> None:
+    """Take one step, if the stimulus is not refused."""
+    terms = Terms(NoticePolicy(), "operator", lambda: story.ids.guid("event"))
+    with suppress(CallerError):
+        steps.take(stimulus, now_ms=story.now_ms, terms=terms)
+
+
+def commit(story: Story, steps: Steps) -> StepResult | None:
+    """Commit steps; None: there are none."""
+    result = steps.joined() if steps else None
+    if result is not None and result.changes:
+        story.store.commit(result.changes)
+    story.state.keep()
+    return result
+
+
+def records(state: State) -> dict[str, object]:
+    """Return all live records, without the incarnations of documents."""
+    events = {key: view.document.events for key, view in state.views.items()}
+    return {**live_records(state), "document": events}
+
+
+def told(story: Story) -> list[Entry]:
+    """Return the history, without the entries of documents."""
+    entries = [recorded.entry for recorded in story.store.entries()]
+    return [each for each in entries if each.action != "document.updated"]
+
+
+def grown(before: dict[str, View], after: dict[str, View]) -> set[int]:
+    """Return by how much the incarnations of changed documents have grown."""
+    return {
+        view.document.incarnation - before[key].document.incarnation
+        for key, view in after.items()
+        if key in before and before[key] != view
+    }
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_joined_steps_are_stored_as_single_ones(seed: int) -> None:
+    """State, history and effects are the same, refused steps between them too.
+
+    Only documents change once instead of several times. Source: L-7, A-6, D-1.
+    """
+    alone, together = begin(open_store("sqlite::memory:")), begin(open_store("sqlite::memory:"))
+    work, shared, follower = RandomWork(seed), 0, together.state.copy()
+    for _ in range(COMMITS):
+        passed_ms = work.wait_ms()
+        alone.now_ms += passed_ms
+        together.now_ms += passed_ms
+        stimuli, begun, before = [], [], dict(together.state.views)
+        steps = Steps(together.state)
+        for stimulus in work.several(together.state):
+            take(together, steps, stimulus)
+            single = Steps(alone.state)
+            take(alone, single, stimulus)
+            result = commit(alone, single)
+            begun += [each.number for each in result.follow_up.begin] if result else []
+            stimuli.append(stimulus)
+        joined = commit(together, steps)
+        assert records(together.state) == records(alone.state)
+        assert grown(before, together.state.views) <= {1}
+        if joined is None:
+            continue
+        shared += len(stimuli) > 1
+        follower.adopt(joined.changes)
+        assert follower == together.state
+        running = together.state.operations
+        still = tuple(running[n] for n in dict.fromkeys(begun) if n in running)
+        assert joined.follow_up.begin == still
+        assert {each.number for each in joined.follow_up.abort} <= together.state.aborts.keys()
+    assert shared > COMMITS / 4
+    assert told(together) == told(alone)
+    assert together.store.load() == together.state
+    assert replayed(together.store)["document"] == dict(together.state.views)
