@@ -16,7 +16,7 @@ from forewarn.control.inbox import (
 )
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.core.step import FollowUp
-from forewarn.core.stimulus import Approve, GroupsPolled
+from forewarn.core.stimulus import Approve, Cancel, GroupsPolled
 from tests.drivers.tasks import task
 
 
@@ -45,6 +45,7 @@ def test_whoever_waits_for_an_answer_comes_first() -> None:
 def test_inbox_that_is_full_refuses_requests_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has ended elsewhere is taken, questions too; notes are left out. Source: L-7."""
     monkeypatch.setattr(inbox_module, "INBOX_MAX", 3)
+    monkeypatch.setattr(inbox_module, "CALLS_RESERVED", 0)
     inbox = Inbox(ServiceStatus())
     inbox.put(an_end(1))
     inbox.note(GroupsPolled(frozenset({"g"})), "metadata")
@@ -55,8 +56,54 @@ def test_inbox_that_is_full_refuses_requests_alone(monkeypatch: pytest.MonkeyPat
     inbox.put(an_end(2))
     assert not inbox.read(lambda plane: plane).done()
     kinds = [type(each) for each in taken(inbox)]
-    assert kinds == [Approve, StateQuery, CallEnded, GroupsPolled, CallEnded]
+    assert kinds == [StateQuery, Approve, CallEnded, GroupsPolled, CallEnded]
     assert len(inbox) == 0
+
+
+def test_inbox_that_is_full_of_requests_of_vms_takes_calls_of_operators(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A rush of approvals, and reports, leave room for those who may end its cause."""
+    monkeypatch.setattr(inbox_module, "INBOX_MAX", 5)
+    monkeypatch.setattr(inbox_module, "CALLS_RESERVED", 2)
+    inbox = Inbox(ServiceStatus())
+    approvals = [inbox.submit(Approve(f"v{n}", ()), "vm", shown=False) for n in range(4)]
+    inbox.note(GroupsPolled(frozenset()), "metadata")
+    calls = [inbox.submit(Cancel(n), "operator", shown=False) for n in range(3)]
+    assert [each.done() for each in approvals] == [False, False, False, True]
+    assert [each.done() for each in calls] == [False, False, True]
+    assert len(inbox) == 5
+
+
+def test_call_of_an_operator_waits_for_one_request_of_a_vm_at_most() -> None:
+    """They take turns, each in its order, and whatever nobody waits for comes last."""
+    inbox = Inbox(ServiceStatus())
+    ended = an_end(1)
+    inbox.put(ended)
+    approvals = [Approve(f"v{n}", ()) for n in range(3)]
+    for approval in approvals:
+        inbox.submit(approval, "vm", shown=False)
+    calls = [Cancel(n) for n in range(2)]
+    for call in calls:
+        inbox.submit(call, "operator", shown=False)
+    turns = [calls[0], approvals[0], calls[1], approvals[1], ended, approvals[2]]
+    assert taken(inbox) == turns
+
+
+def test_batch_is_what_waits_of_vms_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a later request, and a call of an operator is a batch of its own."""
+    monkeypatch.setattr(inbox_module, "BATCH_MAX", 3)
+    inbox = Inbox(ServiceStatus())
+    for number in range(4):
+        inbox.submit(Approve(f"v{number}", ()), "vm", shown=False)
+    inbox.submit(Cancel(1), "operator", shown=False)
+    batches = []
+    while len(inbox):
+        first = inbox.take(0)
+        assert isinstance(first, Submission)
+        batches.append([each.stimulus for each in inbox.take_batch(first)])
+    first_three = [Approve(f"v{number}", ()) for number in range(3)]
+    assert batches == [[Cancel(1)], first_three, [Approve("v3", ())]]
 
 
 def test_inbox_of_a_service_that_has_ended_refuses_whoever_waits() -> None:

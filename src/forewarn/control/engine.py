@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
@@ -25,7 +25,7 @@ from forewarn.control.publishing import PublicationEnded, PublicationFailed, Pub
 from forewarn.control.readable import Freshness, ReadableControl
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.control.timekeeping import STEP_LOOK_MS, Timekeeping
-from forewarn.core.step import PORTION_MAX, FollowUp
+from forewarn.core.step import PORTION_MAX, FollowUp, Steps
 from forewarn.core.stimulus import (
     ChangeTopology,
     CreateMaintenance,
@@ -53,8 +53,11 @@ T = TypeVar("T")
 
 #: Delay before the loop retries writes that the store refused, in seconds.
 RETRY_S = 1.0
-#: Maximum requests handled before one portion of large work.
+#: Minimum requests handled before one portion of large work, if requests wait.
 REQUESTS_FIRST = 8
+#: Time after which no further request joins a commit, in milliseconds: an operator's call may wait
+#: for the commit.
+BATCH_MS_MAX = 200
 #: Maximum sleep in seconds, so that a step of the system's clock is noticed.
 SLEEP_S_MAX = STEP_LOOK_MS / 1000
 
@@ -220,12 +223,12 @@ class ControlEngine(ReadableControl):
         self._inbox.refuse_waiting()
 
     def turn(self, item: Item) -> None:
-        """Run one turn of the loop: handle one item, then all due work."""
-        self._handle(item)
+        """Run one turn of the loop: handle one item or one batch, then all due work."""
+        self._handled = 0 if item is None else self._handled + self._handle(item)
         self._pass_time()
-        self._handled = 0 if item is None else self._handled + 1
         room = self._status.ready and not self._kept
-        if self._remaining and room and self._handled % REQUESTS_FIRST == 0:
+        if self._remaining and room and (item is None or self._handled >= REQUESTS_FIRST):
+            self._handled = 0
             self._proceed()
         self.on_committed.notify()
 
@@ -286,10 +289,13 @@ class ControlEngine(ReadableControl):
         times = (self._drivers.next_ms, self._publishing.next_ms, due_ms)
         return min((each for each in times if each is not None), default=None)
 
-    def _handle(self, item: Item) -> None:
+    def _handle(self, item: Item) -> int:
+        """Handle an item, with others that one commit stores with it; return their number."""
         match item:
+            case Submission(answer=None):
+                self._note(item)
             case Submission():
-                self._answer(item)
+                return self._answer(item)
             case StateQuery():
                 item.run(self._plane)
             case CallEnded():
@@ -304,33 +310,88 @@ class ControlEngine(ReadableControl):
                 self._doubt(item)
             case _ if isinstance(item, PlannerReport):
                 self.planner.take(item)
+        return 1
 
-    def _answer(self, request: Submission) -> None:
-        answer = request.answer
-        if answer is not None and not answer.set_running_or_notify_cancel():
-            return
+    def _note(self, report: Submission) -> None:
+        """Commit a report of another thread; log a bug."""
         try:
-            if answer is None:
-                self._report(request.stimulus, request.actor)
-                return
-            committed = self._commit(request.stimulus, request.actor, request.call)
-        except ForewarnError as error:
-            assert answer is not None, "a report is stored or refused"
-            answer.set_exception(error)
-        except Exception as error:
-            log.exception("%s failed because of a bug", type(request.stimulus).__name__)
-            if answer is not None:
-                answer.set_exception(OurError().with_traceback(error.__traceback__))
-        else:
-            if request.shown and committed.change:
-                self._shown.add_done_callback(lambda _: answer.set_result(committed))
-            else:
-                answer.set_result(committed)
+            self._report(report.stimulus, report.actor)
+        except Exception as error:  # noqa: BLE001 - of this report alone
+            self._named(error, report)
 
-    def _commit(
-        self, stimulus: PlaneStimulus, actor: str, call: CallRecord | None = None
-    ) -> Committed:
+    def _answer(self, first: Submission) -> int:
+        """Handle a request, and others that wait, in one commit; return their number."""
+        until_ms = self._clock.elapsed_ms() + BATCH_MS_MAX
+        steps = Steps(self._plane.state, first.call)
+        decisions: list[tuple[Submission, ForewarnError | None]] = []
+        count = 0
+        for request in self._inbox.take_batch(first):
+            count += 1
+            if request.begin():
+                decisions.append((request, self._refusal(steps, request)))
+            if self._clock.elapsed_ms() >= until_ms:
+                break
+        self._settle(steps, decisions)
+        return count
+
+    def _refusal(self, steps: Steps, request: Submission) -> ForewarnError | None:
+        """Take a step for a request; return why it is refused, or None."""
+        try:
+            self._decide(steps, request.stimulus, request.actor)
+        except Exception as error:  # noqa: BLE001 - of this request alone
+            return self._named(error, request)
+        return None
+
+    def _settle(
+        self, steps: Steps, decisions: Sequence[tuple[Submission, ForewarnError | None]]
+    ) -> None:
+        """Commit the steps of requests, and answer each request."""
+        committed = self._stored(steps, decisions)
+        if isinstance(committed, StoreContradiction) and len(decisions) > 1:
+            for request, _ in decisions:  # the store cannot store one of them
+                alone = Steps(self._plane.state, request.call)
+                refusal = self._refusal(alone, request)
+                self._tell(request, refusal or self._stored(alone, [(request, refusal)]))
+            return
+        for request, refusal in decisions:
+            failure = committed if isinstance(committed, ForewarnError) else None
+            self._tell(request, failure or refusal or committed)
+
+    def _stored(
+        self, steps: Steps, decisions: Sequence[tuple[Submission, ForewarnError | None]]
+    ) -> Committed | ForewarnError:
+        """Commit the steps of requests; return the error if that fails."""
+        try:
+            return self._write(steps) if steps else Committed()
+        except Exception as error:  # noqa: BLE001 - of all requests of this commit
+            return self._named(error, decisions[0][0])
+
+    def _tell(self, request: Submission, outcome: Committed | ForewarnError) -> None:
+        """Answer a request: now, or once metadata nodes show the change."""
+        if isinstance(outcome, ForewarnError):
+            request.refuse(outcome)
+        elif request.shown and outcome.change:
+            self._shown.add_done_callback(lambda _: request.accept(outcome))
+        else:
+            request.accept(outcome)
+
+    @staticmethod
+    def _named(error: Exception, request: Submission) -> ForewarnError:
+        """Return the error for a caller, and log a bug."""
+        if isinstance(error, ForewarnError):
+            return error
+        name = type(request.stimulus).__name__
+        log.error("%s failed because of a bug", name, exc_info=error)
+        return OurError().with_traceback(error.__traceback__)
+
+    def _commit(self, stimulus: PlaneStimulus, actor: str) -> Committed:
         """Commit and publish; the effects wait until nodes confirm the publication."""
+        steps = Steps(self._plane.state)
+        self._decide(steps, stimulus, actor)
+        return self._write(steps)
+
+    def _decide(self, steps: Steps, stimulus: PlaneStimulus, actor: str) -> None:
+        """Take one step of the next commit."""
         if self._status.ended:
             raise Stopping
         if not self._status.ready:
@@ -342,9 +403,12 @@ class ControlEngine(ReadableControl):
             self._drivers.check(stimulus.hosts)
         elif isinstance(stimulus, CreateMaintenance):
             self.planner.check(stimulus)
+        self._plane.decide(steps, stimulus, actor=actor, now_ms=self._clock.now_ms())
+
+    def _write(self, steps: Steps) -> Committed:
+        """Commit steps, and publish them; the effects wait until nodes confirm the publication."""
         try:
-            now_ms = self._clock.now_ms()
-            committed = self._plane.commit(stimulus, actor=actor, now_ms=now_ms, call=call)
+            committed = self._plane.write(steps)
         except (StoreLost, StoreUncertain, StoreWentBack) as error:
             self._doubt(error)
             raise

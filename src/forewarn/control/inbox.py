@@ -1,14 +1,15 @@
 """The inbox of the run loop: requests to it, and results of work on other threads.
 
-Any thread may add an item; the loop's thread takes it out. Requests with a waiting caller go first;
-both classes keep their order.
+Any thread may add an item; the loop's thread takes it out. There are three queues, each in the
+order of arrival: calls of operators, requests of VMs, and items without a waiting caller. The first
+two take turns, so that a call does not wait for a thousand approvals, and both go before the third.
 """
 
 from __future__ import annotations
 
 import queue
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -18,7 +19,13 @@ from forewarn.control.plane import Committed, ControlPlane, StateView
 from forewarn.control.publishing import PublicationEnded
 from forewarn.control.service_state import ServiceStatus
 from forewarn.core.step import FollowUp
-from forewarn.core.stimulus import GroupsPolled, PlaneStimulus, PlannerReport, Reports
+from forewarn.core.stimulus import (
+    GroupsPolled,
+    PlaneStimulus,
+    PlannerReport,
+    Reports,
+    VmRequest,
+)
 from forewarn.errors import OurError
 from forewarn.store.errors import StoreWentBack
 from forewarn.values import value
@@ -26,8 +33,12 @@ from forewarn.values import value
 T = TypeVar("T")
 E = TypeVar("E", "CallEnded", CallRecord)
 
-#: Maximum requests waiting for the loop: three seconds of work at 0.3 ms each.
+#: Maximum items waiting for the loop: three seconds of work at 0.3 ms each.
 INBOX_MAX = 10_000
+#: Places in the inbox that only operators' calls may use.
+CALLS_RESERVED = 1000
+#: Maximum requests of VMs that are committed in one transaction.
+BATCH_MAX = 1000
 #: Maximum requests that may overtake other waiting items in a row.
 AHEAD_MAX = 4
 #: Maximum ended driver calls that are handled in one transaction.
@@ -66,6 +77,20 @@ class Submission:
     #: The API call, for the audit; None: the service itself acts.
     call: CallRecord | None = None
 
+    def begin(self) -> bool:
+        """Take the request; return whether its caller still waits."""
+        return self.answer is not None and self.answer.set_running_or_notify_cancel()
+
+    def accept(self, committed: Committed) -> None:
+        """Answer that the request is durable."""
+        if self.answer is not None:
+            self.answer.set_result(committed)
+
+    def refuse(self, error: Exception) -> None:
+        """Answer that the request is refused, or could not be stored."""
+        if self.answer is not None:
+            self.answer.set_exception(error)
+
 
 @value
 class StateQuery(Generic[T]):
@@ -103,15 +128,20 @@ class Inbox:
         """Start empty; requests are refused once `status` shows that the service has ended."""
         self._status = status
         self._items: queue.SimpleQueue[Item] = queue.SimpleQueue()
-        #: New items; the loop's thread separates requests with an answer from other items.
-        self._requests: deque[Submission | StateQuery[object]] = deque()
+        #: New items, which the loop's thread separates: operators' calls and queries, requests of
+        #: VMs, and items without a waiting caller.
+        self._calls: deque[Submission | StateQuery[object]] = deque()
+        self._vm_requests: deque[Submission] = deque()
         self._others: deque[Item] = deque()
         #: Number of requests handled since the last item of `_others`.
         self._ahead = 0
+        #: Whether the last of them was an operator's call.
+        self._called = False
 
     def __len__(self) -> int:
         """Number of waiting items."""
-        return self._items.qsize() + len(self._requests) + len(self._others)
+        sorted_items = len(self._calls) + len(self._vm_requests) + len(self._others)
+        return self._items.qsize() + sorted_items
 
     def put(self, item: Item) -> None:
         """Queue an item that must not be refused."""
@@ -124,11 +154,16 @@ class Inbox:
         answer: Future[Committed] = Future()
         if self._status.ended:
             answer.set_exception(Stopping())
-        elif len(self) >= INBOX_MAX:
-            answer.set_exception(Overloaded(count=INBOX_MAX))
+        elif len(self) >= self._limit(stimulus):
+            answer.set_exception(Overloaded(count=len(self)))
         else:
             self.put(Submission(stimulus, actor, answer, shown, call))
         return answer
+
+    @staticmethod
+    def _limit(stimulus: PlaneStimulus) -> int:
+        """Return the number of waiting items at which the inbox refuses a stimulus."""
+        return INBOX_MAX - (CALLS_RESERVED if isinstance(stimulus, VmRequest) else 0)
 
     def read(self, query: Callable[[ControlPlane], T]) -> Future[T]:
         """Run a query on the loop's thread, where nothing else changes the state."""
@@ -141,22 +176,35 @@ class Inbox:
 
     def note(self, stimulus: PlaneStimulus, actor: str) -> None:
         """Queue a report without a waiting caller, such as polls."""
-        if len(self) < INBOX_MAX:
+        if len(self) < INBOX_MAX - CALLS_RESERVED:
             self.put(Submission(stimulus, actor, None))
 
     def take(self, timeout_s: float) -> Item:
         """Wait up to the timeout for the next item and return it; None if no item came."""
         self._sort()
-        if not self._requests and not self._others:
+        if not (self._calls or self._vm_requests or self._others):
             try:
                 self._sort_one(self._items.get(timeout=timeout_s))
             except queue.Empty:
                 return None
-        if self._requests and (self._ahead < AHEAD_MAX or not self._others):
+        waiting = self._calls or self._vm_requests
+        if waiting and (self._ahead < AHEAD_MAX or not self._others):
             self._ahead += 1
-            return self._requests.popleft()
+            of_vm = self._vm_requests and (not self._calls or self._called)
+            self._called = not of_vm
+            return self._vm_requests.popleft() if of_vm else self._calls.popleft()
         self._ahead = 0
         return self._others.popleft()
+
+    def take_batch(self, first: Submission) -> Iterator[Submission]:
+        """Yield a request, and if it is a VM's, the other requests of VMs that wait now.
+
+        A request that the caller does not take stays in the inbox.
+        """
+        yield first
+        if isinstance(first.stimulus, VmRequest):
+            for _ in range(min(len(self._vm_requests), BATCH_MAX - 1)):
+                yield self._vm_requests.popleft()
 
     def take_ends(self, first: E) -> list[E]:
         """Return an ended driver call, or a record, with all of its kind that directly follow."""
@@ -174,10 +222,12 @@ class Inbox:
             self._sort_one(self._items.get_nowait())
 
     def _sort_one(self, item: Item) -> None:
-        if isinstance(item, Submission | StateQuery) and item.answer is not None:
-            self._requests.append(item)
-        else:
+        if not isinstance(item, Submission | StateQuery) or item.answer is None:
             self._others.append(item)
+        elif isinstance(item, Submission) and isinstance(item.stimulus, VmRequest):
+            self._vm_requests.append(item)
+        else:
+            self._calls.append(item)
 
     def refuse_waiting(self) -> None:
         """Answer every waiting caller that its request was not executed."""

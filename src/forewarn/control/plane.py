@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 
-from forewarn.audit_chain import CallRecord
 from forewarn.control import publication
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import Operation
@@ -18,7 +17,7 @@ from forewarn.core.maintenance import Maintenance
 from forewarn.core.policy import NoticePolicy, maintenance_policy
 from forewarn.core.refusals import MaintenanceWrongState, Unknown, WrongState
 from forewarn.core.state import Changes, Entry, State
-from forewarn.core.step import FollowUp, StepResult, next_deadline_ms, step
+from forewarn.core.step import FollowUp, StepResult, Steps, next_deadline_ms
 from forewarn.core.stimulus import (
     WORDS,
     Cancel,
@@ -187,35 +186,51 @@ class ControlPlane(StateView):
         self.commit(GroupsPolled(frozenset(groups), forgiven=True), actor="clock", now_ms=now_ms)
         self._forgiven_ms = now_ms
 
-    def commit(
-        self, stimulus: PlaneStimulus, *, actor: str, now_ms: int, call: CallRecord | None = None
-    ) -> Committed:
-        """Decide and write in one transaction, or undo; `call` describes the request for the audit.
+    def commit(self, stimulus: PlaneStimulus, *, actor: str, now_ms: int) -> Committed:
+        """Decide and write in one transaction, or undo.
 
         Raises:
             CallerError: the stimulus is refused; nothing was changed.
             ForewarnError: the store could not write; nothing was changed here. After
                 `StoreUncertain`, call `settle` first.
         """
+        steps = Steps(self.state)
+        self.decide(steps, stimulus, actor=actor, now_ms=now_ms)
+        return self.write(steps)
+
+    def decide(self, steps: Steps, stimulus: PlaneStimulus, *, actor: str, now_ms: int) -> None:
+        """Take one of the steps that `write` stores together.
+
+        Raises:
+            CallerError: the stimulus is refused; the earlier steps remain.
+        """
         terms = Terms(self.policy, actor, self._new_guid, self.default_driver)
         # A change of the fleet may contain thousands of records, which all stay in memory.
         with uncollected() if isinstance(stimulus, ChangeTopology) else nullcontext():
             try:
-                outcome = step(self.state, stimulus, now_ms=now_ms, terms=terms)
+                steps.take(stimulus, now_ms=now_ms, terms=terms)
             except Unknown as unknown:
                 raise self._ended(stimulus) or unknown from unknown
-            written = outcome.changes
+
+    def write(self, steps: Steps) -> Committed:
+        """Write all steps in one transaction, or undo all of them.
+
+        Raises:
+            ForewarnError: as `commit`.
+        """
+        try:
+            result = steps.joined()
+            written = result.changes
             if written:
-                written.call = call
-                try:
+                with uncollected() if written.of_fleet else nullcontext():
                     self.store.commit(written)
-                except BaseException:
-                    self.state.rollback()
-                    raise
-            self.state.keep()
-            if written:
-                self._note(written)
-            return self._committed(outcome)
+        except BaseException:
+            self.state.rollback()
+            raise
+        self.state.keep()
+        if written:
+            self._note(written)
+        return self._committed(result)
 
     def _committed(self, outcome: StepResult) -> Committed:
         written, state, numbers = outcome.changes, self.state, outcome.operations

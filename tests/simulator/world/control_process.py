@@ -15,7 +15,7 @@ from forewarn.clock import SystemClock
 from forewarn.control.driver_calls import CallLimits, DriverSetup, Executor
 from forewarn.control.engine import RETRY_S, ControlEngine
 from forewarn.control.gate_checks import Gate
-from forewarn.control.inbox import Stopping
+from forewarn.control.inbox import Stopping, Submission
 from forewarn.control.plane import Committed, ControlPlane
 from forewarn.core.lifecycle import Operation
 from forewarn.core.policy import NoticePolicy
@@ -46,6 +46,16 @@ class SteppedEngine(ControlEngine):
         """Take up what was left, once that was reported."""
         self.on_recover()
         return super()._take_up()
+
+    #: Called for each commit of several requests of VMs.
+    on_batch: Callable[[], None] = staticmethod(lambda: None)
+
+    def _answer(self, first: Submission) -> int:
+        """Answer a request, and others with it; say whether there were any."""
+        count = super()._answer(first)
+        if count > 1:
+            self.on_batch()
+        return count
 
     def empty_inbox(self) -> None:
         """Handle what is in the inbox, and look at the time after each, as the thread does."""
@@ -168,6 +178,12 @@ class SimulatedControl:
         #: Whether the process is stopped in its tracks, alive and unaware of it.
         self.paused = False
         self.boot = boot
+        #: How long the loop is busy after what it does, in ms: its store is slow. What is asked of
+        #: it meanwhile waits, and is decided on together.
+        self.slow_ms = 0
+        self._busy: SteppedEngine | None = None
+        #: Commits of several requests of VMs.
+        self.batches = 0
         #: Changes that the node in it is still to be shown.
         self.late_shows = 0
         self._held: list[Callable[[], None]] = []
@@ -237,6 +253,7 @@ class SimulatedControl:
             on_lost=self._loses,
         )
         self.loop.on_recover = environment.recovers
+        self.loop.on_batch = self._count_batch
         self._wake_at_ms = 0
         self._lost = ""
         self.late_shows = 0
@@ -310,8 +327,24 @@ class SimulatedControl:
 
     def turn(self) -> None:
         """Handle what waits; to be called after anything was put into the inbox."""
-        if self.loop is not None and not self._turning and not self.paused:
-            self._run(self.loop.empty_inbox)
+        loop = self.loop
+        if loop is None or self._turning or self.paused or self._busy is loop:
+            return
+        self._run(loop.empty_inbox)
+        if self.slow_ms:
+            self._busy = loop
+            self._queue.after(self.slow_ms, lambda: self._is_free(loop))
+
+    def _is_free(self, loop: SteppedEngine) -> None:
+        """The store has written what the loop has last decided."""
+        self._busy = None
+        if len(loop._inbox):
+            self.turn()
+        else:
+            self._wake(loop)
+
+    def _count_batch(self) -> None:
+        self.batches += 1
 
     def _run(self, work: Callable[[], object]) -> None:
         loop = self.loop
@@ -343,7 +376,7 @@ class SimulatedControl:
             self._queue.at(at_ms, lambda: self._wake(loop))
 
     def _wake(self, loop: SteppedEngine) -> None:
-        if self.loop is loop and not self.paused:
+        if self.loop is loop and not self.paused and self._busy is not loop:
             self._run(loop.pass_time)
 
     def _new_clock(self) -> SystemClock:

@@ -84,6 +84,7 @@ class Faults:
         elsewhere: dict[str, Mapping[str, int]] = {
             "crash": world.crash_point.hits,
             "store": world.disk_fault_rates.fault_counts,
+            "slow": {"requests together": world.service.batches},
             "wire": world.network.fault_counts,
             "drivers": world.driver.fault_counts,
             "cut": {"change missed": world.missed},
@@ -143,6 +144,18 @@ def _store(faults: Faults, dice: Dice) -> None:
         rates.permille = 0
 
     world.queue.after(STORE_MS_MAX, clear)
+
+
+def _slow(faults: Faults, dice: Dice) -> None:
+    """Make the disk slow for a while: requests wait for each other."""
+    world = faults.world
+    service = world.service
+    service.slow_ms = dice.pick((300, 2 * SECOND_MS, 8 * SECOND_MS))
+
+    def clear() -> None:
+        service.slow_ms = 0
+
+    world.queue.after(dice.between(MINUTE_MS, HOUR_MS), clear)
 
 
 def _wire(faults: Faults, dice: Dice) -> None:
@@ -274,6 +287,7 @@ KINDS: dict[str, tuple[int, Callable[[Faults, Dice], None]]] = {
     "crash": (6 * HOUR_MS, _crash),
     "failover": (20 * HOUR_MS, _failover),
     "store": (16 * HOUR_MS, _store),
+    "slow": (6 * HOUR_MS, _slow),
     "wire": (10 * HOUR_MS, _wire),
     "cut": (12 * HOUR_MS, _cut),
     "lag": (12 * HOUR_MS, _lag),
@@ -292,6 +306,7 @@ EFFECTS: dict[str, tuple[str, ...]] = {
     "crash": ("killed", *POINTS, "in recovery"),
     "failover": ("paused", "cut off", "taken over"),
     "store": TROUBLES,
+    "slow": ("requests together",),
     "wire": ("request lost", "request late", "request twice", "answer lost", "answer late"),
     "cut": ("cut off", "change missed"),
     "lag": ("shown late",),
