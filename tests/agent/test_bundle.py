@@ -1,6 +1,8 @@
 """The agent as one file: what is in it is enough, and it says what it needs."""
 
+import os
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +34,19 @@ def test_bundle_writes_and_checks_a_configuration(bundle: Path) -> None:
     checked = run(bundle, "check", "--config", str(config))
     assert checked.returncode == 0, checked.stderr
     assert "approves" not in checked.stdout
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root's agent is refused"
+)
+def test_bundle_that_others_can_write_is_refused_to_root(bundle: Path, tmp_path: Path) -> None:
+    """Root would run what anybody may have put there."""
+    copy = tmp_path / bundle.name
+    shutil.copyfile(bundle, copy)
+    assert run(copy, "init", "--config", str(tmp_path / "agent.toml")).returncode == 0
+    copy.chmod(0o666)
+    checked = run(copy, "check", "--config", str(tmp_path / "agent.toml"))
+    assert (checked.returncode, str(copy) in checked.stderr) == (2, True)
 
 
 def test_bundle_says_its_version(bundle: Path) -> None:

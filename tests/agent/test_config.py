@@ -10,9 +10,10 @@ import pytest
 from forewarn import exit_codes
 from forewarn.agent import main as agent_main
 from forewarn.agent.cli import STARTER, main
-from forewarn.agent.config import ConfigInvalid, ConfigWritable, read_config
+from forewarn.agent.config import ConfigInvalid, read_config
 from forewarn.agent.config_check import oddities
 from forewarn.agent.core.rules import Match
+from forewarn.agent.permissions import ConfigWritable
 from forewarn.agent.preparation_catalog import PREPARATIONS
 from forewarn.agent.settings import AgentSettings
 from forewarn.agent.startup import load

@@ -57,6 +57,22 @@ def test_hook_that_is_killed_is_never_approved(service: Service, tmp_path: Path)
         assert service.approvals == []
 
 
+def test_hook_gets_a_small_environment(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the agent was given, such as tokens, is not for every program that it runs."""
+    for name in ("API_TOKEN", "WANTED", "LC_TIME", "LD_PRELOAD_OF_SOMEBODY"):
+        monkeypatch.setenv(name, "x")
+    show = f"env | cut -d= -f1 | sort > {tmp_path}/names"
+    further = 'pass_environment = ["WANTED"]'
+    with Agent(tmp_path, service.endpoint, prepare=show, agent=further) as agent:
+        service.show(AHEAD)
+        agent.until_said("approved")
+        names = set((tmp_path / "names").read_text().split())
+    assert {"PATH", "LC_TIME", "WANTED", "FOREWARN_EVENT_ID"} <= names
+    assert names.isdisjoint({"API_TOKEN", "LD_PRELOAD_OF_SOMEBODY", "PYTEST_CURRENT_TEST"})
+
+
 def test_hook_outlives_the_agent_and_is_taken_up_again(service: Service, tmp_path: Path) -> None:
     """An agent that is restarted in mid-preparation neither repeats it nor forgets it."""
     wait = f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done"

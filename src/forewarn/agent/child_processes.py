@@ -6,7 +6,12 @@ import os
 
 from forewarn.agent.commands import hook_command, hook_settings, own_command
 from forewarn.agent.core.values import HookEnded
-from forewarn.agent.hooks import NEVER_STARTED, HookRoom, hook_environment, hook_input
+from forewarn.agent.hooks import (
+    NEVER_STARTED,
+    HookRoom,
+    hook_environment,
+    hook_input,
+)
 from forewarn.errors import reason_of
 
 TYPE_CHECKING = False  # `typing` needs too much memory
@@ -65,7 +70,7 @@ class ChildProcesses:
                 command = own_command("do", "outcome", *words)
             until_ms = intent.deadline_ms + ahead_ms
             own = hook_environment(intent, name=name, state=state, until_ms=until_ms)
-            env = {**os.environ, **own}
+            env = {**self._settings.environment, **own}
             env["FOREWARN_SETTINGS"] = hook_settings(intent.step.spec)
             others = self._identity.others_in(intent.event.resources)
             text = hook_input(intent, name=name, others=others, until_ms=until_ms)

@@ -122,6 +122,8 @@ def _check(options: argparse.Namespace) -> int:
     from forewarn.agent.config_check import oddities  # noqa: PLC0415  not needed to run
 
     form = read_config(options.config)
+    if form["check_permissions"]:
+        _check_state(str(form["state_dir"]))
     settings, odd = AgentSettings(form), oddities(form)
     explained = [
         _explanation(settings, kind, source, duration_s=duration_s)
@@ -141,6 +143,16 @@ def _check(options: argparse.Namespace) -> int:
     for sentence in odd:
         print(f"warning: {sentence}", file=sys.stderr)
     return exit_codes.OK
+
+
+def _check_state(directory: str) -> None:
+    """Refuse an open state directory; root checks it for the user who owns it."""
+    from forewarn.agent.permissions import is_root, refuse_open_state  # noqa: PLC0415  the same
+
+    exists = Path(directory).is_dir()
+    refuse_open_state(
+        directory, user=Path(directory).stat().st_uid if exists and is_root() else None
+    )
 
 
 SOURCES = ("Platform", "User")
@@ -304,6 +316,7 @@ STARTER = """\
 # scale_set = ""         # computer vmss000003 of scale set vmss is vmss_3
 # freeze_tolerated_s = 9 # approve shorter freezes at once
 # stop_grace_s = 5.0     # between SIGTERM and SIGKILL to a hook
+# pass_environment = []  # further variables of the agent's environment for hooks
 # inhibit_shutdown = false # let logind delay a shutdown while hooks run
 # outcomes = false       # pass the event's outcome to recovery hooks; the service must support it
 # state_dir = "/var/lib/forewarn-agent"

@@ -7,13 +7,20 @@ running agent 2 MiB of memory.
 from __future__ import annotations
 
 import os
-import stat
 import sys
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.agent.core.rules import ACTIONS, COORDINATIONS, FAILURES, TIMEOUT_S
+from forewarn.agent.json_fields import words
+from forewarn.agent.permissions import (
+    is_root,
+    own_code,
+    refuse_writable,
+    settings_paths,
+    step_paths,
+)
 from forewarn.agent.preparation_catalog import PREPARATIONS
 from forewarn.agent.sdk.http import target_of
 from forewarn.agent.settings import DEFAULTS
@@ -22,10 +29,21 @@ from forewarn.host_port import host_and_port
 from forewarn.protocol.versions import VERSIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 PHASES = ("prepare", "approve", "recover", "cancel")
 PROGRAM_SUFFIXES = (".exe", ".bat", ".cmd")  # extensions of files that Windows can start directly
+INHERITED = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
+    *("PYTHONPATH", "PYTHONHOME", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+    *("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"),  # of a user's service manager
+    *("NODE_NAME", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"),  # of preparations
+    *("CONSUL_HTTP_ADDR", "FOREWARN_ENDPOINT"),
+    *("SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "TEMP", "TMP"),  # of Windows
+    *("USERPROFILE", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA", "PROGRAMFILES"),
+)
+"""Variables of the agent that hooks inherit, and all `LC_…`; others may be the agent's secrets."""
+
 STEPS_MAX = 200  # limit for steps and checks, and for rules
 TABLES = {
     "agent": "",
@@ -102,8 +120,6 @@ def read_config(path: str, *, must_exist: bool = True) -> dict[str, object]:
         if file.exists() or must_exist:
             _merge(merged, _parsed(file))
     form = _flat(merged, path)
-    if form["check_permissions"]:
-        refuse_writable((*files, Path(f"{path}.d"), *_hook_paths(str(form["hooks_dir"]))))
     checks, steps = _directory_steps(str(form["hooks_dir"]))
     steps += [_step(name, table, path) for name, table in _table(merged, "step").items()]
     names = [str(step["name"]) for step in steps]
@@ -115,7 +131,27 @@ def read_config(path: str, *, must_exist: bool = True) -> dict[str, object]:
         raise ConfigInvalid(where=path, reason=f"more than {STEPS_MAX} steps and rules")
     if len(set(names)) < len(names):
         raise ConfigInvalid(where=path, reason="a step and a hook file have the same name")
-    return {**form, "steps": steps, "checks": checks, "rules": rules}
+    if form["check_permissions"]:
+        _refuse_writable(form, [*files, Path(f"{path}.d")], steps=[*steps, *checks])
+    further = words(form, "pass_environment")
+    inherited = {
+        name: text
+        for name, text in os.environ.items()
+        if name in INHERITED or name.startswith("LC_") or name in further
+    }
+    return {**form, "steps": steps, "checks": checks, "rules": rules, "environment": inherited}
+
+
+def _refuse_writable(
+    form: Mapping[str, object], files: list[Path], *, steps: list[dict[str, object]]
+) -> None:
+    """Refuse a configuration that executes or trusts a path which other users can write."""
+    refuse_writable((*files, *_hook_paths(str(form["hooks_dir"])), *step_paths(steps, PHASES)))
+    for table in (form, form["notify"], form["coordination"]):
+        assert isinstance(table, dict)
+        refuse_writable(settings_paths(table))
+    if is_root():
+        refuse_writable(own_code())
 
 
 def _parsed(file: Path) -> dict[str, object]:
@@ -298,8 +334,8 @@ def _check_preparation(use: str, settings: dict[str, object], *, where: str) -> 
     if known is None:
         names = ", ".join(sorted(PREPARATIONS))
         raise ConfigInvalid(where=f"{where} use", reason=f"is {use}; it must be one of {names}")
-    for key, words in known.words:
-        _one_of(settings, key, words, default=words[0], where=where)
+    for key, permitted in known.words:
+        _one_of(settings, key, permitted, default=permitted[0], where=where)
     missing = sorted(set(known.needed) - set(settings))
     unknown = sorted(set(settings) - set(known.needed) - set(known.optional))
     if missing:
@@ -379,31 +415,3 @@ def _one_of(
     if word not in words:
         raise ConfigInvalid(where=f"{where} {key}", reason=f"must be one of {', '.join(words)}")
     return str(word)
-
-
-class ConfigWritable(CallerError):
-    """Other users can write a file with commands for the agent."""
-
-    code = "agent-config-writable"
-    message = "Users other than {user} and root can write {path}."
-    advice = (
-        "Make {user} or root its owner, run chmod go-w, or set [agent] check_permissions = false."
-    )
-
-
-def refuse_writable(paths: Iterable[Path]) -> None:
-    """Refuse files and directories that other users can write; ignore missing files.
-
-    Raises:
-        ConfigWritable: the group, everybody, or another user can write one of the paths.
-    """
-    if not hasattr(os, "geteuid"):
-        return
-    user = os.geteuid()
-    for path in paths:
-        try:
-            status = path.stat()
-        except OSError:
-            continue  # `read_config` reports the error
-        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or status.st_uid not in (0, user):
-            raise ConfigWritable(path=path, user=f"user {user}")

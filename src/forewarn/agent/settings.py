@@ -12,7 +12,7 @@ from forewarn.agent.core.rules import (
     Rule,
     default_rules,
 )
-from forewarn.agent.json_fields import flag, inner, member, number, several, words
+from forewarn.agent.json_fields import flag, inner, member, number, several, texts, words
 from forewarn.host_port import host_of_header
 
 TYPE_CHECKING = False  # `typing` needs too much memory
@@ -32,6 +32,7 @@ DEFAULTS: dict[str, object] = {
     "check_permissions": True,
     "freeze_tolerated_s": 9,
     "stop_grace_s": 5.0,
+    "pass_environment": [],
     "inhibit_shutdown": False,
     "outcomes": False,
     "log": "text",
@@ -70,6 +71,8 @@ class AgentSettings:
     """Limit below which the default rules approve freezes at once, in seconds. Source: C-4."""
     stop_grace_s: float
     """Seconds between SIGTERM and SIGKILL to a hook."""
+    environment: dict[str, str]
+    """The variables of the agent's environment that hooks inherit."""
     inhibit_shutdown: bool
     """Whether logind must delay a shutdown while hooks run."""
     outcomes: bool
@@ -97,6 +100,7 @@ class AgentSettings:
             setattr(self, name, form.get(name, default))
         self.aliases = tuple(self.aliases)
         self.status_allowed_hosts = tuple(map(host_of_header, self.status_allowed_hosts))
+        self.environment = texts(form, "environment") if "environment" in form else {}
         self.rules = _rules(form, self.freeze_tolerated_s)
 
 

@@ -115,9 +115,13 @@ class NotUsable(CallerError):
 def _read_into(sink: int, path: str, *, must_exist: bool) -> int:
     """Write the checked form, or the reason for a failure, to `sink`; return the exit status."""
     from forewarn.agent.config import read_config  # noqa: PLC0415  this process ends at once
+    from forewarn.agent.permissions import refuse_open_state  # noqa: PLC0415  the same
 
     try:
-        text, status = json.dumps(read_config(path, must_exist=must_exist)), 0
+        form = read_config(path, must_exist=must_exist)
+        if form["check_permissions"]:
+            refuse_open_state(str(form["state_dir"]))
+        text, status = json.dumps(form), 0
     except ForewarnError as error:
         text, status = sentence_of(error), 1
     with os.fdopen(sink, "wb") as pipe:
