@@ -9,15 +9,18 @@ import pytest
 from forewarn.conformance.driver_checks import run_driver_checks
 from forewarn.conformance.driver_trial import Subject
 from forewarn.core.impact import Cause, Impact
+from forewarn.drivers import Task
 from forewarn.drivers.kubernetes.driver import KubernetesDriver, create
 from forewarn.drivers.kubernetes.records import DONE, KEPT_MS
 from forewarn.drivers.task_records import TaskForgotten
 from tests.drivers.tasks import ended as ended_by_drivers
 from tests.drivers.tasks import now_ms, task
 from tests.kubernetes.small_cluster import (
+    PODS,
     REBOOT,
     VMIS,
     Cluster,
+    Form,
     node_status,
 )
 from tests.kubernetes.tasks import MOVE, RESTART, carried_out, ended
@@ -194,6 +197,128 @@ def test_records_of_long_ended_operations_are_pruned(
     wait_until(lambda: kept() == {"writer", "op-2", "op-3", "op-4"})
     driver.abort(task(2, **RESTART))
     assert "op-2" in kept()
+
+
+def uncordon(cluster: Cluster) -> None:
+    """Do what `kubectl uncordon` does: the annotation of the driver stays."""
+    cluster.put("/api/v1/nodes/h1", **{**cluster.node(), "spec": {}})
+
+
+def cordon(cluster: Cluster) -> None:
+    """Do what `kubectl cordon` does."""
+    cluster.put("/api/v1/nodes/h1", **{**cluster.node(), "spec": {"unschedulable": True}})
+
+
+def draining(cluster: Cluster, driver: KubernetesDriver, *, foreign: bool = False) -> Task:
+    """Return a task whose drain waits for a pod."""
+    if foreign:
+        cordon(cluster)
+    cluster.pod("web")
+    cluster.protected = {"web": (429, "too soon")}
+    given = task(vms=())
+    driver.begin(given)
+    assert "1 pods left" in driver.progress(given, now_ms()).text
+    return given
+
+
+@pytest.mark.parametrize("foreign", [False, True], ids=["own cordon", "cordon of a person"])
+def test_uncordoned_node_is_neither_drained_nor_rebooted(
+    cluster: Cluster, driver: KubernetesDriver, *, foreign: bool
+) -> None:
+    """A manual uncordon is a decision: the driver reports it, and waits for a person. R-1."""
+    given = draining(cluster, driver, foreign=foreign)
+    uncordon(cluster)
+    cluster.protected = {}
+    for _ in range(3):
+        assert "cordon h1 again" in driver.progress(given, now_ms()).waits
+    assert f"{PODS}/web" in cluster.objects, "nothing is evicted from a node in use"
+    assert not cluster.effects
+    cordon(cluster)
+    assert ended(driver, given).done
+    assert cluster.effects["op-12/1"] == 1
+    assert cluster.node()["spec"] == ({"unschedulable": True} if foreign else {})
+
+
+def test_node_is_checked_right_before_its_reboot(
+    cluster: Cluster, driver: KubernetesDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody uncordons it after its last pod has gone. Source: R-1."""
+    given = task(vms=())
+    driver.begin(given)
+    answer = cluster.answer
+
+    def uncordoned_after_the_drain(verb: str, target: str, form: Form) -> tuple[int, Form]:
+        said = answer(verb, target, form)
+        if target.startswith("/api/v1/pods?"):
+            uncordon(cluster)
+            cluster.pod("new")
+        return said
+
+    monkeypatch.setattr(cluster, "answer", uncordoned_after_the_drain)
+    assert "cordon h1 again" in driver.progress(given, now_ms()).waits
+    assert not cluster.effects
+    monkeypatch.undo()
+    cordon(cluster)
+    assert ended(driver, given).done
+    assert f"{PODS}/new" not in cluster.objects, "what came meanwhile is evicted first"
+    assert cluster.effects["op-12/1"] == 1
+
+
+def test_reboot_is_not_requested_of_a_node_that_changes(
+    cluster: Cluster, driver: KubernetesDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An uncordon between the check and the request makes the API server refuse. Source: R-1."""
+    given = task(vms=())
+    driver.begin(given)
+    answer = cluster.answer
+
+    def uncordoned_at_last(verb: str, target: str, form: Form) -> tuple[int, Form]:
+        if verb == "PATCH" and REBOOT in form["metadata"].get("annotations", {}):
+            uncordon(cluster)
+        return answer(verb, target, form)
+
+    monkeypatch.setattr(cluster, "answer", uncordoned_at_last)
+    assert "meantime" in driver.progress(given, now_ms()).text
+    monkeypatch.undo()
+    assert "cordon h1 again" in driver.progress(given, now_ms()).waits
+    assert not cluster.effects
+
+
+def test_command_does_not_run_for_an_uncordoned_node(
+    cluster: Cluster, options: dict[str, object], tmp_path: Path
+) -> None:
+    """The reboot command comes after the check, as the annotation does. Source: R-1."""
+    driver = create("kubernetes", with_command(options, tmp_path))
+    given = draining(cluster, driver)
+    uncordon(cluster)
+    cluster.drop(f"{PODS}/web")
+    assert "cordon h1 again" in driver.progress(given, now_ms()).waits
+    assert not (tmp_path / "log").exists()
+    cordon(cluster)
+    assert driver.progress(given, now_ms()).text
+    wait_until((tmp_path / "log").exists)
+    (tmp_path / "go").touch()
+
+
+def test_retry_cordons_again(cluster: Cluster, driver: KubernetesDriver) -> None:
+    """An operator who retries has decided. Source: L-8."""
+    cluster.pod("lonely", kind="")
+    assert carried_out(driver, task(vms=())).failed
+    uncordon(cluster)
+    cluster.drop(f"{PODS}/lonely")
+    assert carried_out(driver, task(vms=(), attempt=2)).done
+
+
+def test_cancel_of_a_waiting_drain_leaves_the_node_open(
+    cluster: Cluster, driver: KubernetesDriver
+) -> None:
+    """The operator agrees with who uncordoned it. Source: R-1."""
+    given = draining(cluster, driver)
+    uncordon(cluster)
+    driver.progress(given, now_ms())
+    driver.abort(given)
+    assert not cluster.node()["spec"]
+    assert cluster.node()["metadata"]["annotations"] == {}
 
 
 @pytest.mark.parametrize("fault", [(401, ""), (429, "busy"), (500, ""), (503, ""), (0, "")])

@@ -210,3 +210,18 @@ def test_vm_is_restarted_once_and_stopped(cluster: Cluster, driver: KubernetesDr
     stopping = task(13, cause=Cause.EVICTION, impact=Impact.PREEMPT, vms=("default.a",))
     assert carried_out(driver, stopping).done
     assert f"{VMIS}/a" not in cluster.objects
+
+
+def test_vms_are_not_migrated_from_a_node_that_was_uncordoned(
+    cluster: Cluster, driver: KubernetesDriver
+) -> None:
+    """VMs may start on it again; a person decides whether the host is emptied. Source: R-1."""
+    cluster.migrations_go_on = False
+    given = task(**MOVE)
+    driver.begin(given)
+    assert "migrating" in driver.progress(given, now_ms()).text
+    cluster.put("/api/v1/nodes/h1", **{**cluster.node(), "spec": {}})
+    assert "cordon h1 again" in driver.progress(given, now_ms()).waits
+    cluster.put("/api/v1/nodes/h1", **{**cluster.node(), "spec": {"unschedulable": True}})
+    cluster.migrations_go_on = True
+    assert ended(driver, given).done

@@ -67,14 +67,25 @@ class Nodes:
         labels: dict[str, str] = self.get(host)["metadata"].get("labels") or {}
         return {HOSTNAME: labels.get(HOSTNAME, host)}
 
-    def cordon(self, host: str) -> str:
-        """Cordon a node; return another operation that holds the cordon, or ''."""
+    def cordon(self, host: str, *, begun: bool) -> str:
+        """Cordon a node; return who must act first, as a phrase for people, or ''.
+
+        A node that somebody has uncordoned stays so until that person cordons it again, because
+        the node may be in use.
+
+        Args:
+            host: The name of the node.
+            begun: Whether the node was cordoned for this attempt before.
+        """
         node = self.get(host)
-        owner = annotations_of(node).get(MARK)
-        if owner is not None:
-            return "" if owner == self._operation else owner
-        if not node.get("spec", {}).get("unschedulable"):  # otherwise: cordoned by another program
-            self._change(node, {MARK: self._operation}, cordoned=True)
+        owner = annotations_of(node).get(MARK, "")
+        if owner not in ("", self._operation):
+            return f"{owner}, which has cordoned {host}"
+        if is_cordoned(node):  # by this operation, or by another program
+            return ""
+        if begun:
+            return uncordoned(host)
+        self._change(node, {MARK: self._operation}, cordoned=True)
         return ""
 
     def free(self, host: str, task: str, annotation: str) -> None:
@@ -88,11 +99,9 @@ class Nodes:
         if known.get(MARK) == self._operation:
             self._change(self.get(host), {MARK: None}, cordoned=False)
 
-    def annotate(self, host: str, annotation: str, task: str) -> None:
-        """Set an annotation of a node to the task, unless already set."""
-        node = self.get(host)
-        if annotations_of(node).get(annotation) != task:
-            self._change(node, {annotation: task})
+    def annotate(self, node: dict[str, Any], annotation: str, task: str) -> None:
+        """Set an annotation of a node to the task, if the node is unchanged since it was read."""
+        self._change(node, {annotation: task})
 
     def _change(
         self, node: dict[str, Any], marks: dict[str, str | None], *, cordoned: bool | None = None
@@ -164,6 +173,16 @@ def annotations_of(form: dict[str, Any]) -> dict[str, str]:
     """Return the annotations of an object."""
     annotations: dict[str, str] = form["metadata"].get("annotations") or {}
     return annotations
+
+
+def is_cordoned(node: dict[str, Any]) -> bool:
+    """Whether no pods are scheduled to a node."""
+    return bool(node.get("spec", {}).get("unschedulable"))
+
+
+def uncordoned(host: str) -> str:
+    """Return whom work on an uncordoned node waits for, as a phrase for people."""
+    return f"somebody to cordon {host} again or to cancel the operation, since it was uncordoned"
 
 
 def is_ready(node: dict[str, Any]) -> bool:

@@ -16,7 +16,15 @@ from forewarn.drivers.host_command import HostCommand
 from forewarn.drivers.kubernetes.client import Kubernetes, KubernetesRefused
 from forewarn.drivers.kubernetes.config import KubernetesConfig
 from forewarn.drivers.kubernetes.machines import MigrationFailed, TaskMachines
-from forewarn.drivers.kubernetes.nodes import Nodes, address, boot_id, is_ready
+from forewarn.drivers.kubernetes.nodes import (
+    Nodes,
+    address,
+    annotations_of,
+    boot_id,
+    is_cordoned,
+    is_ready,
+    uncordoned,
+)
 from forewarn.drivers.kubernetes.records import KubernetesRecords
 from forewarn.errors import ForewarnError, PeerError
 
@@ -24,6 +32,8 @@ from forewarn.errors import ForewarnError, PeerError
 AT_ONCE_MAX = 20
 #: Name of the note that an attempt's command has begun.
 COMMAND = "command"
+#: Name of the note that an attempt has found its node cordoned.
+CORDONED = "cordoned"
 
 
 class KubernetesWorkUnsupported(PeerError):
@@ -112,43 +122,75 @@ class NodeWork:
 
     def _away(self, act: Callable[[str], WorkStep], at_once: int) -> WorkStep:
         """Move VMs away; the host remains cordoned until the following work has ended."""
-        other = self._nodes.cordon(self._operation.host)
-        if other:
-            return WorkStep(waits=f"{other}, which has cordoned {self._operation.host}")
+        waits = self._cordon(self._records.facts(self._task))
+        if waits is not None:
+            return waits
         step = self._each(act, at_once)
         degraded = self._operation.cause is Cause.HARDWARE_DEGRADED
         if step.done and not degraded and self._operation.followed_by is FollowedBy.NOTHING:
             self.give_back()
         return step
 
+    def _cordon(self, facts: dict[str, Any]) -> WorkStep | None:
+        """Cordon the node; return a wait if another operation or a person must act first."""
+        waits = self._nodes.cordon(self._operation.host, begun=CORDONED in facts)
+        if waits:
+            return WorkStep(waits=waits)
+        if CORDONED not in facts:
+            self._records.note(self._task, CORDONED, fact=True)
+        return None
+
     def _reboot(self, now_ms: int) -> WorkStep:
-        """Drain a node, request its reboot, and uncordon the ready node."""
+        """Drain a node, request its reboot, and uncordon the ready node.
+
+        Until the reboot is requested, each step checks that the node is still cordoned and empty.
+        """
         host, facts = self._operation.host, self._records.facts(self._task)
-        if "boot" not in facts:
-            other = self._nodes.cordon(host)
-            if other:
-                return WorkStep(waits=f"{other}, which has cordoned {host}")
-            left, waiting = self._nodes.drain(host, unmanaged=self._config.evict_unmanaged)
-            if left:
-                return WorkStep(text=f"draining {host}: {left} pods left", waits="; ".join(waiting))
-            self._records.note(self._task, "since_ms", now_ms)
-            facts["since_ms"] = now_ms
-            facts["boot"] = boot_id(self._nodes.get(host))
-            self._records.note(self._task, "boot", facts["boot"])
         node = self._nodes.get(host)
-        if boot_id(node) != facts["boot"]:
+        if "boot" in facts and boot_id(node) != facts["boot"]:
             if is_ready(node):
                 self.give_back()
                 return FINISHED
             return self._waits_for_boot(now_ms, facts)
-        annotation = self._config.reboot_annotation
-        if annotation:
-            self._nodes.annotate(host, annotation, self._task.id)
-        elif self._config.reboot_command:
-            waits = self._command(node, facts)
-            if waits:
+        if not self._is_requested(node, facts):
+            waits = self._cordon(facts) or self._drain()
+            if waits is not None:
                 return waits
+            facts |= {"since_ms": now_ms, "boot": facts.get("boot", boot_id(node))}
+            for name in ("since_ms", "boot"):
+                self._records.note(self._task, name, facts[name])
+            waits = self._request()
+            if waits is not None:
+                return waits
+        failed = self._commands.failure(self._records.operation(self._task))
+        if failed is not None:
+            raise failed
         return self._waits_for_boot(now_ms, facts)
+
+    def _drain(self) -> WorkStep | None:
+        """Evict pods; return a wait while pods are left."""
+        host = self._operation.host
+        left, waiting = self._nodes.drain(host, unmanaged=self._config.evict_unmanaged)
+        if not left:
+            return None
+        return WorkStep(text=f"draining {host}: {left} pods left", waits="; ".join(waiting))
+
+    def _is_requested(self, node: dict[str, Any], facts: dict[str, Any]) -> bool:
+        """Return whether this attempt has requested the reboot; a person's is never known."""
+        if self._config.reboot_annotation:
+            return annotations_of(node).get(self._config.reboot_annotation) == self._task.id
+        return COMMAND in facts
+
+    def _request(self) -> WorkStep | None:
+        """Request the reboot of a node that is still cordoned; return a wait otherwise."""
+        host = self._operation.host
+        node = self._nodes.get(host)
+        if not is_cordoned(node):
+            return WorkStep(waits=uncordoned(host))
+        if self._config.reboot_annotation:
+            self._nodes.annotate(node, self._config.reboot_annotation, self._task.id)
+            return None
+        return self._command(node) if self._config.reboot_command else None
 
     def _waits_for_boot(self, now_ms: int, facts: dict[str, Any]) -> WorkStep:
         host, config = self._operation.host, self._config
@@ -158,24 +200,20 @@ class NodeWork:
         waits = "" if asked else f"an operator to reboot {host}"
         return WorkStep(text=f"waiting for {host} to be rebooted and ready", waits=waits, share=0.5)
 
-    def _command(self, node: dict[str, Any], facts: dict[str, Any]) -> WorkStep | None:
+    def _command(self, node: dict[str, Any]) -> WorkStep | None:
         """Run the reboot command once per attempt, even after a restart of the service.
 
         The node's boot id shows whether the command of an earlier process has rebooted the node.
         """
         host, operation = self._operation.host, self._records.operation(self._task)
-        if COMMAND not in facts:
-            if self._commands.runs(operation):
-                return WorkStep(waits=f"the previous attempt's command to end on {host}")
-            self._records.note(self._task, COMMAND, fact=True)
-            command = HostCommand(
-                "reboot_command", self._config.reboot_command, self._config.command_timeout_s
-            )
-            known = {"address": address(node)}
-            self._commands.start(operation, lambda: command.run(host, known))
-        failed = self._commands.failure(operation)
-        if failed is not None:
-            raise failed
+        if self._commands.runs(operation):
+            return WorkStep(waits=f"the previous attempt's command to end on {host}")
+        self._records.note(self._task, COMMAND, fact=True)
+        command = HostCommand(
+            "reboot_command", self._config.reboot_command, self._config.command_timeout_s
+        )
+        known = {"address": address(node)}
+        self._commands.start(operation, lambda: command.run(host, known))
         return None
 
     def _each(self, act: Callable[[str], WorkStep], at_once: int = AT_ONCE_MAX) -> WorkStep:
