@@ -84,9 +84,9 @@ class MetadataSettings:
     E-7."""
     request_id: bool = False
     """Whether each answer carries `x-ms-request-id`. Source: E-7."""
-    scheduledevents_unknown_version_status: int = 400
-    """Status for an unknown api-version of Scheduled Events: 400 with the newest versions, or 404,
-    as the public service has also answered.
+    scheduledevents_unknown_version_status: int = 404
+    """Status for an unknown api-version of Scheduled Events: 404, as the public service has
+    answered, or 400 with the newest versions.
 
     Source: E-3.
     """
@@ -128,8 +128,9 @@ class MetadataSettings:
 
     Source: E-6.
     """
-    rate_burst: int = 10
-    """Requests a VM may send at once before the rate counts. Source: E-6."""
+    rate_burst: int = 600
+    """Requests a VM may send at once before the rate counts: by default, the polls that a VM misses
+    in a pause of ten minutes. Source: E-6."""
 
     proxy_addresses: tuple[str, ...] = ()
     """Peers whose signed `X-Instance-ID` or `X-Metadata-Provider` is trusted; `unix` is every
@@ -401,8 +402,9 @@ class LifecycleSettings:
     """Added to each notice for the time from decision to first view, in milliseconds."""
     prediction_s: int = 604_800
     """How early predicted failure is announced if the request gives no time. Source: N-2."""
-    max_user_operations: int = 10
-    """Maximum user-initiated operations that an owner may have scheduled at a time. Source: O-1."""
+    max_user_operations: int = 0
+    """Maximum user-initiated operations that an owner may have scheduled at a time; 0: no limit.
+    Source: O-1."""
     max_operations: int = 200_000
     """Maximum live operations, planned ones included; failures are recorded beyond the limit."""
     disable_after_s: int = 86_400

@@ -278,8 +278,9 @@ class EmulatorThread:
     def _http(self, vm: str, body: bytes | None) -> bytes:
         from forewarn.core.refusals import Unknown  # noqa: PLC0415 - with the emulator
 
-        if vm and not self.emulator.metadata.service.group_of(vm):
-            raise Unknown(kind="vm", name=vm)
+        name = vm or self.emulator.default_vm  # it may be evicted, and is then not answered
+        if name and not self.emulator.metadata.service.group_of(name):
+            raise Unknown(kind="vm", name=name)
         url = self.endpoint + (f"&vm={vm}" if vm else "")
         headers = {"Metadata": "true", "Connection": "close"}
         request = urllib.request.Request(url, data=body, headers=headers)  # noqa: S310 - our own

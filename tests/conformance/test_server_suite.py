@@ -92,7 +92,9 @@ def test_right_server_passes_with_hooks(acting: EmulatorThread) -> None:
 def test_limited_server_is_asked_more_slowly() -> None:
     """A server that limits requests is judged like any other. Source: E-6, A-2."""
     options = Options(
-        listen=("127.0.0.1:0",), operator="", metadata=replace(METADATA, rate_per_s=5.0)
+        listen=("127.0.0.1:0",),
+        operator="",
+        metadata=replace(METADATA, rate_per_s=5.0, rate_burst=10),
     )
     emulator = EmulatorThread(options, stopped=False).start()
     try:

@@ -53,7 +53,7 @@ SAID: dict[str, object] = {
     "DriverProgressed.percent": -1,
     "DriverDone.interruption_ms": -1,
     "State.mark": ("", 0),
-    "NoticePolicy.max_user_operations": 10,
+    "NoticePolicy.max_user_operations": 0,
     "NoticePolicy.max_operations": 200_000,
     "NoticePolicy.disable_after_s": 86_400,
     "NoticePolicy.overdue_after_s": 3600,

@@ -127,7 +127,7 @@ def test_policy_never_lowers_notice(impact: Impact) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"max_user_operations": 0},
+        {"max_user_operations": -1},
         {"disable_after_s": 0},
         {"overdue_after_s": 0},
         {"notice_margin_ms": -1},

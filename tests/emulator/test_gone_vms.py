@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from forewarn.emulator.options import Options
 from tests.emulator.asking import PATH
 from tests.emulator.conftest import Stage
 
@@ -54,7 +55,7 @@ def evicted(staged: Staged, gone_vm: str) -> Stage:
 
 
 def test_gone_vm_is_answered_404(staged: Staged) -> None:
-    """Unless another thing is asked for, a VM that is gone is nobody. Source: S-4."""
+    """Where it is asked for, a VM that is gone is nobody. Source: S-4."""
     stage = evicted(staged, "404")
     with connected(stage, "127.0.0.2") as vm:
         ask(vm)
@@ -77,6 +78,18 @@ def test_gone_vm_is_refused_until_it_is_back(staged: Staged) -> None:
     stage.advance("1m")
     with connected(stage, "127.0.0.2") as vm:
         ask(vm)
+        assert status(vm) == b"200"
+
+
+def test_request_of_a_gone_vm_is_answered_once_the_vm_is_back(staged: Staged) -> None:
+    """By default its client waits, and goes on with the VM. Source: E-10."""
+    stage = evicted(staged, Options().gone_vm)
+    with connected(stage, "127.0.0.2") as vm:
+        ask(vm)
+        with connected(stage, "127.0.0.1") as present:  # answered after the other has arrived
+            ask(present)
+            assert status(present) == b"200"
+        stage.advance("1m")
         assert status(vm) == b"200"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from forewarn.cli.api_client import ApiRefused
+from forewarn.core.refusals import Unknown
 from forewarn.emulator.scenario_files import shipped
 from tests.emulator.conftest import Stage
 
@@ -155,7 +156,7 @@ def test_preempted_vm_is_gone_and_comes_back(stage: Stage) -> None:
     stage.advance(PAST_30S)
     assert stage.sees() == ["Preempt Started vm-1 Platform -1"]
     stage.advance("10s")
-    with pytest.raises(OSError, match="404"):
+    with pytest.raises(Unknown):
         stage.sees()
     stage.advance("30s")
     assert stage.sees() == []
@@ -173,7 +174,7 @@ def test_scale_in_waits_for_all_approvals(stage: Stage) -> None:
     stage.emulator.approve(mine.event_id)
     assert stage.sees() == [each.replace("Scheduled", "Started") for each in scheduled]
     stage.advance("10s")
-    with pytest.raises(OSError, match="404"):
+    with pytest.raises(Unknown):
         stage.sees()
     stage.advance("30s")
     assert stage.sees() == []

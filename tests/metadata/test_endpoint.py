@@ -11,6 +11,7 @@ from forewarn.metadata.server import new_event_loop
 from forewarn.protocol.documents import Document, ScheduledEvent, render_document
 from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
 from forewarn.replication.messages import Caller
+from forewarn.settings import MetadataSettings
 from tests.metadata.live import (
     EVENTS,
     FREEZE,
@@ -78,12 +79,12 @@ def test_oldest_version_shows_its_document_without_the_header(live: Live) -> Non
 
 @pytest.mark.parametrize(
     "query",
-    ["", "?", "?api-version=", "?api-version", "?api-version=2020-07-02", "?api-version=latest",
-     "?api-version=2020-07-01&api-version=2020-07-01", "?api-version=2020-07-01%20",
-     "?api-version=2020-07-01&API-Version=2020-07-01", "?x=1", "?api-version=2024-07-09"],
+    ["", "?", "?api-version=", "?api-version", "?api-version=latest",
+     "?api-version=2020-07-01&api-version=2020-07-01",
+     "?api-version=2020-07-01&API-Version=2020-07-01", "?x=1"],
 )  # fmt: skip
 def test_wrong_version_names_the_newest(live: Live, query: str) -> None:
-    """No, an empty, a repeated or an unknown version is 400 with the newest three. Source: E-3."""
+    """No version, an empty, a repeated one or `latest` is 400 with the newest. Source: E-3."""
     reply = live.get(PATH + query)
     assert reply.status == 400
     form = json.loads(reply.body)
@@ -91,6 +92,16 @@ def test_wrong_version_names_the_newest(live: Live, query: str) -> None:
         "Bad request. api-version is invalid or was not specified in the request. "
     )
     assert form["newest-versions"] == ["2020-07-01", "2019-08-01", "2019-04-01"]
+
+
+@pytest.mark.parametrize("version", ["2020-07-02", "2020-07-01%20", "2024-07-09", "1999-01-01"])
+def test_unknown_version_is_not_found(live: Live, version: str) -> None:
+    """OpenShift's termination handler asks for 2024-07-09, and stops after a 400. Source: E-3."""
+    reply = live.get(f"{PATH}?api-version={version}")
+    assert (reply.status, reply.body) == (
+        404,
+        b'{ "error": "Not found. Invalid version requested" }',
+    )
 
 
 def test_forwarded_request_is_refused(live: Live) -> None:
@@ -165,6 +176,23 @@ def test_burst_is_there_again_after_a_pause(portable: bool) -> None:
                 raw.send(request(EVENTS))
                 assert raw.reply().status == 200
             passed_s.append(0.9)
+
+
+def test_client_that_polls_once_a_second_is_never_throttled(portable: bool) -> None:
+    """Neither when it starts with a burst, nor after a pause of ten minutes. Source: E-6."""
+    loop, passed_s = new_event_loop(), [0.0]
+    now_s = loop.time
+    loop.time = lambda: now_s() + sum(passed_s)  # type: ignore[method-assign]
+    settings = with_settings(rate_per_s=MetadataSettings().rate_per_s)
+    with (
+        serving(settings, portable=portable, event_loop=lambda: loop) as live,
+        live.connect() as raw,
+    ):
+        for burst, pause_s in ((30, 1.0), (1, 1.0), (1, 600.0), (600, 1.0)):
+            for _ in range(burst):
+                raw.send(request(EVENTS))
+                assert raw.reply().status == 200
+            passed_s.append(pause_s)
 
 
 def test_rate_counts_each_vm_alone(portable: bool) -> None:
@@ -322,7 +350,7 @@ def test_old_versions_may_be_left_out(portable: bool) -> None:
     """A version before the oldest that the setting serves is unknown. Source: V-4, E-3."""
     with serving(with_settings(min_api_version=VERSIONS[2]), portable=portable) as live:
         statuses = [live.get(f"{PATH}?api-version={each}").status for each in VERSIONS[1:3]]
-        assert statuses == [400, 200]
+        assert statuses == [404, 200]
 
 
 def test_other_hosts_are_refused_where_some_are_named(portable: bool) -> None:

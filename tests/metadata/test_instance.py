@@ -74,7 +74,7 @@ def test_documented_parts_are_always_there(live: Live) -> None:
     assert compute["extendedLocation"] == {"name": "", "type": ""}
     assert (compute["provider"], compute["azEnvironment"]) == (
         "Microsoft.Compute",
-        "AZUREPUBLICCLOUD",
+        "AzurePublicCloud",
     )
 
 

@@ -5,6 +5,7 @@ Forewarn stores no record, because the name contains the numbers of our operatio
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 
@@ -24,7 +25,8 @@ _RETRY = {"Retry-After": str(RETRY_AFTER_S)}
 _MONITOR = "&monitor=true"
 
 _PATH = SUBSCRIPTION + "/providers/Microsoft.Compute/locations/{location}/operations/{operation}"
-_NAME = re.compile(r"([0-9a-f]{8})-0000-4000-8000-([0-9a-f]{12})")
+#: The count of operations, the tag of their subscription, and the first number.
+_NAME = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-4([0-9a-f]{3})-8([0-9a-f]{3})-([0-9a-f]{12})")
 
 #: Azure's names of unsuccessful results.
 _ENDS = {
@@ -47,7 +49,9 @@ async def begin(call: ArmCall, cause: Cause, vms: tuple[Vm, ...]) -> ArmResponse
     ours = [each for each in committed.operations if each.cause is cause and each.of_vm]
     numbers = sorted(each.number for each in ours if each.vms[0] in names)
     assert len(numbers) >= len(names), committed
-    operation = f"{len(names):08x}-0000-4000-8000-{numbers[-len(names)]:012x}"
+    tag = _tag(call.path["subscription"])
+    number = f"{numbers[-len(names)]:012x}"
+    operation = f"{len(names):08x}-{tag[:4]}-4{tag[4:7]}-8{tag[7:]}-{number}"
     place = {"location": location_of(vms[0]), "operation": operation}
     headers = _location(call, {**call.path, **place})
     url = headers["Location"].removesuffix(_MONITOR)
@@ -75,13 +79,23 @@ def _location(call: ArmCall, names: Mapping[str, str]) -> dict[str, str]:
     return {"Location": f"{call.base}{path}?api-version={call.api_version}{_MONITOR}", **_RETRY}
 
 
+def _tag(subscription: str) -> str:
+    """Return ten digits that tie an operation's name to its subscription, in either case."""
+    return hashlib.sha256(subscription.lower().encode()).hexdigest()[:10]
+
+
 async def _operations(call: ArmCall) -> list[Operation]:
-    """Return the operations whose numbers an operation's name contains; O(numbers)."""
+    """Return the operations whose numbers an operation's name contains; O(numbers).
+
+    Under another subscription the operation does not exist, even if its VMs are deleted.
+    """
     name = _NAME.fullmatch(call.path["operation"].lower())
     count = int(name[1], 16) if name else 0
     if name is None or not 1 <= count <= TARGETS_MAX:
         raise _gone(call)
-    first = int(name[2], 16)
+    if name[2] + name[3] + name[4] != _tag(call.path["subscription"]):
+        raise _gone(call)
+    first = int(name[5], 16)
     numbers = range(first, first + count)
     live = await call.control.read(
         lambda plane: {n: plane.state.operations[n] for n in numbers if n in plane.state.operations}

@@ -9,7 +9,7 @@ from forewarn.azure.event_settings import SETTINGS, policy_of, profile_of
 from forewarn.azure.inventory import ResourceScope, location_of, place_of
 from forewarn.azure.json_values import JsonObject, text_of
 from forewarn.core.topology import Group, GroupKind, Host, Vm
-from forewarn.metadata.instance import resource_id
+from forewarn.metadata.instance import derived_vm_id, resource_id
 from forewarn.validation.fields import ValidationFailed
 from forewarn.values import replace
 
@@ -92,7 +92,7 @@ def shown_properties(vm: Vm, group: Group) -> JsonObject:
     """Return Azure's `properties` of a VM or of a scale set's instance."""
     facts = _facts(vm)
     properties: JsonObject = {
-        "vmId": vm.vm_id,
+        "vmId": vm.vm_id or derived_vm_id(vm.name),
         "provisioningState": SUCCEEDED,
         "hardwareProfile": {"vmSize": vm.size},
         "storageProfile": {

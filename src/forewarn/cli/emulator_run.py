@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 #: Settings that the emulator shares with the service.
 ENVIRONMENT = ("FOREWARN_METADATA_", "FOREWARN_OPERATOR_TOKENS")
-#: A burst may have as many requests as `--rate-limit` allows in this time, as in the service.
+#: A burst may have as many requests as `--rate-limit` allows in this time. The service is more
+#: lenient; the emulator shows clients what the public cloud documents.
 RATE_LIMIT_BURST_S = 2.0
 BURST_MAX = 1_000_000
 
@@ -130,10 +131,17 @@ def _add_manners(emulate: Parser) -> None:
         const=5.0,
     )
     emulate.option(
+        "--max-user-operations N",
+        "at most N user-initiated operations scheduled at a time (default: no limit)",
+        type=int,
+        default=0,
+    )
+    emulate.option(
         "--gone-vm",
-        "response to an evicted or deleted VM (default: 404); `refuse` resets the connection",
+        "response to an evicted or deleted VM (default: hang, as nobody is left to ask);"
+        " `refuse` resets the connection",
         choices=("404", "hang", "refuse"),
-        default="404",
+        default="hang",
     )
     emulate.option(
         "--allow-host NAME",
@@ -157,16 +165,15 @@ def _add_versions(emulate: Parser) -> None:
     )
     emulate.flag(
         "--compat",
-        "compatibility with old clients of the public service: --post-without-header and"
-        " --scheduledevents-unknown-version-status 404",
+        "compatibility with old clients of the public service: --post-without-header",
     )
-    for what, subject in (
-        ("scheduledevents", "Scheduled Events"),
-        ("instance", "instance metadata"),
+    for what, subject, status in (
+        ("scheduledevents", "Scheduled Events", 404),
+        ("instance", "instance metadata", 400),
     ):
         emulate.option(
             f"--{what}-unknown-version-status",
-            f"response to an unknown api-version of {subject} (default: 400)",
+            f"response to an unknown api-version of {subject} (default: {status})",
             type=int,
             choices=(400, 404),
         )
@@ -220,14 +227,13 @@ def _options(arguments: argparse.Namespace) -> Options:
         enable_on_first_request=arguments.enable_on_first_request is not None,
         metadata=replace(surrounding.metadata, **_metadata_of(arguments)),
         gone_vm=arguments.gone_vm,
+        max_user_operations=_limit(arguments.max_user_operations),
     )
 
 
 def _metadata_of(arguments: argparse.Namespace) -> dict[str, object]:
     """Return the settings of the metadata service from the options."""
     given: dict[str, object] = {}
-    if arguments.compat:
-        given["scheduledevents_unknown_version_status"] = 404
     for name in ("scheduledevents_unknown_version_status", "instance_unknown_version_status"):
         if getattr(arguments, name) is not None:
             given[name] = getattr(arguments, name)
@@ -266,6 +272,12 @@ def _vms_of(given: list[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...
             where = f"The address of {name} with --vm"
             addresses[name] = (*known, str(_read(IpAddress(), address, where)))
     return tuple(addresses), addresses
+
+
+def _limit(count: int) -> int:
+    if count < 0:
+        raise OptionInvalid(problem=f"--max-user-operations must be 0 or more, not {count}.")
+    return count
 
 
 def _read(kind: ValueType, text: str, where: str) -> object:

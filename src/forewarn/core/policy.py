@@ -42,8 +42,9 @@ class NoticePolicy:
     notice_margin_ms: int = 0
     #: How early predicted failure is announced if the request gives no time. Source: N-2.
     prediction_s: int = PREDICTION_S
-    #: Maximum scheduled user-initiated operations per owner that have not started. Source: O-1.
-    max_user_operations: int = 10
+    #: Maximum scheduled user-initiated operations per owner that have not started; 0: no limit.
+    #: Source: O-1.
+    max_user_operations: int = 0
     #: Maximum live operations, planned ones included; failures are recorded beyond it.
     max_operations: int = 200_000
     #: A group that has not polled for this long is disabled. Source: B-2.
@@ -67,9 +68,10 @@ class NoticePolicy:
                 raise ValueError(
                     f"gives {impact.value} {given_s} s of notice; the least is {least_s} s"
                 )
-        for name in ("max_user_operations", "max_operations", "disable_after_s", "overdue_after_s"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"sets {name} to {getattr(self, name)}; the least is 1")
+        limits = ("max_operations", "disable_after_s", "overdue_after_s")
+        for name, least in (("max_user_operations", 0), *((name, 1) for name in limits)):
+            if getattr(self, name) < least:
+                raise ValueError(f"sets {name} to {getattr(self, name)}; the least is {least}")
         if self.notice_margin_ms < 0 or self.prediction_s < NOTICE_S[Impact.FREEZE]:
             raise ValueError("would shorten notice by notice_margin_ms or prediction_s")
 

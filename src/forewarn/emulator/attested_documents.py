@@ -16,6 +16,7 @@ from forewarn.azure.certificate import DAYS, CertificateUnmade, openssl
 from forewarn.clock import Clock
 from forewarn.emulator.console import loopback_url
 from forewarn.metadata.http.response import Response, compact, refusal
+from forewarn.metadata.instance import derived_vm_id
 from forewarn.metadata.instance_fields import DEFAULT_SUBSCRIPTION
 from forewarn.replication.messages import Caller
 from forewarn.service.daemon import BoundAddresses
@@ -100,7 +101,7 @@ def attested(caller: Caller, version: str, nonce: str, *, now_ms: int) -> dict[s
             "createdOn": now.strftime("%m/%d/%y %H:%M:%S -0000"),
             "expiresOn": until.strftime("%m/%d/%y %H:%M:%S -0000"),
         },
-        "vmId": facts.get("vmId", ""),
+        "vmId": facts.get("vmId") or derived_vm_id(caller.vm),
     }
     if version >= _SUBSCRIPTION_SINCE:
         claims["subscriptionId"] = facts.get("subscriptionId", DEFAULT_SUBSCRIPTION)

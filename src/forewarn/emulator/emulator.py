@@ -171,11 +171,9 @@ class Emulator(Daemon):
             for name in options.vms:
                 if name not in there:
                     raise VmMissing(name=name, place=options.topology_name)
-            return described
+            return default_fleet.completed(described, {})
         names = options.vms or ((default_fleet.DEFAULT_VM,) if not known.vms else ())
-        whole = default_fleet.default_fleet(
-            names, lambda: self.ids.guid("vm"), addresses=options.addresses
-        )
+        whole = default_fleet.default_fleet(names, addresses=options.addresses)
         missing = tuple(vm for vm in whole.vms if vm.name not in known.vms)
         if not missing:
             return ChangeTopology()

@@ -1,6 +1,7 @@
 """Evicted and deleted VMs: leaves their requests unanswered, or resets their connections.
 
-In the public cloud, such VMs no longer exist.
+In the public cloud, such VMs no longer exist, so a client that still runs is left to wait: some
+clients end after an answer 404 or a reset.
 """
 
 from __future__ import annotations

@@ -62,7 +62,9 @@ class Options:
     #: answer.
     metadata: MetadataSettings = METADATA
     #: Response to an evicted or deleted VM: `404`, `hang` or `refuse`.
-    gone_vm: str = "404"
+    gone_vm: str = "hang"
+    #: Maximum user-initiated operations scheduled at a time; 0: no limit. Source: O-1.
+    max_user_operations: int = 0
 
 
 def settings_of(options: Options) -> Settings:
@@ -83,6 +85,7 @@ def settings_of(options: Options) -> Settings:
         store=StoreSettings(url=options.store or "sqlite::memory:"),
         lifecycle=LifecycleSettings(
             notice_margin_ms=margin_ms(options.speed),
+            max_user_operations=options.max_user_operations,
             disable_after_s=LifecycleSettings().disable_after_s if on_first else NEVER_S,
         ),
         drivers=DriverSettings(default="simulated", call_timeout_s=NEVER_S),

@@ -14,6 +14,7 @@ from forewarn.api.request_forms import TOPOLOGY
 from forewarn.api.topology_file import form_of, records_of
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, GroupKind, Host, Topology, Vm
+from forewarn.emulator.default_fleet import completed
 from forewarn.emulator.scenario import ON_GROUP, ON_HOST, ON_VM, DeclaredMachines
 from forewarn.values import value
 
@@ -63,7 +64,7 @@ def brought(topology: Topology, machines: DeclaredMachines, stage: ScenarioFleet
         lone = groups.get(stage.group, known["groups"][stage.group])
         groups[stage.group] = {**lone, "kind": GroupKind.AVAILABILITY_SET.value}
     tables = {"hosts": hosts, "groups": groups, "vms": vms}
-    return records_of(TOPOLOGY.read(tables, "the scenario"))
+    return completed(records_of(TOPOLOGY.read(tables, "the scenario")), topology.vms)
 
 
 @value

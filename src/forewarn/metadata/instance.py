@@ -5,6 +5,7 @@ Each raised error defines its HTTP status. Source: I-1 to I-4.
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 from collections.abc import Mapping, Sequence
 
@@ -82,7 +83,11 @@ def _instance(caller: Caller, version: str) -> Mapping[str, object]:
 
 def _compute(caller: Caller, version: str) -> dict[str, object]:
     """Return every attribute of the version, with defaults for values that the VM lacks."""
-    facts: dict[str, object] = {"name": caller.vm, **caller.instance}
+    facts: dict[str, object] = {
+        "name": caller.vm,
+        "vmId": derived_vm_id(caller.vm),
+        **caller.instance,
+    }
     facts["resourceId"] = resource_id(
         caller.vm,
         subscription=str(facts.get("subscriptionId", DEFAULT_SUBSCRIPTION)),
@@ -125,6 +130,16 @@ def instance_number(scale_set: str, vm: str) -> str:
     """Return the number of a scale-set instance, such as 3 for `web_3`; empty without a number."""
     prefix, separator, number = vm.rpartition("_")
     return number if separator and prefix == scale_set and number.isdecimal() else ""
+
+
+def derived_vm_id(vm: str) -> str:
+    """Return the `vmId` of a VM whose record has none: a GUID that depends only on the VM's name.
+
+    Clients take a VM without an id for one outside Azure. The id is the same at every node and
+    after every restart. Source: I-5.
+    """
+    digits = hashlib.sha256(f"forewarn vm {vm}".encode()).hexdigest()
+    return f"{digits[:8]}-{digits[8:12]}-5{digits[12:15]}-8{digits[15:18]}-{digits[18:30]}"
 
 
 def resource_id(vm: str, *, subscription: str, resource_group: str, scale_set: str) -> str:

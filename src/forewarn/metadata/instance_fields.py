@@ -28,7 +28,7 @@ _DISK = "2019-06-01"
 
 COMPUTE: dict[str, tuple[str, str]] = {
     "additionalCapabilities.hibernationEnabled": ("2021-11-01", "false"),
-    "azEnvironment": ("2018-10-01", "AZUREPUBLICCLOUD"),
+    "azEnvironment": ("2018-10-01", "AzurePublicCloud"),
     "customData": ("2019-02-01", ""),
     "evictionPolicy": ("2020-12-01", ""),
     "extendedLocation.name": ("2021-03-01", ""),

@@ -70,7 +70,7 @@ KNOWN_BYTES_MAX = 2048
 APPROVED = Response()
 BUSY = refusal(503, "Service is not ready. Try again.", ("Retry-After", "1"))
 CUT = InjectedFault(reset=True)
-"""Reset of a held request whose caller has become unknown."""
+"""Reset of a held request whose caller is still unknown at the end of the hold."""
 FORWARDED_REFUSED = refusal(400, "Bad request. X-Forwarded-For is not accepted")
 
 
@@ -196,6 +196,8 @@ class Responder:
         asked.caller = self.callers.find(peer, asked.request).caller
         if asked.caller is None:
             return self._of_nobody(asked, peer, now_s)
+        if asked.disturbance is CUT:  # the VM is back
+            asked.disturbance = None
         return self._disturbed(asked, asked.caller, peer, now_s=now_s)
 
     def look_again(self, asked: PendingRequest, now_s: float) -> Send | Hold:
@@ -253,14 +255,13 @@ class Responder:
     def _of_nobody(self, asked: PendingRequest, peer: Peer, now_s: float) -> Reaction:
         """Answer an unknown caller with 404, or with the emulator's fault for a removed VM.
 
-        Source: E-10.
+        A held request of a VM that is back at the end of the hold is answered then. Source: E-10.
         """
         gone = None if self.absence is None else self.absence.fault_for(peer, asked.request)
         if gone is None:
             return self._answer(asked, NOT_FOUND)
         if gone.hold_s and asked.disturbance is not CUT:
             asked.disturbance, asked.view = CUT, None
-            asked.routed = RoutedRequest(RefuseRequest(NOT_FOUND), forwarded=False)
             return Hold(now_s + gone.hold_s, then_respond=True)
         return Reset()
 

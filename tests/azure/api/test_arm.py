@@ -1,6 +1,7 @@
 """Azure Resource Manager without the SDK: logging in, errors, limits, long-running operations."""
 
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.waiting import LIMIT_S
 VERSION = {"api-version": "2024-07-01"}
 PLACE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.Compute"
 VM = f"{PLACE}/virtualMachines/db-0"
+SETS = f"{PLACE}/virtualMachineScaleSets"
 
 
 def test_cloud_discovery_and_login_need_no_token(shared_arm: Arm) -> None:
@@ -377,3 +379,43 @@ def test_proxy_lends_no_identity(shared_arm: Arm) -> None:
     given = shared_arm.http("POST", TOKEN_PATH, data=form).json()["access_token"]
     headers = {**via, "Authorization": f"Bearer {given}"}
     assert shared_arm.http("GET", "/subscriptions", params=VERSION, headers=headers).ok
+
+
+def large_set(size: int) -> str:
+    """A topology file with one scale set, each VM on a host of its own."""
+    vm = 'host = "h{0}"\ngroup = "web"\nsubscription = "{1}"\nresource_group = "{2}"\n'
+    hosts = "".join(f"[hosts.h{n}]\n" for n in range(size))
+    vms = "".join(f"[vms.web_{n}]\n{vm.format(n, SUBSCRIPTION, GROUP)}" for n in range(size))
+    return f'{hosts}[groups.web]\nkind = "scale-set"\n{vms}'
+
+
+def test_scale_set_of_any_size_restarts(arms: Callable[..., Arm]) -> None:
+    """Users' operations have no limit by default, and one where an option sets it. Source: O-1."""
+    arm = arms(topology=large_set(12))
+    answer = arm.http("POST", f"{SETS}/web/restart", params=VERSION)
+    assert answer.status_code == 202, answer.text
+    arm.emulator.advance("0s")
+    assert len(arm.sees("web_0")) == 12
+    limited = arms(topology=large_set(12), max_user_operations=11)
+    answer = limited.http("POST", f"{SETS}/web/restart", params=VERSION)
+    assert (answer.status_code, limited.sees("web_0")) == (409, [])
+
+
+def test_redeploy_moves_the_vm(arm: Arm) -> None:
+    """It is on another host afterwards. Source: L-11."""
+    arm.http("POST", f"{VM}/redeploy", params=VERSION)
+    assert arm.sees("db-0") == ["Redeploy Scheduled db-0 User"]
+    arm.approve("db-0")
+    assert arm.sees("db-0") == []
+    host = arm.emulator.emulator.control.read(lambda plane: plane.state.topology.vms["db-0"].host)
+    assert host.result(LIMIT_S) in {"h0", "h1"}
+
+
+def test_operation_is_not_found_under_another_subscription(arm: Arm) -> None:
+    """Its status belongs to the subscription in which it was requested. Source: Z-1."""
+    answer = arm.http("POST", f"{VM}/restart", params=VERSION)
+    url = answer.headers["Azure-AsyncOperation"].removeprefix(arm.url)
+    assert arm.http("GET", url).json()["status"] == "InProgress"
+    assert arm.http("GET", url.replace("/subscriptions/", "/SUBSCRIPTIONS/")).status_code == 200
+    foreign = url.replace(SUBSCRIPTION, "11111111-1111-1111-1111-111111111111")
+    assert arm.http("GET", foreign).status_code == 404

@@ -38,6 +38,8 @@ BY_HAND, BY_PROXY = "by-hand", "by-proxy"
 """The driver of hosts that name none, and the other one."""
 ASK_MS = 20_000
 """How soon the driver wants to be asked again."""
+USER_OPERATIONS_MAX = 10
+"""Users' work that may be scheduled for an owner, as in the preview of 2017. Source: O-1."""
 PASSES = "passes"
 """The gate that always passes."""
 STEADY = AgentHabits("steady", 1, hook_s=(60, 60), hook_fails=0)
@@ -158,7 +160,8 @@ class ScriptedDeployment(Deployment):
 
     def __init__(self, *drivers: ScriptedDriver) -> None:
         """Begin with an empty fleet and a running service, with no node but its own."""
-        super().__init__(1, NoticePolicy(), nodes=1, drivers={each.name: each for each in drivers})
+        policy = NoticePolicy(max_user_operations=USER_OPERATIONS_MAX)
+        super().__init__(1, policy, nodes=1, drivers={each.name: each for each in drivers})
         self.far: set[str] = set()
         #: Every VM there is or was.
         self.ever: set[str] = set()

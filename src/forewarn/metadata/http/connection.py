@@ -15,7 +15,7 @@ from forewarn.metadata.http.request_reader import PendingRequest, RequestReader
 from forewarn.metadata.http.response import CONTINUE
 from forewarn.metadata.identity import UNIX, Peer
 from forewarn.metadata.rate_limit import Bucket
-from forewarn.metadata.responder import Hold, Reaction, Reset, Send
+from forewarn.metadata.responder import CUT, Hold, Reaction, Reset, Send
 from forewarn.metadata.routing import ApproveEvents
 from forewarn.metadata.service import MetadataService
 from forewarn.metadata.snapshot import PublishedView, Remembered
@@ -174,13 +174,15 @@ class Connection:
     def identity_moved(self) -> bool:
         """Identify the caller again; return whether a held request has another caller now.
 
-        S-4, S-6.
+        So has the held request of a removed VM that is back. S-4, S-6.
         """
         self.ready = self._home = NOTHING
         callers = self.service.responder.callers
         if callers.interfaces_matter and not self.peer.interface and self.peer.address != UNIX:
             self.peer = self.peer._replace(interface=self._interface())
         held = self.held
+        if held is not None and held.disturbance is CUT:
+            return callers.find(self.peer, held.request).caller is not None
         if held is None or held.view is None:
             return False
         held.caller = callers.find(self.peer, held.request).caller
