@@ -1,6 +1,7 @@
 """Two-person confirmation: calls that wait for another principal. Source: P-8."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from forewarn.core.access import Role
 from forewarn.settings import OperatorSettings, Settings, StoreSettings
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
 from tests.asking import Reply
+from tests.waiting import LIMIT_S
 
 CLOSED = replace(SETTINGS, operator=OperatorSettings())
 POLICY = {"confirm": ["answer", "fail-host", "start-maintenance", "apply-policy"]}
@@ -33,6 +35,12 @@ class Team:
         """Return the answer to a call of a person."""
         headers = {"Authorization": f"Bearer {self.tokens[name]}", **more}
         return self.live.call(method, path, form, headers=headers)
+
+    def set_policy(self, *confirm: str, **more: object) -> None:
+        """Apply a policy, with a second person where that is needed."""
+        policy = {"confirm": confirm, **more}
+        if self.call("ben", "PUT", "/v1/policy", policy).status == 409:
+            assert self.confirm("anna").status == 200
 
     def waiting(self) -> Json:
         """Return the calls that wait."""
@@ -78,7 +86,7 @@ def test_host_fails_once_another_operator_confirms(team: Team) -> None:
 
 
 def test_same_principal_cannot_confirm(team: Team) -> None:
-    """Another token of the same person is the same person; a tenant sees nothing of it."""
+    """Another token of the same principal is the same; a tenant sees nothing of it."""
     team.call("ben", "POST", "/v1/hosts/h1/fail", {})
     team.tokens["ben"] = team.call(
         "anna", "POST", "/v1/access/tokens", {"principal": "ben", "role": "operator"}
@@ -153,6 +161,7 @@ def test_large_maintenance_starts_once_confirmed(team: Team) -> None:
 
 def test_owner_answers_alone_and_operator_for_them_with_another(team: Team) -> None:
     """An owner's own answer needs nobody; an operator's answer for an owner does."""
+    team.set_policy("answer")
     team.call("ben", "POST", "/v1/hosts/h1/update", {"network_only": True})
     team.live.settle()
     events = team.call("ben", "GET", "/v1/events").json["events"]
@@ -185,3 +194,102 @@ def test_end_of_confirmations_is_in_history(team: Team) -> None:
     entries = team.call("ben", "GET", "/v1/history?limit=500").json["entries"]
     texts = [each["text"] for each in entries if each["action"] == "policy.applied"]
     assert texts[-1].endswith("a second person confirms nothing from now on")
+
+
+def test_operator_who_takes_a_vms_address_does_not_answer_as_the_vm(team: Team) -> None:
+    """The address, like the answer, needs another operator. Source: P-8."""
+    team.set_policy("answer", "move-address")
+    form = {"host": "h1", "group": "web", "addresses": ["127.0.0.1"]}
+    for method, path, body in (
+        ("PUT", "/v1/vms/web-0", form),
+        ("PUT", "/v1/vms/web-9", form),
+        ("DELETE", "/v1/vms/web-0", None),
+        ("PUT", "/v1/groups/web", {"owner": "shop", "automatic_approval": ["Reboot"]}),
+        ("PUT", "/v1/topology", {"vms": {"web-0": form}}),
+    ):
+        assert team.call("ben", method, path, body).code == "confirmation-awaited", (method, path)
+    assert team.call("ben", "GET", "/v1/vms/web-0").json["addresses"] == []
+    names = [each["text"] for each in team.waiting()]
+    assert names[0] == "change vm web-0 (host h1, group web, addresses 127.0.0.1)"
+    assert names[-1] == "change topology"
+
+
+def test_confirmed_call_keeps_its_query(team: Team) -> None:
+    """What is executed is what was asked for. Source: P-8."""
+    team.set_policy("move-address")
+    rest = {**FLEET, "vms": {"web-0": FLEET["vms"]["web-0"]}}
+    reply = team.call("ben", "PUT", "/v1/topology?prune=true", rest)
+    assert reply.code == "confirmation-awaited"
+    assert [each["text"] for each in team.waiting()] == ["change topology (prune true)"]
+    assert team.confirm("anna").json["removed"] == [
+        {"kind": "vm", "name": name} for name in ("web-1", "db-0")
+    ]
+
+
+def test_new_token_is_for_the_admin_who_confirms(team: Team) -> None:
+    """Nobody gets by a confirmation what the own role does not give. Source: P-2, P-8."""
+    team.set_policy("create-principal")
+    team.tokens["cleo"] = team.live.add_token("cleo", Role.ADMIN)
+    form = {"principal": "bot", "role": "admin"}
+    assert team.call("anna", "POST", "/v1/access/tokens", form).code == "confirmation-awaited"
+    assert [each["text"] for each in team.waiting()] == ["create a token of bot (role admin)"]
+    assert team.confirm("ben").code == "not-permitted"
+    team.tokens["bot"] = team.confirm("cleo").json["token"]
+    assert team.call("bot", "GET", "/v1/whoami").json["principal"] == "bot"
+    team.call("bot", "POST", "/v1/access/grant", {"principal": "user:kim", "role": "viewer"})
+    assert [each["text"] for each in team.waiting()] == ["grant viewer to user:kim"]
+    assert team.confirm("cleo").code == "own-confirmation"
+    assert team.confirm("anna").status == 200
+
+
+def test_admin_does_not_confirm_with_a_token_made_for_it(team: Team) -> None:
+    """Whichever of them asks, or two that one admin made. Source: P-8."""
+    for name in ("puppet", "second"):
+        form = {"principal": name, "role": "operator"}
+        made = team.call("anna", "POST", "/v1/access/tokens", form)
+        team.tokens[name] = made.json["token"]
+    for asker, confirmer in (("anna", "puppet"), ("puppet", "anna"), ("puppet", "second")):
+        team.call(asker, "POST", "/v1/hosts/h1/fail", {})
+        refused = team.confirm(confirmer)
+        assert (refused.code, team.health()) == ("own-confirmation", "healthy")
+        assert "both count as anna" in refused.json["error"]["message"]
+        team.call(asker, "DELETE", f"/v1/confirmations/{team.waiting()[0]['id']}")
+
+
+def test_call_of_a_revoked_operator_is_not_executed(team: Team) -> None:
+    """Its permission is checked again. Source: P-8."""
+    team.call("ben", "POST", "/v1/hosts/h1/fail", {})
+    assert team.call("anna", "DELETE", "/v1/access/tokens/ben").status == 204
+    (each,) = team.call("anna", "GET", "/v1/confirmations").json["confirmations"]
+    reply = team.call("anna", "POST", f"/v1/confirmations/{each['id']}/confirm")
+    assert (reply.status, reply.code) == (409, "asker-not-permitted")
+    assert team.call("anna", "GET", "/v1/hosts/h1").json["health"] == "healthy"
+
+
+def test_calls_at_one_time_count_each_other(team: Team) -> None:
+    """The service decides one after the other. Source: P-8."""
+    team.set_policy("apply-policy")
+    hosts = {f"x{number}": {"fault_domain": number} for number in range(12)}
+    assert team.call("ben", "PUT", "/v1/topology", {"hosts": hosts}).status == 200
+    team.set_policy("start-maintenance", confirm_above=4)
+    with ThreadPoolExecutor(6) as threads:
+        forms = [{"cause": "host-reboot", "targets": [f"x{n}", f"x{n + 6}"]} for n in range(6)]
+        asked = [threads.submit(team.call, "ben", "POST", "/v1/operations", form) for form in forms]
+        statuses = sorted(each.result(LIMIT_S).status for each in asked)
+    assert statuses == [202, 202, 409, 409, 409, 409]
+    assert team.call("ben", "POST", "/v1/vms/web-0/reboot", {}).code == "confirmation-awaited"
+
+
+def test_hosts_are_counted_over_a_restart(tmp_path: Path) -> None:
+    """Also those of ended work. Source: P-8."""
+    settings = replace(CLOSED, store=StoreSettings(url=f"sqlite:///{tmp_path}/forewarn.db"))
+    team = Team(settings)
+    team.set_policy("start-maintenance", confirm_above=1)
+    operation = team.call("ben", "POST", "/v1/hosts/h1/fail", {}).json["operations"][0]["id"]
+    done = team.call("ben", "POST", f"/v1/operations/{operation}/complete", {})
+    assert done.status == 200
+    team.live.stop()
+    team.live = Live(settings)
+    assert team.call("ben", "POST", "/v1/hosts/h2/reboot", {}).code == "confirmation-awaited"
+    assert team.call("anna", "POST", "/v1/hosts/h2/reboot", {}).status == 202
+    team.live.stop()

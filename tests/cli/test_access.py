@@ -93,3 +93,17 @@ def test_withdrawing_a_call_of_another_operator_refuses_it(
     monkeypatch.setenv("FOREWARN_TOKEN", live.add_token("cleo", Role.OPERATOR))
     refused = run("confirmation", "withdraw", waiting["id"])
     assert f"of {waiting['principal']} is refused: request hardware-failure of h1" in refused.err
+
+
+def test_token_is_printed_for_the_admin_who_confirms(
+    run: Run, live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one who asked does not see it. Source: P-8."""
+    live.call("PUT", "/v1/policy", {"confirm": ["create-principal"]})
+    asked = run("access", "token", "create", "bot", "--role", "viewer")
+    [waiting] = run("--json", "confirmation", "list").json["confirmations"]
+    assert "waits until" in asked.err
+    monkeypatch.setenv("FOREWARN_TOKEN", live.add_token("cleo", Role.ADMIN))
+    printed = run("confirmation", "confirm", waiting["id"]).out
+    monkeypatch.setenv("FOREWARN_TOKEN", printed.splitlines()[-1])
+    assert "bot" in run("whoami").out

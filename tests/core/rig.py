@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from forewarn.core.access import Authority
 from forewarn.core.document import View
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.impact import Cause
@@ -62,10 +63,12 @@ class Rig:
     aborted: list[int] = field(default_factory=list)
     #: Whether everything is looked at after each step.
     checked: bool = True
+    #: Who calls; None: the service itself, or somebody whom nobody has to confirm.
+    caller: Authority | None = None
 
     def terms(self, actor: str = "operator") -> Terms:
         """What every step is given."""
-        return Terms(self.policy, actor, lambda: self.ids.guid("event"))
+        return Terms(self.policy, actor, lambda: self.ids.guid("event"), authority=self.caller)
 
     def tried(self) -> Terms:
         """What a step is given that is thrown away: it takes no ids from those that follow."""

@@ -160,6 +160,7 @@ operations = st.builds(
     actor=prose,
     events=st.lists(guids, max_size=2).map(tuple),
     unseen_vms=name_lists,
+    unconfirmed_by=prose,
 ).map(as_ended)
 events = st.builds(
     Event,
@@ -326,6 +327,7 @@ tokens = st.builds(
     created_ms=times,
     expires_ms=later_times,
     suspended=st.booleans(),
+    makers=name_lists,
 )
 confirmations = st.builds(
     Confirmation,
@@ -337,6 +339,10 @@ confirmations = st.builds(
     media=prose,
     asked_ms=times,
     expires_ms=times,
+    token=names,
+    names=name_lists,
+    built_in=st.booleans(),
+    permission=names,
 )
 policies = st.builds(
     AppliedPolicy,

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from urllib.parse import parse_qsl
 
 from forewarn.api import schemas
-from forewarn.api.control_client import Confirming
-from forewarn.api.path_table import match_path
+from forewarn.api.auth import NotPermitted
+from forewarn.api.path_table import filled_path, match_path
 from forewarn.api.request_forms import EMPTY
 from forewarn.api.responses import error_body
-from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.api.routes import ApiCall, ApiResponse, Route, read_query
 from forewarn.control.plane import StateView
 from forewarn.core.access import Confirmation, Permission
 from forewarn.core.confirmations import UnknownConfirmation
 from forewarn.core.stimulus import AskConfirmation, DropConfirmation
 from forewarn.errors import CallerError
 from forewarn.validation.durations import written
-from forewarn.validation.json_reader import read_json
+from forewarn.validation.json_reader import BodyUnreadable, read_json
 from forewarn.values import replace
 
 
@@ -47,17 +48,30 @@ _CONFIRMATION: schemas.ObjectSchema[Confirmation] = schemas.ObjectSchema(
 )
 
 
-async def keep_for_confirmation(call: ApiCall, request: str) -> ApiResponse:
-    """Store a call until a second principal confirms it, and return the answer for its caller."""
+async def keep_for_confirmation(call: ApiCall, route: Route) -> ApiResponse:
+    """Store a call until a second principal confirms it, and return the answer for its caller.
+
+    Raises:
+        BodyUnreadable: the body is not UTF-8.
+    """
+    path, authority = filled_path(route.path, call.path), call.control.authority
+    try:
+        body = call.body.decode()
+    except UnicodeDecodeError as error:
+        raise BodyUnreadable(reason="it is not UTF-8") from error
     asked = Confirmation(
         0,
-        principal=call.principal.name,
+        principal=authority.principal,
         actor=call.actor,
-        request=request,
-        body=call.body.decode(),
+        request=f"{route.method} {path}" + (f"?{call.query_text}" if call.query_text else ""),
+        body=body,
         media=call.media,
         asked_ms=call.control.clock.now_ms(),
         expires_ms=0,
+        token=authority.token,
+        names=authority.names,
+        built_in=authority.built_in,
+        permission=route.permission.value,
     )
     await call.control.submit(AskConfirmation(asked), call.actor)
     waiting = await call.control.read(_waiting)
@@ -112,16 +126,22 @@ async def drop_confirmation(call: ApiCall) -> ApiResponse:
 async def confirm(call: ApiCall) -> ApiResponse:
     """Confirm another operator's call and execute it.
 
-    The same transaction removes the call from the store.
+    The call needs the permission of the confirmed call, too. The same transaction removes the
+    confirmed call from the store. The answer is that of the confirmed call: of a token that is
+    created, the secret.
     """
     kept = await _kept(call)
-    route, names = _target(call.routes, kept.request)
+    request, _, query = kept.request.partition("?")
+    route, names = _target(call.routes, request)
+    if call.principal.owners_for(route.permission) is not None:
+        raise NotPermitted(principal=call.principal.name, permission=route.permission.value)
     body = kept.body.encode()
     confirmed = replace(
         call,
-        control=replace(call.control, confirming=Confirming(kept.number, call.principal.name)),
+        control=replace(call.control, confirming=kept.number),
         actor=kept.actor,
         path=names,
+        query=read_query(route.query, parse_qsl(query, keep_blank_values=True)),
         form=route.form.read(read_json(body) if body else {}) if route.form else {},
         body=body,
         media=kept.media,

@@ -33,11 +33,10 @@ from forewarn.control.engine import ControlEngine
 from forewarn.control.inbox import Stopping
 from forewarn.control.plane import Committed, StateView
 from forewarn.control.readable import ReadableControl
-from forewarn.core.access import Permission, Principal
-from forewarn.core.confirmations import confirmed_act, needs_confirmation
+from forewarn.core.access import NO_AUTHORITY, Authority, Permission, Principal
 from forewarn.core.stimulus import Confirmed, PlaneStimulus
 from forewarn.core.topology import Topology
-from forewarn.errors import CallerError, OurError
+from forewarn.errors import OurError
 from forewarn.planning.blockers import Blocker
 from forewarn.store import Store
 from forewarn.validation.complexity import abandonable
@@ -70,23 +69,6 @@ class CallResultUnknown(OurError):
     advice = "Check `forewarn history` for the change before you try again."
 
 
-class ConfirmationNeeded(CallerError):
-    """The policy requires a second principal's confirmation. Source: P-8."""
-
-    code = "confirmation-needed"
-    status = 409
-    message = "The policy requires a second operator to confirm this call."
-    advice = "Send the call through the operator API, the page or `forewarn`. Nothing was done."
-
-
-@value
-class Confirming:
-    """The confirmation that permits a call."""
-
-    number: int
-    principal: str
-
-
 @value
 class ControlClient:
     """The routes' view of the running service."""
@@ -109,8 +91,10 @@ class ControlClient:
     owners: frozenset[str] | None = None
     #: Audit of the current call; None: changes are not recorded.
     call: CallAudit | None = None
-    #: Set while a stored call is executed after its confirmation.
-    confirming: Confirming | None = None
+    #: The caller. A second person may have to confirm its calls, unless it is an owner.
+    authority: Authority = NO_AUTHORITY
+    #: Number of the stored call that is executed after its confirmation; 0: none.
+    confirming: int = 0
     #: Running calls with an Idempotency-Key, by owner of the key and key.
     in_flight: set[tuple[str, str]] = field(default_factory=set)
     #: Threads for long computations.
@@ -123,7 +107,12 @@ class ControlClient:
         return self.loop
 
     def permitted(
-        self, principal: Principal, permission: Permission, call: CallAudit
+        self,
+        principal: Principal,
+        permission: Permission,
+        *,
+        authority: Authority,
+        call: CallAudit,
     ) -> ControlClient:
         """Return a client for one call, whose audit record is written with its change.
 
@@ -133,7 +122,7 @@ class ControlClient:
         owners = principal.owners_for(permission)
         if owners is not None and not owners:
             raise NotPermitted(principal=principal.name, permission=permission.value)
-        return replace(self.within(owners), call=call)
+        return replace(self.within(owners), call=call, authority=authority)
 
     def within(self, owners: frozenset[str] | None) -> ControlClient:
         """Return a client restricted to these owners; None: no restriction.
@@ -204,18 +193,16 @@ class ControlClient:
             CallResultUnknown: the change was started and may still complete.
             ConfirmationNeeded: a second principal must first confirm the change.
         """
-        confirmed: Confirmed | None = None
         if self.owners is not None:
             check_stimulus(stimulus, await self.fleet())
-        elif self.confirming is not None:
-            confirming = self.confirming
-            confirmed = Confirmed(confirming.number, confirming.principal, stimulus)
-        elif confirmed_act(stimulus) is not None:
-            needs: Callable[[StateView], bool] = partial(_needs_confirmation, stimulus)
-            if await self.read(needs):
-                raise ConfirmationNeeded
         call = self.call.record if self.call else None
-        asked = self.writer.submit(confirmed or stimulus, actor, shown=True, call=call)
+        asked = self.writer.submit(
+            Confirmed(self.confirming, stimulus) if self.confirming else stimulus,
+            actor,
+            shown=True,
+            call=call,
+            authority=self.authority if self.owners is None else None,
+        )
         committed = await self._awaited(asked, changes=True)
         if self.call and committed.changes is not None:
             self.call.written = True
@@ -258,10 +245,6 @@ class ControlClient:
             raise (AnswerOverdue(seconds=self.answer_timeout_s) if late else Stopping()) from None
         finally:
             timer.cancel()
-
-
-def _needs_confirmation(stimulus: PlaneStimulus, view: StateView) -> bool:
-    return needs_confirmation(view.state, view.maintenance_policy, stimulus)
 
 
 def _tell(

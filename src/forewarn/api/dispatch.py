@@ -16,17 +16,25 @@ from forewarn.api.auth import ACTOR, CALLER, GENERATION_HEADER, STILL_PERMITTED,
 from forewarn.api.call_audit import CallAudit, call_record
 from forewarn.api.confirmation_routes import ConfirmationAwaited, keep_for_confirmation
 from forewarn.api.connections import SAFE
-from forewarn.api.control_client import ConfirmationNeeded, ControlClient
+from forewarn.api.control_client import ControlClient
 from forewarn.api.idempotency import HEADER as IDEMPOTENCY_KEY
 from forewarn.api.idempotency import answered_once
 from forewarn.api.responses import encoded, left, refusal
-from forewarn.api.routes import PUBLIC_BYTES_MAX, AnyRoute, ApiCall, ApiResponse, Route
+from forewarn.api.routes import (
+    PUBLIC_BYTES_MAX,
+    AnyRoute,
+    ApiCall,
+    ApiResponse,
+    Route,
+    read_query,
+)
 from forewarn.control.inbox import Stopping
 from forewarn.core.access import NO_AUTHORITY, NOBODY, Principal
+from forewarn.core.confirmations import ConfirmationNeeded
 from forewarn.errors import CallerError, ForewarnError, OurError, PeerError
 from forewarn.validation.complexity import FORM_MEMBERS_MAX
 from forewarn.validation.fields import Values
-from forewarn.validation.forms import Field, Form
+from forewarn.validation.forms import Form
 from forewarn.validation.json_reader import JSON, BodyUnreadable, read_json
 from forewarn.values import replace
 
@@ -36,7 +44,7 @@ _App = TypeVar("_App", bound="ASGIApp")
 
 #: Largest form parsed on the event loop, in bytes: 20,000 names take 20 ms or more.
 READ_BYTES_MAX = 16 * 1024
-#: Longest body of a call that waits for confirmation, in bytes.
+#: Longest body and query of a call that waits for confirmation, in bytes.
 KEPT_BYTES_MAX = 256 * 1024
 #: Interval in seconds at which a read checks for its required commit, and maximum digits of a
 #: commit number.
@@ -90,14 +98,6 @@ class PreconditionUnsupported(CallerError):
         "The request has the header {header}, but this API does not support conditional requests."
     )
     advice = "Omit the header; `new=true` refuses to replace a record. Nothing was changed."
-
-
-class QueryInvalid(CallerError):
-    """The query has an unknown or repeated parameter."""
-
-    code = "query-invalid"
-    message = "The query {problem}."
-    advice = "See 'Operator API' in the documentation for its parameters."
 
 
 class StateOutdated(PeerError):
@@ -174,19 +174,22 @@ class Dispatch:
             raise MethodRefused(path=request.url.path, method=request.method, allowed=allowed)
         caller = request.scope["state"][CALLER]
         principal = caller.principal if caller else NOBODY
+        authority = caller.authority if caller else NO_AUTHORITY
         control = self._control
         if not route.public:
             await self._check_fresh(request)
         record = call_record(
             control.clock.now_ms(),
-            caller.authority if caller else NO_AUTHORITY,
+            authority,
             request.client.host if request.client else "",
             method=request.method,
             path=request.url.path,
         )
         audit = CallAudit(control.loop, record)
         with audit.recorded():
-            control = control.permitted(principal, route.permission, audit)
+            control = control.permitted(
+                principal, route.permission, authority=authority, call=audit
+            )
             answer = await self._act(route, request, control, audit)
         if request.method in SAFE and not route.public and control.loop.lapsed():
             raise StateOutdated  # the process may have been suspended
@@ -231,6 +234,7 @@ class Dispatch:
             principal=_principal(request),
             path=request.path_params,
             query=read_query(route.query, request.query_params.multi_items()),
+            query_text=request.url.query,
             form=await self._form(route.form, body, media),
             body=body,
             media=_request_media_type(route, media, body),
@@ -262,10 +266,10 @@ async def _acted(route: Route, call: ApiCall, audit: CallAudit) -> ApiResponse:
     try:
         return await route.act(call)
     except ConfirmationNeeded:
-        if len(call.body) > KEPT_BYTES_MAX:
+        if len(call.body) + len(call.query_text) > KEPT_BYTES_MAX:
             raise BodyTooLarge(limit=KEPT_BYTES_MAX) from None
         audit.record = replace(audit.record, outcome=ConfirmationAwaited.code)
-        return await keep_for_confirmation(call, audit.record.request)
+        return await keep_for_confirmation(call, route)
 
 
 async def answered(
@@ -334,28 +338,6 @@ async def while_waited_for(asked: Awaitable[ApiResponse], request: Request) -> A
         await asyncio.gather(working, return_exceptions=True)
         raise ClientDisconnect
     return working.result()
-
-
-def read_query(fields: tuple[Field, ...], given: Iterable[tuple[str, str]]) -> Values:
-    """Return the parameters of a query, parsed by their types.
-
-    Raises:
-        QueryInvalid: a parameter is unknown or repeated.
-        ValidationFailed: a value has the wrong type.
-    """
-    known = {each.name: each for each in fields}
-    values: dict[str, object] = {}
-    for name, text in given:
-        if name not in known:
-            allowed = ", ".join(known) or "none"
-            raise QueryInvalid(problem=f"has the unknown parameter {name!r}; known: {allowed}")
-        if name in values:
-            raise QueryInvalid(problem=f"gives {name!r} twice")
-        values[name] = known[name].kind.read_text(text, name)
-    for each in fields:
-        if each.required and each.name not in values:
-            raise QueryInvalid(problem=f"lacks the parameter {each.name!r}")
-    return values
 
 
 def _form(form: Form | None, body: bytes, media: str) -> Values:

@@ -17,6 +17,12 @@ def match_path(pattern: str, path: str) -> dict[str, str] | None:
     return None
 
 
+def filled_path(pattern: str, names: Mapping[str, str]) -> str:
+    """Return the path of a pattern with these values of its names."""
+    parts = pattern.split("/")
+    return "/".join(names[each.strip("{}")] if each.startswith("{") else each for each in parts)
+
+
 class Table(BaseRoute):
     """Paths with their applications; a path has at most one `{name}`."""
 

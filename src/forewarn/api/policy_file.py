@@ -174,13 +174,24 @@ POLICY = Form(
         Field(
             "confirm",
             ListOf(Choice({act.value: act for act in ConfirmedAct}), len(ConfirmedAct)),
-            "Calls that a second operator must confirm (default: none).",
+            "Calls that a second operator must confirm (default: none). `answer`: approving for an "
+            "owner, or changing a group's options or owner so that it is asked less. `fail-host`: "
+            "marking a host as failed. `start-maintenance`: work, of any kind, that affects more "
+            "than `confirm_above` hosts. `apply-policy`: changing this policy. `create-principal`: "
+            "granting a role, creating a token, or resuming one. `move-address`: changing which "
+            "VMs a listening group has, or an address, interface or instance id of one of them.",
         ),
         Field("confirm_within", Duration(), "Time limit of a confirmation (default: 1 h)."),
         Field(
             "confirm_above",
             Integer(0, COUNT_MAX),
-            "Largest maintenance, in hosts, that starts without confirmation.",
+            "Number of hosts that the work of one operator may affect within `confirm_period` "
+            "without confirmation (default: 0).",
+        ),
+        Field(
+            "confirm_period",
+            Duration(),
+            "Time in which `confirm_above` counts the hosts of one operator (default: 24 h).",
         ),
         Field(
             "wait_until_shown",
@@ -203,6 +214,7 @@ _DURATIONS = {
     "notice": "notice_s",
     "postponing": "postpone_max_s",
     "confirm_within": "confirm_within_s",
+    "confirm_period": "confirm_period_s",
 }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from forewarn.api.responses import encoded
 from forewarn.core.access import NOBODY, Permission, Principal
+from forewarn.errors import CallerError
 from forewarn.validation.durations import read_time_ms
 from forewarn.validation.fields import Schema, Values
 from forewarn.validation.forms import Field, Form
@@ -16,7 +17,7 @@ from forewarn.validation.json_reader import JSON
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
     from types import ModuleType
 
     from starlette.types import ASGIApp
@@ -29,6 +30,36 @@ BODY_BYTES_MAX = 1024 * 1024
 PUBLIC_BYTES_MAX = 64 * 1024
 #: Limit of a body that lists names; 100,000 names of maximum length fit.
 NAMES_BYTES_MAX = 16 * 1024 * 1024
+
+
+class QueryInvalid(CallerError):
+    """The query has an unknown or repeated parameter."""
+
+    code = "query-invalid"
+    message = "The query {problem}."
+    advice = "See 'Operator API' in the documentation for its parameters."
+
+
+def read_query(fields: tuple[Field, ...], given: Iterable[tuple[str, str]]) -> Values:
+    """Return the parameters of a query, parsed by their types.
+
+    Raises:
+        QueryInvalid: a parameter is unknown or repeated.
+        ValidationFailed: a value has the wrong type.
+    """
+    known = {each.name: each for each in fields}
+    values: dict[str, object] = {}
+    for name, text in given:
+        if name not in known:
+            allowed = ", ".join(known) or "none"
+            raise QueryInvalid(problem=f"has the unknown parameter {name!r}; known: {allowed}")
+        if name in values:
+            raise QueryInvalid(problem=f"gives {name!r} twice")
+        values[name] = known[name].kind.read_text(text, name)
+    for each in fields:
+        if each.required and each.name not in values:
+            raise QueryInvalid(problem=f"lacks the parameter {each.name!r}")
+    return values
 
 
 @value
@@ -57,6 +88,8 @@ class ApiCall:
     #: Names in the path.
     path: Mapping[str, str] = field(default_factory=dict)
     query: Values = field(default_factory=dict)
+    #: The query as it was sent.
+    query_text: str = ""
     #: The body, parsed by the route's form.
     form: Values = field(default_factory=dict)
     #: The raw body and its media type, for routes without a form.

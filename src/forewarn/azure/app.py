@@ -144,7 +144,9 @@ class ArmApp:
         record = replace(record, object="/".join(names)[:REQUEST_LENGTH_MAX])
         audit = CallAudit(self._control.loop, record)
         with audit.recorded():
-            control = self._control.permitted(principal, route.permission, audit)
+            control = self._control.permitted(
+                principal, route.permission, authority=authority, call=audit
+            )
             return await self._act(route, path, request, control=control, actor=actor)
 
     async def _act(

@@ -93,6 +93,8 @@ def _confirm(arguments: argparse.Namespace) -> int:
     if arguments.json:
         return print_json(answer)
     print(f"call {arguments.id} is confirmed and executed")
+    if "token" in answer:
+        _print_token(answer)
     return OK
 
 
@@ -141,11 +143,15 @@ def _create(arguments: argparse.Namespace) -> int:
     answer = client_of(arguments).post("/v1/access/tokens", form)
     if arguments.json:
         return print_json(answer)
+    _print_token(answer)
+    return OK
+
+
+def _print_token(answer: Answer) -> None:
     print(answer["token"])
     note(f"this token is shown only once; {answer['principal']} sets it as FOREWARN_TOKEN")
     end = f"until {answer['expires']}" if answer["expires"] else "for ever"
     note(f"it is valid {end}, or until `forewarn access token revoke {answer['id']}`")
-    return OK
 
 
 def _tokens(arguments: argparse.Namespace) -> int:

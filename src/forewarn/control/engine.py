@@ -25,6 +25,7 @@ from forewarn.control.publishing import PublicationEnded, PublicationFailed, Pub
 from forewarn.control.readable import Freshness, ReadableControl
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.control.timekeeping import STEP_LOOK_MS, Timekeeping
+from forewarn.core.access import Authority
 from forewarn.core.step import PORTION_MAX, FollowUp, Steps
 from forewarn.core.stimulus import (
     ChangeTopology,
@@ -35,6 +36,7 @@ from forewarn.core.stimulus import (
     PlannerReport,
     Proceed,
     Tick,
+    act_of,
 )
 from forewarn.errors import CallerError, ForewarnError, OurError
 from forewarn.replication.messages import PublishResult
@@ -181,13 +183,14 @@ class ControlEngine(ReadableControl):
         *,
         shown: bool = False,
         call: CallRecord | None = None,
+        authority: Authority | None = None,
     ) -> Future[Committed]:
         """Send a stimulus; the future is done once it is durable, or refused.
 
         With `shown`, the future waits until metadata nodes show the change, as long as the policy
-        allows.
+        allows. `authority` is that of a caller whom a second person may have to confirm.
         """
-        return self._inbox.submit(stimulus, actor, shown=shown, call=call)
+        return self._inbox.submit(stimulus, actor, shown=shown, call=call, authority=authority)
 
     def read(self, query: Callable[[ControlPlane], T]) -> Future[T]:
         """Run a query on the loop's thread, while the state does not change."""
@@ -337,7 +340,7 @@ class ControlEngine(ReadableControl):
     def _refusal(self, steps: Steps, request: Submission) -> ForewarnError | None:
         """Take a step for a request; return why it is refused, or None."""
         try:
-            self._decide(steps, request.stimulus, request.actor)
+            self._decide(steps, request.stimulus, request.actor, request.authority)
         except Exception as error:  # noqa: BLE001 - of this request alone
             return self._named(error, request)
         return None
@@ -390,7 +393,13 @@ class ControlEngine(ReadableControl):
         self._decide(steps, stimulus, actor)
         return self._write(steps)
 
-    def _decide(self, steps: Steps, stimulus: PlaneStimulus, actor: str) -> None:
+    def _decide(
+        self,
+        steps: Steps,
+        stimulus: PlaneStimulus,
+        actor: str,
+        authority: Authority | None = None,
+    ) -> None:
         """Take one step of the next commit."""
         if self._status.ended:
             raise Stopping
@@ -399,11 +408,13 @@ class ControlEngine(ReadableControl):
             raise store.lineage.lost or StoreUnavailable(
                 place=store.place, reason="its state is being checked"
             )
-        if isinstance(stimulus, ChangeTopology):
-            self._drivers.check(stimulus.hosts)
-        elif isinstance(stimulus, CreateMaintenance):
-            self.planner.check(stimulus)
-        self._plane.decide(steps, stimulus, actor=actor, now_ms=self._clock.now_ms())
+        act = act_of(stimulus)
+        if isinstance(act, ChangeTopology):
+            self._drivers.check(act.hosts)
+        elif isinstance(act, CreateMaintenance):
+            self.planner.check(act)
+        now_ms = self._clock.now_ms()
+        self._plane.decide(steps, stimulus, actor=actor, now_ms=now_ms, authority=authority)
 
     def _write(self, steps: Steps) -> Committed:
         """Commit steps, and publish them; the effects wait until nodes confirm the publication."""

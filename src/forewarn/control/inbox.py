@@ -18,6 +18,7 @@ from forewarn.control.driver_calls import CallEnded
 from forewarn.control.plane import Committed, ControlPlane, StateView
 from forewarn.control.publishing import PublicationEnded
 from forewarn.control.service_state import ServiceStatus
+from forewarn.core.access import Authority
 from forewarn.core.step import FollowUp
 from forewarn.core.stimulus import (
     GroupsPolled,
@@ -76,6 +77,8 @@ class Submission:
     shown: bool = False
     #: The API call, for the audit; None: the service itself acts.
     call: CallRecord | None = None
+    #: The caller whom a second person may have to confirm; None: nobody. Source: P-8.
+    authority: Authority | None = None
 
     def begin(self) -> bool:
         """Take the request; return whether its caller still waits."""
@@ -148,7 +151,13 @@ class Inbox:
         self._items.put(item)
 
     def submit(
-        self, stimulus: PlaneStimulus, actor: str, *, shown: bool, call: CallRecord | None = None
+        self,
+        stimulus: PlaneStimulus,
+        actor: str,
+        *,
+        shown: bool,
+        call: CallRecord | None = None,
+        authority: Authority | None = None,
     ) -> Future[Committed]:
         """Queue a stimulus; the future is done once it is durable, or refused."""
         answer: Future[Committed] = Future()
@@ -157,7 +166,7 @@ class Inbox:
         elif len(self) >= self._limit(stimulus):
             answer.set_exception(Overloaded(count=len(self)))
         else:
-            self.put(Submission(stimulus, actor, answer, shown, call))
+            self.put(Submission(stimulus, actor, answer, shown, call, authority))
         return answer
 
     @staticmethod

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 
 from forewarn.control import publication
+from forewarn.core.access import Authority
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import Operation
 from forewarn.core.maintenance import Maintenance
@@ -28,6 +29,7 @@ from forewarn.core.stimulus import (
     PlaneStimulus,
     Recover,
     Retry,
+    act_of,
 )
 from forewarn.core.targets import silent_groups
 from forewarn.core.topology import Topology
@@ -198,19 +200,30 @@ class ControlPlane(StateView):
         self.decide(steps, stimulus, actor=actor, now_ms=now_ms)
         return self.write(steps)
 
-    def decide(self, steps: Steps, stimulus: PlaneStimulus, *, actor: str, now_ms: int) -> None:
+    def decide(
+        self,
+        steps: Steps,
+        stimulus: PlaneStimulus,
+        *,
+        actor: str,
+        now_ms: int,
+        authority: Authority | None = None,
+    ) -> None:
         """Take one of the steps that `write` stores together.
+
+        `authority` is that of a caller whom a second person may have to confirm. Source: P-8.
 
         Raises:
             CallerError: the stimulus is refused; the earlier steps remain.
         """
-        terms = Terms(self.policy, actor, self._new_guid, self.default_driver)
+        terms = Terms(self.policy, actor, self._new_guid, self.default_driver, authority=authority)
         # A change of the fleet may contain thousands of records, which all stay in memory.
-        with uncollected() if isinstance(stimulus, ChangeTopology) else nullcontext():
+        act = act_of(stimulus)
+        with uncollected() if isinstance(act, ChangeTopology) else nullcontext():
             try:
                 steps.take(stimulus, now_ms=now_ms, terms=terms)
             except Unknown as unknown:
-                raise self._ended(stimulus) or unknown from unknown
+                raise self._ended(act) or unknown from unknown
 
     def write(self, steps: Steps) -> Committed:
         """Write all steps in one transaction, or undo all of them.

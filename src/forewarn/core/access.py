@@ -139,6 +139,9 @@ class AccessToken:
     expires_ms: int | None
     #: Whether the token is refused until an administrator resumes it, as after a restore. U-5.
     suspended: bool = False
+    #: Principals who may know the secret besides the holder, sorted: the one who received it, and
+    #: those who may know the secret of that one's own token. Source: P-8.
+    makers: tuple[str, ...] = ()
 
     def is_accepted(self, now_ms: int) -> bool:
         """Whether calls with the token are accepted: it is neither suspended nor expired."""
@@ -218,6 +221,12 @@ class Confirmation:
     media: str
     asked_ms: int
     expires_ms: int
+    #: The caller's authority, in the fields of `Authority`, and the permission that the call needs.
+    #: Empty in a call of an earlier release.
+    token: str = ""
+    names: tuple[str, ...] = ()
+    built_in: bool = False
+    permission: str = ""
 
     @property
     def id(self) -> str:
@@ -225,12 +234,26 @@ class Confirmation:
         return f"c-{self.number}"
 
     @property
+    def authority(self) -> Authority:
+        """The caller's authority."""
+        return Authority(self.principal, self.token, self.names, self.built_in)
+
+    @property
     def words(self) -> str:
         """The call as people say it: `fail host h1 (reason smoke)`."""
-        method, _, path = self.request.partition(" ")
+        method, _, target = self.request.partition(" ")
+        path, _, query = target.partition("?")
         parts = path.split("/")[2:]
-        form = {} if parts == ["policy"] else _form(self.body)
-        if len(parts) == 3:
+        form = {} if parts in (["policy"], ["topology"]) else _form(self.body)
+        pairs = (each.partition("=") for each in query.split("&") if each)
+        form |= {name: text or True for name, _, text in pairs}
+        if parts == ["access", "grant"]:
+            text = f"grant {form.pop('role', 'a role')} to {form.pop('principal', 'somebody')}"
+        elif parts == ["access", "tokens"]:
+            text = f"create a token of {form.pop('principal', 'somebody')}"
+        elif parts[:2] == ["access", "tokens"] and len(parts) == 4:
+            text = f"{parts[3]} token {parts[2]}"
+        elif len(parts) == 3:
             kind, name, verb = parts
             text = f"{verb} {kind.removesuffix('s')} {name}"
         elif parts == ["operations"]:

@@ -11,6 +11,7 @@ from enum import IntEnum
 from heapq import heappop, heappush
 from typing import TypeAlias
 
+from forewarn.core.access import Authority
 from forewarn.core.document import Enrolment, View
 from forewarn.core.indexes import Place
 from forewarn.core.lifecycle import Event, Operation, OperationState
@@ -84,6 +85,9 @@ class Terms:
     default_driver: str = ""
     #: What the driver of each operation waits for, by number; empty while the driver works.
     driver_waits: Callable[[int], str] = lambda _: ""
+    #: The caller whose calls a second person may have to confirm; None: the service itself, a VM,
+    #: or an owner, who answers for the own VMs alone. Source: P-8.
+    authority: Authority | None = None
 
 
 class Draft:
@@ -97,6 +101,9 @@ class Draft:
         self.new_guid = terms.new_guid
         self.default_driver = terms.default_driver
         self.driver_waits = terms.driver_waits
+        self.authority = terms.authority
+        #: Principal for whom hosts count as affected without a confirmation; empty: nobody.
+        self.unconfirmed_by = ""
         self.changes = Changes(last_number=state.last_number)
         #: Each function returns a live record; None if the record does not exist.
         self.operation = state.operations.get

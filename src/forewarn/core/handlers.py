@@ -453,6 +453,9 @@ def revoke(draft: Draft, stimulus: stimuli.Revoke) -> None:
 def add_token(draft: Draft, stimulus: stimuli.AddToken) -> None:
     """Store a token; raises `ScopeInvalid` if its role cannot have its scope."""
     token = stimulus.token
+    if draft.authority is not None:
+        makers = confirmations.persons(draft.state, draft.authority) - {token.principal}
+        token = replace(token, makers=tuple(sorted(makers)))
     _check_scope(token.role, token.owner)
     words = f"token {token.id} of {token.principal} is {_words(token.role.value, token.owner)}"
     draft.put("token.created", words, token)

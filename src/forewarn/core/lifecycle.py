@@ -236,6 +236,9 @@ class Operation:
     followed_by: FollowedBy = FollowedBy.NOTHING
     #: VMs that could not see the operation in time because their node was cut off. Source: H-7.
     unseen_vms: tuple[str, ...] = ()
+    #: Principal for whom the host counts as affected without a second person's confirmation; empty:
+    #: a second person has confirmed the work, or the policy does not count it. Source: P-8.
+    unconfirmed_by: str = ""
 
     @property
     def id(self) -> str:

@@ -191,6 +191,9 @@ class Maintenance:
     move_s: int = 0
     #: Time for VMs to return after the work, in seconds, notice included; 0: no return.
     return_s: int = 0
+    #: Principal for whom its hosts count as affected without a second person's confirmation; empty:
+    #: a second person has confirmed its start, or the policy does not count it. Source: P-8.
+    unconfirmed_by: str = ""
 
     @property
     def id(self) -> str:

@@ -114,6 +114,7 @@ def start(draft: Draft, word: stimuli.StartMaintenance) -> tuple[int, ...]:
         raise MaintenanceImpossible(maintenance=maintenance.id, problem=impossible.text)
     planning = Planning(reason=maintenance.halt_reason)
     started = move_maintenance(maintenance, MaintenanceMove.START, planning, now_ms=draft.now_ms)
+    started = replace(started, unconfirmed_by=draft.unconfirmed_by)
     draft.put("maintenance.started", f"{started.id} is running", started)
     return (word.maintenance,)
 

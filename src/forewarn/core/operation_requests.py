@@ -124,6 +124,7 @@ def _operation(
         created_ms=draft.now_ms,
         destination=ask.destination,
         actor=draft.actor,
+        unconfirmed_by=draft.unconfirmed_by,
     )
     return _with_notice(draft, operation)
 

@@ -119,9 +119,10 @@ PARTS: dict[str, type[Notice | Execution]] = {"Notice": Notice, "Execution": Exe
 #: Columns that version 0.1.0 did not write, with their default values.
 ADDED: dict[str, Row] = {
     "group": {"switched_off": "[]"},
-    "operation": {"unseen_vms": "[]", "followed_by": "nothing"},
-    "maintenance": {"return_s": 0},
-    "token": {"suspended": 0},
+    "operation": {"unseen_vms": "[]", "followed_by": "nothing", "unconfirmed_by": ""},
+    "maintenance": {"return_s": 0, "unconfirmed_by": ""},
+    "token": {"suspended": 0, "makers": "[]"},
+    "confirmation": {"token": "", "names": "[]", "built_in": 0, "permission": ""},
 }
 
 #: Columns with texts that many records share; each text is stored once.

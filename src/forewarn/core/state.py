@@ -128,6 +128,9 @@ class State:
     usage: Usage = field(default_factory=Usage, repr=False, compare=False)
     #: Owner -> end of the last work that disturbed the owner, ms since the epoch UTC. Source: F-3.
     last_disturbed_ms: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
+    #: Principal -> host -> when its unconfirmed work on the host was last requested, ms since the
+    #: epoch UTC. Source: P-8.
+    affected_ms: dict[str, dict[str, int]] = field(default_factory=dict, repr=False, compare=False)
     #: Operation -> the operation whose end it waits for, or the budget in which it waits for room;
     #: and the inverse table.
     waits: dict[int, int | Subject] = field(default_factory=dict, repr=False, compare=False)
@@ -317,13 +320,19 @@ class State:
         self._arm(self.looks, (number, "start"), start_ms if announced else None)
         self._arm(self.looks, (number, "earliest"), earliest_ms if announced else None)
         self._arm(self.ends, number, operation.overdue_ms(0) if running else None)
+        if operation.unconfirmed_by:
+            hosts = self.affected_ms.setdefault(operation.unconfirmed_by, {})
+            before_ms = hosts.get(operation.host)
+            if before_ms is None or before_ms < operation.created_ms:
+                self._undo.append(partial(_set_time, hosts, operation.host, before_ms))
+                hosts[operation.host] = operation.created_ms
         if not operation.live:
             self.wait(number, None)
             self.wait_until(number, None)
             assert operation.ended_ms is not None, operation
             for owner in operation.disturbed_owners:
                 before_ms = self.last_disturbed_ms.get(owner)
-                self._undo.append(partial(self._rest, owner, before_ms))
+                self._undo.append(partial(_set_time, self.last_disturbed_ms, owner, before_ms))
                 self.last_disturbed_ms[owner] = max(operation.ended_ms, before_ms or 0)
 
     def _follow_maintenance(self, maintenance: Maintenance) -> None:
@@ -342,12 +351,6 @@ class State:
         if known[0] != at_ms:
             self._undo.append(partial(deadlines.restore, key, *known))
             deadlines.restore(key, at_ms, passed=False)
-
-    def _rest(self, owner: str, since_ms: int | None) -> None:
-        if since_ms is None:
-            self.last_disturbed_ms.pop(owner, None)
-        else:
-            self.last_disturbed_ms[owner] = since_ms
 
     def _wait(self, number: int, blocker: int | Subject | None) -> None:
         before = self.waits.pop(number, None)
@@ -409,6 +412,7 @@ class State:
         changes.operations |= self.aborts
         state.adopt(changes)
         state.last_disturbed_ms.update(self.last_disturbed_ms)
+        state.affected_ms.update((name, {**each}) for name, each in self.affected_ms.items())
         for number, blocker in self.waits.items():
             state._wait(number, blocker)
         return state
@@ -421,6 +425,13 @@ class State:
     def event_ids_of(self, group: str) -> tuple[str, ...]:
         """Return the ids of a group's live events."""
         return tuple(self._by_group.get(group, ()))
+
+
+def _set_time(times_ms: dict[str, int], key: str, at_ms: int | None) -> None:
+    if at_ms is None:
+        times_ms.pop(key, None)
+    else:
+        times_ms[key] = at_ms
 
 
 @dataclass(slots=True)

@@ -212,6 +212,7 @@ def _distinct(numbers: Iterable[int]) -> tuple[int, ...]:
 def _outcome(draft: Draft, stimulus: PlaneStimulus) -> tuple[StepResult, Iterable[str]]:
     """Return the result without documents, and the groups whose documents change."""
     each: tuple[PlaneStimulus, ...]
+    needs_confirmation = False
     if isinstance(stimulus, stimuli.Reports):
         each = stimulus.reports
     elif isinstance(stimulus, stimuli.Confirmed):
@@ -219,11 +220,14 @@ def _outcome(draft: Draft, stimulus: PlaneStimulus) -> tuple[StepResult, Iterabl
         each = (stimulus.act,)
     else:
         each = (stimulus,)
+        needs_confirmation = confirmations.guard(draft, stimulus)
     about = tuple(
         number
         for one in each
         for number in _HANDLERS[type(one)](draft, one) or ()  # type: ignore[arg-type]
     )
+    if needs_confirmation:  # only a call that would be executed waits
+        raise confirmations.ConfirmationNeeded
     left, groups = _settle(draft)
     recovers = isinstance(stimulus, stimuli.Recover)
     maintenances = draft.state.maintenances if recovers else draft.changes.maintenances

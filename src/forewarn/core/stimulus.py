@@ -450,11 +450,15 @@ class DropConfirmation(PlaneStimulus):
 
 @value
 class Confirmed(PlaneStimulus):
-    """A second principal confirms a call, and the call is executed. Source: P-8."""
+    """The caller confirms another principal's call, and the call is executed. Source: P-8."""
 
     number: int
-    principal: str
     act: PlaneStimulus
+
+
+def act_of(stimulus: PlaneStimulus) -> PlaneStimulus:
+    """Return the stimulus that a confirmed call executes; any other one is its own act."""
+    return stimulus.act if isinstance(stimulus, Confirmed) else stimulus
 
 
 #: Command about a maintenance or an operation -> its participle, for a refusal.

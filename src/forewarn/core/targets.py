@@ -123,6 +123,7 @@ def _work_on_emptied(draft: Draft, maintenance: Maintenance, target: Target) -> 
         notice_s=draft.policy.notice_s[maintenance.impact],
         created_ms=draft.now_ms,
         actor=maintenance.actor,
+        unconfirmed_by=maintenance.unconfirmed_by,
         maintenance=maintenance.number,
     )
     text = f"{work.id}: the VMs of host {host} have left; {maintenance.cause.value} follows"

@@ -238,6 +238,7 @@ def _announce(
         operation,
         maintenance=maintenance.number,
         actor=maintenance.actor,
+        unconfirmed_by=maintenance.unconfirmed_by,
         earliest_start_ms=earliest_start_ms,
     )
     if moves:

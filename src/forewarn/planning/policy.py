@@ -34,13 +34,18 @@ class Scope(Word):
 
 
 class ConfirmedAct(Word):
-    """Acts that may need a second principal's confirmation. Source: P-8."""
+    """Acts that may need a second principal's confirmation, by their effect. Source: P-8."""
 
-    #: Approval on behalf of an owner.
+    #: Approval on behalf of an owner, or an option by which a group is asked less.
     ANSWER = "answer"
     FAIL_HOST = "fail-host"
+    #: Work by which a principal affects many hosts within a time.
     START_MAINTENANCE = "start-maintenance"
     APPLY_POLICY = "apply-policy"
+    #: A new token or role, or a token that is accepted again.
+    CREATE_PRINCIPAL = "create-principal"
+    #: A change of the machines that answer for a group.
+    MOVE_ADDRESS = "move-address"
 
 
 @value
@@ -97,8 +102,9 @@ class MaintenancePolicy:
     #: Acts that a second principal must confirm, and the time limit of a confirmation. Source: P-8.
     confirm: tuple[ConfirmedAct, ...] = ()
     confirm_within_s: int = 3600
-    #: Maintenances with at most this many hosts start without confirmation.
+    #: Number of hosts that one principal's work may affect without confirmation, within a time.
     confirm_above: int = 0
+    confirm_period_s: int = 86_400
     #: Impacts, in Azure's words, whose work waits until its VMs can read its notice. Source: H-7.
     wait_until_shown: tuple[str, ...] = ("Reboot", "Redeploy")
 

@@ -24,16 +24,22 @@ _NUMBERS = (
     "postpone_max_s",
     "confirm_within_s",
     "confirm_above",
+    "confirm_period_s",
 )
+#: Acts that the release before knows. It cannot read a policy with others in the same member.
+#: Source: H-8.
+_FIRST_ACTS = frozenset({"answer", "fail-host", "start-maintenance", "apply-policy"})
 
 
 def policy_text(policy: MaintenancePolicy) -> str:
     """Encode a policy; equal policies give equal text."""
+    acts = [each.value for each in policy.confirm]
     form = {
         "budgets": json.loads(budgets_text(policy.budgets)),
         "windows": [_window_members(each) for each in policy.windows],
         "freezes": policy.freezes,
-        "confirm": [each.value for each in policy.confirm],
+        "confirm": [each for each in acts if each in _FIRST_ACTS],
+        **({} if _FIRST_ACTS.issuperset(acts) else {"confirm_all": acts}),
         "wait_until_shown": policy.wait_until_shown,
         **{name: getattr(policy, name) for name in _NUMBERS},
     }
@@ -85,7 +91,7 @@ def read_policy(text: str) -> MaintenancePolicy:
             )
         ),
         freezes=tuple((start_ms, end_ms) for start_ms, end_ms in form["freezes"]),
-        confirm=tuple(ConfirmedAct(each) for each in form.get("confirm", ())),
+        confirm=tuple(map(ConfirmedAct, form.get("confirm_all", form.get("confirm", ())))),
         wait_until_shown=tuple(form.get("wait_until_shown", MaintenancePolicy().wait_until_shown)),
         **{name: form[name] for name in _NUMBERS if name in form},
     )

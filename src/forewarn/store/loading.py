@@ -23,7 +23,8 @@ from forewarn.store.errors import StoreDamaged
 from forewarn.store.images import read_images
 from forewarn.store.reading import StoreReader
 
-#: Work that ended less than this many seconds ago is always loaded, for owners' rest periods.
+#: Work that ended less than this many seconds ago is always loaded, for owners' rest periods and
+#: for the count of unconfirmed work.
 REST_S_MIN = 86_400
 
 
@@ -69,13 +70,13 @@ def loaded(
 def _rested(
     reader: StoreReader, transaction: Transaction, policies: Mapping[str, AppliedPolicy]
 ) -> list[Operation]:
-    """Return recently ended work, after which owners may still rest; O(work).
+    """Return recently ended work, which owners' rests and unconfirmed work count; O(work).
 
-    A later policy with a longer rest does not count work that ended before `REST_S_MIN`.
+    A later policy with a longer time does not count work that ended before `REST_S_MIN`.
     """
-    applied = policies.get(FLEET_POLICY)
-    rest_s = max(maintenance_policy(applied, NoticePolicy()).owner_rest_s, REST_S_MIN)
-    return reader.decoded(Operation, transaction.rows("load_ended", within_ms=rest_s * SECOND_MS))
+    policy = maintenance_policy(policies.get(FLEET_POLICY), NoticePolicy())
+    within_s = max(policy.owner_rest_s, policy.confirm_period_s, REST_S_MIN)
+    return reader.decoded(Operation, transaction.rows("load_ended", within_ms=within_s * SECOND_MS))
 
 
 def changes_since(state: State, images: Iterable[str], last_number: int) -> Changes:

@@ -2,7 +2,7 @@
 
 import { act, button, rowButton } from "./actions.js";
 import { get } from "./api.js";
-import { buttonGroup, fill, h, head, note, section, soft, table } from "./dom.js";
+import { buttonGroup, fill, h, head, section, soft, table } from "./dom.js";
 import { moment } from "./format.js";
 import { kept } from "./records.js";
 
@@ -31,7 +31,7 @@ export function access(main) {
               act("grant_role", { label: "Grant role" }),
             ),
             button("create_token", "Create token", "first", () =>
-              act("create_token", { label: "Create token", done: showSecret }),
+              act("create_token", { label: "Create token" }),
             ),
           ),
         ),
@@ -88,8 +88,3 @@ const recordRow = (each) => [
 
 const card = (title, titles, rows, empty) =>
   section(title, rows.length ? table(title, titles, rows) : soft(empty));
-
-/** Shows a new token until the user closes it, because the service cannot show the token again. */
-function showSecret(reply) {
-  note(`Token of ${reply.principal}, shown only now: `, "kept", h("code", {}, reply.token));
-}

@@ -328,7 +328,13 @@ function finished(title, reply, done) {
     .map((each) => [" ", h("a", { href: `#/operations/${each.id}` }, each.id)]);
   const also = operations.length > 3 ? ` and ${plural(operations.length - 3, "other")}` : "";
   note(`${title}: done.`, "done", links, also);
+  if (reply?.token) showSecret(reply);
   done(reply);
+}
+
+/** Shows a new token until the user closes it, because the service cannot show the token again. */
+function showSecret(reply) {
+  note(`Token of ${reply.principal}, shown only now: `, "kept", h("code", {}, reply.token));
 }
 
 // --- forms ------------------------------------------------------------------------------------

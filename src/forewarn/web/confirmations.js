@@ -28,9 +28,9 @@ export async function drawWaiting() {
 /** Options of a dialog about a call, which it names in words. */
 const of = (each) => ({ name: each.id, object: `${each.id} (${each.text})`, record: each });
 
-/** The policy that a call applies, as it was sent. */
+/** The file that a call applies, as it was sent; its words do not say what it changes. */
 const body = (each) =>
-  h("details", {}, h("summary", {}, "The policy"), h("pre", { className: "document" }, each.body));
+  h("details", {}, h("summary", {}, "The file"), h("pre", { className: "document" }, each.body));
 
 export function confirmations(main) {
   return kept(main, {
@@ -51,7 +51,7 @@ export function confirmations(main) {
                 reply.confirmations.map((each) => [
                   each.id,
                   each.principal,
-                  [each.text, each.request === "PUT /v1/policy" ? body(each) : ""],
+                  [each.text, /^PUT \/v1\/(policy|topology)\b/.test(each.request) ? body(each) : ""],
                   moment(each.expires),
                   each.principal === caller.principal
                     ? rowButton("drop_confirmation", "Withdraw", of(each))

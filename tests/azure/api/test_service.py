@@ -125,3 +125,14 @@ def test_operator_asks_about_permission_for_a_request_to_azure(service: Live) ->
     headers = {"Authorization": f"Bearer {TOKEN}"}
     answer = service.call("GET", f"/v1/access/can-i?{query}", headers=headers).json
     assert answer == {"allowed": True, "permission": "request"}
+
+
+def test_second_person_is_needed_by_azures_tools_as_well(service: Live) -> None:
+    """They cannot have a call wait, so it is refused and named. Source: P-8."""
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    policy = {"confirm": ["start-maintenance"]}
+    assert service.call("PUT", "/v1/policy", policy, headers=headers).status == 200
+    answer = ask(service, "POST", f"{PLACE}/web-0/restart", params=VERSION, headers=headers)
+    assert answer.status_code == 409
+    assert "second operator" in answer.json()["error"]["message"]
+    assert service.call("PUT", "/v1/policy", {}, headers=headers).status == 200
