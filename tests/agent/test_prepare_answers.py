@@ -1,6 +1,7 @@
 """Preparations before answers that the real programs give too seldom to wait for."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,20 +16,23 @@ from tests.serving import HttpServer, Request
 class Answers(HttpServer):
     """Answers each request with the next of its answers; the last one stays."""
 
-    def __init__(self, **answers: list[tuple[int, object]]) -> None:
+    def __init__(self, **answers: Sequence[tuple[int, object]]) -> None:
         """Take answers by the last part of the path and the method, as in `pods_GET`."""
         self.asked: list[str] = []
+        lists = {name: list(given) for name, given in answers.items()}
 
         def respond(request: Request) -> tuple[int, bytes, dict[str, str]]:
             name = f"{request.path.partition('?')[0].rpartition('/')[2]}_{request.method}"
             self.asked.append(name)
-            left = answers[name]
+            left = lists[name]
             status, form = left.pop(0) if len(left) > 1 else left[0]
             return status, json.dumps(form).encode(), {}
 
         super().__init__(respond)
 
 
+NODE = {"metadata": {"resourceVersion": "1"}, "spec": {}}
+CORDONED = {"metadata": {"resourceVersion": "2"}, "spec": {"unschedulable": True}}
 POD = {"metadata": {"namespace": "d", "name": "web", "ownerReferences": [{"kind": "ReplicaSet"}]}}
 
 
@@ -36,7 +40,7 @@ POD = {"metadata": {"namespace": "d", "name": "web", "ownerReferences": [{"kind"
 def test_eviction_that_cannot_be_now_is_asked_for_again(tmp_path: Path, status: int) -> None:
     """Two budgets for one pod are answered 500; the pod may go all the same, a little later."""
     with Answers(
-        n_GET=[(200, {"metadata": {}, "spec": {}})],
+        n_GET=[(200, NODE), (200, CORDONED)],
         n_PATCH=[(200, {})],
         pods_GET=[(200, {"items": [POD]})],
         web_GET=[(200, POD), (200, POD), (404, {})],

@@ -138,4 +138,4 @@ def test_leader_is_switched_over_and_a_follower_left_alone(
 def test_silent_patroni_fails_the_step(tmp_path: Path) -> None:
     """A database of which nothing is known is not prepared."""
     settings = {"address": f"http://127.0.0.1:{free_port()}"}
-    assert do("patroni", "prepare", settings, tmp_path / "state").returncode == 1
+    assert do("patroni", "prepare", settings, tmp_path / "state", seconds=4).returncode == 1

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from forewarn.agent.preparations import step_state
 from forewarn.agent.preparations.http_call import call, expect, secret
+from forewarn.agent.preparations.wait_until import persist
 
 ADDRESS = "http://127.0.0.1:8500"
 NODE_CHECK = "_node_maintenance"
@@ -35,12 +36,16 @@ def _maintain(settings: dict[str, object], *, enable: bool, reason: str) -> None
     place = f"service/maintenance/{quote(str(service), safe='')}" if service else "maintenance"
     url = f"{_address(settings)}/v1/agent/{place}?enable={str(enable).lower()}"
     url += f"&reason={quote(reason, safe='')}" if reason else ""
-    expect(call("PUT", url, headers=_headers(settings)), "PUT", url=url, statuses=(200,))
+    headers = _headers(settings)
+    persist(lambda: expect(call("PUT", url, headers=headers), "PUT", url=url, statuses=(200,)))
 
 
 def _in_maintenance(settings: dict[str, object]) -> bool:
     url = f"{_address(settings)}/v1/agent/checks"
-    answer = expect(call("GET", url, headers=_headers(settings)), "GET", url=url, statuses=(200,))
+    headers = _headers(settings)
+    answer = persist(
+        lambda: expect(call("GET", url, headers=headers), "GET", url=url, statuses=(200,))
+    )
     service = settings.get("service")
     wanted = f"_service_maintenance:{service}" if service else NODE_CHECK
     return wanted in answer.form()

@@ -6,12 +6,13 @@ Only servers that were ready before the event become ready again, so operators' 
 from __future__ import annotations
 
 import socket
+from functools import partial
 from pathlib import Path
 
 from forewarn.agent.json_fields import words
 from forewarn.agent.preparations import step_state
-from forewarn.agent.preparations.wait_until import until
-from forewarn.errors import PeerError
+from forewarn.agent.preparations.wait_until import Unanswered, persist, until
+from forewarn.errors import PeerError, reason_of
 from forewarn.host_port import host_and_port
 
 TIMEOUT_S = 10.0
@@ -29,7 +30,7 @@ class RuntimeRefused(PeerError):
 def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
     """Set the servers to drain (or `maint`), and wait until all sessions have ended."""
     servers = words(settings, "servers")
-    ready = [one for one in servers if _column(settings, one, "srv_admin_state") == "0"]
+    ready = [one for one in servers if persist(partial(_admin_state, settings, one)) == "0"]
     noted = step_state.read().get("servers", [])
     assert isinstance(noted, list)
     step_state.write({"servers": sorted({*noted, *ready})})
@@ -66,8 +67,8 @@ def _sessions(settings: dict[str, object], server: str) -> int:
     raise RuntimeRefused(command="show stat", reply=f"no server {server}")
 
 
-def _column(settings: dict[str, object], server: str, column: str) -> str:
-    """Return a column of `show servers state` for a server."""
+def _admin_state(settings: dict[str, object], server: str) -> str:
+    """Return the administrative state of a server; `0` is ready."""
     backend, _, name = server.partition("/")
     reply = _ask(settings, f"show servers state {backend}")
     lines = [line for line in reply.splitlines() if line.strip()]
@@ -75,30 +76,48 @@ def _column(settings: dict[str, object], server: str, column: str) -> str:
     for line in lines:
         row = dict(zip(heads[2:].split(), line.split(), strict=False))
         if row.get("srv_name") == name:
-            return row[column]
+            return row["srv_admin_state"]
     raise RuntimeRefused(command=f"show servers state {backend}", reply=reply.strip() or "nothing")
 
 
 def _command(settings: dict[str, object], command: str) -> None:
-    reply = _ask(settings, command).strip()
+    reply = persist(lambda: _ask(settings, command)).strip()
     if reply:
         raise RuntimeRefused(command=command, reply=reply)
 
 
 def _ask(settings: dict[str, object], command: str) -> str:
+    """Return the reply to a command.
+
+    Raises:
+        Unanswered: HAProxy does not answer, for example while it starts again.
+        PermissionError: the agent may not use the socket.
+    """
     address = str(settings["socket"])
-    if address.startswith("/"):
-        connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(TIMEOUT_S)
-        connection.connect(str(Path(address)))
-    else:
-        connection = socket.create_connection(host_and_port(address), TIMEOUT_S)
-    with connection:
-        connection.sendall(f"{command}\n".encode())
-        reply = b""
-        while len(reply) < REPLY_BYTES_MAX:
-            chunk = connection.recv(65536)
-            if not chunk:
-                break
-            reply += chunk
+    try:
+        with _connected(address) as connection:
+            connection.sendall(f"{command}\n".encode())
+            reply = b""
+            while len(reply) < REPLY_BYTES_MAX:
+                chunk = connection.recv(65536)
+                if not chunk:
+                    break
+                reply += chunk
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise Unanswered(service=f"HAProxy at {address}", reason=reason_of(error)) from error
     return reply.decode("utf-8", "replace")
+
+
+def _connected(address: str) -> socket.socket:
+    if not address.startswith("/"):
+        return socket.create_connection(host_and_port(address), TIMEOUT_S)
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(TIMEOUT_S)
+    try:
+        connection.connect(str(Path(address)))
+    except OSError:
+        connection.close()
+        raise
+    return connection

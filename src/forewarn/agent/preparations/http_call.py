@@ -8,13 +8,18 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import ssl
 from pathlib import Path
 
+from forewarn.agent.preparations.wait_until import Unanswered
 from forewarn.errors import PeerError
 from forewarn.http_client import ClientRequest, exchange
 from forewarn.urls import shown_reason, shown_url
 
 TIMEOUT_S = 15.0
+UNKNOWN_STATUSES = (408, 425, 429, 500, 502, 503, 504)
+"""Statuses of a service that is temporarily unable to answer, or of a proxy before it."""
+
 BODY_BYTES_MAX = 16 * 1024 * 1024
 
 
@@ -24,6 +29,13 @@ class CallFailed(PeerError):
     code = "call-failed"
     message = "{method} {url}: {reason}."
     advice = "Check the service and its log."
+
+
+class CallUnanswered(CallFailed, Unanswered):
+    """A service did not answer a request, or is temporarily unable to answer it."""
+
+    code = "call-unanswered"
+    advice = "Check the service; the preparation has asked it until its deadline."
 
 
 class Called:
@@ -54,7 +66,8 @@ def call(
     """Send a request, with `form` as its JSON body, and return the answer.
 
     Raises:
-        CallFailed: the service does not answer.
+        CallUnanswered: the service does not answer.
+        CallFailed: the request cannot be sent.
     """
     body = b"" if form is None else json.dumps(form).encode()
     known = {"Accept": "application/json", "Connection": "close", **(headers or {})}
@@ -64,9 +77,10 @@ def call(
         request = ClientRequest(method, url, known, body)
         answer = exchange(request, timeout_s=TIMEOUT_S, ca_file=ca_file, bytes_max=BODY_BYTES_MAX)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise CallFailed(
-            method=method, url=shown_url(url, path=True), reason=shown_reason(error)
-        ) from error
+        wrong = isinstance(error, (ValueError, ssl.SSLCertVerificationError))
+        kind = CallFailed if wrong else CallUnanswered
+        facts = {"method": method, "url": shown_url(url, path=True)}
+        raise kind(**facts, reason=shown_reason(error)) from error
     return Called(answer.status, answer.body, headers=dict(answer.headers))
 
 
@@ -74,14 +88,15 @@ def expect(called: Called, method: str, *, url: str, statuses: tuple[int, ...]) 
     """Return the answer if its status is in `statuses`.
 
     Raises:
+        CallUnanswered: the service is temporarily unable to answer.
         CallFailed: the answer has another status.
     """
-    if called.status not in statuses:
-        text = called.body[:300].decode("utf-8", "replace").strip()
-        raise CallFailed(
-            method=method, url=shown_url(url, path=True), reason=f"status {called.status} {text}"
-        )
-    return called
+    if called.status in statuses:
+        return called
+    text = called.body[:300].decode("utf-8", "replace").strip()
+    kind = CallUnanswered if called.status in UNKNOWN_STATUSES else CallFailed
+    facts = {"method": method, "url": shown_url(url, path=True)}
+    raise kind(**facts, reason=f"status {called.status} {text}")
 
 
 def secret(path: object) -> str:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from forewarn.agent.preparations import step_state
 from forewarn.agent.preparations.http_call import Called, call, expect, local_host, secret
-from forewarn.agent.preparations.wait_until import until
+from forewarn.agent.preparations.wait_until import persist, until
 from forewarn.errors import PeerError
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -39,10 +39,18 @@ class PodInTheWay(PeerError):
     advice = "Remove the pod, or allow it in the settings: `force`, `delete_local`."
 
 
+class NodeUncordoned(PeerError):
+    """Somebody has uncordoned the node during its drain."""
+
+    code = "node-uncordoned"
+    message = "Node {node} was uncordoned during its drain."
+    advice = "Leave the node in use: the event is held. Or drain it by hand and approve the event."
+
+
 def prepare(settings: dict[str, object], hook: dict[str, object]) -> str:
     """Cordon the node, taint it if configured, and evict its pods."""
     node = _node(settings)
-    form = expect(ask(settings, "GET", path=node), "GET", url=node, statuses=(200,)).form()
+    form = _get(settings, node)
     spec, meta = _part(form, "spec"), _part(form, "metadata")
     mine = MARK in _part(meta, "annotations")
     noted = step_state.read()
@@ -104,7 +112,7 @@ def _change_taints(
     node = _node(settings)
     done = None
     for _ in range(TAINT_TRIES):
-        form = expect(ask(settings, "GET", path=node), "GET", url=node, statuses=(200,)).form()
+        form = _get(settings, node)
         taints = _part(form, "spec").get("taints") or []
         assert isinstance(taints, list)
         kept = [one for one in taints if one.get("key") != key]
@@ -113,7 +121,7 @@ def _change_taints(
             "metadata": {"resourceVersion": version},
             "spec": {"taints": [*kept, taint] if taint else kept or None},
         }
-        done = ask(settings, "PATCH", path=node, form=patch, headers=MERGE)
+        done = _patch(settings, node, patch, statuses=(200, 409))
         if done.status != 409:
             break
     assert done is not None
@@ -128,7 +136,7 @@ def _evictable(settings: dict[str, object]) -> list[tuple[str, str]]:
     """
     name = _node(settings).rpartition("/")[2]
     url = f"/api/v1/pods?fieldSelector={quote(f'spec.nodeName={name}')}&limit={PODS_MAX}"
-    items = expect(ask(settings, "GET", path=url), "GET", url=url, statuses=(200,)).form()["items"]
+    items = _get(settings, url)["items"]
     assert isinstance(items, list)
     chosen = []
     for pod in items:
@@ -156,12 +164,26 @@ def _evict_all(settings: dict[str, object], pods: list[tuple[str, str]]) -> None
     left = set(pods)
 
     def gone() -> bool:
+        _check_cordoned(settings)
         for pod in sorted(left):
             if _evict(settings, *pod):
                 left.discard(pod)
         return not left
 
     until(gone, "all pods are gone", seconds=float(str(settings.get("wait_s", 0))))
+
+
+def _check_cordoned(settings: dict[str, object]) -> None:
+    """Refuse to drain a node that somebody has uncordoned since `prepare` began.
+
+    Raises:
+        NodeUncordoned: new pods may be scheduled to the node.
+        CallUnanswered: the API server does not answer.
+    """
+    node = _node(settings)
+    form = expect(ask(settings, "GET", path=node), "GET", url=node, statuses=(200,)).form()
+    if not _part(form, "spec").get("unschedulable"):
+        raise NodeUncordoned(node=node.rpartition("/")[2])
 
 
 def _evict(settings: dict[str, object], namespace: str, name: str) -> bool:
@@ -184,9 +206,27 @@ def _evict(settings: dict[str, object], namespace: str, name: str) -> bool:
     return False
 
 
-def _patch(settings: dict[str, object], node: str, patch: dict[str, object]) -> None:
-    done = ask(settings, "PATCH", path=node, form=patch, headers=MERGE)
-    expect(done, "PATCH", url=node, statuses=(200,))
+def _get(settings: dict[str, object], path: str) -> dict[str, object]:
+    """Return an object or a list; ask again while the API server does not answer."""
+    return persist(
+        lambda: expect(ask(settings, "GET", path=path), "GET", url=path, statuses=(200,))
+    ).form()
+
+
+def _patch(
+    settings: dict[str, object],
+    node: str,
+    patch: dict[str, object],
+    *,
+    statuses: tuple[int, ...] = (200,),
+) -> Called:
+    """Change a node; a repeated change has no further effect, or is answered 409."""
+
+    def change() -> Called:
+        done = ask(settings, "PATCH", path=node, form=patch, headers=MERGE)
+        return expect(done, "PATCH", url=node, statuses=statuses)
+
+    return persist(change)
 
 
 def _node(settings: dict[str, object]) -> str:

@@ -10,8 +10,12 @@ import xml.etree.ElementTree as ET
 
 from forewarn.agent.preparations import step_state
 from forewarn.agent.preparations.http_call import local_host
-from forewarn.agent.preparations.wait_until import until
+from forewarn.agent.preparations.wait_until import Unanswered, persist, until
 from forewarn.errors import PeerError
+
+UNKNOWN_STATUSES = (75, 102, 106, 124)
+"""Exit statuses of Pacemaker's tools without an answer of the cluster: it is temporarily not
+available, not connected, without quorum, or too slow."""
 
 
 class PacemakerFailed(PeerError):
@@ -25,11 +29,12 @@ class PacemakerFailed(PeerError):
 def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
     """Set the node to standby and wait until its resources have moved."""
     node = _node(settings)
-    if _node_element(node).get("standby") == "true" and not step_state.read().get("standby"):
+    element = persist(lambda: _node_element(node))
+    if element.get("standby") == "true" and not step_state.read().get("standby"):
         return f"another program has already put {node} into standby"
     step_state.write({"standby": node})
     lifetime = str(settings.get("lifetime", "forever"))
-    _run("crm_standby", "-N", node, "-v", "on", "-l", lifetime)
+    persist(lambda: _run("crm_standby", "-N", node, "-v", "on", "-l", lifetime))
     until(
         lambda: _resources(node) == 0,
         f"all resources have left {node}",
@@ -44,13 +49,14 @@ def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
     if not node:
         return "the standby belongs to another program"
     lifetime = str(settings.get("lifetime", "forever"))
-    _run("crm_standby", "-N", str(node), "-D", "-l", lifetime)
+    persist(lambda: _run("crm_standby", "-N", str(node), "-D", "-l", lifetime))
     step_state.clear()
     return f"{node} is online again"
 
 
 def _node(settings: dict[str, object]) -> str:
-    return str(settings.get("node") or "") or _run("crm_node", "-n").strip() or local_host()
+    given = str(settings.get("node") or "")
+    return given or persist(lambda: _run("crm_node", "-n")).strip() or local_host()
 
 
 def _node_element(node: str) -> ET.Element:
@@ -69,5 +75,7 @@ def _run(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = done.stderr.strip() or f"status {done.returncode}"
+        if done.returncode in UNKNOWN_STATUSES:
+            raise Unanswered(service="Pacemaker", reason=reason)
         raise PacemakerFailed(command=" ".join(command), reason=reason)
     return done.stdout

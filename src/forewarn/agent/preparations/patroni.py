@@ -6,12 +6,22 @@ After the event, this member follows the new leader.
 from __future__ import annotations
 
 import base64
+import sys
 
-from forewarn.agent.preparations.http_call import Called, call, expect, secret
-from forewarn.agent.preparations.wait_until import until
+from forewarn.agent.preparations.http_call import (
+    Called,
+    CallFailed,
+    CallUnanswered,
+    call,
+    expect,
+    secret,
+)
+from forewarn.agent.preparations.wait_until import persist, until
+from forewarn.clock import SystemClock
 from forewarn.errors import PeerError
 
 ADDRESS = "http://127.0.0.1:8008"
+REQUEST_AGAIN_MS = 30_000  # interval of requests whose result is unknown
 SYNCHRONOUS = ("sync_standby", "quorum_standby")
 LEADING = ("leader", "master", "primary", "standby_leader")
 
@@ -29,29 +39,17 @@ class NoCandidate(PeerError):
 
 def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
     """If this member leads, switch over to another member, and wait for the new leader."""
-    url = _address(settings)
-    me = _ask(settings, "/patroni").form()
-    patroni = me.get("patroni")
-    members = _members(settings)
+    name, leads, members = persist(lambda: _standing(settings))
     leader = _leader(members)
-    if str(me.get("role")) not in LEADING:
-        return f"{leader or 'another member'} leads; no switchover is needed"
+    if not leads:
+        return f"{leader} leads; no switchover is needed"
     wanted = str(settings.get("candidate") or "")
-    fit = _candidates(members, synchronous=_is_synchronous(settings, members))
+    synchronous = persist(lambda: _is_synchronous(settings, members))
+    fit = _candidates(members, synchronous=synchronous)
     candidate = wanted if wanted in fit else "" if wanted else next(iter(fit), "")
     if not candidate:
-        scope = patroni.get("scope") if isinstance(patroni, dict) else ""
-        raise NoCandidate(cluster=scope, name=leader)
-    form = {"leader": leader, "candidate": candidate}
-    headers = _headers(settings)
-    done = call("POST", f"{url}/switchover", form=form, headers=headers, ca_file=_ca(settings))
-    expect(done, "POST", url=f"{url}/switchover", statuses=(200, 202))
-    until(
-        lambda: _leader(_members(settings)) not in ("", leader),
-        f"a member other than {leader} leads",
-        seconds=float(str(settings.get("wait_s", 0))),
-    )
-    return f"switched over from {leader} to {_leader(_members(settings))}"
+        raise NoCandidate(cluster=name, name=leader)
+    return f"switched over from {leader} to {_switch_over(settings, leader, candidate)}"
 
 
 def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
@@ -61,11 +59,72 @@ def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
         "PostgreSQL of this member runs",
         seconds=float(str(settings.get("wait_s", 0))),
     )
-    return f"{_leader(_members(settings))} leads; this member runs"
+    return f"{_leader(persist(lambda: _members(settings)))} leads; this member runs"
+
+
+def _standing(settings: dict[str, object]) -> tuple[str, bool, list[dict[str, object]]]:
+    """Return the name of the cluster, whether this member leads, and the members.
+
+    Raises:
+        CallUnanswered: Patroni does not answer, or knows no leader at the moment.
+    """
+    answer = _ask(settings, "/patroni")
+    me = answer.form()
+    patroni = me.get("patroni")
+    facts = patroni if isinstance(patroni, dict) else {}
+    if "role" not in me:  # an answer without a role, also of a proxy, leaves the role unknown
+        expect(answer, "GET", url=_address(settings), statuses=())
+    members = _members(settings)
+    leader = _leader(members)
+    if not leader:
+        reason = "the cluster has no leader at the moment"
+        raise CallUnanswered(method="GET", url=f"{_address(settings)}/cluster", reason=reason)
+    leads = str(me["role"]) in LEADING or leader == facts.get("name")
+    return str(facts.get("scope", "")), leads, members
+
+
+def _switch_over(settings: dict[str, object], leader: str, candidate: str) -> str:
+    """Request a switchover until another member leads; return that member.
+
+    Patroni answers after the switchover, within 20 s or more, and with 503 if its result is
+    unknown. A repeated request names the old leader, and so has no effect after a switchover.
+    """
+    url, clock = f"{_address(settings)}/switchover", SystemClock()
+    form = {"leader": leader, "candidate": candidate}
+    again_ms, doubtful, now = 0, False, ""
+
+    def request() -> None:
+        nonlocal again_ms, doubtful
+        again_ms = clock.now_ms() + REQUEST_AGAIN_MS
+        try:
+            done = call("POST", url, form=form, headers=_headers(settings), ca_file=_ca(settings))
+            expect(done, "POST", url=url, statuses=(200, 202))
+        except CallUnanswered:
+            doubtful = True
+            raise
+        except CallFailed as error:
+            if doubtful:  # an earlier request may have been carried out
+                raise CallUnanswered(**error.facts) from error
+            if _leader(_members(settings)) in ("", leader):
+                raise
+        again_ms = sys.maxsize
+
+    def has_moved() -> bool:
+        nonlocal now
+        if clock.now_ms() >= again_ms:
+            request()
+        now = _leader(_members(settings))
+        return now not in ("", leader)
+
+    wait_s = float(str(settings.get("wait_s", 0)))
+    until(has_moved, f"a member other than {leader} leads", seconds=wait_s)
+    return now
 
 
 def _members(settings: dict[str, object]) -> list[dict[str, object]]:
-    members = _ask(settings, "/cluster").form().get("members", [])
+    answer = _ask(settings, "/cluster")
+    url = f"{_address(settings)}/cluster"
+    members = expect(answer, "GET", url=url, statuses=(200,)).form().get("members", [])
     assert isinstance(members, list)
     return members
 
@@ -76,7 +135,10 @@ def _leader(members: list[dict[str, object]]) -> str:
 
 def _is_synchronous(settings: dict[str, object], members: list[dict[str, object]]) -> bool:
     """Return whether only a synchronous member may become leader; others may lack transactions."""
-    mode = _ask(settings, "/config").form().get("synchronous_mode", False)
+    answer = _ask(settings, "/config")
+    url = f"{_address(settings)}/config"
+    form = expect(answer, "GET", url=url, statuses=(200,)).form()
+    mode = form.get("synchronous_mode", False)
     seen = any(one.get("role") in SYNCHRONOUS for one in members)
     return seen or str(mode).lower() in ("true", "on", "yes", "1", "quorum")
 

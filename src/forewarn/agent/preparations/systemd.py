@@ -9,7 +9,12 @@ import subprocess
 
 from forewarn.agent.json_fields import words
 from forewarn.agent.preparations import step_state
+from forewarn.agent.preparations.wait_until import Unanswered, persist
 from forewarn.errors import PeerError
+
+INACTIVE_STATUSES = (3, 4)  # `is-active` of a unit that does not run, or that is unknown
+NO_BUS = ("failed to connect to", "failed to get d-bus", "connection timed out", "connection reset")
+"""Parts of systemctl's messages, in lower case, when the service manager does not answer."""
 
 
 class SystemctlFailed(PeerError):
@@ -52,18 +57,28 @@ def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
 
 
 def _is_active(unit: str, settings: dict[str, object]) -> bool:
+    """Return whether a unit runs; a service manager that gives no answer is asked again."""
     words = ("is-active", "--quiet", unit)
-    return _run(settings, words).returncode == 0
+    return persist(lambda: _run(settings, words, (0, *INACTIVE_STATUSES))) == 0
 
 
 def _systemctl(settings: dict[str, object], *words: str) -> None:
-    done = _run(settings, words)
-    if done.returncode:
-        reason = done.stderr.strip() or f"status {done.returncode}"
-        raise SystemctlFailed(words=" ".join(words), reason=reason)
+    persist(lambda: _run(settings, words, (0,)))
 
 
-def _run(settings: dict[str, object], words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+def _run(settings: dict[str, object], words: tuple[str, ...], known: tuple[int, ...]) -> int:
+    """Run systemctl and return its exit status.
+
+    Raises:
+        Unanswered: the service manager does not answer.
+        SystemctlFailed: the exit status is not in `known`.
+    """
     user = ("--user",) if settings.get("user") else ()
     command = ("systemctl", *user, "--no-ask-password", words[0], *words[1:])
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode in known:
+        return done.returncode
+    reason = done.stderr.strip() or f"status {done.returncode}"
+    if any(text in reason.lower() for text in NO_BUS):
+        raise Unanswered(service="systemd", reason=reason)
+    raise SystemctlFailed(words=" ".join(words), reason=reason)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import itertools
 import json
+import sys
 
 from forewarn.agent.preparations.http_call import CallFailed, call, secret
-from forewarn.agent.preparations.wait_until import pause
+from forewarn.agent.preparations.wait_until import pause, seconds_left
 from forewarn.clock import SystemClock
 from forewarn.urls import shown_url
 
-TRIES = 5
-PAUSE_S = 1.0
+PAUSE_S = 1.0  # pause after the first try, doubled after each
+PAUSE_S_MAX = 30.0
 PERMANENT = (400, 401, 403, 404, 405, 413, 422)
 
 
@@ -31,15 +33,15 @@ def recover(settings: dict[str, object], hook: dict[str, object]) -> str:
 
 
 def post(settings: dict[str, object], form: dict[str, object], *, kind: str) -> str:
-    """Post a form until the answer is 2xx; stop at a permanent refusal.
+    """Post a form until the answer is 2xx; stop at a permanent refusal, or at the deadline.
 
     Raises:
         CallFailed: the receiver did not accept the form.
     """
     url = str(settings["url"])
-    tries = int(str(settings.get("tries", TRIES)))
+    tries = int(str(settings.get("tries", 0))) or sys.maxsize
     reason = "never tried"
-    for attempt in range(1, tries + 1):
+    for attempt in itertools.count(1):
         headers = _headers(settings, form, kind=kind)
         try:
             ca_file = str(settings.get("ca_file") or "")
@@ -52,8 +54,10 @@ def post(settings: dict[str, object], form: dict[str, object], *, kind: str) -> 
             reason = f"status {answer.status}"
             if answer.status in PERMANENT:
                 break
-        if attempt < tries:
-            pause(PAUSE_S * 2 ** (attempt - 1))
+        pause_s = min(PAUSE_S * 2 ** (attempt - 1), PAUSE_S_MAX)
+        if attempt >= tries or pause_s > seconds_left():
+            break
+        pause(pause_s)
     # Omit the path of a webhook URL, because the path is often a secret.
     raise CallFailed(method="POST", url=shown_url(url), reason=reason)
 
