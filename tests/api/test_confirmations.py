@@ -293,3 +293,25 @@ def test_hosts_are_counted_over_a_restart(tmp_path: Path) -> None:
     assert team.call("ben", "POST", "/v1/hosts/h2/reboot", {}).code == "confirmation-awaited"
     assert team.call("anna", "POST", "/v1/hosts/h2/reboot", {}).status == 202
     team.live.stop()
+
+
+def test_selector_is_confirmed_as_the_hosts_that_it_matched(team: Team) -> None:
+    """Labels that change afterwards change nothing. Source: P-8."""
+    team.set_policy("start-maintenance")
+    for host, rack in (("h1", "r1"), ("h2", "r2")):
+        team.call("ben", "PUT", f"/v1/hosts/{host}", {"labels": {"rack": rack}})
+    form = {"cause": "host-reboot", "selector": "rack=r1"}
+    assert team.call("ben", "POST", "/v1/operations", form).code == "confirmation-awaited"
+    assert [each["text"] for each in team.waiting()] == ["request host-reboot of h1"]
+    team.call("ben", "PUT", "/v1/hosts/h2", {"labels": {"rack": "r1"}})
+    done = team.confirm("anna").json["operations"]
+    assert [each["host"] for each in done] == ["h1"]
+
+
+def test_guard_is_taken_away_by_two(team: Team) -> None:
+    """Also where the policy itself may be changed by one. Source: P-8."""
+    team.set_policy("start-maintenance", confirm_above=4)
+    strict = {"confirm": ["start-maintenance", "answer"], "confirm_above": 2}
+    for weaker in ({}, {**strict, "confirm_above": 5}, {**strict, "confirm_period": "PT1H"}):
+        assert team.call("ben", "PUT", "/v1/policy", weaker).code == "confirmation-awaited"
+    assert team.call("ben", "PUT", "/v1/policy", {**strict, "pause": "PT5M"}).status == 200

@@ -164,6 +164,8 @@ def everything_in(state: State) -> dict[str, object]:
         found[name] = dict(getattr(state, name))
     for name in ("targets", "policies", "last_disturbed_ms", "waits"):
         found[name] = dict(getattr(state, name))
+    for name in ("unconfirmed", "affected_ms"):
+        found[name] = {who: dict(each) for who, each in getattr(state, name).items() if each}
     for name in ("hosts", "groups", "vms", "_on_host", "_in_group", "_known_by"):
         found[name] = dict(getattr(state.topology, name))
     for name in ("looks", "ends", "polls"):

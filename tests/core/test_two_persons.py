@@ -1,5 +1,7 @@
 """The guards of two persons belong to effects, and two persons are two. Source: P-8."""
 
+import dataclasses
+
 import pytest
 
 from forewarn.core import stimulus as stimuli
@@ -119,13 +121,28 @@ def test_hosts_count_for_a_time_and_for_each_principal() -> None:
     """Also of work that has ended; eve's are not ben's. Source: P-8."""
     fleet = rig(ConfirmedAct.START_MAINTENANCE, above=1, period_s=3600)
     operation = fleet.ask(Cause.HARDWARE_FAILURE, "h0")
+    fleet.wait(DAY_MS)
     fleet.finish(operation)
+    fleet.wait(3_599_999)
     fleet.refuses(reboot("h1"), ConfirmationNeeded)
     fleet.caller = EVE
     fleet.tell(reboot("h1"))
     fleet.caller = BEN
-    fleet.wait(3_600_000)
+    fleet.wait(1)
     fleet.tell(reboot("h2"))
+
+
+def test_work_of_many_days_for_one_moment_counts_together() -> None:
+    """Work that waits for its start counts, however long ago it was requested. Source: P-8."""
+    fleet = rig(ConfirmedAct.START_MAINTENANCE, above=1, period_s=3600)
+    start_ms = fleet.now_ms + 9 * DAY_MS
+    first, second = (
+        dataclasses.replace(reboot(host), not_before_ms=start_ms) for host in ("h0", "h1")
+    )
+    number = fleet.tell(first).operations[0]
+    fleet.wait(2 * DAY_MS)
+    fleet.refuses(second, ConfirmationNeeded)
+    fleet.tell(stimuli.Cancel(number), second)  # what never started does not count
 
 
 def test_confirmed_work_does_not_count() -> None:

@@ -265,7 +265,9 @@ async def _acted(route: Route, call: ApiCall, audit: CallAudit) -> ApiResponse:
     """Return a route's answer. Store a call that a second principal must confirm."""
     try:
         return await route.act(call)
-    except ConfirmationNeeded:
+    except ConfirmationNeeded as needed:
+        if needed.pinned is not None:
+            call = replace(call, body=encoded(needed.pinned))
         if len(call.body) + len(call.query_text) > KEPT_BYTES_MAX:
             raise BodyTooLarge(limit=KEPT_BYTES_MAX) from None
         audit.record = replace(audit.record, outcome=ConfirmationAwaited.code)

@@ -185,13 +185,14 @@ POLICY = Form(
         Field(
             "confirm_above",
             Integer(0, COUNT_MAX),
-            "Number of hosts that the work of one operator may affect within `confirm_period` "
-            "without confirmation (default: 0).",
+            "Number of hosts that the work of one operator may affect without confirmation: hosts "
+            "of live work, and of work that ended within `confirm_period` (default: 0).",
         ),
         Field(
             "confirm_period",
             Duration(),
-            "Time in which `confirm_above` counts the hosts of one operator (default: 24 h).",
+            "Time for which `confirm_above` counts a host after the end of the work (default: "
+            "24 h).",
         ),
         Field(
             "wait_until_shown",

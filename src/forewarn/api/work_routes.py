@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 
 from forewarn.api import request_forms as forms
@@ -10,6 +11,7 @@ from forewarn.api.lookup import check_named, find
 from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
 from forewarn.control.plane import Committed
 from forewarn.core.access import Permission
+from forewarn.core.confirmations import ConfirmationNeeded
 from forewarn.core.impact import TRAITS, Cause, TargetKind
 from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
 from forewarn.core.refusals import WrongState
@@ -130,7 +132,15 @@ async def request_work(call: ApiCall) -> ApiResponse:
                 f" --cause {cause.value} {hosts} --start"
             )
         raise TooManyTargets(count=len(targets), limit=REQUEST_TARGETS_MAX, remedy=remedy)
-    return await _ask(call, cause, targets)
+    try:
+        return await _ask(call, cause, targets)
+    except ConfirmationNeeded as needed:
+        if selector:
+            form = {
+                name: each for name, each in json.loads(call.body).items() if name != "selector"
+            }
+            needed.pinned = {**form, "targets": targets}
+        raise
 
 
 async def _ask(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> ApiResponse:

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
-from forewarn.audit_chain import CallRecord
+from forewarn.audit_chain import OMITTED, CallRecord
 from forewarn.clock import Clock
 from forewarn.control.driver_calls import CallEnded, DriverSetup
 from forewarn.control.driver_host import DriverHost
@@ -449,9 +449,10 @@ class ControlEngine(ReadableControl):
             self._plane.store.write_calls(calls)
         except ForewarnError as error:
             for call in calls:  # each call was refused, or changed nothing
-                text = "The audit lacks the call %s of %s, outcome %s: %s"
+                text = "The audit lacks %s of %s, outcome %s: %s"
                 who = call.principal or "an unknown caller"
-                facts = (call.request, who, call.outcome, error)
+                what = call.object if call.request == OMITTED else f"the call {call.request}"
+                facts = (what, who, call.outcome, error)
                 log.warning(text, *facts, extra={"action": "audit.lost"})
 
     def _take_publication(self, ended: PublicationEnded) -> None:

@@ -9,7 +9,7 @@ token counts for its holder and for everybody who may know its secret.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from forewarn.core.access import Authority, Confirmation, Permission
 from forewarn.core.draft import Draft
@@ -31,7 +31,7 @@ from forewarn.core.stimulus import (
 )
 from forewarn.core.topology import Group, Vm
 from forewarn.errors import CallerError
-from forewarn.planning.policy import ConfirmedAct
+from forewarn.planning.policy import ConfirmedAct, MaintenancePolicy
 from forewarn.values import replace
 
 #: Maximum number of calls that wait for confirmation, of all principals and of one.
@@ -45,6 +45,9 @@ class ConfirmationNeeded(CallerError):
     status = 409
     message = "The policy requires a second operator to confirm this call."
     advice = "Send the call through the operator API, the page or `forewarn`. Nothing was done."
+    #: Form of the call that waits instead, with the names that a selector matches now: a later
+    #: change of labels must not change what the second person confirms. None: the call itself.
+    pinned: Mapping[str, object] | None = None
 
 
 class ConfirmationsFull(CallerError):
@@ -97,7 +100,19 @@ def guard(draft: Draft, stimulus: PlaneStimulus) -> bool:
         return False
     if ConfirmedAct.START_MAINTENANCE in confirm:
         draft.unconfirmed_by = draft.authority.principal
+    if isinstance(stimulus, ApplyPolicy) and _is_weaker(stimulus.policy, draft.maintenance_policy):
+        return True
     return any(act in confirm for act in _acts(draft, stimulus))
+
+
+def _is_weaker(after: MaintenancePolicy, before: MaintenancePolicy) -> bool:
+    """Whether a policy leaves to one person what now needs two: nobody undoes a guard alone."""
+    if not set(before.confirm) <= set(after.confirm):
+        return True
+    return ConfirmedAct.START_MAINTENANCE in before.confirm and (
+        after.confirm_above > before.confirm_above
+        or after.confirm_period_s < before.confirm_period_s
+    )
 
 
 def _acts(draft: Draft, stimulus: PlaneStimulus) -> Iterator[ConfirmedAct]:
@@ -135,14 +150,16 @@ def _hosts_of(draft: Draft, asked: RequestMaintenance | StartMaintenance) -> Ite
 def _affects_too_many(draft: Draft, hosts: Iterable[str]) -> bool:
     """Whether the caller would affect more hosts than the policy allows one principal.
 
-    Hosts of the caller's running maintenances count, and hosts of other work that the caller has
-    requested within `confirm_period`. Work that a second person has confirmed does not count.
+    Hosts of the caller's live maintenances and other live work count, whenever it was requested,
+    and hosts of work that has ended within `confirm_period`. Work that a second person has
+    confirmed does not count, nor does work that was cancelled before it started.
     """
     assert draft.authority is not None
     policy, caller = draft.maintenance_policy, draft.authority.principal
     since_ms = draft.now_ms - policy.confirm_period_s * SECOND_MS
     times_ms = draft.state.affected_ms.get(caller, {})
     affected = {host for host, at_ms in times_ms.items() if at_ms > since_ms}
+    affected.update(draft.state.unconfirmed.get(caller, {}).values())
     for maintenance in draft.maintenances.values():
         if maintenance.unconfirmed_by == caller:
             affected.update(maintenance.hosts)

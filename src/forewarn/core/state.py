@@ -33,6 +33,7 @@ from forewarn.planning.policy import Subject
 from forewarn.values import value
 
 _K = TypeVar("_K", str, int, tuple[int, str])
+_I = TypeVar("_I", str, int)
 _Undo: TypeAlias = "Callable[[], object]"
 
 #: The field of `Changes` for the records of each kind; topology first, for foreign keys.
@@ -128,8 +129,9 @@ class State:
     usage: Usage = field(default_factory=Usage, repr=False, compare=False)
     #: Owner -> end of the last work that disturbed the owner, ms since the epoch UTC. Source: F-3.
     last_disturbed_ms: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
-    #: Principal -> host -> when its unconfirmed work on the host was last requested, ms since the
-    #: epoch UTC. Source: P-8.
+    #: Principal -> its live operations that no second person has confirmed, with their hosts; and
+    #: host -> end of the last one that had started, ms since the epoch UTC. Source: P-8.
+    unconfirmed: dict[str, dict[int, str]] = field(default_factory=dict, repr=False, compare=False)
     affected_ms: dict[str, dict[str, int]] = field(default_factory=dict, repr=False, compare=False)
     #: Operation -> the operation whose end it waits for, or the budget in which it waits for room;
     #: and the inverse table.
@@ -321,19 +323,30 @@ class State:
         self._arm(self.looks, (number, "earliest"), earliest_ms if announced else None)
         self._arm(self.ends, number, operation.overdue_ms(0) if running else None)
         if operation.unconfirmed_by:
-            hosts = self.affected_ms.setdefault(operation.unconfirmed_by, {})
-            before_ms = hosts.get(operation.host)
-            if before_ms is None or before_ms < operation.created_ms:
-                self._undo.append(partial(_set_time, hosts, operation.host, before_ms))
-                hosts[operation.host] = operation.created_ms
+            self._count_unconfirmed(operation)
         if not operation.live:
             self.wait(number, None)
             self.wait_until(number, None)
             assert operation.ended_ms is not None, operation
             for owner in operation.disturbed_owners:
-                before_ms = self.last_disturbed_ms.get(owner)
-                self._undo.append(partial(_set_time, self.last_disturbed_ms, owner, before_ms))
-                self.last_disturbed_ms[owner] = max(operation.ended_ms, before_ms or 0)
+                self._set_latest(self.last_disturbed_ms, owner, operation.ended_ms)
+
+    def _count_unconfirmed(self, operation: Operation) -> None:
+        """Update the hosts that a principal's unconfirmed work affects."""
+        name, number = operation.unconfirmed_by, operation.number
+        live = self.unconfirmed.setdefault(name, {})
+        known, host = live.get(number), operation.host if operation.live else None
+        if known != host:
+            self._undo.append(partial(_set_item, live, number, known))
+            _set_item(live, number, host)
+        if operation.ended_ms is not None and operation.execution.started_ms is not None:
+            times_ms = self.affected_ms.setdefault(name, {})
+            self._set_latest(times_ms, operation.host, operation.ended_ms)
+
+    def _set_latest(self, times_ms: dict[str, int], key: str, at_ms: int) -> None:
+        before_ms = times_ms.get(key)
+        self._undo.append(partial(_set_item, times_ms, key, before_ms))
+        times_ms[key] = max(at_ms, before_ms or 0)
 
     def _follow_maintenance(self, maintenance: Maintenance) -> None:
         """Update when a maintenance is due; drop its touched hosts once it has ended."""
@@ -427,11 +440,12 @@ class State:
         return tuple(self._by_group.get(group, ()))
 
 
-def _set_time(times_ms: dict[str, int], key: str, at_ms: int | None) -> None:
-    if at_ms is None:
-        times_ms.pop(key, None)
+def _set_item(table: dict[_K, _I], key: _K, item: _I | None) -> None:
+    """Set an item of a table; None removes it."""
+    if item is None:
+        table.pop(key, None)
     else:
-        times_ms[key] = at_ms
+        table[key] = item
 
 
 @dataclass(slots=True)

@@ -135,4 +135,8 @@ def test_second_person_is_needed_by_azures_tools_as_well(service: Live) -> None:
     answer = ask(service, "POST", f"{PLACE}/web-0/restart", params=VERSION, headers=headers)
     assert answer.status_code == 409
     assert "second operator" in answer.json()["error"]["message"]
-    assert service.call("PUT", "/v1/policy", {}, headers=headers).status == 200
+    assert service.call("PUT", "/v1/policy", {}, headers=headers).code == "confirmation-awaited"
+    waiting = service.call("GET", "/v1/confirmations", headers=headers).json["confirmations"]
+    cleo = {"Authorization": f"Bearer {service.add_token('cleo', Role.ADMIN)}"}
+    path = f"/v1/confirmations/{waiting[0]['id']}/confirm"
+    assert service.call("POST", path, headers=cleo).status == 200
