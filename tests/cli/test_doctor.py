@@ -15,6 +15,9 @@ from forewarn import exit_codes, nats_client
 from forewarn.cli.api_client import ApiClient
 from forewarn.cli.doctor import Doctor
 from forewarn.clock import SystemClock
+from forewarn.core.stimulus import ApplyPolicy
+from forewarn.planning.policy import MaintenancePolicy
+from forewarn.planning.windows import Window
 from forewarn.settings import FeedSettings, LifecycleSettings, NamedTable, OutboxSettings
 from forewarn.store import open_store
 from forewarn.store.sqlite_file import file_system_of
@@ -23,7 +26,7 @@ from tests.cli.conftest import Run
 from tests.clock import VirtualClock
 from tests.pgbouncer import PGBOUNCER, pooled
 from tests.postgres import PostgresServer
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 #: Marks a store that has lost commits.
 MARKED = "UPDATE service SET epoch = 'e', lost_epoch = 'e', lost_commit = '7 node n1'"
@@ -176,6 +179,17 @@ def test_service_that_is_away_is_named(live: Live, tmp_path: Path) -> None:
     open_store(f"sqlite://{tmp_path}/store.db").close()
     assert named(file, UNREACHABLE) == {"service": "server-unreachable"}
     assert named(file, f"http://{live.metadata_url}") == {"service": "server-foreign"}
+
+
+def test_part_of_the_state_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    """A window of an unknown time zone is closed, and nothing else. Source: L-12, U-4."""
+    with Live() as service:
+        policy = MaintenancePolicy(windows=(Window("night", "Atlantis/Capital"),))
+        service.daemon.control.submit(ApplyPolicy(policy), "elsewhere").result(LIMIT_S)
+        service.settle()
+        open_store(f"sqlite://{tmp_path}/store.db").close()
+        file = settings_file(tmp_path, f"sqlite://{tmp_path}/store.db")
+        assert named(file, service.url)["parts"] == "part-unusable"
 
 
 def test_nodes_and_destinations_that_are_behind_are_named(tmp_path: Path) -> None:

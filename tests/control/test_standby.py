@@ -18,7 +18,7 @@ from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import State
 from forewarn.errors import ForewarnError
 from forewarn.store import Lease
-from forewarn.store.errors import StoreLost, StoreUnavailable
+from forewarn.store.errors import StoreDamaged, StoreLost, StoreUnavailable
 from forewarn.store.lease import Tenure
 from tests.clock import VirtualClock
 from tests.waiting import LIMIT_S, wait_until
@@ -323,3 +323,38 @@ def test_followed_state_is_as_old_as_the_look_at_the_store() -> None:
     follower._follow()
     assert follower.freshness().generation == 7
     assert follower.age_ms(follower.freshness()) == 400
+
+
+class FailingStore(SlowStore):
+    """A store that cannot be read for some looks."""
+
+    failures = 3
+
+    def follow(self) -> State:
+        """Fail, or return an empty state."""
+        if self.failures:
+            self.failures -= 1
+            raise StoreDamaged(place="here", reason="a record cannot be read")
+        return State()
+
+    def notice(self, _timeout_s: float) -> None:
+        """Learn of nothing."""
+
+
+def test_follower_that_cannot_read_the_state_says_why_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not ready, and a takeover would fail, so people must learn of it before. H-4."""
+    caplog.set_level("INFO")
+    clock = ElapsedTime()
+    store: Any = FailingStore(clock)
+    follower = StateFollower(
+        store, clock, NoticePolicy(), new_guid=str, show=lambda _change, _generation: None
+    )
+    monkeypatch.setattr(follower._stopping, "wait", lambda _timeout_s: False)
+    follower.start()
+    wait_until(lambda: "the state is followed again" in caplog.messages)
+    follower.stop()
+    told = [each for each in caplog.messages if "cannot be followed" in each]
+    assert len(told) == 1
+    assert "a record cannot be read" in told[0]

@@ -114,8 +114,6 @@ def test_freeze_is_taken_out() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"time_zone": "Europe/Nowhere"},
-        {"time_zone": "../passwd"},
         {"weekdays": (7,)},
         {"weekdays": ()},
         {"from_min": 60, "to_min": 60},
@@ -128,6 +126,20 @@ def test_window_that_contradicts_itself_is_refused(wrong: dict[str, object]) -> 
     """A window that cannot be meant is refused, with its name. Source: F-7."""
     with pytest.raises(WindowInvalid, match="'w'"):
         Window("w", **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("zone", ["Europe/Nowhere", "../passwd", "America", ""])
+def test_window_of_an_unknown_time_zone_is_closed(zone: str) -> None:
+    """People may not write it; one that was stored on another machine is read. Source: F-7."""
+    unknown = window("00:00", "24:00", time_zone=zone)
+    start = ms("2026-07-01 00:00")
+    assert open_spans([unknown], start, start + DAY_MS) == ()
+    assert not open_throughout((unknown,), start, start + 60_000)
+    assert unknown.contradiction() == f"there is no time zone {zone!r}"
+    other = window("01:00", "02:00")
+    assert open_spans([unknown, other], start, start + DAY_MS) == open_spans(
+        [other], start, start + DAY_MS
+    )
 
 
 periods: st.SearchStrategy[dict[str, object]] = st.one_of(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from functools import partial
-from zoneinfo import ZoneInfo
 
 from forewarn.api.maintenance_schemas import MaintenanceView
 from forewarn.api.policy_file import POLICY, policy_form, read_policy_file, written_policy
@@ -20,6 +19,7 @@ from forewarn.core.refusals import Unknown
 from forewarn.core.stimulus import ApplyPolicy
 from forewarn.errors import ForewarnError
 from forewarn.planning.policy import MaintenancePolicy
+from forewarn.planning.time_zones import zone_of
 from forewarn.planning.windows import Span, Window, open_spans, without
 from forewarn.protocol import timestamps
 from forewarn.validation.durations import written
@@ -193,7 +193,7 @@ def open_time(
 
 
 def _local(at_ms: int, zone: str) -> str:
-    return dt.datetime.fromtimestamp(at_ms // 1000, ZoneInfo(zone)).isoformat()
+    return dt.datetime.fromtimestamp(at_ms // 1000, zone_of(zone)).isoformat()
 
 
 def _in_force(view: StateView) -> MaintenancePolicy:

@@ -42,6 +42,11 @@ _HEALTH: Schema = {
         "nodes_refused": described(
             TEXTS, "Recent requests of metadata nodes for VMs of other nodes."
         ),
+        "degraded": described(
+            TEXTS,
+            "Parts of the state that this process cannot use, such as a window of an unknown time "
+            "zone; all other work goes on.",
+        ),
         "last_backup": described(
             TEXT, "Start of the last backup; absent without a recorded backup."
         ),
@@ -118,6 +123,8 @@ async def _look(control: ControlClient) -> tuple[dict[str, object], int]:
         health["nodes_behind"] = list(nodes.behind)
     if nodes.refused:
         health["nodes_refused"] = list(nodes.refused)
+    if degraded := loop.degraded():
+        health["degraded"] = list(degraded)
     if backup_ms:
         health["last_backup"] = iso8601(backup_ms)
     if control.store.commit_refused:

@@ -12,7 +12,6 @@ import re
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from tzlocal.windows_tz import win_tz
 
@@ -34,6 +33,7 @@ from forewarn.core.stimulus import ApplyPolicy
 from forewarn.core.topology import Group
 from forewarn.errors import CallerError
 from forewarn.planning.policy import MaintenancePolicy
+from forewarn.planning.time_zones import zone_of
 from forewarn.planning.windows import (
     EVERY_MAX,
     PLACES,
@@ -197,7 +197,8 @@ def window_of(before: Window, given: JsonObject) -> Window:
     except WindowInvalid as error:
         raise _wrong("timeZone", f"is wrong: {error.facts['problem']}") from error
     if problem := window.contradiction():
-        raise _wrong("recurEvery", f"is wrong: {problem}")
+        wrong = "recurEvery" if window.is_readable else "timeZone"
+        raise _wrong(wrong, f"is wrong: {problem}")
     if not _exists(starts, zone):
         raise _wrong("startDateTime", f"does not exist in {zone_name}: clocks are set forward then")
     return window
@@ -205,7 +206,7 @@ def window_of(before: Window, given: JsonObject) -> Window:
 
 def _exists(time: dt.datetime, zone: str) -> bool:
     """Whether a local time exists, unlike those that clocks skip in spring."""
-    local = time.replace(tzinfo=ZoneInfo(zone))
+    local = time.replace(tzinfo=zone_of(zone))
     return local.astimezone(dt.UTC).astimezone(local.tzinfo).replace(tzinfo=None) == time
 
 

@@ -106,6 +106,17 @@ class ServiceNotReady(PeerError):
     advice = "Read the service's log."
 
 
+class PartUnusable(PeerError):
+    """The service cannot use a part of its state under its environment."""
+
+    code = "part-unusable"
+    message = "{text}"
+    advice = (
+        "Install or configure the missing part on the service's machine and restart the service, "
+        "or change the policy, the hosts or the maintenance that needs it."
+    )
+
+
 class NodesBehind(PeerError):
     """Metadata nodes are disconnected or behind."""
 
@@ -367,6 +378,8 @@ class Doctor:
         reason = health.get("reason", "")
         waits = [] if health["ready"] else [ServiceNotReady(state=health["state"], reason=reason)]
         yield from _judged("ready", waits, "decides and shows")
+        unusable = [PartUnusable(text=each) for each in health.get("degraded", ())]
+        yield from _judged("parts", unusable, "each part of the state can be used")
         yield from _judged("nodes", _nodes(health), "show the newest documents")
         try:
             leader = client.get("/v1/leader")

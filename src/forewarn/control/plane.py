@@ -93,6 +93,8 @@ class StateView:
         self.on_adopted: Callable[[tuple[Changes, int]], None] = lambda _: None
         #: Returns the reason why an operation's driver waits; set by the engine.
         self.driver_waits: Callable[[int], str] = lambda _: ""
+        #: Returns why a driver is missing; set by the service.
+        self.missing_driver: Callable[[str], str] = lambda _: ""
         #: Cached views of the state and its layout, each restricted to some owners (P-3).
         self.scoped: dict[frozenset[str], StateView] = {}
         self.scoped_layouts: dict[frozenset[str], Topology] = {}
@@ -125,6 +127,7 @@ class StateView:
         """Return a view of another state as of the same commit."""
         view = StateView(state, self.store, self.policy, new_guid=self._new_guid)
         view.driver_waits = self.driver_waits
+        view.missing_driver = self.missing_driver
         view.sequence = self.sequence
         return view
 
@@ -137,7 +140,13 @@ class StateView:
 
     def draft(self, now_ms: int) -> Draft:
         """Return a draft to read the state; its changes are never committed."""
-        terms = Terms(self.policy, "", self._new_guid, driver_waits=self.driver_waits)
+        terms = Terms(
+            self.policy,
+            "",
+            self._new_guid,
+            driver_waits=self.driver_waits,
+            missing_driver=self.missing_driver,
+        )
         return Draft(self.state, now_ms, terms)
 
 
@@ -216,7 +225,14 @@ class ControlPlane(StateView):
         Raises:
             CallerError: the stimulus is refused; the earlier steps remain.
         """
-        terms = Terms(self.policy, actor, self._new_guid, self.default_driver, authority=authority)
+        terms = Terms(
+            self.policy,
+            actor,
+            self._new_guid,
+            self.default_driver,
+            authority=authority,
+            missing_driver=self.missing_driver,
+        )
         # A change of the fleet may contain thousands of records, which all stay in memory.
         act = act_of(stimulus)
         with uncollected() if isinstance(act, ChangeTopology) else nullcontext():

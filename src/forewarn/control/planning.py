@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TypeAlias, TypeVar
 
+from forewarn.control.zone_sources import sources_text
 from forewarn.core.impact import SECOND_MS, TRAITS
 from forewarn.core.indexes import disturbed_groups, is_disturbing
 from forewarn.core.lifecycle import Alert, Operation
@@ -129,7 +130,14 @@ def plan_made(task: PlannerTask, make: Planner | None = None) -> PlanMade:
     """
     plan = (make or made)(task)
     rests_until_ms = task.state.paused_until_ms or None
-    return PlanMade(task.maintenance, plan, task.asked.postponed, rests_until_ms, task.applied)
+    return PlanMade(
+        task.maintenance,
+        plan,
+        task.asked.postponed,
+        rests_until_ms,
+        task.applied,
+        sources_text(each.time_zone for each in task.policy.windows),
+    )
 
 
 def planner_task(

@@ -87,6 +87,8 @@ class ReadableControl:
         self.poll_of: Callable[[str], VmPoll | None] = lambda _: None
         self.user_agents: Callable[[], Mapping[str, int]] = dict
         self.node_troubles: Callable[[], NodeTroubles] = NodeTroubles  # set by the service
+        #: Returns a sentence about each part that this process cannot use; set by the service.
+        self.degraded: Callable[[], tuple[str, ...]] = tuple
         #: Returns whether another process may have had a newer state for longer than a term.
         self.lapsed: Callable[[], bool] = lambda: False
         #: Returns the token of this process's lease, by which followers prove themselves; empty:

@@ -126,6 +126,8 @@ class StateFollower(ReadableControl):
         #: Groups whose documents are withheld until they show the restarted notice. Source: L-7.
         self._hidden = frozenset[str]()
         self._fresh = Freshness(0, clock.elapsed_ms() - STALE_MS_MAX - 1)
+        #: Why the state could not be followed last; empty while it is followed.
+        self._trouble = ""
         self.lapsed = self._is_stale
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
 
@@ -175,28 +177,39 @@ class StateFollower(ReadableControl):
             except ForewarnError as error:
                 if isinstance(error, StoreWentBack):
                     self._status.trouble_with(error)
-                log.debug("nothing can be followed: %s", error)
+                else:
+                    self._note_trouble(error)
                 self._stopping.wait(1)
             except Exception:
                 log.exception("following a commit failed because of a bug; loading the state again")
                 self.view = None
                 self._stopping.wait(1)
 
+    def _note_trouble(self, error: ForewarnError) -> None:
+        """Log once why the state cannot be followed, since this process could not take over."""
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            text = "the state cannot be followed: %s %s"
+            log.warning(text, error, error.advice_text(), extra={"action": error.code})
+
     def _follow(self) -> None:
         as_of_ms = self._clock.elapsed_ms()
         if self.view is None:
-            view = self.view = self._load()
+            view = self._load()
         else:
             view = self.view
             if (changes := self._store.catch_up(view.state)) is not None:
                 self._take(view, changes)
         self._fresh = Freshness(self._store.generation, as_of_ms)
+        if self._trouble:
+            self._trouble = ""
+            log.info("the state is followed again", extra={"action": "standby.follows"})
         while isinstance(item := self._inbox.take(0), StateQuery):
             item.run(view)
 
     def _load(self) -> StateView:
         state = self._store.follow()
-        view = StateView(state, self._store, self._policy, new_guid=self._new_guid)
+        view = self.view = StateView(state, self._store, self._policy, new_guid=self._new_guid)
         # Readers count adoptions, each of one or more commits.
         view.sequence = max(self._store.generation, self._sequence + 2)
         self._hidden = publication.hidden_groups(state)

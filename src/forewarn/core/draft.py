@@ -88,6 +88,8 @@ class Terms:
     #: The caller whose calls a second person may have to confirm; None: the service itself, a VM,
     #: or an owner, who answers for the own VMs alone. Source: P-8.
     authority: Authority | None = None
+    #: Why the driver of a host is missing here, by its name; empty while it is there. Source: L-12.
+    missing_driver: Callable[[str], str] = lambda _: ""
 
 
 class Draft:
@@ -104,6 +106,7 @@ class Draft:
         self.authority = terms.authority
         #: Principal for whom hosts count as affected without a confirmation; empty: nobody.
         self.unconfirmed_by = ""
+        self.missing_driver = terms.missing_driver
         self.changes = Changes(last_number=state.last_number)
         #: Each function returns a live record; None if the record does not exist.
         self.operation = state.operations.get

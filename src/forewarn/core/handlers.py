@@ -19,6 +19,7 @@ from forewarn.core.access import (
 from forewarn.core.approvals import recount, wake_coupled
 from forewarn.core.document import Enrolment, fresh
 from forewarn.core.draft import Draft
+from forewarn.core.host_admission import plan_remaining_again
 from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
 from forewarn.core.indexes import deletion_key
 from forewarn.core.lifecycle import (
@@ -36,6 +37,7 @@ from forewarn.core.refusals import Unknown, UnknownOperation, WrongState
 from forewarn.core.topology import Health
 from forewarn.core.waiting import some_names, unseen_vms, waits_until_shown
 from forewarn.core.waves import is_ahead_of_clock
+from forewarn.planning.windows import UNREADABLE
 from forewarn.protocol.documents import Document
 from forewarn.values import replace
 
@@ -306,6 +308,7 @@ def recover(draft: Draft, recovery: stimuli.Recover) -> None:
     Costs all live operations, once at every start of the service.
     """
     _forgive(draft, recovery.away_ms)
+    _read_windows_again(draft)
     for known in tuple(draft.state.operations.values()):
         transitions.drop_absent_vms(draft, known)  # as the version before left them
         operation = draft.operation(known.number)
@@ -318,6 +321,21 @@ def recover(draft: Draft, recovery: stimuli.Recover) -> None:
             draft.begin.append(operation.number)
     draft.abort += draft.state.aborts
     tick(draft)
+
+
+def _read_windows_again(draft: Draft) -> None:
+    """Plan again by windows whose time zone this machine does not know, or knows again. F-7.
+
+    Costs the plans in force.
+    """
+    unreadable = any(not each.is_readable for each in draft.maintenance_policy.windows)
+    for maintenance in tuple(draft.maintenances.values()):
+        plan = draft.plan_of(maintenance)
+        subjects = [blocker.subject for _, blocker in plan.blocked]
+        subjects += [wave.waits.subject for wave in plan.waves]
+        if unreadable or any(UNREADABLE in each for each in subjects):
+            text = f"{maintenance.id} is planned again by the time zones of this machine"
+            plan_remaining_again(draft, maintenance, text)
 
 
 def _forgive(draft: Draft, away_ms: int) -> None:

@@ -163,16 +163,17 @@ class Admission:
     def closed_since(self, operation: Operation) -> str:
         """Return why announced work must be withdrawn because its time is closed; empty if not.
 
-        A newer policy may have closed the time, or the clock may have moved to a closed time or
-        beyond the deadline. Work may start anywhere between its NotBefore and the end of its
-        notice, so the whole span must be open.
+        A newer policy may have closed the time, the clock may have moved to a closed time or beyond
+        the deadline, or this machine may not know the time zone of a window. Work may start
+        anywhere between its NotBefore and the end of its notice, so the whole span must be open.
         """
         draft = self._draft
         put_back = draft.now_ms < operation.created_ms
         put_ahead = draft.now_ms < operation.announced_ms
         applied = draft.state.applied_policy
         newer = applied is not None and applied.applied_ms >= operation.created_ms
-        if not (newer or put_back or put_ahead):
+        unreadable = self._unreadable(operation.host)
+        if not (newer or put_back or put_ahead or unreadable):
             return ""
         span_s = self._maintenance.span_s(operation)
         end_ms = operation.not_before_ms + span_s * SECOND_MS
@@ -183,9 +184,19 @@ class Admission:
         if put_ahead and not put_back:
             start_ms = max(start_ms, operation.announced_ms)
         if start_ms < end_ms and not self._is_open(operation.host, (start_ms, end_ms)):
+            if unreadable:
+                return f"window {unreadable} counts as closed"
             stepped = put_back or put_ahead
             return "the clock was stepped" if stepped else "the new policy closes its time"
         return ""
+
+    def _unreadable(self, host: str) -> str:
+        """Return a window of a host whose time zone this machine does not know; empty if none."""
+        windows = self._draft.maintenance_policy.windows
+        if all(each.is_readable for each in windows):
+            return ""
+        words = self._draft.topology.words_on(host)
+        return next((e.label for e in windows if e.is_for(words) and not e.is_readable), "")
 
     def _is_open(self, host: str, span: Span) -> bool:
         """Whether windows and freezes leave the whole of a span open for a host."""
@@ -216,8 +227,8 @@ def announce_shortage(draft: Draft, maintenance: Maintenance, host: str) -> Subj
 
 def start_blockers(draft: Draft, operation: Operation) -> Iterator[Blocker]:
     """Yield what delays the start of announced work, apart from approvals and times. G-1, F-3."""
-    before = work_before(draft, operation) or _rest_before_start(draft, operation)
-    before = before or _plan_before_start(draft, operation)
+    before = _missing_driver(draft, operation) or work_before(draft, operation)
+    before = before or _rest_before_start(draft, operation) or _plan_before_start(draft, operation)
     if before is not None:
         yield before
     maintenance = draft.maintenances.get(operation.maintenance)
@@ -228,6 +239,19 @@ def start_blockers(draft: Draft, operation: Operation) -> Iterator[Blocker]:
     if subject is not None:
         over = Blocker(Code.BUDGET, subject_text(subject), waits_since_ms(operation), wakes=subject)
         yield replace(over, text=over.sentence(operation.host))
+
+
+def _missing_driver(draft: Draft, operation: Operation) -> Blocker | None:
+    """Return the blocker of work whose driver is missing here. Source: L-12.
+
+    The work must not start, because its VMs would be disturbed without it.
+    """
+    host = draft.host_of(operation)
+    reason = draft.missing_driver(host.driver if host else "")
+    if not reason:
+        return None
+    text = f"{operation.target} waits for its driver: {reason}"
+    return Blocker(Code.OPERATOR, operation.target, waits_since_ms(operation), text=text)
 
 
 def _shortage(

@@ -221,6 +221,8 @@ def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
     blocked = plan.body.blocked
     if blocked:
         text += f"; {pluralized(len(blocked))} cannot be done now"
+    if report.time_zones:
+        text += f"; time zones by {report.time_zones}"
     draft.put("maintenance.planned", text, planned, *records)
     draft.look_at(planned.number)
     _wake_work(draft, planned)

@@ -115,6 +115,8 @@ class PlanMade(PlaneStimulus):
     postponed: tuple[tuple[str, int, str], ...]
     rests_until_ms: int | None
     policy: AppliedPolicy | None
+    #: The data that decided about the time zones of the policy's windows, for history.
+    time_zones: str = ""
 
 
 @value

@@ -6,11 +6,11 @@ Some kinds are built in. Installed packages provide other kinds in the entry poi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import TypeAlias
 
-from forewarn.drivers import Driver
+from forewarn.drivers import Driver, Progress, Task
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.validation.fields import ValidationFailed
 
@@ -41,19 +41,71 @@ class DriverUnusable(CallerError):
     advice = "Correct the driver's options; see 'Drivers' in the documentation."
 
 
+class AbsentDriver:
+    """Placeholder for a driver whose kind or package is not installed; each call fails."""
+
+    def __init__(self, name: str, error: ForewarnError) -> None:
+        """Fail calls with an error."""
+        self.name = name
+        self.error = error
+
+    @property
+    def reason(self) -> str:
+        """Why the driver is missing, without a full stop."""
+        return str(self.error).removesuffix(".")
+
+    def begin(self, task: Task) -> None:  # noqa: ARG002 - as a driver
+        """Fail."""
+        raise self.error
+
+    def progress(self, task: Task, now_ms: int) -> Progress:  # noqa: ARG002 - as a driver
+        """Fail."""
+        raise self.error
+
+    def abort(self, task: Task) -> None:  # noqa: ARG002 - as a driver
+        """Fail."""
+        raise self.error
+
+
 def make_drivers(tables: Mapping[str, Options], store: str) -> dict[str, Driver]:
     """Create the drivers of all tables and the drivers that need no table; return them by name.
 
-    `store` is the address of the store for task records.
+    A driver whose kind or package is not installed is an `AbsentDriver`. `store` is the address of
+    the store for task records.
 
     Raises:
-        DriverKindUnknown: the kind of a table is unknown.
-        DriverUnusable: a driver's options are wrong, or its package cannot be loaded.
+        DriverUnusable: a driver's options are wrong.
     """
     drivers = {
         name: make_driver(name, {}) for name in ("manual", "simulated") if name not in tables
     }
-    return drivers | {name: make_driver(name, options, store) for name, options in tables.items()}
+    return drivers | {name: _made(name, options, store) for name, options in tables.items()}
+
+
+def _made(name: str, options: Options, store: str) -> Driver:
+    try:
+        return make_driver(name, options, store)
+    except DriverKindUnknown as error:
+        return AbsentDriver(name, error)
+    except DriverUnusable as error:
+        if not _is_uninstalled(error):
+            raise
+        return AbsentDriver(name, error)
+
+
+def _is_uninstalled(error: BaseException) -> bool:
+    """Whether an error is due to a package that is not installed."""
+    causes = [error]
+    while (cause := causes[-1].__cause__) is not None:
+        causes.append(cause)
+    return any(isinstance(each, ImportError) for each in causes)
+
+
+def check_installed(drivers: Iterable[Driver]) -> None:
+    """Raise the error of the first absent driver."""
+    for each in drivers:
+        if isinstance(each, AbsentDriver):
+            raise each.error
 
 
 def scheduling(drivers: Mapping[str, Driver], default: str) -> frozenset[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,7 +13,7 @@ from forewarn.outbox.apprise_sink import AppriseOptions, AppriseSink
 from forewarn.outbox.delivery import Destination
 from forewarn.outbox.kafka_sink import KafkaOptions, KafkaSink
 from forewarn.outbox.nats_sink import NatsOptions, NatsSink
-from forewarn.outbox.sink import DestinationOptions, Sink
+from forewarn.outbox.sink import AbsentSink, DestinationOptions, Sink
 from forewarn.outbox.webhook_sink import (
     EventGridOptions,
     EventGridSink,
@@ -55,14 +55,26 @@ class DestinationInvalid(CallerError):
 def make_destinations(tables: Mapping[str, Mapping[str, object]]) -> tuple[Destination, ...]:
     """Return the destinations from the tables of the settings.
 
+    A destination whose package is not installed receives nothing; see `check_installed`.
+
     Raises:
-        DestinationInvalid: options are unknown, missing, of the wrong type or contradictory, or a
-            package is not installed.
+        DestinationInvalid: options are unknown, missing, of the wrong type or contradictory.
     """
     if len(tables) > DESTINATIONS_MAX:
         problem = f"is one of {len(tables)} destinations; the limit is {DESTINATIONS_MAX}"
         raise DestinationInvalid(name=list(tables)[-1], problem=problem)
     return tuple([_destination(name, dict(options)) for name, options in tables.items()])
+
+
+def check_installed(destinations: Iterable[Destination]) -> None:
+    """Refuse destinations whose package is not installed.
+
+    Raises:
+        DestinationInvalid: a package is missing.
+    """
+    for each in destinations:
+        if isinstance(each.sink, AbsentSink):
+            raise DestinationInvalid(name=each.name, problem=each.sink.absent)
 
 
 def _destination(name: str, options: dict[str, object]) -> Destination:
@@ -78,7 +90,7 @@ def _destination(name: str, options: dict[str, object]) -> Destination:
     package, extra = _NEEDS.get(kind, ("", ""))
     if package and importlib.util.find_spec(package) is None:
         problem = f"needs the package {package}: pip install './forewarn[{extra}]', from a clone"
-        raise DestinationInvalid(name=name, problem=problem)
+        return Destination(name, AbsentSink(name, problem), read)
     try:
         sink = _sink(name, read)
     except OSError as error:

@@ -83,6 +83,28 @@ class Sink(Protocol):
         """Disconnect, even after a failure."""
 
 
+class AbsentSink:
+    """Placeholder for the sink of a kind whose package is not installed; each delivery fails."""
+
+    batch_max = 1
+
+    def __init__(self, name: str, problem: str) -> None:
+        """Fail with a problem, a phrase such as `needs the package nats`."""
+        self._name = name
+        self.absent = problem
+
+    async def open(self) -> None:
+        """Fail."""
+        raise DeliveryFailed(name=self._name, problem=self.absent)
+
+    async def send(self, events: Sequence[CloudEvent]) -> None:  # noqa: ARG002 - as a sink
+        """Fail."""
+        await self.open()
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
 async def blocking(work: Callable[[], T]) -> T:
     """Run a call on a thread; after a cancellation of the caller, the call continues."""
     loop = asyncio.get_running_loop()

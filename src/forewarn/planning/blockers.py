@@ -99,8 +99,8 @@ MEANINGS: dict[Code, tuple[str, str]] = {
         "Room becomes free on other hosts, or `memory_mib` is set.",
     ),
     Code.WINDOW: (
-        "No window is open for the host, or a freeze is active.",
-        "The next window opens.",
+        "No window is open for the host, its time zone is unknown here, or a freeze is active.",
+        "The next window opens, or the time zone's data is installed and the service restarts.",
     ),
     Code.WINDOW_TOO_SHORT: (
         "No window of the host is ever long enough for the work.",
@@ -130,8 +130,8 @@ MEANINGS: dict[Code, tuple[str, str]] = {
     Code.TIME: ("NotBefore, or an earliest start, is not reached.", "That time comes."),
     Code.DRIVER: ("The driver is at work.", "The driver reports that the work has ended."),
     Code.OPERATOR: (
-        "The driver has failed or waits for an operator, or the maintenance is not running.",
-        "An operator ends or retries the operation, or starts or resumes the maintenance.",
+        "The driver has failed, is missing or waits for an operator, or the maintenance is halted.",
+        "An operator acts on the operation, the driver or the maintenance.",
     ),
     Code.PLANNING: (
         "A plan is being made, or could not be made.",

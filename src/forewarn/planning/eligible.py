@@ -68,7 +68,7 @@ class Calendars:
 
     def _made(self, words: frozenset[str], not_before_ms: int, by: str) -> Calendar:
         windows = self._policy.windows_of(words)
-        names = tuple(window.name for window in windows)
+        names = tuple(window.label for window in windows)
         key = (windows, not_before_ms, by)
         if key not in self._known:
             spans = self._policy.open_spans_of(words, self._span)

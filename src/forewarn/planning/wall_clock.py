@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 
+from forewarn.planning.time_zones import zone_of
 from forewarn.planning.windows import Unit, Window
 
 _MINUTE_MS = 60_000
@@ -25,9 +26,10 @@ def open_throughout(windows: tuple[Window, ...], start_ms: int, end_ms: int) -> 
 
 def _reads_open(window: Window, at_ms: int) -> bool:
     """Whether the local time at a moment is within a window."""
-    from zoneinfo import ZoneInfo  # noqa: PLC0415 - only where there are windows
-
-    wall = dt.datetime.fromtimestamp(at_ms / 1000, ZoneInfo(window.time_zone))
+    zone = zone_of(window.time_zone)
+    if zone is None:
+        return False
+    wall = dt.datetime.fromtimestamp(at_ms / 1000, zone)
     minute, today, shut = wall.hour * 60 + wall.minute, wall.date(), set(window.except_dates)
     over_midnight = window.to_min <= window.from_min
     begun = (

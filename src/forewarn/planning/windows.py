@@ -1,8 +1,8 @@
 """Maintenance windows in local time, and the spans they open.
 
 Source: F-7. A moment is open if its local time is within the window. Daylight saving can therefore
-shorten or lengthen a window, but never opens closed time. Time zones come from `zoneinfo`, which
-counts as data: the same name gives the same answers.
+shorten or lengthen a window, but never opens closed time. Time zones come from `time_zones.py`, and
+count as data: the same name gives the same answers. A window whose time zone is unknown is closed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
 from forewarn.errors import CallerError
+from forewarn.planning.time_zones import zone_of
 from forewarn.values import Word, value
 
 _EPOCH = dt.date(1970, 1, 1)
@@ -31,6 +32,9 @@ _CACHED_BLOCKS_MAX = 1024
 _CACHED_RUNS_MAX = 32
 
 Span = tuple[int, int]
+
+#: Start of the reason why a window is closed whose time zone this machine does not know.
+UNREADABLE = "closed, as this machine has no time zone"
 
 #: Words of `month_days` that name a weekday of the month, and their places; -1: the last one.
 PLACES = {"first": 1, "second": 2, "third": 3, "fourth": 4, "last": -1}
@@ -62,7 +66,7 @@ class Window:
     """A recurring time in which routine work may run on certain hosts.
 
     Raises:
-        WindowInvalid: its time zone, weekdays, times or dates are not valid.
+        WindowInvalid: its weekdays, times or dates are not valid.
     """
 
     name: str
@@ -107,22 +111,20 @@ class Window:
         if problem:
             raise WindowInvalid(name=self.name, problem=problem)
         try:
-            _zone(self.time_zone)
             for date in (*self.except_dates, *filter(None, (self.first_date,))):
                 dt.date.fromisoformat(date)
             if self.last_date:
                 dt.datetime.fromisoformat(self.last_date)
         except (ValueError, OSError) as error:
             raise WindowInvalid(name=self.name, problem=f"{error}") from error
-        except KeyError as error:
-            problem = f"there is no time zone {self.time_zone!r}"
-            raise WindowInvalid(name=self.name, problem=problem) from error
 
     def contradiction(self) -> str:
         """Return why the window cannot be meant; empty if it can.
 
         Where people write windows, they are refused for it. A stored window is read all the same.
         """
+        if not self.is_readable:
+            return f"there is no time zone {self.time_zone!r}"
         anchored = self.every > 1 or (self.unit is Unit.MONTH and not self.month_days)
         if self.last_date and self.first_date > self.last_date:
             return f"its last opening, {self.last_date}, is before its first, {self.first_date}"
@@ -142,6 +144,16 @@ class Window:
         if self.groups is not None and words.isdisjoint(map(group_word, self.groups)):
             return False
         return words.issuperset(self.hosts)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether this machine knows the window's time zone; otherwise the window is closed."""
+        return zone_of(self.time_zone) is not None
+
+    @property
+    def label(self) -> str:
+        """The window's name, with the reason if it is closed because its zone is unknown."""
+        return self.name if self.is_readable else f"{self.name} ({UNREADABLE} {self.time_zone})"
 
     @property
     def length_min(self) -> int:
@@ -313,7 +325,9 @@ def _days(dates: tuple[str, ...]) -> frozenset[int]:
 @functools.lru_cache(_CACHED_BLOCKS_MAX)
 def _stretches(name: str, block: int) -> tuple[tuple[int, int, int], ...]:
     """Return a block's stretches of constant UTC offset: (from, to, offset), in seconds."""
-    zone = _zone(name)
+    zone = zone_of(name)
+    if zone is None:
+        return ()
     from_s, to_s = block * _BLOCK_S, (block + 1) * _BLOCK_S
     stretches: list[tuple[int, int, int]] = []
     begun, offset = from_s, _offset_s(zone, from_s)
@@ -328,12 +342,6 @@ def _stretches(name: str, block: int) -> tuple[tuple[int, int, int], ...]:
         at = after
     stretches.append((begun, to_s, offset))
     return tuple(stretch for stretch in stretches if stretch[0] < stretch[1])
-
-
-def _zone(name: str) -> dt.tzinfo:
-    from zoneinfo import ZoneInfo  # noqa: PLC0415 - only where there are windows
-
-    return ZoneInfo(name)
 
 
 def _change_s(zone: dt.tzinfo, before_s: int, after_s: int) -> int:

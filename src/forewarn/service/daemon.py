@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.api.listener import FEED, taken
 from forewarn.clock import SystemClock
+from forewarn.control.degraded import DegradedParts
 from forewarn.control.driver_calls import CallLimits, DriverSetup, DriverUnknown
 from forewarn.control.engine import ControlEngine
 from forewarn.control.history_keeper import HistoryKeeper
@@ -26,7 +27,13 @@ from forewarn.control.service_state import Liveness
 from forewarn.control.standby import TERM_MS, LeaseKeeper, StateFollower, become_writer, leave
 from forewarn.core.access import Permission, proved
 from forewarn.core.outcomes import EventOutcome
-from forewarn.drivers.registry import make_drivers, scheduling, unscheduled
+from forewarn.core.stimulus import Proceed
+from forewarn.drivers.registry import (
+    check_installed,
+    make_drivers,
+    scheduling,
+    unscheduled,
+)
 from forewarn.errors import ForewarnError
 from forewarn.metadata.fault import Outdated
 from forewarn.metadata.responder import BUSY
@@ -46,12 +53,14 @@ from forewarn.store.processes import SignsOfLife
 from forewarn.values import replace, value
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from forewarn.api.relay import Relay
     from forewarn.clock import Clock
     from forewarn.control.gate_checks import Gate
+    from forewarn.control.plane import Committed, StateView
     from forewarn.control.readable import ReadableControl
+    from forewarn.core.state import State
     from forewarn.drivers import Driver
     from forewarn.ids import Ids
     from forewarn.outbox.delivery import Destination
@@ -90,7 +99,6 @@ class Daemon:
 
         Raises:
             DriverUnknown: the default driver does not exist.
-            DriverKindUnknown: the kind of a driver table is unknown.
             DriverUnusable: a driver's options are invalid.
             DestinationInvalid: a destination of the outbox is invalid.
             GateInvalid: a gate contradicts itself.
@@ -106,6 +114,10 @@ class Daemon:
         if settings.drivers.default not in self.drivers:
             known = ", ".join(self.drivers)
             raise DriverUnknown(name=settings.drivers.default, known=known)
+        #: Names what this process cannot use of the state.
+        self.degraded = DegradedParts(
+            self.drivers, settings.drivers.default, gates=self.gates, unsent=self._unsent
+        )
         self.policy = replace(
             policy_of(settings.lifecycle),
             scheduling_drivers=scheduling(self.drivers, settings.drivers.default),
@@ -225,7 +237,9 @@ class Daemon:
             ControlPlane, self.store, self.policy, self.new_guid, followed=followed
         )
         self.prepare(plane)
+        plane.missing_driver = self.degraded.missing_driver
         if self._follower is None:
+            self._check_unused(plane.state)
             self.metadata = self._new_metadata()
         observers = await make_observers(settings, plane, clock=self.clock, drivers=self.drivers)
         self.control = self._new_control(plane, bridge, observers)
@@ -260,6 +274,8 @@ class Daemon:
         self.control.start()
         observers.watch(lambda: self.outbox, self.certificates.expiries, self._carrier)
         self.control.on_committed.add(lambda _: self._outbox_grew())
+        self.control.on_committed.add(lambda each: self.degraded.look(plane.state, each.changes))
+        self.degraded.look(plane.state)
         self.liveness.watch("deciding thread", self._ask_control)
         if self.destinations:
             await self._start_outbox()
@@ -273,6 +289,7 @@ class Daemon:
         self.control.lapsed = self._lapsed
         self.control.on_went_back = partial(bridge.call, self._refuse_outdated)
         self.control.poll_of = self.metadata.service.poll_of
+        self.control.degraded = lambda: self.degraded.sentences
         self.control.user_agents = self.metadata.user_agents
         if self.feed is not None:
             self.control.node_troubles = self.feed.troubles
@@ -339,6 +356,49 @@ class Daemon:
         from forewarn.outbox.destinations import make_destinations  # noqa: PLC0415 - if wanted
 
         return make_destinations({each.name: each.values for each in settings.outbox.tables})
+
+    def _unsent(self) -> dict[str, str]:
+        """Return the destinations whose package is not installed, with the reason."""
+        absent = {each.name: getattr(each.sink, "absent", "") for each in self.destinations}
+        return {name: reason for name, reason in absent.items() if reason}
+
+    @staticmethod
+    def check_destinations(
+        destinations: Sequence[Destination], known: Collection[str] = ()
+    ) -> None:
+        """Refuse destinations whose package is not installed, except those in `known`.
+
+        Raises:
+            DestinationInvalid: a package is missing.
+        """
+        if destinations:
+            from forewarn.outbox.destinations import check_installed  # noqa: PLC0415 - loaded by now
+
+            check_installed(each for each in destinations if each.name not in known)
+
+    def _check_unused(self, state: State) -> None:
+        """Refuse drivers and destinations that are not installed and were never in use. See L-12.
+
+        Raises:
+            DriverKindUnknown, DriverUnusable, DestinationInvalid: it is not installed.
+        """
+        default = self.settings.drivers.default
+        used = {each.driver or default for each in state.topology.hosts.values()}
+        check_installed(each for name, each in self.drivers.items() if name not in used)
+        known = self.store.cursors.names() if self._unsent() else ()
+        self.check_destinations(self.destinations, known)
+
+    def look_again(self) -> None:
+        """Compare the state with reloaded parts, and look at work that waited for them."""
+        control: ControlEngine | None = getattr(self, "control", None)
+        if control is None:  # a standby looks when it takes over
+            return
+
+        def look(view: StateView) -> None:
+            self.degraded.look(view.state)
+            control.note(Proceed(tuple(view.state.operations)), "clock")
+
+        control.read(look)
 
     def reload_soon(self) -> None:
         """Reload, and log an error on failure; on the event loop."""
@@ -541,6 +601,10 @@ class Daemon:
 
         self.bridge.call(show)
 
+    def _look_at_followed(self, follower: StateFollower, committed: Committed) -> None:
+        if follower.view is not None:
+            self.degraded.look(follower.view.state, committed.changes)
+
     async def _follow_feed(self, follower: StateFollower, tenure: Tenure) -> None:
         """Serve metadata nodes from the followed state. Source: H-4."""
         (relays,) = await imported("forewarn.api.relay")
@@ -580,6 +644,8 @@ class Daemon:
             self.store, self.clock, self.policy, new_guid=self.new_guid, show=self._show_followed
         )
         follower.poll_of = self.metadata.service.poll_of
+        follower.degraded = lambda: self.degraded.sentences
+        follower.on_committed.add(partial(self._look_at_followed, follower))
         self._closing.push_async_callback(self.operators.stop)
         await self.operators.serve_followed(
             follower, lambda: tenure.holder_url, lambda: tenure.holder

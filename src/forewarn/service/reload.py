@@ -11,7 +11,7 @@ import logging
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from forewarn.drivers.registry import make_driver
+from forewarn.drivers.registry import AbsentDriver, make_driver, make_drivers
 from forewarn.log_format import configure_logs
 from forewarn.service.settings_check import check_settings
 
@@ -53,8 +53,14 @@ async def take_over(daemon: Daemon, settings: Settings) -> tuple[str, ...]:
     changed = {name: table for name, table in after.items() if before.get(name) != table}
     store = settings.store.url
     drivers = {name: make_driver(name, table, store) for name, table in changed.items()}
+    absent = {name for name, each in daemon.drivers.items() if isinstance(each, AbsentDriver)}
+    left_absent = {name: after[name] for name in absent & after.keys() - changed.keys()}
+    drivers |= make_drivers(left_absent, store) if left_absent else {}
     gates = daemon.new_gates(settings)
     destinations = daemon.new_destinations(settings)
+    sent_before, sent_after = (_tables(s.outbox.tables) for s in (daemon.settings, settings))
+    unchanged = [name for name, table in sent_after.items() if sent_before.get(name) == table]
+    daemon.check_destinations(destinations, unchanged)
     certificates = await asyncio.to_thread(daemon.certificates.check, settings)
     configure_logs(settings.log.level, settings.log.format)  # refuses invalid files first
 
@@ -88,6 +94,7 @@ async def take_over(daemon: Daemon, settings: Settings) -> tuple[str, ...]:
         for section in fields(adopted)
         if getattr(adopted, section.name) != getattr(settings, section.name)
     ]
+    daemon.look_again()
     waiting = f"; a restart is needed for {', '.join(left)}" if left else ""
     log.info("the settings were reloaded%s", waiting, extra={"action": "settings.reloaded"})
     return tuple(left)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from forewarn.api.listener import OperatorAddressTaken
 from forewarn.azure.server import check_certificate
 from forewarn.clock import SystemClock
+from forewarn.drivers.registry import check_installed
 from forewarn.ids import Ids
 from forewarn.metadata.http import addresses
 from forewarn.nats_client import NatsUnreachable
@@ -50,7 +51,9 @@ async def check_start_beside(settings: Settings, *, held: bool) -> tuple[str, ..
     Raises:
         ForewarnError: the error that would prevent a start.
     """
-    Daemon(settings, clock=SystemClock(), ids=Ids())
+    daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
+    check_installed(daemon.drivers.values())
+    daemon.check_destinations(daemon.destinations)
     notes = []
     if settings.otlp.endpoint:
         await traces_module()

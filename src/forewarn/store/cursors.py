@@ -28,6 +28,10 @@ class OutboxCursors:
             rows = transaction.rows("cursors")
         return {str(name): int(seq) for name, seq in rows if name in names}
 
+    def names(self) -> frozenset[str]:
+        """Return the names of all destinations that have a position."""
+        return frozenset(str(name) for name, _ in self._engine.rows("cursors"))
+
     def save(self, moved: Mapping[str, int]) -> None:
         """Store new positions, except positions below the stored position."""
         with self._engine.writing() as transaction:

@@ -1,0 +1,165 @@
+"""State that was accepted under another environment: one part waits, and the service names it.
+
+Each service of a test stands for a start on another machine, on the same store. Source: L-12.
+"""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from forewarn.control.gate_checks import make_gates
+from forewarn.core.stimulus import ApplyPolicy
+from forewarn.drivers.registry import DriverKindUnknown
+from forewarn.outbox.destinations import DestinationInvalid
+from forewarn.planning.policy import MaintenancePolicy
+from forewarn.planning.windows import Window
+from forewarn.service.reload import Reload
+from forewarn.settings import (
+    DriverSettings,
+    GateSettings,
+    NamedTable,
+    OutboxSettings,
+    Settings,
+    StoreSettings,
+)
+from tests.api.live import FLEET, SETTINGS, Json, Live
+from tests.waiting import LIMIT_S, wait_until
+
+SITE = NamedTable("site", {"kind": "manual"})
+NEIGHBOUR = NamedTable("site", {"kind": "kind-of-another-package"})
+
+
+def settings(folder: Path, **sections: object) -> Settings:
+    """Return settings of a service on a store in a folder."""
+    store = StoreSettings(url=str(folder / "forewarn.db"))
+    return replace(SETTINGS, store=store, **sections)  # type: ignore[arg-type]
+
+
+def degraded(live: Live, count: int = 1) -> list[str]:
+    """Return what a service names in its health, which is a second old, though it is ready."""
+    live.settle()
+    named: list[str] = []
+
+    def are_named() -> bool:
+        health = live.get("/v1/health")
+        assert health["ready"]
+        named[:] = health.get("degraded", [])
+        return len(named) == count
+
+    wait_until(are_named)
+    return named
+
+
+def layout(driver: str) -> Json:
+    """Return the fleet with a driver for h1."""
+    return {**FLEET, "hosts": {**FLEET["hosts"], "h1": {**FLEET["hosts"]["h1"], "driver": driver}}}
+
+
+def test_unknown_time_zone_closes_its_window_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The service starts, is ready, and names the window; VMs and other work go on. F-7."""
+    with Live(settings(tmp_path)) as live:
+        live.fleet(**FLEET)
+        policy = MaintenancePolicy(windows=(Window("night", "Atlantis/Capital"),))
+        live.daemon.control.submit(ApplyPolicy(policy), "elsewhere").result(LIMIT_S)
+    caplog.clear()
+    with Live(settings(tmp_path)) as live:
+        [named] = degraded(live)
+        assert "Window night is closed" in named
+        assert "time zone Atlantis/Capital" in named
+        assert [each.message for each in caplog.records].count(named) == 1
+        assert live.post("/v1/vms/web-0/reboot")["operations"]
+        work = {"cause": "host-reboot", "hosts": ["h1"], "duration": "10m"}
+        [blocked] = live.post("/v1/maintenances/plan", **work)["plan"]["blocked"]
+        assert "no time zone Atlantis/Capital" in str(blocked)
+        assert live.get("/v1/windows")["spans"] == []
+        live.call("PUT", "/v1/policy", {})
+        assert degraded(live, 0) == []
+
+
+def test_driver_that_left_the_settings_holds_up_its_hosts_alone(tmp_path: Path) -> None:
+    """Work there waits before any VM is disturbed, and starts once the driver is back."""
+    drivers = DriverSettings("manual", tables=(SITE,))
+    with Live(settings(tmp_path, drivers=drivers)) as live:
+        live.call("PUT", "/v1/topology", layout("site"))
+    with Live(settings(tmp_path)) as live:
+        [named] = degraded(live)
+        assert "1 host uses driver site, whose work waits: [drivers.site] is not in" in named
+        [waiting] = live.post("/v1/hosts/h1/reboot")["operations"]
+        [other] = live.post("/v1/vms/web-1/reboot")["operations"]
+        live.advance(1000)
+        path = f"/v1/operations/{waiting['id']}"
+        assert live.get(path)["operation"]["state"] == "announced"
+        assert live.get(f"/v1/operations/{other['id']}")["operation"]["state"] == "running"
+        why = live.get(f"/v1/why?id={waiting['id']}")
+        assert "waits for its driver: [drivers.site] is not in" in why["blockers"][0]["text"]
+        live.daemon.reload = Reload(live.daemon, lambda: settings(tmp_path, drivers=drivers))
+        live.post("/v1/reload")
+        live.settle()
+        assert degraded(live, 0) == []
+        assert live.get(path)["operation"]["state"] == "running"
+
+
+def test_driver_whose_package_left_holds_up_its_hosts_alone(tmp_path: Path) -> None:
+    """It is the default driver, too; a driver that nobody has used is refused as a mistake."""
+    with Live(settings(tmp_path, drivers=DriverSettings("site", tables=(SITE,)))) as live:
+        live.call("PUT", "/v1/topology", FLEET)
+    with Live(settings(tmp_path, drivers=DriverSettings("site", tables=(NEIGHBOUR,)))) as live:
+        [named] = degraded(live)
+        assert "2 hosts use driver site" in named
+        assert "kind-of-another-package, which is neither built in nor installed" in named
+    with pytest.raises(DriverKindUnknown):
+        Live(settings(tmp_path, drivers=DriverSettings("manual", tables=(NEIGHBOUR,))))
+
+
+def test_gate_that_left_is_named_before_its_maintenance_stops(tmp_path: Path) -> None:
+    """People can put it back, or cancel the maintenance."""
+    table = NamedTable("load", {"command": ["true"]})
+    assert make_gates({table.name: table.values})
+    with Live(settings(tmp_path, gates=GateSettings((table,)))) as live:
+        live.fleet(**FLEET)
+        form = {"cause": "host-reboot", "hosts": ["h1"], "duration": "10m", "gate": "load"}
+        assert live.call("POST", "/v1/maintenances", form).status < 300
+    with Live(settings(tmp_path)) as live:
+        [named] = degraded(live)
+        assert named == "Maintenance m-1 stops after its next wave: gate load is missing."
+
+
+def test_destination_whose_package_left_keeps_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others are delivered to; a destination that was never served is refused as a mistake."""
+    bus = NamedTable("bus", {"kind": "nats", "servers": ["nats://127.0.0.1:9"]})
+    with Live(settings(tmp_path, outbox=OutboxSettings((bus,)))) as live:
+        live.fleet(**FLEET)
+    missing = "forewarn.outbox.destinations._NEEDS"
+    monkeypatch.setattr(missing, {"nats": ("no_such_package", "nats")})
+    with Live(settings(tmp_path, outbox=OutboxSettings((bus,)))) as live:
+        [named] = degraded(live)
+        assert "Destination bus receives nothing: it needs the package no_such_package" in named
+        [shown] = live.get("/v1/outbox")["destinations"]
+        assert shown["behind"] > 0
+    other = replace(bus, name="other")
+    with pytest.raises(DestinationInvalid):
+        Live(settings(tmp_path, outbox=OutboxSettings((other,))))
+
+
+def test_what_is_missing_is_logged_once_and_when_it_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each change of the fleet costs its own records, and repeats nothing."""
+    caplog.set_level(logging.INFO)
+    drivers = DriverSettings("manual", tables=(SITE,))
+    with Live(settings(tmp_path, drivers=drivers)) as live:
+        live.call("PUT", "/v1/topology", layout("site"))
+    with Live(settings(tmp_path)) as live:
+        for zone in ("1", "2", "3"):
+            live.call("PUT", "/v1/hosts/h2", {"zone": zone})
+        live.call("PUT", "/v1/hosts/h1", {"driver": "manual"})
+        live.settle()
+    lines = [each for each in caplog.records if "driver site" in each.getMessage()]
+    actions = [getattr(each, "action", "") for each in lines]
+    assert actions == ["degraded", "degraded.over"]
