@@ -107,6 +107,8 @@ class Campaign:
     record: Record = field(default_factory=Record)
     #: Whether each quick fault strikes once, for a moment only.
     short: bool = False
+    #: Name of the only fault; empty: every fault.
+    only: str = ""
     gaps: dict[str, list[Gap]] = field(default_factory=lambda: defaultdict(list))
     problems: list[str] = field(default_factory=list)
     #: Never set: faults stay for as long as it is waited for.
@@ -156,7 +158,7 @@ class Campaign:
 
     def _drawn(self, chance: random.Random, count: int) -> Iterator[list[Fault]]:
         """Yield the faults that strike together, one or two, until there were `count`."""
-        faults = faults_of(self.scene.kind)
+        faults = [each for each in faults_of(self.scene.kind) if self.only in {"", each.name}]
         if self.short:
             quick = [each for each in faults if each.name in QUICK]
             chance.shuffle(quick)
@@ -204,16 +206,17 @@ class Campaign:
                 break
             before = f"&before={page['next']}"
         history: list[dict[str, Any]] = []
-        while entries := _insist(operators, f"/v1/history?limit=500&after={len(history)}")[
-            "entries"
-        ]:
+        after = 0
+        while entries := _insist(operators, f"/v1/history?limit=500&after={after}")["entries"]:
             history += entries
+            after = entries[-1]["sequence"]
         return Evidence(
             self.record,
             begun_of(self.scene.begins.read_text().splitlines()),
             operations,
             history,
             frozenset((*NODES, WITH_WORKERS)),
+            self.scene.lost_ms,
         )
 
     def _late(self) -> list[str]:
@@ -271,12 +274,12 @@ def missing(kinds: Sequence[str]) -> str:
     return f"chaos needs {', '.join(absent)}" if absent else ""
 
 
-def play(kind: str, count: int, seed: int, *, short: bool = False) -> list[str]:
+def play(kind: str, count: int, seed: int, *, short: bool = False, only: str = "") -> list[str]:
     """Play one campaign with one kind of database; return what went wrong."""
     directory = Path(tempfile.mkdtemp(prefix="forewarn-chaos-"))
     run("mount", "-t", "tmpfs", "-o", "mode=755", "none", str(directory))
     scene = Scene(directory, kind)
-    campaign = Campaign(scene, seed, short=short)
+    campaign = Campaign(scene, seed, short=short, only=only)
     whole = False
     try:
         began_s = time.monotonic()
@@ -321,6 +324,7 @@ def main() -> int:
     parser.add_argument(
         "--short", action="store_true", help="ten quick faults, with a single PostgreSQL"
     )
+    parser.add_argument("--only", default="", help="name of the only fault")
     arguments = parser.parse_args()
     if arguments.short:
         arguments.databases, arguments.faults = "single", len(QUICK)
@@ -330,7 +334,8 @@ def main() -> int:
         return 1
     if len(kinds) == 1 and os.environ.get(INSIDE):
         enter_namespaces()
-        problems = play(kinds[0], arguments.faults, arguments.seed, short=arguments.short)
+        how = {"short": arguments.short, "only": arguments.only}
+        problems = play(kinds[0], arguments.faults, arguments.seed, **how)
         for each in problems[:PROBLEMS_MAX]:
             print(f"WRONG: {each}")
         count = f"{len(problems)} violations" if problems else "nothing lost, doubled, early or old"
@@ -342,6 +347,7 @@ def main() -> int:
     for kind, share in zip(kinds, shares, strict=True):
         words = ["--databases", kind, "--faults", str(share), "--seed", str(arguments.seed)]
         words += ["--short"] if arguments.short else []
+        words += ["--only", arguments.only] if arguments.only else []
         status |= inside("tests.chaos", *words).returncode
     return status
 

@@ -16,6 +16,8 @@ from tests.e2e.client_log import Read, stale
 TERM_MS = 5000
 #: How much shorter than owed a notice may be. Source: H-6.
 SLACK_MS = 1000
+#: How long it takes at most until the end of a program is known.
+KNOWN_MS = 5000
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,13 @@ class Evidence:
     history: Sequence[dict[str, Any]] = ()
     #: Servers that may show old documents for as long as they are cut off (M-2).
     may_be_old: frozenset[str] = frozenset()
+    #: Spans whose commits the database has lost, in ms since the epoch UTC. Source: H-10.
+    lost_ms: Sequence[tuple[int, int]] = ()
+
+    def lost(self, begin_ms: int, end_ms: int = 0) -> bool:
+        """Whether the database may have lost what was done in this time."""
+        end_ms = end_ms or begin_ms
+        return any(begin_ms <= until and since <= end_ms for since, until in self.lost_ms)
 
 
 def begun_of(lines: Sequence[str]) -> list[Begun]:
@@ -89,6 +98,8 @@ def _begun_twice(evidence: Evidence) -> Iterator[str]:
     for operation, times in Counter(each.operation for each in evidence.begun).items():
         if times > 1:
             yield f"{operation} was begun {times} times"
+        if all(evidence.lost(e.at_ms) for e in evidence.begun if e.operation == operation):
+            continue
         if operation not in evidence.operations:
             yield f"{operation} was begun, and nobody knows it"
         elif evidence.operations[operation]["operation"]["state"] == "cancelled":
@@ -161,6 +172,8 @@ def _begun_unseen(evidence: Evidence) -> Iterator[str]:
         if entry["action"] == "operation.not-shown":
             named[entry["operation"]] += f" {entry['text']}"
     for begun in evidence.begun:
+        if evidence.lost(begun.at_ms, (begun.ended_ms or begun.at_ms) + KNOWN_MS):
+            continue  # so is the entry that names the VM, or its events have new ids (U-3)
         for event in _events(evidence, begun):
             for vm in event["resources"]:
                 if vm not in named[begun.operation] and _was_unseen(by_vm[vm], event["id"], begun):
@@ -185,7 +198,7 @@ def _approvals_lost(evidence: Evidence) -> Iterator[str]:
     }
     started_ms = _started(evidence.record.log.reads)
     for each in evidence.record.log.approvals:
-        if each.status != 200:
+        if each.status != 200 or evidence.lost(each.asked_ms):
             continue
         event = events.get(each.event_id)
         if event is None:
@@ -204,14 +217,24 @@ def _requests(evidence: Evidence) -> Iterator[str]:
             kept = sorted(by_key.pop(request.key, []))
             if len(kept) > 1:
                 yield f"{request.key} was done {len(kept)} times: {kept}"
-            if 200 <= request.status < 300 and kept != sorted(request.operations):
+            lost = evidence.lost(request.sent_ms, request.answered_ms)
+            answered = 200 <= request.status < 300 and not lost
+            if answered and kept != sorted(request.operations):
                 yield f"{request.key} was answered {request.operations}, and there is {kept}"
-        elif request.path.endswith("/cancel") and request.status == 200:
-            name = request.path.split("/")[3]
-            if evidence.operations[name]["operation"]["state"] != "cancelled":
-                yield f"{name} was cancelled, and goes on"
+    yield from _cancelled(evidence)
     for key, names in by_key.items():
         yield f"{names} were never asked for ({key})"
+
+
+def _cancelled(evidence: Evidence) -> Iterator[str]:
+    for request in evidence.record.requests:
+        if not request.path.endswith("/cancel") or request.status != 200:
+            continue
+        name = request.path.split("/")[3]
+        if evidence.lost(request.answered_ms):
+            continue
+        if evidence.operations[name]["operation"]["state"] != "cancelled":
+            yield f"{name} was cancelled, and goes on"
 
 
 def _events(evidence: Evidence, begun: Begun) -> Sequence[dict[str, Any]]:

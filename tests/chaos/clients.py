@@ -193,6 +193,9 @@ class Evictions:
                 vm = VirtualMachine(name, self._host, self._record, random.Random(self._seed))
                 vm.approves = 0.0
                 self._vm, self._poller = vm, Worker(vm.live, POLL_S)
+        elif not self._asked and self._vm.status == 404:  # the database has lost it
+            form = {"host": self._host, "spot": True}
+            self._operators.change("PUT", f"/v1/vms/{self._vm.name}", form)
         elif not self._asked and self._vm.status == 200:
             form = {"cause": "eviction", "targets": [self._vm.name]}
             self._operators.change("POST", "/v1/operations", form)

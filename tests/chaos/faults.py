@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import signal
+import threading
+import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.chaos.databases import PatroniDatabase, PooledDatabase
 from tests.chaos.scene import BROKER, NODES, PLANES
+from tests.store.rewinding import Snapshot
 
 if TYPE_CHECKING:
     import random
@@ -190,6 +193,22 @@ def _restart_pooler(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
     return "", scene.database.revive_pooler
 
 
+def _go_back(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    """Put an old copy of the database in place, without `store restore`; perhaps with a restart."""
+    begin_ms = time.time_ns() // 1_000_000
+    copy = Snapshot(scene.database.direct())
+    _PAUSE.wait(chance.uniform(*LOST_S))
+    restarts = chance.random() < 0.5
+    if restarts:
+        scene.hold_planes(held=True)
+    copy.put_back()
+    scene.gone_back = True
+    scene.lost_ms.append((begin_ms, time.time_ns() // 1_000_000 + LOST_SLACK_MS))
+    if restarts:
+        scene.hold_planes(held=False)
+    return "and every control plane restarts" if restarts else "", scene.finish_restore
+
+
 def _fill_logs(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
     del chance
     scene.fill_logs(full=True)
@@ -224,6 +243,10 @@ def _cut_broker(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
     return f"from {name}", scene.heal
 
 
+#: For how long commits are made that are lost, and how long after that a driver may still begin.
+LOST_S, LOST_SLACK_MS = (1.0, 5.0), 5000
+#: Never set.
+_PAUSE = threading.Event()
 #: H-2: an orderly stop, and a crash; H-3: a hang.
 ORDERLY_S, CRASH_S, HANG_S = 1.0, 6.0, 15.0
 #: Kinds of databases with one server, which has a disk of its own.
@@ -252,6 +275,7 @@ FAULTS = (
     Fault("clock stepped", _skew, weight=4),
     Fault("heirs with a wrong clock", _skew_heir, bound_s=CRASH_S, weight=4),
     Fault("sessions terminated", _cut_sessions, weight=3),
+    Fault("database goes back", _go_back, hold_s=(2, 8), databases=ONE_SERVER),
     Fault("PostgreSQL SIGKILL", _crash_database, hold_s=(0, 3), weight=3),
     Fault("Patroni switchover", _switch_over, hold_s=(5, 8), weight=3, databases=("patroni",)),
     Fault("Patroni failover", _fail_over, hold_s=(25, 35), weight=2, databases=("patroni",)),

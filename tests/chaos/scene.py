@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from forewarn.core.access import Role
+from forewarn.store.backup import restore
 from tests.access import seed_token
 from tests.chaos.databases import fill, make_database
 from tests.chaos.http_call import ask
@@ -73,6 +74,7 @@ FLEET = {
 SERVE = """
 [store]
 url = "{store}"
+last_commit_file = "{directory}/{name}.commit"
 [metadata]
 vm_by_query = true
 rate_per_s = 0
@@ -191,6 +193,10 @@ class Scene:
         self.directory, self.kind, self._metadata = directory, kind, metadata
         self.begins = directory / "begins"
         self.token = ""
+        #: Spans in which commits were made that the database has lost, in ms since the epoch UTC.
+        self.lost_ms: list[tuple[int, int]] = []
+        #: Whether the database has gone back, and is not repaired yet.
+        self.gone_back = False
         self._cuts: set[tuple[str, str]] = set()
         self.logs = directory / "logs"
         self.logs.mkdir()
@@ -340,6 +346,34 @@ class Scene:
     def skew(self, plane: str, seconds: int) -> None:
         """Put the system's clock of a control plane ahead by these seconds."""
         (self.directory / f"{plane}.skew").write_text(str(seconds))
+
+    def hold_planes(self, *, held: bool) -> None:
+        """Kill every control plane and keep it down, or start them again."""
+        for program in self.planes.values():
+            program.held = held
+            if held:
+                program.signal(signal.SIGKILL)
+        if held:
+            planes = self.planes.values()
+            down = lambda: not any(each.pid for each in planes)  # noqa: E731 - one line
+            wait_until(down, what="the end of the control planes", limit_s=STARTED_S_MAX)
+
+    def finish_restore(self) -> None:
+        """Do what an operator must do with a database that has gone back, unless it is done."""
+        if not self.gone_back:
+            return
+        self.gone_back = False
+        noticed = lambda: any(map(self._has_noticed, PLANES))  # noqa: E731 - one line
+        wait_until(noticed, what="a control plane that notices", limit_s=STARTED_S_MAX)
+        self.hold_planes(held=True)
+        restore(None, self.database.direct(), now_ms=time.time_ns() // 1_000_000)
+        self.token = seed_token(
+            self.database.direct(), f"chaos{len(self.lost_ms)}", Role.ADMIN
+        )  # a restore suspends tokens
+        self.hold_planes(held=False)
+
+    def _has_noticed(self, plane: str) -> bool:
+        return "has gone back" in str(self.ask(plane, "GET", "/v1/health")[1].get("reason"))
 
     def fill_disk(self, node: str, *, full: bool) -> None:
         """Fill the disk of a node's store, or free it."""

@@ -109,3 +109,17 @@ def test_time_beyond_its_bound_is_noticed() -> None:
     assert "2.1 s" in late("stop", 1.0, [Gap(2100, 300), *[quick] * 99])[0]
     assert "no leader for 16.0 s" in late("stop", 1.0, [Gap(200, 16_000)])[0]
     assert late("stop", 1.0, [Gap(9000, 20_000, overloaded=True)]) == []
+
+
+def test_only_what_a_database_has_lost_is_excused() -> None:
+    """Lost requests and approvals are; work that began twice, and numbers that went back, not."""
+    approval = Approval("web_0@c1", "E", 100_020, 200)
+    of_lost = replace(evidence(SEEN, approvals=(approval,)), operations={}, lost_ms=((0, 200_000),))
+    assert violations(of_lost) == []
+    assert len(violations(replace(of_lost, lost_ms=((0, 50_000),)))) == 1
+    twice = replace(of_lost, begun=(RUN, RUN), lost_ms=((0, 2_000_000),))
+    assert violations(twice) == ["op-1 was begun 2 times"]
+    older = Read("web_0@c1", 120_000, 120_010, 0)
+    newer = Read("web_0@c1", 110_000, 110_010, 5)
+    back = replace(evidence(newer, older), operations={}, lost_ms=((0, 200_000),))
+    assert violations(back) == ["web_0@c1 reads 0 after 5 was read"]

@@ -28,6 +28,7 @@ class Snapshot:
     def put_back(self) -> None:
         """Make the store what it was, in one transaction, without raising any number."""
         with _engine(self._address) as engine, engine.writing() as transaction:
+            transaction.rows("settle")  # no writer commits meanwhile
             for table in reversed(self._rows):
                 transaction.run_filled("copy_emptied", table=table)
             for table, rows in self._rows.items():

@@ -1,4 +1,4 @@
-"""Random work, backups, losses and restores: what VMs, nodes and drivers see of it all."""
+"""Random work, lost stores and commits, and restores: what VMs, nodes and drivers see of it all."""
 
 import random
 from collections.abc import Callable
@@ -17,10 +17,16 @@ from forewarn.ids import Ids
 from forewarn.protocol.documents import Document
 from forewarn.store import Store, open_store
 from forewarn.store.backup import back_up, restore
+from forewarn.store.errors import StoreWentBack
 from tests.store.random_work import RandomWork
+from tests.store.rewinding import Snapshot
 from tests.store.story import START_MS
 
 STEPS = 400
+#: Who knows the lost commits: the process that goes on, its file, or a metadata node.
+WITNESSES = ("memory", "file", "node")
+#: Steps that are tried while nothing may be decided.
+REFUSED = 5
 
 
 @dataclass
@@ -50,13 +56,21 @@ class World:
         self.take(lambda _: Recover())
 
     def take(self, draw: Callable[[State], PlaneStimulus]) -> None:
-        """Decide, commit, show and begin."""
+        """Decide, commit, show and begin.
+
+        Raises:
+            StoreWentBack: nothing was committed, shown or begun.
+        """
         terms = Terms(NoticePolicy(), "operator", lambda: self.ids.guid("event"))
         try:
             outcome = step(self.state, draw(self.state), now_ms=self.now_ms, terms=terms)
         except ForewarnError:
             return
-        self.store.commit(outcome.changes)
+        try:
+            self.store.commit(outcome.changes)
+        except StoreWentBack:
+            self.state.rollback()
+            raise
         self.state.keep()
         assert self.state.last_number >= self.numbers, "numbers go back"
         self.numbers = self.state.last_number
@@ -93,6 +107,54 @@ class World:
         self._open(address)
         for key, view in self.state.views.items():
             self._show(key, view.document)
+
+    def go_back(self, snapshot: Snapshot, witness: str, work: RandomWork) -> None:
+        """Lose the commits since a moment; nothing is decided until the restore is finished."""
+        known = self.store.newest_commit()
+        if witness == "memory":
+            snapshot.put_back()
+        else:
+            self.store.close()
+            snapshot.put_back()
+            if witness == "node":
+                Path(f"{self.address.removeprefix('sqlite://')}.commit").unlink()
+            self.store = open_store(self.address)
+            self.state = self.store.load()
+        if witness == "node":
+            with pytest.raises(StoreWentBack):
+                self.store.check_commits({known: "node n1"})
+        for _ in range(REFUSED):
+            self.now_ms += work.wait_ms()
+            with pytest.raises(StoreWentBack):
+                self.take(lambda _: Recover())
+        self.store.close()
+        self.stores += 1
+        restore(None, self.address, now_ms=self.now_ms)
+        self._open(self.address)
+        for key, view in self.state.views.items():
+            self._show(key, view.document)
+
+
+@pytest.mark.parametrize("witness", WITNESSES)
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(1, 20))]
+)
+def test_nobody_sees_a_store_go_back(seed: int, witness: str, tmp_path: Path) -> None:
+    """No incarnation, number, id or begin comes again. Source: H-10, invariants 2, 3, 9 and 21."""
+    world, work, draw = World(tmp_path, seed), RandomWork(seed), random.Random(seed)
+    snapshot: Snapshot | None = None
+    for _ in range(STEPS // 3):
+        world.now_ms += work.wait_ms()
+        world.take(work.next)
+        if snapshot is None and draw.random() < 0.05:
+            snapshot = Snapshot(world.address)
+            world.take(lambda _: Recover())  # a commit that is lost
+        elif snapshot is not None and draw.random() < 0.1:
+            world.now_ms += 10_000
+            world.go_back(snapshot, witness, work)
+            snapshot = None
+    assert world.stores
+    world.store.close()
 
 
 @pytest.mark.parametrize(
