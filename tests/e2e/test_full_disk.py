@@ -10,6 +10,7 @@ import pytest
 
 from forewarn.audit_chain import SIGNED, CallRecord, first_fault
 from forewarn.cli.api_client import ApiClient, ApiRefused, ServerUnreachable
+from tests.e2e.small_disk import CASES
 from tests.waiting import wait_until
 
 #: More changes than the disk has room for.
@@ -68,3 +69,14 @@ def test_full_disk_refuses_changes_and_loses_nothing(disk: tuple[ApiClient, Path
     assert first_fault(chain, {}) == (0, "")
     changed = [each["object"] for each in records if each["outcome"] == "done"]
     assert changed == [*done, "last"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_disk_without_space_or_writes(case: str, tmp_path: Path) -> None:
+    """Shows what is durable, refuses changes as `store-full`, and names the cause. Source: L-7."""
+    namespace = ["unshare", "--map-root-user", "--mount"]
+    if not shutil.which("unshare") or subprocess.run([*namespace, "true"], check=False).returncode:
+        pytest.skip("needs a mount namespace")
+    words = [*namespace, sys.executable, "-m", "tests.e2e.small_disk", case, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -42,6 +42,7 @@ from forewarn.errors import CallerError, ForewarnError, OurError
 from forewarn.replication.messages import PublishResult
 from forewarn.store.errors import (
     StoreContradiction,
+    StoreFull,
     StoreLost,
     StoreUnavailable,
     StoreUncertain,
@@ -104,6 +105,8 @@ class ControlEngine(ReadableControl):
         #: have seen; set by the service.
         self.on_went_back: Callable[[], object] = lambda: None
         self._withheld = False
+        #: Why the service last stopped deciding.
+        self._doubted: ForewarnError | None = None
         self._kept = KeptReports()
         #: Operations that exceeded the portion of a commit, in order.
         self._remaining: dict[int, None] = {}
@@ -266,10 +269,19 @@ class ControlEngine(ReadableControl):
         if isinstance(error, StoreLost):
             self._end(ServiceState.SUPERSEDED, error)
         else:
+            self._doubted = error
             self._status.become(ServiceState.UNCERTAIN)
             self._status.trouble_with(error)
             if isinstance(error, StoreWentBack):
                 self._withhold()
+
+    def _doubt_error(self) -> ForewarnError:
+        """Return why nothing is decided; nothing was changed."""
+        doubt = self._doubted
+        if isinstance(doubt, StoreFull | StoreWentBack):
+            return type(doubt)(**doubt.facts)
+        place = self._plane.store.place
+        return StoreUnavailable(place=place, reason="its state is being checked")
 
     def _withhold(self) -> None:
         """Show nothing that is older than what VMs have seen; they keep their documents. H-10."""
@@ -404,10 +416,7 @@ class ControlEngine(ReadableControl):
         if self._status.ended:
             raise Stopping
         if not self._status.ready:
-            store = self._plane.store
-            raise store.lineage.lost or StoreUnavailable(
-                place=store.place, reason="its state is being checked"
-            )
+            raise self._doubt_error()
         act = act_of(stimulus)
         if isinstance(act, ChangeTopology):
             self._drivers.check(act.hosts)
@@ -445,7 +454,7 @@ class ControlEngine(ReadableControl):
         """Write audit records of calls that were refused or changed nothing."""
         try:
             if not self._status.ready:
-                raise Stopping
+                raise Stopping if self._status.ended else self._doubt_error()
             self._plane.store.write_calls(calls)
         except ForewarnError as error:
             for call in calls:  # each call was refused, or changed nothing

@@ -34,7 +34,7 @@ from forewarn.drivers.registry import (
     scheduling,
     unscheduled,
 )
-from forewarn.errors import ForewarnError
+from forewarn.errors import ForewarnError, PeerError
 from forewarn.metadata.fault import Outdated
 from forewarn.metadata.responder import BUSY
 from forewarn.metadata.server import MetadataServer
@@ -76,6 +76,8 @@ log = logging.getLogger("forewarn")
 
 #: Interval of a follower's checks whether it may serve the feed, in seconds.
 FEED_LOOK_S = 0.2
+#: Interval of attempts to start the outbox while the store cannot be written, in seconds.
+OUTBOX_AGAIN_S = 5.0
 #: A day, in milliseconds.
 DAY_MS = 86_400_000
 
@@ -159,6 +161,8 @@ class Daemon:
         #: function; the default refuses.
         self.reload: Callable[[], Awaitable[tuple[str, ...]]] = cannot_reload
         self._task: asyncio.Future[None] | None = None
+        #: The next attempt to start the outbox; None: it runs, or there is no destination.
+        self._outbox_due: asyncio.TimerHandle | None = None
         #: The APIs for operators.
         self.operators = OperatorApi(self)
         #: The certificates in use.
@@ -424,17 +428,30 @@ class Daemon:
             self.outbox.grew()
 
     async def _stop_outbox(self) -> None:
+        if self._outbox_due is not None:
+            self._outbox_due.cancel()
         if self.outbox is not None:
             await asyncio.to_thread(self.outbox.stop)
 
     async def _start_outbox(self) -> None:
-        """Start delivering transitions; each commit triggers delivery."""
+        """Start delivering transitions, later if the store cannot be written now."""
         (module,) = await imported("forewarn.outbox.outbox")
-        outbox: Outbox = await asyncio.to_thread(
-            module.Outbox, self.store, self.destinations, self.clock
-        )
+        try:
+            outbox: Outbox = await asyncio.to_thread(
+                module.Outbox, self.store, self.destinations, self.clock
+            )
+        except PeerError as error:
+            text = "the outbox starts later: %s"
+            log.warning(text, error, extra={"action": "outbox.waits"})
+            self._outbox_due = asyncio.get_running_loop().call_later(
+                OUTBOX_AGAIN_S, self._start_outbox_again
+            )
+            return
         self.outbox = outbox
         outbox.start()
+
+    def _start_outbox_again(self) -> None:
+        self._task = asyncio.ensure_future(self._start_outbox())
 
     def _keep_history(self) -> None:
         """Export and delete history beyond its limits, if the settings have limits."""

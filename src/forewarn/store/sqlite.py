@@ -30,10 +30,12 @@ from forewarn.store.sqlite_file import (
     DatabaseFile,
     FileInUse,
     FileLost,
+    disk_problem,
     file_system_of,
     sentence,
 )
 from forewarn.store.statements import statement_texts
+from forewarn.values import Word
 
 BUSY_TIMEOUT_MS = 5000
 """Time limit of a statement's wait for another process's lock.
@@ -90,6 +92,21 @@ PRAGMA journal_size_limit = {WAL_BYTES_MAX};
 """
 
 
+_ALONE = "PRAGMA locking_mode = EXCLUSIVE;"
+"""The only connection needs no index file of the log, for which a full disk has no space."""
+
+
+class DiskAccess(Word):
+    """How the file of a database can be used."""
+
+    #: A writing connection, and reading connections beside it.
+    WRITABLE = "writable"
+    #: The disk is full: one connection, which only reads.
+    ALONE = "alone"
+    #: The file or its file system is read-only.
+    READ_ONLY = "read-only"
+
+
 _DAMAGE = ("decode to UTF-8", "no such column", "has no column named")
 """Texts in SQLite's messages that occur only with a damaged file."""
 
@@ -127,6 +144,9 @@ class SqliteEngine(Engine):
         self._idle: list[sqlite3.Connection] = []
         self._news = threading.Event()
         self._file: DatabaseFile | None = None
+        self._access = DiskAccess.WRITABLE
+        #: Parameters of the address of a reading connection.
+        self._reading = "mode=ro"
         if read_only or beside:
             assert path is not None
             if not path.exists():
@@ -138,12 +158,11 @@ class SqliteEngine(Engine):
             self._locked_file(path, must_exist=must_exist, replaces=replaces) if path else None
         )
         try:
-            self._writer = self._connect(str(path) if path else ":memory:", _WRITER_SETTINGS)
+            self._writer = self._connect_writer()
             try:
                 if self._file:
                     if not self._file.made:
                         self._check_pages()
-                    _lengthen_log(self._writer, self._file.log_path)
                     self._file.opened()
             except BaseException:
                 self._writer.close()
@@ -152,27 +171,93 @@ class SqliteEngine(Engine):
             self._release()
             raise
 
+    def _connect_writer(self) -> sqlite3.Connection:
+        """Open the writing connection, or one that only reads while the disk takes no writes.
+
+        Raises:
+            StoreFull: the disk takes no writes, and the database is new.
+            StoreUnavailable, StoreDamaged: the database cannot be opened.
+        """
+        if self._file is None or self._path is None:
+            return self._connect(":memory:", _WRITER_SETTINGS)
+        self._access, self._reading = DiskAccess.WRITABLE, "mode=ro"
+        self._forget_readers()
+        if self._path.exists() and not os.access(self._path, os.W_OK):
+            return self._connect_without_space(self._path, self._file.log_path)
+        try:
+            writer = self._connect(str(self._path), _WRITER_SETTINGS)
+            try:
+                # this query opens the log
+                writer.execute("SELECT 1 FROM sqlite_schema").fetchall()
+                _lengthen_log(self._file.log_path)
+            except sqlite3.Error as error:
+                writer.close()
+                raise self._meaning(error) from error
+        except StoreFull:
+            if self._file.made:
+                raise
+            return self._connect_without_space(self._path, self._file.log_path)
+        return writer
+
+    def _connect_without_space(self, path: Path, log_path: Path) -> sqlite3.Connection:
+        """Open the only connection while the disk is full, or one to a file that is read-only."""
+        if os.access(path, os.W_OK):
+            writer = self._connect(str(path), _ALONE)
+            self._access = DiskAccess.ALONE
+            return writer
+        has_log = log_path.exists() and log_path.stat().st_size > 0
+        self._reading = "mode=ro" if has_log else "immutable=1"
+        self._access = DiskAccess.READ_ONLY
+        return self._connect(f"{path.absolute().as_uri()}?{self._reading}", "")
+
+    def _is_writable(self) -> bool:
+        return self._access is DiskAccess.WRITABLE
+
+    def _regain_access(self) -> None:
+        """Open the writing connection once the disk takes writes again.
+
+        Raises:
+            StoreFull: the disk still takes no writes.
+        """
+        if self._is_writable():
+            return
+        assert self._path is not None
+        assert self._file is not None
+        problem = disk_problem(self._path.parent)
+        if not problem:
+            self._file.reopened()
+            self._writer.close()
+            self._writer = self._connect_writer()
+            self._file.opened()
+            if not self._is_writable():
+                problem = "the disk has too little space"
+        if problem:
+            raise StoreFull(place=self.place, reason=problem)
+
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
         """Begin a transaction with the write lock, so that later statements do not wait."""
-        with self._lock, self._undone_on_error(self._writer):
-            self.check_file()
-            self._writer.execute("BEGIN IMMEDIATE")
-            yield Transaction(self._writer, self.statements)
-            self._writer.execute("COMMIT")
-            if self._file and (problem := self._file.problem()):
-                # The commit went into a deleted file, so no answer may depend on the commit.
-                raise StoreUncertain(place=self.place, reason=problem)
+        with self._lock:
+            self._regain_access()
+            with self._undone_on_error(self._writer):
+                self.check_file()
+                self._writer.execute("BEGIN IMMEDIATE")
+                yield Transaction(self._writer, self.statements)
+                self._writer.execute("COMMIT")
+                if self._file and (problem := self._file.problem()):
+                    # The commit went into a deleted file, so no answer may depend on the commit.
+                    raise StoreUncertain(place=self.place, reason=problem)
         self._news.set()
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
         """Read on a separate connection; a store in memory has only one connection."""
-        if self._path is None:
+        if self._path is None or self._access is DiskAccess.ALONE:
             with self._lock, self._undone_on_error(self._writer):
                 yield Transaction(self._writer, self.statements)
             return
         self.check_file()
+        access = self._access
         reader = self._reader(self._path)
         try:
             with self._undone_on_error(reader):
@@ -180,7 +265,7 @@ class SqliteEngine(Engine):
                 yield Transaction(reader, self.statements)
                 reader.execute("COMMIT")
         finally:
-            if len(self._idle) < IDLE_READERS_MAX:
+            if len(self._idle) < IDLE_READERS_MAX and access is self._access:
                 self._idle.append(reader)
             else:
                 reader.close()
@@ -241,8 +326,7 @@ class SqliteEngine(Engine):
 
     def close(self) -> None:
         """Close every connection, the writer last, which merges the log into the file."""
-        while self._idle:
-            self._idle.pop().close()
+        self._forget_readers()
         with self._lock:
             self._writer.close()
         self._release()
@@ -258,6 +342,11 @@ class SqliteEngine(Engine):
             raise StoreInUse(place=self.place, pid=held.pid) from held
         except OSError as error:
             raise StoreUnavailable(place=self.place, reason=sentence(error)) from error
+
+    def _forget_readers(self) -> None:
+        with suppress(IndexError):  # another thread may have closed the connection
+            while self._idle:
+                self._idle.pop().close()
 
     def _release(self) -> None:
         if self._file is not None:
@@ -281,7 +370,8 @@ class SqliteEngine(Engine):
     def _reader(self, path: Path) -> sqlite3.Connection:
         with suppress(IndexError):  # another thread may have closed the connection
             return self._idle.pop()
-        return self._connect(f"{path.absolute().as_uri()}?mode=ro", "PRAGMA query_only = ON;")
+        address = f"{path.absolute().as_uri()}?{self._reading}"
+        return self._connect(address, "PRAGMA query_only = ON;")
 
     def _connect(self, address: str, settings: str) -> sqlite3.Connection:
         try:
@@ -324,7 +414,13 @@ class SqliteEngine(Engine):
         text = str(error)
         if isinstance(error, UnicodeDecodeError) or any(sign in text for sign in _DAMAGE):
             kind = StoreDamaged
-        return kind(place=self.place, reason=f"SQLite says: {error}")
+        reason = f"SQLite says: {error}"
+        # SQLite reports a full disk also as an I/O error, when it needs space for its own files.
+        if kind in {StoreFull, StoreUnavailable} and self._path is not None:
+            problem = disk_problem(self._path.parent)
+            if problem:
+                kind, reason = StoreFull, f"{problem} (SQLite says: {error})"
+        return kind(place=self.place, reason=reason)
 
 
 def _compared(check: re.Match[str]) -> str:
@@ -333,13 +429,12 @@ def _compared(check: re.Match[str]) -> str:
     return f"CHECK ({' OR '.join(f'{name} = {word.strip()}' for word in words.split(','))})"
 
 
-def _lengthen_log(writer: sqlite3.Connection, path: Path) -> None:
+def _lengthen_log(path: Path) -> None:
     """Fill the log with zeros up to its full length; ignore a failure.
 
     SQLite reads only parts of the log with valid checksums, so it never reads the zeros.
     """
-    with suppress(OSError, sqlite3.Error):
-        writer.execute("SELECT 1 FROM sqlite_schema").fetchall()  # this query opens the log
+    with suppress(OSError):
         log = os.open(path, os.O_WRONLY | os.O_APPEND)
         size = os.fstat(log).st_size
         try:

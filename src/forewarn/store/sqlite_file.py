@@ -5,9 +5,11 @@ This module does not read or write the database's content.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
+import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -31,8 +33,31 @@ _LOG_HEADS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 
 _DATABASE_HEAD = b"SQLite format 3\x00"
 
+_LINES_BYTES = 32
+"""Length of the lock file, which is overwritten in place, so that a full disk loses no line."""
+
 _HELD = "a store was here"
 """Second line of the lock file after a store was opened; this file survives a lost database."""
+
+
+_PROBE_BYTES = 64 * 1024
+"""Size of a file that shows whether a disk has space, as much as SQLite's index of its log."""
+
+
+def disk_problem(directory: Path) -> str:
+    """Return why no file in a directory can grow; empty if one can. Cost: writes a small file."""
+    try:
+        with tempfile.TemporaryFile(prefix=".forewarn-", dir=directory) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+            probe.flush()
+    except OSError as error:
+        problems = {
+            errno.ENOSPC: "the disk is full",
+            errno.EDQUOT: "the disk quota is exhausted",
+            errno.EROFS: "the file system is read-only",
+        }
+        return problems.get(error.errno or 0, "")
+    return ""
 
 
 def file_system_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
@@ -100,6 +125,14 @@ class DatabaseFile:
             text = "created a new store at %s"
             log.warning(text, self._path, extra={"action": "store.made"})
 
+    def reopened(self) -> None:
+        """Accept another log, because SQLite opens the database again."""
+        self._log_identity, self._log_begun, self.made = None, False, False
+        if self._log >= 0:
+            self._held.remove(self._log)
+            os.close(self._log)
+            self._log = -1
+
     def problem(self) -> str:
         """Return the reason if the files are not the opened files, else an empty text.
 
@@ -137,7 +170,7 @@ class DatabaseFile:
 
     def _hold(self, *, replaces: bool) -> None:
         path = self._path
-        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, PRIVATE_MODE)
+        lock = _opened(f"{path}.lock")
         self._held.append(lock)
         self._lock(lock, pid_in=lock)
         known = _HELD in os.read(lock, 64).decode(errors="replace")
@@ -146,7 +179,7 @@ class DatabaseFile:
         self._sign(known=known)
         # The file stays open while SQLite uses it, because a close would release SQLite's own
         # locks.
-        file = self._file = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_MODE)
+        file = self._file = _opened(str(path))
         self._held.append(file)
         if _INODE_LOCKS:  # a hard link to the file has another lock file
             self._lock(file, pid_in=lock)
@@ -157,8 +190,8 @@ class DatabaseFile:
 
     def _sign(self, *, known: bool) -> None:
         text = f"{os.getpid()}\n{_HELD if known else ''}"
-        os.ftruncate(self._held[0], 0)
-        os.pwrite(self._held[0], text.encode(), 0)
+        with suppress(OSError):  # a full or read-only disk contains the last process's line
+            os.pwrite(self._held[0], text.ljust(_LINES_BYTES).encode(), 0)
 
     def _lock(self, file: int, *, pid_in: int) -> None:
         try:
@@ -199,6 +232,16 @@ def sentence(error: OSError) -> str:
         if not directory.exists():
             return f"the directory {directory} does not exist"
     return f"{error.strerror}: {error.filename}" if error.filename else str(error)
+
+
+def _opened(path: str) -> int:
+    """Open a file for reading and writing, or for reading on a read-only file system."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_MODE)
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        return os.open(path, os.O_RDONLY)
 
 
 def _identity(status: os.stat_result) -> Identity:
