@@ -8,6 +8,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from tests.chaos.clients import Record
@@ -16,8 +17,6 @@ from tests.e2e.client_log import Read, stale
 TERM_MS = 5000
 #: How much shorter than owed a notice may be. Source: H-6.
 SLACK_MS = 1000
-#: How long it takes at most until the end of a program is known.
-KNOWN_MS = 5000
 
 
 @dataclass(frozen=True)
@@ -172,12 +171,24 @@ def _begun_unseen(evidence: Evidence) -> Iterator[str]:
         if entry["action"] == "operation.not-shown":
             named[entry["operation"]] += f" {entry['text']}"
     for begun in evidence.begun:
-        if evidence.lost(begun.at_ms, (begun.ended_ms or begun.at_ms) + KNOWN_MS):
-            continue  # so is the entry that names the VM, or its events have new ids (U-3)
+        if _was_restored(evidence, begun):
+            continue  # the entry that names the VM is lost, or its events have new ids (U-3)
         for event in _events(evidence, begun):
             for vm in event["resources"]:
                 if vm not in named[begun.operation] and _was_unseen(by_vm[vm], event["id"], begun):
                     yield f"{begun.operation} was begun unseen by {vm}, which no entry names"
+
+
+def _was_restored(evidence: Evidence, begun: Begun) -> bool:
+    """Whether the operation of a program was live while the database lost commits."""
+    form = evidence.operations.get(begun.operation, {}).get("operation", {})
+    since, until = (form.get(name) for name in ("announced", "ended"))
+    since_ms = _ms(since) if since else begun.at_ms
+    return evidence.lost(since_ms, _ms(until) if until else begun.at_ms)
+
+
+def _ms(text: str) -> int:
+    return int(datetime.fromisoformat(text).timestamp() * 1000)
 
 
 def _was_unseen(reads: Sequence[Read], event_id: str, begun: Begun) -> bool:
