@@ -66,7 +66,7 @@ def _of_groups(problem: Problem) -> WaveBound:
 
 
 def _of_cliques(problem: Problem) -> WaveBound:
-    """Return a set of hosts; any two share a group in different fault domains."""
+    """Return the bound of hosts of which any two share a group in different fault domains."""
     best: list[int] = []
     for part in problem.components():
         if len(best) < len(part) <= colouring.VERTICES_MAX:
