@@ -117,8 +117,9 @@ def test_owner_acts_on_own_vms_only(both: Guarded) -> None:
         assert (refused.status, refused.code) == (403, "not-permitted")
     kept = {"owner": "shop", "strict_approval": True}
     assert both.ask("owner-of-shop", "PUT", "/v1/groups/web", kept).status == 200
-    taken = both.ask("owner-of-shop", "PUT", "/v1/groups/web", {**kept, "owner": "bank"})
-    assert (taken.status, taken.code) == (403, "not-permitted")
+    for other in ({"owner": "bank"}, {"keep_apart": ["rack"]}, {"keep_together": ["rack"]}):
+        taken = both.ask("owner-of-shop", "PUT", "/v1/groups/web", {**kept, **other})
+        assert (taken.status, taken.code) == (403, "not-permitted")
     assert both.ask("owner-of-shop", "PUT", "/v1/groups/bank", kept).status == 404
 
 

@@ -62,6 +62,8 @@ def test_every_member_comes_back(live: Live) -> None:
         "reimage_notice": True,
         "approves_when_down": False,
         "published": "",
+        "keep_apart": ["rack", "power"],
+        "keep_together": ["row"],
     }
     vm = {
         "host": "h1",

@@ -98,6 +98,8 @@ groups = st.builds(
     strict_approval=st.booleans(),
     automatic_approval=st.frozensets(st.sampled_from([Impact.REBOOT, Impact.REDEPLOY])),
     terminate_notice_s=st.sampled_from([0, 300, 301, 900]),
+    keep_apart=st.sampled_from([(), ("rack", "power")]),
+    keep_together=st.sampled_from([(), ("row",)]),
 )
 
 

@@ -72,9 +72,12 @@ def test_replaced_group_keeps_members_without_an_option(live: Live, run: Run) ->
     """`group add --replace` changes only what it names."""
     kept = {"approves_when_down": False, "published": ""}
     live.call("PUT", "/v1/groups/kept", kept)
-    changed = run("group", "add", "kept", "--replace", "--owner", "shop", "--json").json
+    labels = ("--keep-apart", "rack", "--keep-apart", "power", "--keep-together", "row")
+    changed = run("group", "add", "kept", "--replace", "--owner", "shop", *labels, "--json").json
     assert {name: changed[name] for name in kept} == kept
-    assert changed["owner"] == "shop"
+    assert (changed["owner"], changed["keep_apart"]) == ("shop", ["rack", "power"])
+    changed = run("group", "add", "kept", "--replace", "--strict-approval", "--json").json
+    assert (changed["keep_apart"], changed["keep_together"]) == (["rack", "power"], ["row"])
 
 
 def test_empty_lists_say_so(run: Run) -> None:

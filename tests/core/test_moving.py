@@ -7,8 +7,9 @@ from forewarn.core.draft import Draft
 from forewarn.core.impact import Cause, Impact
 from forewarn.core.lifecycle import Operation, OperationState, with_execution
 from forewarn.core.maintenance import MaintenanceState
+from forewarn.core.outlook import memory_by_wave, outlook
 from forewarn.core.policy import NoticePolicy
-from forewarn.core.refusals import FleetBusy, PostponementRefused
+from forewarn.core.refusals import FleetBusy, MaintenanceImpossible, PostponementRefused
 from forewarn.core.stimulus import (
     ChangeTopology,
     Complete,
@@ -22,7 +23,7 @@ from forewarn.core.targets import silent_groups
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.core.waiting import lack_of_room
 from forewarn.planning.blockers import Code
-from forewarn.planning.policy import MaintenancePolicy
+from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import MINUTE_MS
@@ -39,6 +40,18 @@ def fleet(hosts: int = 4, *, spare: int = 1, policy: NoticePolicy | None = None)
     )
     rig = MaintenanceRig(policy=policy or NoticePolicy())
     rig.tell(layout, *(Enable(each.name) for each in layout.groups))
+    return rig
+
+
+def web(hosts: int, *, spare: int = 0) -> MaintenanceRig:
+    """Hosts of a fault domain each; one group has a VM on each but the last ones."""
+    layout = ChangeTopology(
+        hosts=tuple(Host(f"h{n}", n, n, memory_mib=4096) for n in range(hosts)),
+        groups=(Group("web"),),
+        vms=tuple(Vm(f"web_{n}", f"h{n}", "web", memory_mib=1024) for n in range(hosts - spare)),
+    )
+    rig = MaintenanceRig()
+    rig.tell(layout, Enable("web"))
     return rig
 
 
@@ -392,3 +405,40 @@ def test_host_that_vms_came_to_waits_for_its_next_plan() -> None:
     assert (blocker.code, blocker.clears_ms) == (Code.PLANNING, rig.due_ms(number))
     rig.wait(blocker.clears_ms - rig.now_ms)
     assert rig.waits(number).code is Code.HOST_BUSY
+
+
+def test_moves_never_bring_a_group_together() -> None:
+    """A budget of one VM allows every host: each is emptied to the one before. Source: F-3."""
+    rig = web(4, spare=1)
+    rig.tell(words.ApplyPolicy(MaintenancePolicy((Budget(Scope.GROUP, 1),))))
+    number = rig.start("h0", "h1", "h2", "h3", move_s=600)
+    rig.run()
+    assert rig.maintenance(number).state is MaintenanceState.DONE
+    assert len({vm.host for vm in rig.state.topology.vms.values()}) == 3
+
+
+def test_maintenance_that_its_own_moves_would_block_does_not_start() -> None:
+    """Without a spare host one host ends with two VMs, beyond the group's budget. F-1, F-3."""
+    rig = web(3)
+    rig.tell(words.ApplyPolicy(MaintenancePolicy((Budget(Scope.GROUP, 1),))))
+    number = rig.create("h0", "h1", "h2", move_s=600)
+    assert rig.waits(number).code is Code.OWN_MOVES
+    refused = rig.refuses(words.StartMaintenance(number), MaintenanceImpossible)
+    assert "other moves of the plan keep host h1 from being done" in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("returns", "least", "after_mib"), [(False, 1, [0, 2048]), (True, 2, [1024, 1024])]
+)
+def test_outlook_follows_the_moves_of_earlier_waves(
+    returns: bool, least: int, after_mib: list[int]
+) -> None:
+    """Without a spare host one wave freezes two of three VMs, unless VMs return. Source: F-2."""
+    rig = web(3)
+    number = rig.create("h0", "h1", "h2", move_s=600, return_vms=returns)
+    [plan] = rig.plans.values()
+    [group] = outlook(plan.body, rig.state.topology, (), returning=returns)
+    assert (group.vms, group.up_before, group.up_least, group.waves) == (3, 3, least, 3)
+    room = memory_by_wave(plan, rig.state.topology, returning=returns)
+    assert [each.after_mib for each in room if each.wave == 1] == after_mib
+    assert rig.maintenance(number).plan == plan.id

@@ -60,6 +60,16 @@ def test_domain_is_a_small_number(domain: int) -> None:
         Group("g", fault_domain_count=domain if domain < 0 else DOMAIN_MAX + 2)
 
 
+@pytest.mark.parametrize(
+    ("apart", "together"),
+    [(("a b",), ()), (("rack", "rack"), ()), (("rack",), ("rack",)), (("r" * 64,), ())],
+)
+def test_group_names_labels_once(apart: tuple[str, ...], together: tuple[str, ...]) -> None:
+    """A group is kept apart or together by a label that hosts can have, never both. F-3."""
+    with pytest.raises(FleetContradiction, match="label"):
+        Group("g", keep_apart=apart, keep_together=together)
+
+
 @pytest.mark.parametrize("notice_s", [1, 299, 901])
 def test_terminate_notice_is_five_to_fifteen_minutes(notice_s: int) -> None:
     """A terminate notice is PT5M to PT15M, or none. Source: N-1."""

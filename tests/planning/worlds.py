@@ -15,6 +15,16 @@ MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 
+#: Labels by which groups are kept apart, and together.
+KEPT: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
+    ((), ()),
+    ((), ()),
+    (("rack",), ()),
+    ((), ("rack",)),
+    (("k",), ("rack",)),
+    (("rack", "k"), ()),
+]
+
 World = tuple[Fleet, FleetState, MaintenancePolicy, Asked]
 
 
@@ -59,7 +69,10 @@ def fleets(draw: st.DrawFn) -> Fleet:
             draw(st.lists(places, min_size=count, max_size=count))
         )
     ]
-    groups = [FleetGroup(f"g{n}", draw(st.sampled_from(["", "o1", "o2"]))) for n in range(5)]
+    groups = [
+        FleetGroup(f"g{n}", draw(st.sampled_from(["", "o1", "o2"])), *draw(st.sampled_from(KEPT)))
+        for n in range(5)
+    ]
     room = {host.name: host.capacity for host in hosts}
     vms = []
     for host, group, size in draw(

@@ -145,6 +145,19 @@ BREAKAGES = (
         ("else draft.topology.vms_on(operation.host)\n    shares"),
         ("else tuple(sorted(draft.topology.vms))\n    shares"),
     ),
+    Breakage(
+        "moves-gather-groups",
+        "VMs move to the fullest host, whatever other VMs of their group are there, unchecked",
+        (
+            Edit("forewarn.planning.spread", "        return 0, near\n", "        return 0, 0\n"),
+            Edit(
+                "forewarn.control.planning",
+                "    if findings:\n",
+                "    if findings and not plan.id:\n",
+            ),
+        ),
+        seed=7,
+    ),
     broken(
         "silent-groups-pass",
         "a gate that waits for polls lets a maintenance go on without them",

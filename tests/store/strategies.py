@@ -83,6 +83,8 @@ groups = st.builds(
     terminate_notice_s=st.just(0) | st.integers(TERMINATE_NOTICE_S_MIN, TERMINATE_NOTICE_S_MAX),
     reimage_notice=st.booleans(),
     switched_off=st.sampled_from([(), (("terminate_notice", "PT7M"),)]),
+    keep_apart=st.sampled_from([(), ("rack",)]),
+    keep_together=st.sampled_from([(), ("row", "power")]),
 )
 vms = st.builds(
     Vm,

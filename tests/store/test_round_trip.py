@@ -133,7 +133,7 @@ def test_row_gives_back_its_record(kind: str, data: st.DataObject) -> None:
     ("kind", "values"),
     [
         ("host", [0, 0, "", "", "healthy", "[]", 0]),
-        ("group", ["availability-set", "", 0, 0, "[]", 0, 0, 1, "2020-07-01", "[]"]),
+        ("group", ["availability-set", "", 0, 0, "[]", 0, 0, 1, "2020-07-01", "[]", "[]", "[]"]),
         ("vm", ["", "", "", 0, 0, "[]", "", "", "", "Linux", "", "", "", "[]", "[]", 0]),
     ],
 )

@@ -163,7 +163,7 @@ class _Records:
         known = (await call.control.fleet()).groups.get(group.name)
         if known is None:
             raise Unknown(kind="group", name=group.name)
-        fixed = ("kind", "owner", "fault_domain_count")
+        fixed = ("kind", "owner", "fault_domain_count", "keep_apart", "keep_together")
         if any(getattr(known, name) != getattr(group, name) for name in fixed):
             needed = Permission.OPERATE.value
             raise NotPermitted(principal=call.principal.name, permission=needed)

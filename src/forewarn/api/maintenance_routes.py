@@ -131,9 +131,12 @@ async def preview_maintenance(call: ApiCall) -> ApiResponse:
 
     task, occupied = await call.control.read(take)
     kept = await call.control.compute(lambda: call.control.writer.planner.make(task))
-    groups = await call.control.compute(lambda: outlook(kept.body, topology, occupied))
+    returning = bool(asked.return_vms)
+    groups = await call.control.compute(
+        lambda: outlook(kept.body, topology, occupied, returning=returning)
+    )
     unasked = await call.control.read(lambda view: unasked_groups(view, asked.hosts))
-    room = await call.control.compute(lambda: memory_by_wave(kept, topology))
+    room = await call.control.compute(lambda: memory_by_wave(kept, topology, returning=returning))
     shown = {
         "plan": PLAN.of(kept),
         "groups": OUTLOOK.each(groups),
@@ -192,7 +195,8 @@ async def get_plan(call: ApiCall) -> ApiResponse:
     if plan is None or plan.maintenance != view.maintenance.number:
         raise UnknownPlan(maintenance=view.maintenance.id, name=plan_id or "yet")
     topology = await call.control.fleet()
-    room = await call.control.compute(lambda: memory_by_wave(plan, topology))
+    returning = bool(view.maintenance.return_s)
+    room = await call.control.compute(lambda: memory_by_wave(plan, topology, returning=returning))
     return ApiResponse({"plan": PLAN.of(plan), "room": ROOM.each(room)})
 
 

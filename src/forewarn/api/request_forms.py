@@ -56,6 +56,7 @@ _AUTOMATIC_APPROVAL: Final = Choice({i.value: i for i in (Impact.REBOOT, Impact.
 
 _LABEL: Final = Text(64, VALUE_PATTERN, "a label's value, without comma, equals sign or space")
 _KEY_WANTED = "1 to 63 letters, digits, `.`, `_`, `/`, `-`, and begin with a letter or digit"
+_KEY: Final = Text(64, KEY_PATTERN, _KEY_WANTED)
 _DISKS = "data disks, one per line, such as lun=0 name=data diskSizeGB=128"
 SELECTOR: Final = Field(
     "selector", Text(), "Only hosts with this zone and these labels, such as zone=2,rack=r7."
@@ -83,7 +84,7 @@ HOST = Form(
         ),
         Field(
             "labels",
-            Named(_LABEL, LABELS_MAX, Text(64, KEY_PATTERN, _KEY_WANTED)),
+            Named(_LABEL, LABELS_MAX, _KEY),
             "Labels of the host for selectors, windows and budgets; `rack` names its rack.",
         ),
         Field(
@@ -130,6 +131,16 @@ GROUP = Form(
             Choice({version: version for version in ("", *VERSIONS)}),
             "Api-version of events in Event Grid and Resource Graph (default: newest); empty: no "
             "events there.",
+        ),
+        Field(
+            "keep_apart",
+            ListOf(_KEY, LABELS_MAX),
+            "Labels of hosts, such as rack: VMs that move are kept on hosts with different values.",
+        ),
+        Field(
+            "keep_together",
+            ListOf(_KEY, LABELS_MAX),
+            "Labels of hosts: VMs that move are kept on hosts with the same value.",
         ),
     ),
 )

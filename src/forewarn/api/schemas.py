@@ -239,6 +239,18 @@ GROUP: ObjectSchema[Placed[Group]] = ObjectSchema(
     ),
     *same(FLAG, "reimage_notice", "approves_when_down", of="record."),
     Member("published", TEXT, "record.published"),
+    Member(
+        "keep_apart",
+        TEXTS,
+        "record.keep_apart",
+        "Labels of hosts: moves keep its VMs on hosts with different values.",
+    ),
+    Member(
+        "keep_together",
+        TEXTS,
+        "record.keep_together",
+        "Labels of hosts: moves keep its VMs on hosts with the same value.",
+    ),
     _ENABLED,
     Member(
         "polled",

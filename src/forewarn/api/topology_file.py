@@ -110,6 +110,9 @@ def group_of(name: str, values: Values) -> Group:
         given["terminate_notice_s"] = given.pop("terminate_notice")
     if "automatic_approval" in given:
         given["automatic_approval"] = frozenset(given["automatic_approval"])
+    for member in ("keep_apart", "keep_together"):
+        if member in given:
+            given[member] = tuple(given[member])
     return Group(name=name, **given)
 
 

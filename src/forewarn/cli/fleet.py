@@ -119,6 +119,12 @@ def _add_group_options(parser: Parser) -> None:
     )
     parser.option("--terminate-notice DURATION", "notice before deletions: 5m to 15m")
     parser.flag("--reimage-notice", "announce image upgrades", const=True)
+    for name, values in (("apart", "different values"), ("together", "the same value")):
+        parser.option(
+            f"--keep-{name} LABEL",
+            f"moves keep the VMs on hosts with {values} of this label, such as rack; repeatable",
+            action="append",
+        )
 
 
 def _add_vm_options(parser: Parser) -> None:

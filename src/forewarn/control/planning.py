@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import islice, repeat
 from typing import TypeAlias, TypeVar
 
 from forewarn.control.zone_sources import sources_text
@@ -46,6 +46,7 @@ STEPS_MAX = 200_000
 PORTION = 4096
 
 _T = TypeVar("_T")
+_NONE_KEPT: KeptLabels = ((), ())
 
 
 class PlanRefused(OurError):
@@ -56,6 +57,8 @@ class PlanRefused(OurError):
     advice = "This is a bug in the planner: report it with the topology and the policy."
 
 
+#: The labels by which a group is kept apart, and together.
+KeptLabels: TypeAlias = "tuple[tuple[str, ...], tuple[str, ...]]"
 #: The distinct values, and for each record the index of its value.
 Column: TypeAlias = "tuple[tuple[_T, ...], array[int]]"
 
@@ -92,6 +95,8 @@ class RoomColumns:
     #: Names, separated by spaces.
     vms: str
     vm_memory: array[int]
+    #: For each group its labels `keep_apart` and `keep_together`.
+    kept: Column[KeptLabels]
 
 
 #: A function that makes a plan, such as `made`.
@@ -227,6 +232,9 @@ def _room_of(state: State, scheduling: frozenset[str]) -> RoomColumns:
         scheduling,
         " ".join(map(" ".join, _portions(vms))),
         vm_memory,
+        _column(
+            (group.keep_apart, group.keep_together) for group in state.topology.groups.values()
+        ),
     )
 
 
@@ -309,7 +317,15 @@ def fleet_of(columns: FleetColumns) -> planned.Fleet:
             )
             for name, zone, fault_domain, labels, memory_mib, driver in hosts
         ),
-        tuple(map(planned.FleetGroup, columns.groups.split(), _values(columns.owners))),
+        tuple(
+            planned.FleetGroup(name, owner, *kept)
+            for name, owner, kept in zip(
+                columns.groups.split(),
+                _values(columns.owners),
+                _values(room.kept) if room else repeat(_NONE_KEPT),
+                strict=False,
+            )
+        ),
         columns.vm_hosts,
         columns.vm_groups,
         room.vm_memory if room else array("i", [0]) * len(columns.vm_hosts),

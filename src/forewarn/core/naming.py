@@ -120,6 +120,19 @@ def check_labels(name: str, labels: tuple[tuple[str, str], ...]) -> None:
             )
 
 
+def check_kept_labels(name: str, apart: tuple[str, ...], together: tuple[str, ...]) -> None:
+    """Refuse labels that no host can have, and labels that a group names twice."""
+    keys = (*apart, *together)
+    if len(keys) > LABELS_MAX:
+        raise FleetContradiction(problem=f"group {name}: it names more than {LABELS_MAX} labels")
+    for place, key in enumerate(keys):
+        if not _LABEL_KEY.fullmatch(key):
+            raise FleetContradiction(problem=f"group {name}: {key[:40]} cannot be a label's name")
+        if key in keys[:place]:
+            problem = f"group {name}: it names the label {key} twice in keep_apart or keep_together"
+            raise FleetContradiction(problem=problem)
+
+
 def check_instance(name: str, members: tuple[tuple[str, str], ...]) -> None:
     """Refuse too much or unprintable metadata; only lists of keys may have several lines."""
     texts = [text for member in members for text in member]

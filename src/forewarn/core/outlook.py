@@ -6,10 +6,11 @@ Source: F-2.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from forewarn.core.maintenance import MaintenancePlan
 from forewarn.core.topology import Health, Topology
+from forewarn.planning.plan import Wave
 from forewarn.planning.plan_text import PlanBody
 from forewarn.values import value
 
@@ -33,17 +34,23 @@ class GroupOutlook:
 
 
 def outlook(
-    plan: PlanBody, topology: Topology, occupied: Collection[str]
+    plan: PlanBody, topology: Topology, occupied: Collection[str], *, returning: bool = False
 ) -> tuple[GroupOutlook, ...]:
     """Return a plan's effect on each group that it disturbs, worst first.
 
-    Costs the VMs of the disturbed groups, and the hosts of the plan. The VMs of `occupied` hosts
-    count as disturbed now.
+    Each wave disturbs the VMs that are on its hosts once the moves of earlier waves are over.
+    Costs the VMs of the disturbed groups, and the hosts of the plan.
+
+    Args:
+        plan: the plan.
+        topology: the fleet.
+        occupied: hosts whose VMs count as disturbed now.
+        returning: whether VMs that move return to their hosts before the next wave.
     """
     disturbed: dict[str, Counter[int]] = {}
     notices: dict[str, list[int]] = {}
-    for wave in plan.waves:
-        for name in (name for host in wave.hosts for name in topology.vms_on(host)):
+    for wave, vms in _disturbed_by_wave(plan, topology, returning=returning):
+        for name in vms:
             group = topology.vms[name].group
             disturbed.setdefault(group, Counter())[wave.number] += 1
             notices.setdefault(group, []).append(wave.shown_ms)
@@ -69,6 +76,23 @@ def outlook(
     return tuple(groups)
 
 
+def _disturbed_by_wave(
+    plan: PlanBody, topology: Topology, *, returning: bool
+) -> Iterator[tuple[Wave, list[str]]]:
+    """Yield each wave with the VMs on its hosts at that time."""
+    on: dict[str, set[str]] = {}
+    for wave in plan.waves:
+        hosts = (on[host] if host in on else topology.vms_on(host) for host in wave.hosts)
+        yield wave, [name for names in hosts for name in names]
+        moves = ((host, *move) for host in wave.hosts for move in plan.moves.get(host, ()))
+        for host, name, to in moves if not returning else ():
+            if to and name in topology.vms:
+                for place in (host, to):
+                    on.setdefault(place, set(topology.vms_on(place)))
+                on[host].discard(name)
+                on[to].add(name)
+
+
 @value
 class HostRoom:
     """The memory that the VMs of one host use during one wave, in MiB."""
@@ -83,10 +107,11 @@ class HostRoom:
     after_mib: int
 
 
-def memory_by_wave(plan: MaintenancePlan, topology: Topology) -> list[HostRoom]:
+def memory_by_wave(plan: MaintenancePlan, topology: Topology, *, returning: bool) -> list[HostRoom]:
     """Return the use of hosts and destinations in each wave, ordered by wave and name.
 
-    VMs that have left already count on their new hosts. Costs the VMs on those hosts.
+    VMs that have left already count on their new hosts, unless they return before the next wave.
+    Costs the VMs on those hosts.
     """
     used: dict[str, int] = {}
     room = []
@@ -104,7 +129,7 @@ def memory_by_wave(plan: MaintenancePlan, topology: Topology) -> list[HostRoom]:
                 vms = map(topology.vms.__getitem__, topology.vms_on(host))
                 used[host] = sum(vm.memory_mib for vm in vms)
             during_mib = used[host] + arriving[host]
-            after_mib = during_mib - leaving[host]
+            after_mib = used[host] if returning else during_mib - leaving[host]
             memory_mib = topology.hosts[host].memory_mib
             room.append(HostRoom(wave.number, host, memory_mib, used[host], during_mib, after_mib))
             used[host] = after_mib

@@ -26,6 +26,7 @@ from forewarn.core.naming import (
     Labels,
     NothingSelected,
     check_instance,
+    check_kept_labels,
     check_labels,
     check_memory,
     check_name,
@@ -156,11 +157,17 @@ class Group:
     #: Values that Azure's tools gave to settings that are off, by name of the setting, such as
     #: `("terminate_notice", "PT7M")`; ignored while the setting is on. Source: Z-6.
     switched_off: tuple[tuple[str, str], ...] = ()
+    #: Labels of hosts, such as `rack`. Moves keep its VMs on hosts with different values of the
+    #: first ones, and with the same values of the others, while a host allows it. Source: F-3.
+    keep_apart: tuple[str, ...] = ()
+    keep_together: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse an invalid group."""
         check_name("group", self.name)
         check_text("group", self.name, (self.owner,))
+        if self.keep_apart or self.keep_together:
+            check_kept_labels(self.name, self.keep_apart, self.keep_together)
         if self.published and self.published not in VERSIONS:
             problem = f"group {self.name}: there is no api-version {self.published[:32]!r}"
             raise FleetContradiction(problem=problem)

@@ -92,7 +92,8 @@ def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Blocke
 
 #: Blockers of a host that last until people change the policy or the maintenance.
 NEVER_CLEARS = frozenset({Code.WINDOW, Code.WINDOW_TOO_SHORT, Code.DEADLINE})
-
+#: Blockers of a host with which a draft cannot start.
+_UNSTARTABLE = NEVER_CLEARS | {Code.OWN_MOVES}
 
 #: Blockers in a plan made beside a wave at work that may end before the whole wave ends.
 _ENDS_WITH_WAVE = frozenset(
@@ -216,7 +217,7 @@ def blocker_of(draft: Draft, operation: Operation) -> Blocker | None:
 
 
 def why_impossible(draft: Draft, maintenance: Maintenance) -> Blocker | None:
-    """Return why a host of a draft can never be done; None if no such host is known."""
+    """Return why a host of a draft cannot be done by its plan; None if no such host is known."""
     owed_s = draft.policy.notice_s[maintenance.shown_impact]
     owed_s += maintenance.host_s
     deadline_ms = maintenance.deadline_ms
@@ -224,7 +225,7 @@ def why_impossible(draft: Draft, maintenance: Maintenance) -> Blocker | None:
         late = Blocker(Code.DEADLINE, "its notice", maintenance.moved_ms)
         return _of_host(maintenance.hosts[0], late)
     blocked = draft.plan_of(maintenance).blocked if not maintenance.plan_wanted else ()
-    return next((_of_host(host, each) for host, each in blocked if each.code in NEVER_CLEARS), None)
+    return next((_of_host(host, each) for host, each in blocked if each.code in _UNSTARTABLE), None)
 
 
 def _why_halted(draft: Draft, maintenance: Maintenance) -> Blocker | None:

@@ -22,6 +22,7 @@ class Code(Word):
     ARRIVALS = "arrivals"
     BUDGET = "budget"
     CAPACITY = "capacity"
+    OWN_MOVES = "own-moves"
     WINDOW = "window"
     WINDOW_TOO_SHORT = "window-too-short"
     DEADLINE = "deadline"
@@ -55,6 +56,7 @@ SENTENCES: dict[Code, str] = {
     Code.ARRIVALS: "VMs are about to arrive on {who} with {subject}",
     Code.BUDGET: "the budget of {subject} has no room for {who}",
     Code.CAPACITY: "the VMs of {who} fit nowhere; most room is left on {subject}",
+    Code.OWN_MOVES: "other moves of the plan keep {who} from being done: {subject}",
     Code.WINDOW: "{who} waits for {subject} to open",
     Code.WINDOW_TOO_SHORT: "{subject} never opens long enough for {who}",
     Code.DEADLINE: "{who} cannot be done before the deadline because of {subject}",
@@ -97,6 +99,10 @@ MEANINGS: dict[Code, tuple[str, str]] = {
     Code.CAPACITY: (
         "No host has room for the VMs that must leave, or their memory is unknown.",
         "Room becomes free on other hosts, or `memory_mib` is set.",
+    ),
+    Code.OWN_MOVES: (
+        "The host could be done first, but not after the plan's other moves, in any order tried.",
+        "Room becomes free, a new policy is applied, or a maintenance of fewer hosts is created.",
     ),
     Code.WINDOW: (
         "No window is open for the host, its time zone is unknown here, or a freeze is active.",
@@ -190,3 +196,13 @@ class Blocker:
         subject = _WITH_ARTICLE.get(self.subject, self.subject)
         template = text or SENTENCES[self.code]
         return template.format(who=f"{kind} {name}", name=name, subject=subject)
+
+
+def own_moves(blocker: Blocker) -> Blocker:
+    """Return the blocker of a host that only moves of its own plan keep from being done."""
+    subject = blocker.subject
+    if blocker.code is Code.BUDGET:
+        subject = f"the budget of {_WITH_ARTICLE.get(subject, subject)}"
+    elif blocker.code is Code.CAPACITY:
+        subject = f"most room is left on {subject}"
+    return Blocker(Code.OWN_MOVES, subject, blocker.since_ms)

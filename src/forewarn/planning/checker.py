@@ -7,7 +7,7 @@ planner, but no functions. A plan does not contain approvals and gates, so they 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from forewarn.planning.fleet import Fleet, FleetHost
 from forewarn.planning.plan import FleetState, Plan, PlanEntry
@@ -21,6 +21,8 @@ Found = Iterator[tuple[str, str]]
 Work = tuple[str, Counter[str], int, int | None, bool, frozenset[str]]
 
 _FOREVER_MS = 1 << 62
+#: In larger fault domains the planner compares only some hosts by their budgets.
+_COMPARED_MAX = 64
 
 
 @value
@@ -49,12 +51,28 @@ class _Checker:
         self.hosts = {host.name: host for host in fleet.hosts}
         self.group = list(map([each.name for each in fleet.groups].__getitem__, fleet.vm_groups))
         self.owner = {group.name: group.owner for group in fleet.groups}
+        self.keeps = {
+            each.name: each for each in fleet.groups if each.keep_apart or each.keep_together
+        }
         self.at = list(map([each.name for each in fleet.hosts].__getitem__, fleet.vm_hosts))
         self.on: dict[str, Counter[str]] = defaultdict(Counter)
         for (host, group), count in Counter(zip(self.at, self.group, strict=True)).items():
             self.on[host][group] = count
-        #: Host -> groups of the VMs there when the plan was made; windows may name groups.
-        self.groups_before = {host: frozenset(on) for host, on in self.on.items()}
+        #: Host -> number of its fault domain.
+        self.zone: dict[str, int] = {}
+        numbers: dict[tuple[str, int], int] = {}
+        for each in fleet.hosts:
+            self.zone[each.name] = numbers.setdefault(each.fault_zone, len(numbers))
+        #: Group and fault domain -> VMs, as the plan moves them.
+        self.domains: Counter[tuple[str, int]] = Counter()
+        for name, on in self.on.items() if plan.asked.move_s else ():
+            for group, count in on.items():
+                self.domains[group, self.zone[name]] += count
+        #: Group with kept labels -> its VMs.
+        self.kept: dict[str, list[int]] = {name: [] for name in self.keeps}
+        for vm, group in enumerate(self.group) if self.kept else ():
+            if group in self.kept:
+                self.kept[group].append(vm)
         self.vms: dict[str, set[int]] = defaultdict(set)
         for vm, host in enumerate(self.at):
             self.vms[host].add(vm)
@@ -128,12 +146,12 @@ class _Checker:
     def _open(self, host: FleetHost, start_ms: int, end_ms: int) -> bool:
         if any(start_ms < to_ms and from_ms < end_ms for from_ms, to_ms in self.policy.freezes):
             return False
-        groups = self.groups_before.get(host.name, frozenset())
+        groups = +self.on[host.name]  # windows may name groups
         windows = tuple(
             each
             for each in self.policy.windows
             if set(each.hosts) <= _labels(host)
-            and (each.groups is None or not groups.isdisjoint(each.groups))
+            and (each.groups is None or not groups.keys().isdisjoint(each.groups))
         )
         return not windows or open_throughout(windows, start_ms, end_ms)
 
@@ -229,26 +247,150 @@ class _Checker:
         if chosen != {vm for vm, (_, there) in moves.items() if not there}:
             yield "moves", "a VM has no destination, or one that its driver does not obey"
         moves = {vm: move for vm, move in moves.items() if move[1]}
+        yield from self._destinations(moves, shut)
+        yield from self._apart(moves, shut)
+        if self.plan.asked.return_s:  # their old hosts received no VM and have room
+            for vm, (host, there) in moves.items():
+                self.size[there] -= self.fleet.vm_sizes[vm]
+                self._count_domain(vm, there, host)
+            return
+        for vm, (host, there) in moves.items():
+            self.size[host] -= self.fleet.vm_sizes[vm]
+            group, on = self.group[vm], self.on[host]
+            on[group] -= 1
+            if on[group] <= 0:
+                del on[group]
+            self.on[there][group] += 1
+            self.at[vm] = there
+            self.vms[host].discard(vm)
+            self.vms[there].add(vm)
+
+    def _destinations(self, moves: dict[int, tuple[str, str]], shut: set[str]) -> Found:
+        """Check that VMs can be moved to their destinations, and count them there."""
         for vm, (host, there) in moves.items():
             size, here, place = self.fleet.vm_sizes[vm], self.hosts[host], self.hosts[there]
             self.size[there] += size
+            self._count_domain(vm, host, there)
             if there in shut:
                 yield "arrivals", f"VM {vm} arrives on {there}, which is worked on"
             if not size or self.size[there] > place.capacity:
                 yield "capacity", f"{there} has no room for VM {vm}"
             if (here.zone, here.driver) != (place.zone, place.driver) or place.scheduled:
                 yield "moves", f"VM {vm} cannot be moved from {host} to {there}"
-        if self.plan.asked.return_s:  # their old hosts received no VM and have room
-            for vm, (_, there) in moves.items():
-                self.size[there] -= self.fleet.vm_sizes[vm]
+
+    def _count_domain(self, vm: int, host: str, there: str) -> None:
+        group = self.group[vm]
+        self.domains[group, self.zone[host]] -= 1
+        self.domains[group, self.zone[there]] += 1
+
+    def _apart(self, moves: dict[int, tuple[str, str]], shut: set[str]) -> Found:
+        """Check that no VM was moved nearer to its group than an open host made necessary.
+
+        If several VMs of a group move in the wave, the order in which they got their destinations
+        is unknown. Then only other fault domains than the old one count, with room for the largest
+        of these VMs, and labels are not checked.
+        """
+        near_vms = [
+            vm
+            for vm, (_, there) in moves.items()
+            if self.domains[self.group[vm], self.zone[there]] > 1 or self.group[vm] in self.kept
+        ]
+        if not near_vms:
             return
-        for vm, (host, there) in moves.items():
-            self.size[host] -= self.fleet.vm_sizes[vm]
-            self.on[host] -= Counter([self.group[vm]])
-            self.on[there][self.group[vm]] += 1
-            self.at[vm] = there
-            self.vms[host].discard(vm)
-            self.vms[there].add(vm)
+        movers = Counter(self.group[vm] for vm in moves)
+        largest, arrived = Counter[str](), Counter[tuple[str, str]]()
+        for vm, (_, there) in moves.items():
+            group = self.group[vm]
+            largest[group] = max(largest[group], self.fleet.vm_sizes[vm])
+            arrived[there, group] += 1
+        rooms = self._rooms(shut)
+        for vm in near_vms:
+            (host, there), group = moves[vm], self.group[vm]
+            alone = movers[group] == 1
+            if group in self.kept and not alone:
+                continue
+            rank, here = self._nearness(vm, moves, arrived), self.hosts[host]
+            limit = self.limits.get((Scope.GROUP, group), _FOREVER_MS)
+            beyond = self.on[there][group] + arrived[there, group] > limit
+            for zone, names in rooms.get((here.zone, here.driver), {}).items():
+                levels = 3 if alone and len(names) <= _COMPARED_MAX else 2
+                levels = levels if alone or zone != self.zone[host] else 0
+                now = rank(there)[:levels]
+                for name in self._fit(names, group, size=largest[group], arrived=arrived):
+                    if name != there and (beyond or rank(name)[:levels] < now):
+                        text = f"VM {vm} of group {group} moves to {there} and not to {name}"
+                        yield "apart", f"{text}, which would keep it apart"
+                        break
+
+    def _rooms(self, shut: set[str]) -> dict[tuple[str, str], dict[int, list[str]]]:
+        """Return the open hosts by zone and driver, then by fault domain, most room first."""
+        closed = shut.union(*(arrivals | {host} for host, *_, arrivals in self.works))
+        rooms: dict[tuple[str, str], dict[int, list[str]]] = {}
+        for host in self.hosts.values():
+            if host.capacity and not host.scheduled and host.name not in closed:
+                zones = rooms.setdefault((host.zone, host.driver), {})
+                zones.setdefault(self.zone[host.name], []).append(host.name)
+        for zones in rooms.values():
+            for names in zones.values():
+                names.sort(key=self._room, reverse=True)
+        return rooms
+
+    def _room(self, name: str) -> int:
+        return self.hosts[name].capacity - self.size[name]
+
+    def _fit(
+        self, names: list[str], group: str, *, size: int, arrived: Counter[tuple[str, str]]
+    ) -> Iterator[str]:
+        """Yield hosts of a fault domain that have room for a VM, within its group's limits."""
+        counted = [(Scope.GROUP, group), (Scope.OWNER, self.owner[group])]
+        limited = [key for key in counted if key in self.limits]
+        if len(names) > _COMPARED_MAX:
+            names = [] if limited else names[:1]
+        for name in names:
+            if self._room(name) < size:
+                return
+            use: dict[tuple[Scope, str], int] = {}
+            if limited:
+                new = Counter({of: count for (to, of), count in arrived.items() if to == name})
+                use = self._taken([], self.on[name] + new)
+            if all(use.get(key, 0) < self.limits[key] for key in limited):
+                yield name
+
+    def _nearness(
+        self, vm: int, moves: dict[int, tuple[str, str]], arrived: Counter[tuple[str, str]]
+    ) -> Callable[[str], tuple[int, int, int]]:
+        """Return a function of a host: how near it is to the VM's group, less is better.
+
+        The VMs that its labels would misplace, those in its fault domain, and those on it.
+        """
+        group, now = self.group[vm], moves[vm][1]
+        counts: list[tuple[str, bool, Counter[str]]] = []
+        if group in self.kept:
+            at = {
+                each: moves[each][1] if each in moves else self.at[each]
+                for each in self.kept[group]
+            }
+            others = [_values(self.hosts[host]) for other, host in at.items() if other != vm]
+            kept = self.keeps[group]
+            counts = [
+                (key, key in kept.keep_together, Counter(each.get(key, "") for each in others))
+                for key in (*kept.keep_apart, *kept.keep_together)
+            ]
+
+        def rank(name: str) -> tuple[int, int, int]:
+            wrong = 0
+            for key, together, values in counts:
+                same = values[_values(self.hosts[name]).get(key, "")]
+                wrong += values.total() - same if together else same
+            near = self.domains[group, self.zone[name]] - (self.zone[name] == self.zone[now])
+            return wrong, near, self.on[name][group] + arrived[name, group] - (name == now)
+
+        return rank
+
+
+def _values(host: FleetHost) -> dict[str, str]:
+    pairs = [label.split("=", 1) for label in host.labels]
+    return {"zone": host.zone, "rack": host.rack, **dict(pairs)}
 
 
 def _labels(host: FleetHost) -> set[str]:

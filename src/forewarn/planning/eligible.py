@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from forewarn.planning.blockers import FREEZE, Blocker, Code
 from forewarn.planning.fleet import Index
 from forewarn.planning.occupied import Occupied
@@ -50,12 +52,17 @@ class Calendars:
         }
         self._known: dict[object, Calendar] = {}
 
-    def of(self, number: int) -> Calendar:
-        """Return the calendar of a host."""
+    @property
+    def by_group(self) -> bool:
+        """Whether windows name groups of the fleet, so that moves change the calendars of hosts."""
+        return bool(self._group_words)
+
+    def of(self, number: int, groups_on: Iterable[int]) -> Calendar:
+        """Return the calendar of a host with VMs of these groups."""
         host = self._index.fleet.hosts[number]
         groups: frozenset[str] = frozenset()
         if self._group_words:
-            on_host = self._group_words.keys() & set(self._index.groups_on[number])
+            on_host = self._group_words.keys() & set(groups_on)
             groups = frozenset(self._group_words[each] for each in on_host)
         place = (host.zone, host.rack, host.labels, groups)
         postponed = self._postponed.get(host.name, (0, ""))
@@ -77,10 +84,14 @@ class Calendars:
 
 
 def split_eligible(
-    index: Index, occupied: Occupied, limits: BudgetLimits, *, terms: PlanningTerms
+    index: Index,
+    occupied: Occupied,
+    limits: BudgetLimits,
+    *,
+    calendars: Calendars,
+    terms: PlanningTerms,
 ) -> tuple[list[tuple[Calendar, list[int]]], list[tuple[str, Blocker]]]:
     """Return the hosts that can be done by calendar, and other hosts with their blockers."""
-    calendars = Calendars(terms.policy, terms.asked, now_ms=terms.now_ms, index=index)
     blocked: list[tuple[str, Blocker]] = []
     # Calendars are shared objects, so that hosts are compared by identity rather than by spans.
     by_identity: dict[int, tuple[Calendar, list[int]]] = {}
@@ -89,9 +100,9 @@ def split_eligible(
         if host is None:
             blocked.append((name, Blocker(Code.UNKNOWN_HOST, name, terms.now_ms)))
             continue
-        calendar = calendars.of(host)
+        calendar = calendars.of(host, index.groups_on[host])
         blocker = _blocker(index, occupied, limits, host=host, now_ms=terms.now_ms)
-        blocker = blocker or _closed(calendar, terms.asked.host_s, terms.now_ms)
+        blocker = blocker or closed(calendar, terms)
         if blocker:
             blocked.append((name, blocker))
         else:
@@ -114,12 +125,12 @@ def _blocker(
     return None
 
 
-def _closed(calendar: Calendar, duration_s: int, now_ms: int) -> Blocker | None:
+def closed(calendar: Calendar, terms: PlanningTerms) -> Blocker | None:
     """Return the blocker of a host without a long enough opening, or None. See F-7."""
-    if any(end - start >= duration_s * 1000 for start, end in calendar.spans):
+    if any(end - start >= terms.asked.host_s * 1000 for start, end in calendar.spans):
         return None
     code = Code.WINDOW_TOO_SHORT if calendar.spans else Code.WINDOW
-    return Blocker(code, calendar.subject, now_ms)
+    return Blocker(code, calendar.subject, terms.now_ms)
 
 
 class PlanningTerms:

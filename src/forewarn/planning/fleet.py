@@ -51,6 +51,10 @@ class FleetGroup:
 
     name: str
     owner: str = ""
+    #: Labels of hosts, such as `rack`: its VMs are kept on hosts with different values.
+    keep_apart: tuple[str, ...] = ()
+    #: Labels of hosts: its VMs are kept on hosts with the same value.
+    keep_together: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

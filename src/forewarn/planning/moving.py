@@ -1,162 +1,151 @@
 """Builds waves of hosts whose VMs leave first, each from the placement after the previous wave.
 
-Source: F-3. No VM arrives on a host of the wave or on a host with live work. A host always has room
-for its VMs and for VMs on their way there. A VM stays at its destination, or returns before the
-wave ends; room for it stays reserved on its old host. If a driver's own scheduler chooses, the plan
-has no destination
-for its VMs and reserves no room.
+Source: F-3. No VM arrives on a host of the wave or on a host with live work. A VM stays at its
+destination, or returns before the wave ends; room for it stays reserved on its old host. If a
+driver's own scheduler chooses, the plan has no destination for its VMs and reserves no room.
 
-Cost: O(moved VMs * fault domains of a zone).
+A wave takes hosts whose VMs all have a destination where they are as well placed as now, in other
+fault domains than the rest of their group. If there is no such host, the wave takes any host whose
+VMs have a destination. Moves may take the room or the budget that a later host needs; then another
+order is tried.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Iterable
+from typing import TypeAlias
 
-from forewarn.planning.blockers import NO_OTHER_HOST, UNSIZED, Blocker, Code
-from forewarn.planning.eligible import Calendar
+from forewarn.planning.blockers import NO_OTHER_HOST, UNSIZED, Blocker, Code, own_moves
+from forewarn.planning.eligible import Calendar, Calendars, PlanningTerms, closed
 from forewarn.planning.fleet import Index
 from forewarn.planning.occupied import Occupied
+from forewarn.planning.placement import Placement
 from forewarn.planning.plan import VmMove
 from forewarn.planning.policy import BudgetLimits, subject_text
 from forewarn.planning.timing import Batch
 
-#: A non-empty wave is closed after this many successive hosts that do not fit.
+#: A wave is closed after this many successive hosts that do not fit; a wave of hosts whose VMs
+#: stay well placed even if it is empty.
 _MISSES_MAX = 500
-#: Maximum hosts that a blocker names, in order of falling room.
-_NAMED_MAX = 5
+#: Orders that are tried before hosts are blocked by the plan's own moves.
+_ORDERS_MAX = 4
+
+#: Hosts with one calendar, in order of preference, and whether they are canaries.
+Part: TypeAlias = tuple[Calendar, list[int], bool]
 
 
-class Placement:
-    """The placement of VMs during a plan, and the free room of each host."""
+class MovingPlan:
+    """Waves of hosts whose VMs leave first, for all hosts of a plan."""
 
     def __init__(
-        self, index: Index, closed: Iterable[int], asked: Iterable[int], *, returning: bool
+        self,
+        index: Index,
+        limits: BudgetLimits,
+        *,
+        occupied: Occupied,
+        calendars: Calendars,
+        terms: PlanningTerms,
     ) -> None:
-        """Start with the current fleet.
+        self._index, self._limits, self._occupied = index, limits, occupied
+        self._calendars, self._terms = calendars, terms
 
-        Args:
-            index: the fleet.
-            closed: hosts that no VM may move to.
-            asked: hosts that are not done yet; VMs move there only if no other host has room.
-            returning: whether VMs return after the work on their host.
+    def batches(self, parts: list[Part]) -> tuple[list[Batch], list[tuple[int, Blocker]]]:
+        """Return the waves of parts, and the hosts without a wave with their blockers.
+
+        Cost: that of one order; of up to `_ORDERS_MAX` orders if moves block a host.
         """
-        self.index, self._returning = index, returning
-        fleet = index.fleet
-        self.vms: list[list[int]] = [[] for _ in fleet.hosts]
-        self.free = [host.capacity for host in fleet.hosts]
-        for vm, at in enumerate(fleet.vm_hosts):
-            self.vms[at].append(vm)
-            self.free[at] -= fleet.vm_sizes[vm]
-        self._undone = set(asked)
-        #: Zone and driver -> whether not done yet, and fault domain -> free room and host.
-        self._pools: dict[tuple[str, str], dict[tuple[bool, int], list[tuple[int, int]]]] = {}
-        shut = set(closed)
-        self._open: set[int] = set()
-        for number, host in enumerate(fleet.hosts):
-            if host.capacity and not host.scheduled and number not in shut:
-                self.open(number)
+        first: list[int] = []
+        best: tuple[list[Batch], list[tuple[int, Blocker]]] | None = None
+        for _ in range(_ORDERS_MAX):
+            batches, stuck = self._in_order(parts, first)
+            blocked = self._blocked_by_moves([host for host, _ in stuck])
+            if best is None or len(stuck) < len(best[1]):
+                best = (
+                    batches,
+                    [
+                        (host, own_moves(blocker) if host in blocked else blocker)
+                        for host, blocker in stuck
+                    ],
+                )
+            if blocked <= set(first):
+                break
+            first = [*(host for host, _ in stuck if host in blocked - set(first)), *first]
+        assert best is not None
+        return best
 
-    def _row(self, host: int) -> list[tuple[int, int]]:
-        pool = self._pools.setdefault(self.index.fleet.hosts[host].pool, {})
-        return pool.setdefault((host in self._undone, self.index.fault_zone[host]), [])
+    def first_wave(self, hosts: list[int], calendar: Calendar) -> list[int]:
+        """Return hosts that may share a wave, earlier ones preferred."""
+        return self._mover(hosts).batch(hosts, calendar, canary=True).hosts
 
-    def open(self, host: int) -> None:
-        """Allow VMs to arrive on a host."""
-        insort(self._row(host), (self.free[host], host))
-        self._open.add(host)
+    def _in_order(
+        self, parts: list[Part], first: list[int]
+    ) -> tuple[list[Batch], list[tuple[int, Blocker]]]:
+        """Return the waves, with some hosts before all others of their part, and other hosts."""
+        everyone = [host for _, hosts, _ in parts for host in hosts]
+        mover = self._mover(everyone)
+        rank = {host: place for place, host in enumerate(first)}
+        left = [
+            (calendar, sorted(hosts, key=lambda each: rank.get(each, len(rank))), canary)
+            for calendar, hosts, canary in parts
+        ]
+        batches: list[Batch] = []
+        goes_on = True
+        while goes_on:
+            new = [
+                batch
+                for calendar, hosts, canary in left
+                if not closed(calendar, self._terms)
+                for batch in mover.batches(hosts, calendar, canary=canary)
+            ]
+            batches += new
+            left = [part for each in left for part in self._regrouped(each, mover)]
+            # Hosts of one part have seen the placement after the last wave already.
+            goes_on = bool(new) and (len(left) > 1 or self._calendars.by_group)
+        return batches, [
+            (host, closed(calendar, self._terms) or mover.blocker(host, self._terms.now_ms))
+            for calendar, hosts, _ in left
+            for host in hosts
+        ]
 
-    def close(self, host: int) -> bool:
-        """Forbid VMs to arrive on a host; return whether it was allowed before."""
-        if host not in self._open:
-            return False
-        row = self._row(host)
-        del row[bisect_left(row, (self.free[host], host))]
-        self._open.discard(host)
-        return True
+    def _regrouped(self, part: Part, mover: Mover) -> list[Part]:
+        """Return the hosts left of a part by their calendars; arrived VMs may change them."""
+        calendar, hosts, _ = part
+        parts: dict[int, Part] = {}
+        for host in hosts:
+            now = mover.calendar(host) if self._calendars.by_group else calendar
+            parts.setdefault(id(now), (now, [], False))[1].append(host)
+        return list(parts.values())
 
-    def groups_on(self, host: int) -> dict[int, int]:
-        """Return the VMs on a host now, by group."""
-        counts: dict[int, int] = {}
-        for vm in self.vms[host]:
-            group = self.index.fleet.vm_groups[vm]
-            counts[group] = counts.get(group, 0) + 1
-        return counts
+    def _blocked_by_moves(self, hosts: list[int]) -> set[int]:
+        """Return the hosts that could be done before all moves of the plan."""
+        if self._terms.asked.return_s or not hosts:
+            return set()
+        mover = self._mover(hosts)
+        return {host for host in hosts if mover.fits(host)}
 
-    def evacuated(self, host: int) -> dict[int, int] | None:
-        """Reserve a destination for each VM on a closed host; None if a VM has no destination.
-
-        Large VMs are placed first. The VMs' old room is free only after the wave. If the driver
-        chooses destinations, each destination is the host itself.
-        """
-        if self.index.fleet.hosts[host].scheduled:
-            return dict.fromkeys(self.vms[host], host)
-        sizes = self.index.fleet.vm_sizes
-        moves: dict[int, int] = {}
-        for vm in sorted(self.vms[host], key=lambda each: (-sizes[each], each)):
-            destination = self._destination(host, sizes[vm]) if sizes[vm] else None
-            if destination is None:
-                for placed, there in moves.items():
-                    self._take(there, -sizes[placed])
-                return None
-            self._take(destination, sizes[vm])
-            moves[vm] = destination
-        return moves
-
-    def _take(self, host: int, size: int) -> None:
-        self.close(host)
-        self.free[host] -= size
-        self.open(host)
-
-    def _destination(self, host: int, size: int) -> int | None:
-        """Return an open host with room, preferably done, full and of the same fault domain."""
-        own = self.index.fault_zone[host]
-        rows = self._pools.get(self.index.fleet.hosts[host].pool, {})
-        for undone in (False, True):
-            fits = [_fit(rows.get((undone, own), []), size)]
-            if fits == [None]:
-                fits = [_fit(row, size) for key, row in rows.items() if key[0] is undone]
-            fullest = min((each for each in fits if each is not None), default=None)
-            if fullest is not None:
-                return fullest[1]
-        return None
-
-    def arrive(self, moves: dict[int, int], host: int, *, reopen: bool) -> None:
-        """Place the VMs of a host after its wave, and mark the host as done."""
-        if self.index.fleet.hosts[host].scheduled:
-            pass
-        elif self._returning:
-            for vm, there in moves.items():
-                self._take(there, -self.index.fleet.vm_sizes[vm])
-        else:
-            self.vms[host] = []
-            self.free[host] = self.index.fleet.hosts[host].capacity
-            for vm, there in moves.items():
-                self.vms[there].append(vm)
-        self._undone.discard(host)
-        if reopen:
-            self.open(host)
-
-    def most_room(self, host: int) -> list[str]:
-        """Return the names of possible destinations of a host's VMs, given more room."""
-        rows = self._pools.get(self.index.fleet.hosts[host].pool, {}).values()
-        others = sorted((each for row in rows for each in row if each[1] != host), reverse=True)
-        return [self.index.fleet.hosts[other].name for _, other in others[:_NAMED_MAX]]
-
-
-def _fit(row: list[tuple[int, int]], size: int) -> tuple[int, int] | None:
-    """Return the fullest host of a list that has room."""
-    place = bisect_left(row, (size, -1))
-    return row[place] if place < len(row) else None
+    def _mover(self, hosts: list[int]) -> Mover:
+        placement = Placement(
+            self._index,
+            self._limits,
+            closed=self._occupied.hosts,
+            undone=hosts,
+            returning=bool(self._terms.asked.return_s),
+        )
+        return Mover(placement, self._limits, self._occupied, calendars=self._calendars)
 
 
 class Mover:
     """Builds batches one after another; hosts that fit in no batch stay in the list."""
 
-    def __init__(self, placement: Placement, limits: BudgetLimits, occupied: Occupied) -> None:
-        """Store the limits of every wave."""
+    def __init__(
+        self,
+        placement: Placement,
+        limits: BudgetLimits,
+        occupied: Occupied,
+        *,
+        calendars: Calendars,
+    ) -> None:
         self._placement, self._limits, self._occupied = placement, limits, occupied
+        self._calendars = calendars
 
     def batches(self, hosts: list[int], calendar: Calendar, *, canary: bool) -> list[Batch]:
         """Return batches of hosts, in order of preference; remove those hosts from the list."""
@@ -172,6 +161,11 @@ class Mover:
 
     def batch(self, hosts: list[int], calendar: Calendar, *, canary: bool) -> Batch:
         """Return one wave, empty if no host fits, and move the VMs to their destinations."""
+        batch = self._batch(hosts, calendar, canary=canary, apart=True)
+        return batch if batch.hosts else self._batch(hosts, calendar, canary=canary, apart=False)
+
+    def _batch(self, hosts: list[int], calendar: Calendar, *, canary: bool, apart: bool) -> Batch:
+        """Return one wave; with `apart`, of hosts whose VMs are as well placed afterwards."""
         placement = self._placement
         batch = Batch([], calendar, canary, {}, {})
         assert batch.groups is not None
@@ -180,21 +174,35 @@ class Mover:
         wave = _Wave(self._limits, self._occupied, placement)
         misses = 0
         for host in hosts:
-            moves = wave.admitted(host) if self._endless(host) is None else None
+            if self._calendars.by_group and self.calendar(host) is not calendar:
+                continue
+            groups = dict(placement.groups_on(host))
+            moves = wave.admitted(host, apart=apart) if self._endless(host) is None else None
             if moves is None:
                 misses += 1
-                if batch.hosts and misses > _MISSES_MAX:
+                if (batch.hosts or apart) and misses > _MISSES_MAX:
                     break
                 continue
             misses = 0
             batch.hosts.append(host)
-            batch.groups[host] = placement.groups_on(host)
+            batch.groups[host] = groups
             batch.moves[host] = tuple(
                 VmMove(vm, "" if there == host else names[there].name)
                 for vm, there in sorted(moves.items())
             )
         wave.end()
         return batch
+
+    def calendar(self, host: int) -> Calendar:
+        """Return the calendar of a host, by the current placement."""
+        return self._calendars.of(host, self._placement.groups_on(host))
+
+    def fits(self, host: int) -> bool:
+        """Whether a host could be the next wave on its own; nothing is moved."""
+        wave = _Wave(self._limits, self._occupied, self._placement)
+        fits = self._endless(host) is None and wave.admitted(host, apart=False) is not None
+        wave.give_up()
+        return fits
 
     def _endless(self, host: int) -> tuple[Code, str] | None:
         """Return live work that blocks a host and has no known end, by the current placement."""
@@ -232,8 +240,11 @@ class _Wave:
         #: Host -> VM -> its destination, and whether VMs may arrive on the host afterwards.
         self._moves: dict[int, tuple[dict[int, int], bool]] = {}
 
-    def admitted(self, host: int) -> dict[int, int] | None:
-        """Add a host; return the destinations of its VMs, or None if it does not fit."""
+    def admitted(self, host: int, *, apart: bool) -> dict[int, int] | None:
+        """Add a host; return the destinations of its VMs, or None if it does not fit.
+
+        With `apart`, it does not fit if a VM would be worse placed than now.
+        """
         groups = self._placement.groups_on(host)
         zone = self._placement.index.fault_zone[host]
         if host in self._destinations:
@@ -243,8 +254,9 @@ class _Wave:
         amounts = self._occupied.amounts(host, groups, vms=self._placement.vms[host])
         if any(self._used.get(s, 0) + n > self._limits.limit[s] for s, n in amounts):
             return None
+        disturbed = tuple(groups)
         was_open = self._placement.close(host)
-        moves = self._placement.evacuated(host)
+        moves = self._placement.evacuated(host, apart=apart)
         if moves is None:
             if was_open:
                 self._placement.open(host)
@@ -253,9 +265,16 @@ class _Wave:
         self._destinations.update(set(moves.values()) - {host})
         for subject, amount in amounts:
             self._used[subject] = self._used.get(subject, 0) + amount
-        for group in groups:
+        for group in disturbed:
             self._zone_of_group[group] = zone
         return moves
+
+    def give_up(self) -> None:
+        """Leave all VMs of the wave where they are."""
+        for host, (moves, was_open) in self._moves.items():
+            self._placement.stay(host, moves)
+            if was_open:
+                self._placement.open(host)
 
     def end(self) -> None:
         """Move all VMs of the wave to their destinations."""

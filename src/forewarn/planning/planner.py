@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.bound import bound_of, together
-from forewarn.planning.eligible import Calendar, PlanningTerms, split_eligible
+from forewarn.planning.eligible import Calendar, Calendars, PlanningTerms, split_eligible
 from forewarn.planning.fleet import Fleet, Index
-from forewarn.planning.moving import Mover, Placement
+from forewarn.planning.moving import MovingPlan, Part
 from forewarn.planning.occupied import Occupied, live_work
 from forewarn.planning.packing import Problem, classes_of, first_fit, packed
 from forewarn.planning.plan import Asked, FleetState, Plan, WaveBound, content_id
@@ -40,6 +40,10 @@ class _Planning:
         self._index, self._terms = index, terms
         self._limits = BudgetLimits(index, (*terms.policy.budgets, *terms.asked.budgets))
         self._occupied = Occupied(index, self._limits, live_work(terms.state))
+        self._calendars = Calendars(terms.policy, terms.asked, now_ms=terms.now_ms, index=index)
+        self._moves = MovingPlan(
+            index, self._limits, occupied=self._occupied, calendars=self._calendars, terms=terms
+        )
         self._prng = Prng(terms.asked.seed)
         self._before = _waves_before(terms.state)
         #: Hosts that share a calendar, and their bound.
@@ -48,7 +52,9 @@ class _Planning:
     def plan(self) -> Plan:
         """Put the hosts that can be done into waves, and schedule the waves."""
         terms = self._terms
-        hosts, blocked = split_eligible(self._index, self._occupied, self._limits, terms=terms)
+        hosts, blocked = split_eligible(
+            self._index, self._occupied, self._limits, calendars=self._calendars, terms=terms
+        )
         batches, stuck = self._batches(hosts)
         table = Timetable(self._index, self._limits, occupied=self._occupied, terms=terms)
         table.add_all(batches, dependent=bool(terms.asked.move_s))
@@ -108,26 +114,22 @@ class _Planning:
             packed(problem, bound.waves, steps=self._terms.asked.steps, prng=self._prng)
         )
 
-    def _moving(
-        self, parts: list[tuple[Calendar, list[int], bool]]
-    ) -> tuple[list[Batch], list[tuple[str, Blocker]]]:
-        everyone = [host for _, hosts, _ in parts for host in hosts]
-        placement = self._placement(everyone)
-        mover = Mover(placement, self._limits, self._occupied)
-        batches: list[Batch] = []
-        stuck: list[tuple[str, Blocker]] = []
+    def _moving(self, parts: list[Part]) -> tuple[list[Batch], list[tuple[str, Blocker]]]:
         parts.sort(key=lambda part: (not part[2], _opens_ms(part[0])))
-        for calendar, hosts, canary in parts:
-            guided = [hosts[place] for places in self._classes(hosts) for place in places]
-            batches += mover.batches(guided, calendar, canary=canary)
-            names = self._index.fleet.hosts
-            now_ms = self._terms.now_ms
-            stuck += [(names[host].name, mover.blocker(host, now_ms)) for host in guided]
-        return batches, stuck
+        guided = [(calendar, self._guided(hosts), canary) for calendar, hosts, canary in parts]
+        batches, stuck = self._moves.batches(guided)
+        names = self._index.fleet.hosts
+        return batches, [(names[host].name, blocker) for host, blocker in stuck]
 
-    def _placement(self, hosts: list[int]) -> Placement:
-        returning = bool(self._terms.asked.return_s)
-        return Placement(self._index, self._occupied.hosts, hosts, returning=returning)
+    def _guided(self, hosts: list[int]) -> list[int]:
+        """Return hosts in order of their waves as if all VMs stayed.
+
+        A first plan has hosts without VMs first: once they are done, VMs may stay on them.
+        """
+        guided = [hosts[place] for places in self._classes(hosts) for place in places]
+        if self._terms.state.in_force is None and not self._terms.asked.return_s:
+            guided.sort(key=lambda host: bool(self._index.groups_on[host]))
+        return guided
 
     def _bound(self, table: Timetable) -> WaveBound:
         """Return the bound for the hosts that have a wave."""
@@ -171,9 +173,7 @@ class _Planning:
     def _wave_of(self, hosts: list[int], calendar: Calendar) -> list[int]:
         """Return hosts that may share a wave, earlier ones preferred."""
         if self._terms.asked.move_s:
-            placement = self._placement(hosts)
-            mover = Mover(placement, self._limits, self._occupied)
-            return mover.batch(hosts, calendar, canary=True).hosts
+            return self._moves.first_wave(hosts, calendar)
         first = hosts[: self._terms.policy.canary_count * _CANARY_CANDIDATES]
         problem = Problem(self._index, self._limits, first, occupied=self._occupied)
         return [first[place] for place in classes_of(first_fit(problem, range(len(first))))[0]]

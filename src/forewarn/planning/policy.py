@@ -175,6 +175,10 @@ class BudgetLimits:
                 amounts[subject] = amounts.get(subject, 0) + count
         return list(amounts.items())
 
+    def of_group(self, group: int) -> list[Subject]:
+        """Return the limits that count the VMs of a group: the group's and its owner's."""
+        return self._of_group[group]
+
     def of_vms(self, vms: Iterable[int]) -> list[tuple[Subject, int]]:
         """Return the share of each limit that work on single VMs uses, not counting hosts."""
         group_of = self._fleet.vm_groups

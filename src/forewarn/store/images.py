@@ -87,6 +87,8 @@ _COMMON: dict[str, Columns] = {
         "approves_when_down": 1,
         "published": "2020-07-01",
         "switched_off": "[]",
+        "keep_apart": "[]",
+        "keep_together": "[]",
     },
     "vm": {
         "host": "",

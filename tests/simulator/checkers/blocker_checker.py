@@ -158,6 +158,10 @@ class WorldCopy:
             return self._end_of(blocker.subject)
         if code in _POLICY_WITHOUT:
             return lambda: self._without(maintenance, _POLICY_WITHOUT[code])
+        if code is Code.OWN_MOVES:
+            return self._end_of(blocker.subject) or (
+                lambda: self._roomy_without_budgets(maintenance)
+            )
         if code is Code.CAPACITY:
             roomy = self._roomy()
             return None if blocker.subject == NO_OTHER_HOST else lambda: self._replanned(roomy)
@@ -172,6 +176,10 @@ class WorldCopy:
             hosts=tuple(replace(each, memory_mib=1 << 26) for each in topology.hosts.values()),
             vms=tuple(replace(each, memory_mib=1) for each in topology.vms.values()),
         )
+
+    def _roomy_without_budgets(self, maintenance: Maintenance) -> None:
+        self.take(self._roomy())
+        self._without(maintenance, _POLICY_WITHOUT[Code.BUDGET])
 
     def _events(self, operation: int, group: str) -> tuple[str, ...]:
         known = self.state.operations[operation].events

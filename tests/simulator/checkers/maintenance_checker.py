@@ -25,7 +25,7 @@ from forewarn.core.state import Changes, State
 from forewarn.core.topology import Topology
 from forewarn.planning import checker
 from forewarn.planning.plan import FleetState as Beside
-from forewarn.planning.plan import PlanEntry, VmMove
+from forewarn.planning.plan import Live, PlanEntry, VmMove
 from forewarn.planning.policy import MaintenancePolicy, Scope
 from forewarn.values import replace
 from tests.simulator.checkers.contract import OWED_S, is_fault, is_routine, obstacle
@@ -37,6 +37,8 @@ OF_FLEET = frozenset(
     {"fault-domain", "budget", "owner-rest", "groups", "moves", "arrivals", "capacity"}
 )
 """Rules that a plan keeps in the fleet that it was made for."""
+BESIDE_WORK = frozenset({"apart"})
+"""Rules that a plan keeps beside the other work that there was when it was made."""
 ANNOUNCED, RUNNING = "announced", "running"
 PLANNING_MS = 60_000
 """A plan that seems to have been made longer than this was made before a step of the clock."""
@@ -107,6 +109,8 @@ class MaintenanceChecker:
         self._policy_ahead_ms = 0
         #: Service's time at which the fleet, or who is disturbed, changed last.
         self._fleet_ms = 0
+        #: Service's time at which work was announced, started or ended last.
+        self._work_ms = 0
 
     @property
     def policy(self) -> MaintenancePolicy:
@@ -151,6 +155,8 @@ class MaintenanceChecker:
             if plan is not None:
                 stepped_ms = ahead_ms - self._policy_ahead_ms
                 self._check_plan(plan, changes, now_ms, stepped_ms=stepped_ms)
+        if changes.operations:
+            self._work_ms = now_ms
         self._note_ends(changes, ahead_ms)
         self._check_work(changes, before, begun, ahead_ms)
 
@@ -315,6 +321,7 @@ class MaintenanceChecker:
         withdrawn = (key for key, target in changes.targets.items() if target is None)
         touched.update(key.removeprefix(of_it) for key in withdrawn if key.startswith(of_it))
         beside = Beside(
+            live=tuple(self._busy(changes)),
             done=tuple(touched - {each.host for each in entries}),  # a wave may begin with its plan
             in_force=replace(kept, id=kept.parent, entries=()) if kept.parent else None,
             paused_until_ms=maintenance.rests_until_ms or 0,
@@ -325,8 +332,29 @@ class MaintenanceChecker:
             state=beside,
             policy=replace(self.policy, notice_s=max(self.policy.notice_s, owed_s)),
         )
-        ours = (each for each in found if same_fleet or each.rule not in OF_FLEET)
+        other = frozenset[str]() if same_fleet else OF_FLEET | BESIDE_WORK
+        other |= frozenset() if self._work_ms < plan.made_ms else BESIDE_WORK
+        self.premises["19: moves keep groups apart"] += bool(plan.body.moves) and not other
+        ours = (each for each in found if each.rule not in other)
         return next((each.sentence for each in ours), "")
+
+    def _busy(self, changes: Changes) -> Iterator[Live]:
+        """Yield failed hosts, and hosts with work before a change, as work that is over.
+
+        No VM moves to them.
+        """
+        topology = self.state.topology
+        for host in topology.hosts.values():
+            if host.health.value == "failed":
+                yield Live("a failure", host.name, ends_ms=1)
+        for each in self.state.operations.values():
+            under_way = each.state.value == RUNNING or (
+                each.routine and each.state.value == ANNOUNCED
+            )
+            if under_way and each.number not in changes.operations:
+                vm = topology.vms.get(each.target) if each.of_vm else None
+                at = vm.host if vm else each.host
+                yield Live(each.id, at, ends_ms=1, destinations=each.destinations)
 
     def _columns(self, maintenance: Maintenance) -> FleetColumns:
         task = planner_task(self.state, maintenance, policy=self._policy, now_ms=self._fleet_ms)

@@ -122,6 +122,7 @@ class RandomFleet(Deployment):
         self._dice = Dice(plan.seed, "world")
         self._side_dice = Dice(plan.seed, "plans and gates")
         self._memory_dice = Dice(plan.seed, "memory")
+        self._label_dice = Dice(plan.seed, "labels of groups")
         self._restart_planned = False
         self.failover: Failover | None = None
         self.wanted: dict[str, Vm] = {}
@@ -201,7 +202,7 @@ class RandomFleet(Deployment):
         self.service.submit(FleetChange(hosts, tuple(groups), tuple(vms)), "operator").result()
 
     def _draw_group(self, number: int) -> Group:
-        dice = self._dice
+        dice, keeps = self._dice, self._label_dice
         kind = dice.pick((*(GroupKind.AVAILABILITY_SET, GroupKind.SCALE_SET) * 3, GroupKind.LONE))
         return Group(
             f"g{number}",
@@ -212,6 +213,8 @@ class RandomFleet(Deployment):
             automatic_approval=frozenset({Impact.REBOOT} if dice.chance(150) else ()),
             terminate_notice_s=dice.pick((0, 300, 600, 900)),
             reimage_notice=dice.chance(400),
+            keep_apart=("rack",) if keeps.chance(200) else (),
+            keep_together=("row",) if keeps.chance(200) else (),
         )
 
     def _draw_vm(self, name: str, group: Group) -> Vm:
