@@ -293,6 +293,48 @@ def test_endpoint_is_given_or_discovered(tmp_path: Path, monkeypatch: pytest.Mon
     assert endpoints("unix:/x", leases=leases) == ("unix:/x",)
 
 
+@pytest.mark.parametrize(
+    ("line", "address"),
+    [
+        ("  option unknown-245 a8:3f:81:10;", "168.63.129.16"),
+        ("  option unknown-245 a:0:0:c8;", "10.0.0.200"),
+        ("  option unknown-245 0:0:0:0;", "0.0.0.0"),
+        ('  option unknown-245 "d@4!";', "100.64.52.33"),
+        ('  option unknown-245 "\\250?\\201\\020";', "168.63.129.16"),
+        ('  option unknown-245 "d\\"\\\\!";', "100.34.92.33"),
+        ('  option unknown-245 "a8:3f:81:10";', "168.63.129.16"),
+        ("private_245 = a8:3f:81:10", "168.63.129.16"),
+        ("OPTION_245=a83f8110", "168.63.129.16"),
+    ],
+)
+def test_address_is_read_in_every_form_of_a_lease(tmp_path: Path, line: str, address: str) -> None:
+    """Dhclient writes octets without padding, and printable ones as text. Source: C-8."""
+    (tmp_path / "lease").write_text(f"lease {{\n{line}\n}}\n")
+    assert option_245((str(tmp_path),)) == (address,)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "a:0:0",
+        "a:0:0:c8:1",
+        "a:0:0:100",
+        "a:0:0:-1",
+        "a:::8",
+        '"d@4"',
+        '"d@4!?"',
+        '"',
+        '"\\',
+        "x",
+        "",
+    ],
+)
+def test_what_is_no_address_is_left_out(tmp_path: Path, value: str) -> None:
+    """A lease that says something else of the option has no endpoint. Source: C-8."""
+    (tmp_path / "lease").write_text(f"  option unknown-245 {value};\n")
+    assert option_245((str(tmp_path),)) == ()
+
+
 def test_public_names_are_there() -> None:
     """What `import forewarn` promises can be had, and nothing else."""
     assert set(dir(forewarn)) == set(forewarn.__all__)

@@ -49,8 +49,9 @@ FULL = Vm(
         (
             Vm("v", "h", "g"),
             GroupKind.AVAILABILITY_SET,
-            {"vmId": "", "location": "", "vmSize": "", "vmScaleSetName": "", "tags": "",
-             "tagsList": [], "priority": "Regular", "evictionPolicy": "", "osType": "Linux"},
+            {"vmId": instance.derived_vm_id("v"), "location": "", "vmSize": "",
+             "vmScaleSetName": "", "tags": "", "tagsList": [],
+             "priority": "Regular", "evictionPolicy": "", "osType": "Linux"},
         ),
         (
             FULL,

@@ -185,7 +185,18 @@ def test_faults_are_listed_and_taken_back(stage: Stage, vm: Vm) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "418", "500=0%", "500=101%", "500=1.5x", "500=5", "500=put", "slow-first=121s", "410=-1s"],
+    [
+        "",
+        "418",
+        "500=0%",
+        "500=101%",
+        "500=1.5x",
+        "500=5",
+        "500=put",
+        "slow-first=121s",
+        "slow-first=3m",
+        "410=-1s",
+    ],
 )
 def test_strange_faults_are_refused(text: str) -> None:
     """A fault nobody knows is refused with what there is. Source: E-10."""
@@ -200,6 +211,12 @@ def test_strange_faults_are_refused(text: str) -> None:
 def test_fault_is_told_as_it_was_read(text: str) -> None:
     """Reading and telling a fault agree. Source: E-10."""
     assert str(read_fault(text)) == text
+
+
+def test_fault_takes_times_in_every_unit() -> None:
+    """Two minutes are two minutes, as people and the documentation write them. Source: E-10."""
+    assert read_fault("slow-first=2m") == read_fault("slow-first=120s")
+    assert read_fault("410=1h") == read_fault("410=3600s")
 
 
 def request(method: str = "GET") -> HttpRequest:

@@ -112,6 +112,7 @@ def test_scenario_is_told_step_by_step(stage: Stage, name: str) -> None:
 def test_every_shipped_scenario_has_its_test() -> None:
     """No scenario is shipped that nothing here tells."""
     told_apart = {"scale-in", "shared-host", "spot-preemption", "storm"}
+    told_apart |= {"typical-update", "second-pause"}  # test_started_for.py
     told_apart |= {"rolling-update", "gate-trips", "window-closes"}  # test_maintenance_scenarios.py
     assert set(shipped()) == STORIES.keys() | told_apart
 

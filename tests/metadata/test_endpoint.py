@@ -6,11 +6,12 @@ import re
 import socket
 
 import pytest
+from msgspec.structs import replace
 
 from forewarn.metadata.server import new_event_loop
 from forewarn.protocol.documents import Document, ScheduledEvent, render_document
 from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
-from forewarn.replication.messages import Caller
+from forewarn.replication.messages import PAAS_FACT, Caller, Fact
 from forewarn.settings import MetadataSettings
 from tests.metadata.live import (
     EVENTS,
@@ -414,3 +415,22 @@ def test_instance_metadata_counts_for_nothing(portable: bool) -> None:
     with serving(portable=portable, control=control) as live:
         assert live.get("/metadata/instance?api-version=2021-02-01").status == 200
     assert control.groups == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "mark"), [({}, "_"), ({PAAS_FACT: True}, "")], ids=["iaas", "paas"]
+)
+def test_oldest_version_marks_the_names_of_iaas_alone(
+    live: Live, facts: dict[str, Fact], mark: str
+) -> None:
+    """A cloud service's instance is named without the underscore. Source: V-1."""
+    live.know(replace(VM_A, instance=facts))
+    live.show(FREEZE)
+    try:
+        target = f"{PATH}?api-version=2017-03-01"
+        [event] = json.loads(live.get(target).body)["Events"]
+        [newest] = json.loads(live.get(EVENTS).body)["Events"]
+    finally:
+        live.know(VM_A)
+    assert newest["Resources"] == [*FREEZE.resources]
+    assert event["Resources"] == [mark + name for name in FREEZE.resources]

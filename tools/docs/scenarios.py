@@ -44,7 +44,7 @@ for = "reboot"
 
 | step | what it does | its other keys |
 | --- | --- | --- |
-| `do` | requests work of this [cause](causes.md) | `on` (needed), `as`, `impact`, `source`, `description`, `duration` (or `"unknown"`), `notice`, `to`, `times`, `every`, `jitter` |
+| `do` | requests work of this [cause](causes.md) | `on` (needed), `as`, `impact`, `source`, `description`, `duration` of the interruption (or `"unknown"`), `started_for` (least time that its events are Started), `further` (shorter interruptions while Started: `[{ after = "4m", duration = "2s" }]`), `notice`, `to`, `times`, `every`, `jitter` |
 | `maintain` | creates a [maintenance](../tutorial/maintain-a-fleet.md) of these hosts and starts it | `as`, `cause` (`host-reboot`), `duration` of each host (5m), `reason`, `canary`, `max_at_once`, `max_failures` |
 | `wait` | waits until labelled work is `scheduled`, `started` or `ended`, on the first host of a maintenance; or a maintenance is `stopped` by its gate, or `ended` | `for` (needed), `within` (1h) |
 | `approve` | approves the events of labelled work | `by` (needed), `only` |

@@ -13,7 +13,7 @@ from forewarn.azure.inventory import location_of
 from forewarn.azure.json_values import JsonObject
 from forewarn.azure.refusals import ArmNotSupported, ArmResourceUnknown
 from forewarn.azure.routes import SUBSCRIPTION, ArmCall, ArmResponse, ArmRoutes
-from forewarn.core.impact import Cause
+from forewarn.core.impact import Cause, Source
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.stimulus import TARGETS_MAX, RequestMaintenance
 from forewarn.core.topology import Vm
@@ -36,15 +36,26 @@ _ENDS = {
 ROUTES = ArmRoutes()
 
 
-async def begin(call: ArmCall, cause: Cause, vms: tuple[Vm, ...]) -> ArmResponse:
-    """Request work on VMs, and return the response with the URL for polling. Source: Z-1."""
+async def begin(
+    call: ArmCall, cause: Cause, vms: tuple[Vm, ...], *, routine: str = ""
+) -> ArmResponse:
+    """Request work on VMs, and return the response with the URL for polling. Source: Z-1.
+
+    With `routine`, a description, the platform does the work: one fault domain after the other.
+    """
     names = tuple(vm.name for vm in vms)
     assert names
     for name in names:
         if cause is not Cause.DELETION and call.resources.power.get(name) == "deallocated":
             reason = "the VM is deallocated and has no host; start the VM first"
             raise ArmNotSupported(action=cause.value, name=name, reason=reason)
-    asked = RequestMaintenance(cause=cause, targets=names)
+    asked = RequestMaintenance(
+        cause=cause,
+        targets=names,
+        source=Source.PLATFORM if routine else None,
+        description=routine or None,
+        queue=bool(routine),
+    )
     committed = await call.control.submit(asked, call.actor)
     ours = [each for each in committed.operations if each.cause is cause and each.of_vm]
     numbers = sorted(each.number for each in ours if each.vms[0] in names)

@@ -62,7 +62,9 @@ _MODEL = (
 _OPERATE, _REQUEST = Permission.OPERATE, Permission.REQUEST
 _EXPAND, _FORCE = "$expand", "forcedeletion"
 #: Actions that begin a rolling upgrade, which Forewarn refuses.
-_ROLLING = ("osRollingUpgrade", "extensionRollingUpgrade", "rollingUpgrades/cancel")
+_ROLLING = ("extensionRollingUpgrade", "rollingUpgrades/cancel")
+#: Description of an image upgrade, as in the emulator's scenario.
+IMAGE_UPGRADE = "Guest OS image is being upgraded."
 ROUTES = ArmRoutes()
 #: Maximum number of instances of a scale set.
 CAPACITY_MAX = 1000
@@ -208,6 +210,16 @@ async def _upgrade(call: ArmCall) -> ArmResponse:
     """
     await _targets(call)
     return ArmResponse()
+
+
+@ROUTES.serve(f"POST {SCALE_SET}/osRollingUpgrade", needs=_REQUEST)
+async def _upgrade_image(call: ArmCall) -> ArmResponse:
+    """Reimage the instances, one fault domain after the other. Source: O-2."""
+    inventory, group = await named_set(call)
+    vms = tuple(inventory.members(group))
+    if not vms:
+        return ArmResponse()
+    return await operations.begin(call, Cause.REIMAGE, vms, routine=IMAGE_UPGRADE)
 
 
 @ROUTES.serve(f"GET {SCALE_SET}/rollingUpgrades/latest")

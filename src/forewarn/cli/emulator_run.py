@@ -131,6 +131,11 @@ def _add_manners(emulate: Parser) -> None:
         const=5.0,
     )
     emulate.option(
+        "--started-for DURATION",
+        "events are Started for at least this long, as in the public cloud, where ten minutes are"
+        " typical for an interruption of seven seconds (default: as long as the interruption)",
+    )
+    emulate.option(
         "--max-user-operations N",
         "at most N user-initiated operations scheduled at a time (default: no limit)",
         type=int,
@@ -227,6 +232,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         enable_on_first_request=arguments.enable_on_first_request is not None,
         metadata=replace(surrounding.metadata, **_metadata_of(arguments)),
         gone_vm=arguments.gone_vm,
+        started_for_s=_started_for_s(arguments.started_for),
         max_user_operations=_limit(arguments.max_user_operations),
     )
 
@@ -272,6 +278,17 @@ def _vms_of(given: list[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...
             where = f"The address of {name} with --vm"
             addresses[name] = (*known, str(_read(IpAddress(), address, where)))
     return tuple(addresses), addresses
+
+
+def _started_for_s(text: str | None) -> int:
+    if text is None:
+        return 0
+    from forewarn.core.impact import DURATION_S_MAX  # noqa: PLC0415 - seldom wanted
+    from forewarn.validation.fields import Duration  # noqa: PLC0415 - the same
+
+    started_for_s = _read(Duration(0, DURATION_S_MAX), text, "The time of --started-for")
+    assert isinstance(started_for_s, int), started_for_s
+    return started_for_s
 
 
 def _limit(count: int) -> int:

@@ -28,11 +28,15 @@ COLUMNS = {
     "approved_by": "approved by",
     "started": "started",
     "ended": "ended",
+    "lasted_s": "Started for (s)",
     "interruption_ms": "interruption (ms)",
     "reason": "reason",
 }
 #: Columns of a report as text; other formats have all columns.
-_SHORT = ("group", "host", "type", "result", "start", "notice_given_s", "approved_by", "ended")
+_SHORT = (
+    *("group", "host", "type", "result", "start", "notice_given_s", "approved_by", "ended"),
+    *("lasted_s", "interruption_ms"),
+)
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
 <style>body{{font:14px sans-serif}}table{{border-collapse:collapse}}

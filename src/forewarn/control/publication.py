@@ -12,7 +12,13 @@ from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.state import Changes, State
 from forewarn.core.topology import GroupKind, Topology, Vm
 from forewarn.protocol.documents import Document
-from forewarn.replication.messages import Caller, DocumentChange, Fact, Publication
+from forewarn.replication.messages import (
+    PAAS_FACT,
+    Caller,
+    DocumentChange,
+    Fact,
+    Publication,
+)
 
 #: Maximum cached sets of facts that several VMs share.
 COMMON_MAX = 4096
@@ -152,7 +158,7 @@ def instance_facts(topology: Topology, vm: Vm) -> Mapping[str, Fact]:
     host, group = topology.hosts[vm.host], topology.groups[vm.group]
     common = _common_facts(
         (vm.location, host.zone, vm.resource_group, vm.subscription),
-        group.name if group.kind is GroupKind.SCALE_SET else "",
+        (group.kind, group.name if group.kind is GroupKind.SCALE_SET else ""),
         (host.fault_domain, host.update_domain),
         (vm.size, vm.os_type),
         spot=vm.spot,
@@ -170,7 +176,7 @@ def instance_facts(topology: Topology, vm: Vm) -> Mapping[str, Fact]:
 @lru_cache(COMMON_MAX)
 def _common_facts(
     place: tuple[str, str, str, str],
-    scale_set: str,
+    set_of: tuple[GroupKind, str],
     domains: tuple[int, int],
     machine: tuple[str, str],
     *,
@@ -178,6 +184,7 @@ def _common_facts(
 ) -> Mapping[str, Fact]:
     """Return facts that several VMs share as one object: a fleet has a million VMs."""
     location, zone, resource_group, subscription = place
+    kind, scale_set = set_of
     facts = {
         "location": location,
         "zone": zone,
@@ -192,4 +199,5 @@ def _common_facts(
         "priority": "Spot" if spot else "Regular",
         "evictionPolicy": "Deallocate" if spot else "",
     }
-    return {name: fact for name, fact in facts.items() if fact}
+    known: dict[str, Fact] = {name: fact for name, fact in facts.items() if fact}
+    return known | {PAAS_FACT: True} if kind is GroupKind.CLOUD_SERVICE else known

@@ -14,7 +14,7 @@ from forewarn.control.engine import ControlEngine
 from forewarn.control.plane import ControlPlane
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance import Checking
-from forewarn.drivers.simulated import SimulatedDriver, end_ms
+from forewarn.drivers.simulated import SimulatedDriver
 
 T = TypeVar("T")
 
@@ -48,11 +48,16 @@ class ClockControl:
         clock: ScaledClock,
         control: ControlEngine,
         *,
+        driver: SimulatedDriver,
         sleepers: Callable[[], Iterable[Sleeper]],
+        report_polls: Callable[[], None],
     ) -> None:
+        """`report_polls` passes polls to the control loop, so that they count at their own time."""
         self._clock = clock
         self._control = control
+        self._driver = driver
         self._sleepers = sleepers
+        self._report_polls = report_polls
         self._one_at_a_time = asyncio.Lock()
 
     async def advance(self, by_ms: int) -> None:
@@ -73,7 +78,8 @@ class ClockControl:
             self._clock.advance(left_ms)
 
     async def settle(self) -> None:
-        """Wait until all due work is done."""
+        """Wait until all due work is done, and earlier polls are recorded. See B-2."""
+        self._report_polls()
         for look in range(LOOKS_MAX if self._clock.speed < FAST else FAST_LOOKS_MAX):
             await self._read(_nothing)  # afterwards the control loop has processed the current time
             # Check before and after, because a scenario may request work after the check for
@@ -87,7 +93,7 @@ class ClockControl:
     async def _next_ms(self, now_ms: int) -> int | None:
         def deadlines(plane: ControlPlane) -> list[int]:
             ends = [
-                end_ms(operation)
+                self._driver.next_ms(operation, now_ms)
                 for operation in plane.state.operations.values()
                 if self._simulated(plane, operation)
             ]
@@ -112,7 +118,7 @@ class ClockControl:
             )
             if waits_to_begin and not operation.reason:
                 return True
-            if self._simulated(plane, operation) and end_ms(operation) <= now_ms:
+            if self._simulated(plane, operation) and self._driver.end_ms(operation) <= now_ms:
                 return True
         return False
 

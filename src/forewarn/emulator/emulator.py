@@ -14,6 +14,7 @@ from forewarn.control.plane import Committed, ControlPlane
 from forewarn.core.refusals import Unknown
 from forewarn.core.stimulus import ChangeTopology, Enable
 from forewarn.core.topology import Topology, Vm
+from forewarn.drivers.simulated import SimulatedDriver
 from forewarn.emulator import default_fleet
 from forewarn.emulator.attested_documents import AttestedDocuments
 from forewarn.emulator.clock_control import ClockControl, Sleeper
@@ -139,7 +140,13 @@ class Emulator(Daemon):
             self.metadata.set_token_giver(token_giver(self.settings.azure.token_key))
         self.attested = AttestedDocuments(self.clock, lambda: self.bound)
         self.metadata.set_attester(self.attested.answer)
-        self.pacing = ClockControl(self.pace, self.control, sleepers=self._sleepers)
+        self.pacing = ClockControl(
+            self.pace,
+            self.control,
+            driver=self.simulated,
+            sleepers=self._sleepers,
+            report_polls=self.metadata.service.last_polls,
+        )
         self.control.on_committed.add(self._committed)
         self.clock.listen(self._clock_moved)
 
@@ -198,6 +205,13 @@ class Emulator(Daemon):
                 return guid
 
     # --- actions --------------------------------------------------------------------------
+
+    @property
+    def simulated(self) -> SimulatedDriver:
+        """The driver of all hosts that name none."""
+        driver = self.drivers[SimulatedDriver.name]
+        assert isinstance(driver, SimulatedDriver), driver
+        return driver
 
     @property
     def default_vm(self) -> str:
@@ -279,7 +293,9 @@ class Emulator(Daemon):
             raise VmUnknown(name=name, vm=vm)
         self._forget_runs(name)
         run = self.runs[name] = Run(
-            scenario, stage, ScenarioControl(self.control, self.clock, self.ids, self.say)
+            scenario,
+            stage,
+            ScenarioControl(self.control, self.clock, self.ids, self.say, self.simulated.courses),
         )
         self.say(f"scenario {name} begins on {vm}: {scenario.title}")
         run.start()

@@ -22,6 +22,8 @@ HOLD_S = 10.0
 #: Longest duration of a fault, in real seconds.
 LASTS_S_MAX = 86_400.0
 TIMES_MAX = 1_000_000
+#: Seconds of each unit of time.
+_UNITS_S = {"s": 1, "m": 60, "h": 3600}
 #: Most VMs with state of a fault.
 VMS_MAX = 10_000
 
@@ -47,7 +49,7 @@ class FaultInvalid(CallerError):
     message = "Fault {text!r} is invalid: {problem}."
     advice = (
         "Write KIND or KIND=ARG,ARG: KIND is one of slow-first, empty-200, 410, 429, 500, reset,"
-        " truncate, incarnation; ARG is a share (10%), a time (30s), a number of requests (3x),"
+        " truncate, incarnation; ARG is a share (10%), a time (30s, 2m), a number of requests (3x),"
         " get, post, or vm=NAME."
     )
 
@@ -114,12 +116,12 @@ def _with_argument(spec: FaultSpec, part: str, text: str) -> FaultSpec:
         return replace(spec, method=part.upper())
     if part.startswith("vm="):
         return replace(spec, vm=part.removeprefix("vm="))
-    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(%|s|x)", part)
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(%|s|m|h|x)", part)
     number, unit = (float(match[1]), match[2]) if match else (0.0, "")
     if unit == "%" and 0 < number <= 100:
         return replace(spec, share=number / 100)
-    if unit == "s" and 0 < number <= LASTS_S_MAX:
-        return replace(spec, lasts_s=number)
+    if unit in _UNITS_S and 0 < number * _UNITS_S[unit] <= LASTS_S_MAX:
+        return replace(spec, lasts_s=number * _UNITS_S[unit])
     if unit == "x" and number.is_integer() and 0 < number <= TIMES_MAX:
         return replace(spec, times=int(number))
     raise FaultInvalid(text=text, problem=f"{part!r} is not a share, time, number, method or VM")

@@ -12,6 +12,7 @@ from forewarn.settings import (
     LifecycleSettings,
     ListenSettings,
     MetadataSettings,
+    NamedTable,
     OperatorSettings,
     Settings,
     StoreSettings,
@@ -63,6 +64,8 @@ class Options:
     metadata: MetadataSettings = METADATA
     #: Response to an evicted or deleted VM: `404`, `hang` or `refuse`.
     gone_vm: str = "hang"
+    #: Least time for which events are Started, in seconds; 0: as long as the interruption. See D-9.
+    started_for_s: int = 0
     #: Maximum user-initiated operations scheduled at a time; 0: no limit. Source: O-1.
     max_user_operations: int = 0
 
@@ -88,7 +91,11 @@ def settings_of(options: Options) -> Settings:
             max_user_operations=options.max_user_operations,
             disable_after_s=LifecycleSettings().disable_after_s if on_first else NEVER_S,
         ),
-        drivers=DriverSettings(default="simulated", call_timeout_s=NEVER_S),
+        drivers=DriverSettings(
+            default="simulated",
+            call_timeout_s=NEVER_S,
+            tables=(NamedTable("simulated", {"started_for_s": options.started_for_s}),),
+        ),
     )
 
 

@@ -37,6 +37,10 @@ class RequestedWork:
     description: str | None = None
     #: Expected interruption in seconds; -1 unknown.
     duration_s: int | None = None
+    #: Least time for which its events are Started, in seconds; 0: as long as the interruption.
+    started_for_s: int = 0
+    #: Further interruptions, as seconds after the start and length in seconds.
+    further: tuple[tuple[int, int], ...] = ()
     #: Time from request to NotBefore, in ms; 0: the least notice.
     notice_ms: int = 0
     #: Host of the VMs after the work.

@@ -241,12 +241,28 @@ def _work(place: _Place) -> RequestedWork:
         source=_member(Source, table["source"], f"{where}: source") if "source" in table else None,
         description=text("description", "") if "description" in table else None,
         duration_s=duration_s,
+        started_for_s=place.ms("started_for") // 1000,
+        further=_further(place),
         notice_ms=place.ms("notice"),
         destination=text("to", ""),
         times=times,
         every_ms=place.ms("every"),
         jitter_ms=place.ms("jitter"),
     )
+
+
+def _further(place: _Place) -> tuple[tuple[int, int], ...]:
+    """Return further interruptions of work, written as `[{ after = "4m", duration = "2s" }]`."""
+    key = "further"
+    if key not in place.table:
+        return ()
+    further = []
+    for number, table in enumerate(_tables(place.table, key, TIMES_MAX), start=1):
+        where = f"{place.where}: {key} {number}"
+        _known(table, {"after", "duration"}, where)
+        one = _Place(table, where, place.labels)
+        further.append((one.ms("after") // 1000, one.ms("duration") // 1000))
+    return tuple(sorted(further))
 
 
 def _maintain(place: _Place) -> Maintain:
@@ -292,7 +308,7 @@ _ACTS: dict[str, tuple[frozenset[str], Callable[[_Place], Act]]] = {
         frozenset(
             {
                 *("on", "as", "impact", "source", "description", "duration", "notice", "to"),
-                *("times", "every", "jitter"),
+                *("times", "every", "jitter", "started_for", "further"),
             }
         ),
         _work,

@@ -21,6 +21,7 @@ from forewarn.core.stimulus import (
     Repair,
     RequestMaintenance,
 )
+from forewarn.drivers.simulated import WorkCourse
 from forewarn.emulator import scenario_machines
 from forewarn.emulator.acting_control import ActingControl, copied_topology
 from forewarn.emulator.default_fleet import SCENARIO, is_empty
@@ -80,6 +81,8 @@ class ScenarioControl:
     ids: Ids
     #: Callback for the remarks of a scenario.
     say: Callable[[str], None]
+    #: Operation -> the course of its work, read by the simulated driver.
+    courses: dict[int, WorkCourse]
 
 
 class Run:
@@ -259,6 +262,9 @@ class Run:
         )
         committed = await self._control.submit(ask)
         for operation in committed.operations:
+            if work.started_for_s or work.further:
+                course = WorkCourse(work.started_for_s, work.further)
+                self._service.courses[operation.number] = course
             self.operations.add(work.label, operation.number)
             self._touch(Touched(frozenset({operation.host}), vms=frozenset(operation.vms)))
 
@@ -303,6 +309,8 @@ class Run:
         """Restore the fleet: end the scenario's work, repair hosts, restore machines."""
         if self._tidy is None:
             return
+        for number in (n for numbers in self.operations.by_label.values() for n in numbers):
+            self._service.courses.pop(number, None)
         try:
             await self.maintenances.take_back()
             for operation in await self._control.read(self.operations.live):

@@ -212,6 +212,9 @@ class TidyUp:
         """Undo as many changes as possible; O(machines of the scenario)."""
         left: dict[str, str] = {}
         before, now = self._before, await self._control.read(copied_topology)
+        # A host that the emulator has added for a VM goes, too.
+        there = {now.vms[name].host for name in self.touched.vms & now.vms.keys()}
+        self.touched |= Touched(hosts=frozenset(there - before.hosts.keys()))
         for name in sorted(self.touched.hosts & now.hosts.keys()):
             was_healthy = name not in before.hosts or before.hosts[name].health is Health.HEALTHY
             if was_healthy and now.hosts[name].health is not Health.HEALTHY:

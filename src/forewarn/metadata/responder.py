@@ -32,7 +32,13 @@ from forewarn.metadata.routing import (
 from forewarn.metadata.snapshot import Pieces, PublishedView, Snapshot
 from forewarn.protocol.approvals import read_approval
 from forewarn.protocol.versions import EVENTS_PATH
-from forewarn.replication.messages import ApprovalRequest, Caller, DocumentChange, RequestAnswer
+from forewarn.replication.messages import (
+    PAAS_FACT,
+    ApprovalRequest,
+    Caller,
+    DocumentChange,
+    RequestAnswer,
+)
 from forewarn.settings import MetadataSettings
 
 
@@ -331,7 +337,11 @@ class Responder:
     def _document(
         self, asked: PendingRequest, view: PublishedView, action: ShowDocument, *, ahead: int
     ) -> Send:
-        rendered = view.ahead(action.version, by=ahead) if ahead else view.rendered(action.version)
+        iaas = asked.caller is None or PAAS_FACT not in asked.caller.instance
+        version = action.version
+        rendered = (
+            view.ahead(version, by=ahead, iaas=iaas) if ahead else view.rendered(version, iaas=iaas)
+        )
         head, body = rendered.head, rendered.body
         if action.unless and matches(action.unless, rendered.etag):
             head, body = rendered.head_unchanged(), b""

@@ -40,9 +40,9 @@ class Rendered:
 
     __slots__ = ("_server", "body", "etag", "head")
 
-    def __init__(self, document: Document, version: str, *, server: str) -> None:
+    def __init__(self, document: Document, version: str, *, server: str, iaas: bool = True) -> None:
         """Render body, ETag and the head of 200. Source: E-7."""
-        self.body = render_document(document, version)
+        self.body = render_document(document, version, iaas=iaas)
         self.etag = f'"{document.incarnation}-{zlib.crc32(self.body):08x}"'
         self.head = head_of(Response(body=self.body, headers=(("ETag", self.etag),)), server)
         self._server = server
@@ -96,7 +96,7 @@ class PublishedView:
         """Request bytes -> cached answer on connections that close after the answer."""
         self.waiters: dict[Waiter, None] = {}
         self._server = server
-        self._rendered: dict[str, Rendered] = {}
+        self._rendered: dict[tuple[str, bool], Rendered] = {}
 
     def publish(self, publication: Publication) -> None:
         """Replace the document and wake the requests that wait for a change.
@@ -109,8 +109,8 @@ class PublishedView:
         self.document = publication.document
         self.forget()
         if changed:
-            for version in self._rendered:
-                self._rendered[version] = Rendered(self.document, version, server=self._server)
+            for version, iaas in self._rendered:
+                self._render(version, iaas=iaas)
         self.wake()
 
     def wake(self) -> None:
@@ -118,18 +118,20 @@ class PublishedView:
         for waiter in tuple(self.waiters):
             waiter.view_changed()
 
-    def rendered(self, version: str) -> Rendered:
-        """Return the document in an api-version."""
-        rendering = self._rendered.get(version)
-        if rendering is None:
-            rendering = Rendered(self.document, version, server=self._server)
-            self._rendered[version] = rendering
+    def rendered(self, version: str, *, iaas: bool = True) -> Rendered:
+        """Return the document in an api-version; `iaas`: see `render_document`."""
+        rendering = self._rendered.get((version, iaas))
+        return self._render(version, iaas=iaas) if rendering is None else rendering
+
+    def _render(self, version: str, *, iaas: bool) -> Rendered:
+        rendering = Rendered(self.document, version, server=self._server, iaas=iaas)
+        self._rendered[version, iaas] = rendering
         return rendering
 
-    def ahead(self, version: str, *, by: int) -> Rendered:
+    def ahead(self, version: str, *, by: int, iaas: bool = True) -> Rendered:
         """Return the unchanged document with its incarnation raised by `by`. Source: E-10."""
         moved = Document(self.document.incarnation + by, self.document.events)
-        return Rendered(moved, version, server=self._server)
+        return Rendered(moved, version, server=self._server, iaas=iaas)
 
     def remember(self, request: bytes, pieces: Pieces, user_agent: str) -> None:
         """Cache the answer to these request bytes until the document changes."""

@@ -153,13 +153,16 @@ class Document(_Immutable):
         object.__setattr__(self, "events", events)
 
 
-def render_document(document: Document, version: str) -> bytes:
+def render_document(document: Document, version: str, *, iaas: bool = True) -> bytes:
     """Return the document in the form of an api-version: one compact line of JSON, ASCII.
+
+    `iaas` is false for a cloud service, whose names have no underscore in any version.
 
     Source: V-1, V-2, D-2, D-7, D-10, E-7.
     """
+    prefix = "_" if iaas and version == UNDERSCORE_VERSION else ""
     shown = [
-        _event_text(event, version)
+        _event_text(event, version, prefix)
         for event in document.events
         if TYPE_SINCE.get(event.event_type, "~") <= version
     ]
@@ -215,9 +218,8 @@ def parse_not_before(text: str) -> int | None:
 _quoted = json.encoder.encode_basestring_ascii
 
 
-def _event_text(event: ScheduledEvent, version: str) -> str:
+def _event_text(event: ScheduledEvent, version: str, prefix: str) -> str:
     """Return an event as JSON; built by hand, in less than half the time. Source: E-7."""
-    prefix = "_" if version == UNDERSCORE_VERSION else ""
     names = ",".join([_quoted(prefix + name) for name in event.resources])
     text = (
         f'{{"EventId":{_quoted(event.event_id)},"EventStatus":{_quoted(event.status)}'

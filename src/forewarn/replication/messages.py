@@ -22,6 +22,9 @@ from forewarn.protocol.identity import CallerIdentity
 _M = TypeVar("_M")
 #: Name and value of an attribute of a VM's instance metadata.
 Fact: TypeAlias = str | int | bool | dict[str, str] | list[dict[str, str]] | None
+#: Fact of a cloud service's VM, which instance metadata does not show: its name has no underscore
+#: in the oldest api-version. As a fact it changes only these VMs' lines of the feed. Source: V-1.
+PAAS_FACT = "paas"
 
 
 class FeedUnreadable(PeerError):

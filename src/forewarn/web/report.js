@@ -111,6 +111,15 @@ const COLUMNS = [
   "Result",
 ];
 
+/** Says how long an event was Started, and for how long its VMs were interrupted. */
+function lasted(each) {
+  if (each.lasted_s === null) return "";
+  const started = `Started for ${interruption(each.lasted_s)}`;
+  return each.interruption_ms === null
+    ? started
+    : `${started}, interrupted for ${span(each.interruption_ms)}`;
+}
+
 function row(each) {
   const late = each.start === "late" ? Date.parse(each.started) - Date.parse(each.not_before) : 0;
   return [
@@ -125,7 +134,7 @@ function row(each) {
       ? "—"
       : `${interruption(each.notice_given_s)} of ${interruption(each.notice_promised_s)}`,
     each.approved_by.join(", ") || "nobody",
-    moment(each.ended),
+    [moment(each.ended), h("div", { className: "soft" }, lasted(each))],
     [chip(each.result), each.reason ? h("div", { className: "soft" }, each.reason) : ""],
   ];
 }

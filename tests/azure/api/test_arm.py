@@ -419,3 +419,29 @@ def test_operation_is_not_found_under_another_subscription(arm: Arm) -> None:
     assert arm.http("GET", url.replace("/subscriptions/", "/SUBSCRIPTIONS/")).status_code == 200
     foreign = url.replace(SUBSCRIPTION, "11111111-1111-1111-1111-111111111111")
     assert arm.http("GET", foreign).status_code == 404
+
+
+@pytest.mark.parametrize("notified", [True, False])
+def test_image_upgrade_reimages_one_fault_domain_after_the_other(
+    arm: Arm, *, notified: bool
+) -> None:
+    """Its events are those of the scenario `image-upgrade`, where the set wants them. O-2, Z-1."""
+    profile = {"osImageNotificationProfile": {"enable": notified, "notBeforeTimeout": "PT15M"}}
+    machines = {"virtualMachineProfile": {"scheduledEventsProfile": profile}}
+    assert (
+        arm.http("PATCH", f"{SETS}/web", params=VERSION, json={"properties": machines}).status_code
+        == 200
+    )
+    answer = arm.http("POST", f"{SETS}/web/osRollingUpgrade", params=VERSION)
+    assert answer.status_code == 202, answer.text
+    for vm in ("web_0", "web_1"):
+        shown = [f"Reboot Scheduled {vm} Platform"] if notified else []
+        assert arm.sees("web_0") == shown
+        if notified:
+            [event] = arm.emulator.document(vm).events
+            assert event.description == "Guest OS image is being upgraded."
+            arm.approve(vm, by="5m")
+    arm.emulator.advance("0s")
+    url = answer.headers["Azure-AsyncOperation"].removeprefix(arm.url)
+    arm.emulator.advance("5m")
+    assert arm.http("GET", url).json()["status"] == "Succeeded"

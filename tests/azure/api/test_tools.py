@@ -203,11 +203,11 @@ def test_resource_group_is_deleted_with_its_vms(arm: Arm) -> None:
 
 
 def test_upgrades_of_a_scale_set_are_done_or_refused(shared_arm: Arm) -> None:
-    """Instances have the model always; nothing rolls an image out. Source: Z-1."""
+    """Instances have the model always; nothing rolls an extension out. Source: Z-1."""
     ids = {"instanceIds": ["0"]}
     answer = shared_arm.http("POST", f"{SET}/manualupgrade", params=VERSION, json=ids)
     assert answer.status_code == 200
-    for act in ("osRollingUpgrade", "rollingUpgrades/cancel"):
+    for act in ("extensionRollingUpgrade", "rollingUpgrades/cancel"):
         assert refusal(shared_arm, "POST", f"{SET}/{act}") == (409, "OperationNotAllowed")
     assert refusal(shared_arm, "GET", f"{SET}/rollingUpgrades/latest") == (404, "ResourceNotFound")
 

@@ -189,16 +189,25 @@ def _date(at_ms: int) -> str:
     return formatdate(at_ms / 1000, usegmt=True)
 
 
-def body_owed(incarnation: int, events: tuple[ScheduledEvent, ...], version: str) -> bytes:
+def is_iaas(group: Group | None) -> bool:
+    """Whether the oldest version marks the names of a group's VMs; it does not for PaaS. V-1."""
+    return group is None or group.kind.value != "cloud-service"
+
+
+def body_owed(
+    incarnation: int, events: tuple[ScheduledEvent, ...], version: str, *, iaas: bool
+) -> bytes:
     """The bytes a VM must read in an api-version. Source: V-1, V-2, D-7, D-10."""
-    known = [_fields(each, version) for each in events if TYPES_SINCE[each.event_type] <= version]
+    mark = "_" if version == UNDERSCORE and iaas else ""
+    known = [
+        _fields(each, version, mark) for each in events if TYPES_SINCE[each.event_type] <= version
+    ]
     form = {"DocumentIncarnation": incarnation, "Events": known}
     return _compact(form).encode()
 
 
-def _fields(event: ScheduledEvent, version: str) -> dict[str, object]:
+def _fields(event: ScheduledEvent, version: str, mark: str) -> dict[str, object]:
     at_ms = event.not_before_ms
-    mark = "_" if version == UNDERSCORE else ""
     fields: dict[str, object] = {
         "EventId": event.event_id,
         "EventStatus": event.status,

@@ -22,6 +22,7 @@ from tests.simulator.checkers.contract import (
     DAY_MS,
     OWED_S,
     body_owed,
+    is_iaas,
     is_routine,
     obstacle,
     view_owed,
@@ -157,11 +158,15 @@ class InvariantChecker(StateChecker):
         durable = self.documents.ever.get(view, {}).get(document.incarnation)
         if durable is None:
             raise Violation("8", f"{vm} was shown {view} {document.incarnation}: not durable")
-        version = reply.version
-        if not any(reply.body == body_owed(document.incarnation, e, version) for e in durable):
-            owed = body_owed(document.incarnation, durable[-1], version)
+        version, iaas = reply.version, self._is_iaas(group)
+        bodies = [body_owed(document.incarnation, e, version, iaas=iaas) for e in durable]
+        if reply.body not in bodies:
+            owed = bodies[-1]
             text = f"{vm} was shown {reply.body.decode()} where {owed.decode()} is true"
             raise Violation("7", text)
+
+    def _is_iaas(self, group: str) -> bool:
+        return is_iaas(self.state.topology.groups.get(group))
 
     def view_read(self, vm: str, version: str, body: bytes, *, node: SimulatedNode) -> str:
         """The view whose document a VM was sent, by what it says; the one it is owed if none is.
@@ -176,7 +181,8 @@ class InvariantChecker(StateChecker):
             if (view, version, body) in self._read:
                 return view
             durable = self.documents.ever.get(view, {}).get(incarnation, ())
-            if any(body == body_owed(incarnation, each, version) for each in durable):
+            iaas = self._is_iaas(view.partition("/")[0])
+            if any(body == body_owed(incarnation, each, version, iaas=iaas) for each in durable):
                 return view
         return owed or views[0]
 

@@ -21,8 +21,13 @@ LEASES = (
 )
 LEASE_BYTES_MAX = 1024 * 1024  # limit of a lease file; dhclient appends to its file without limit
 LEASE_FILES_MAX = 64
-MARKS = ("OPTION_245=", "unknown-245 ", "unknown_245 ", "private-245 ", "option-245 ")
+MARKS = (
+    "OPTION_245=",
+    *(f"{word}{dash}245" for word in ("unknown", "private", "option") for dash in "-_"),
+)
 """Notations of option 245 in the lease files of systemd-networkd, dhclient and NetworkManager."""
+ADDRESS_OCTETS = 4
+HEX_DIGITS, OCTAL_DIGITS = frozenset("0123456789abcdefABCDEF"), frozenset("01234567")
 
 
 def endpoints(given: str = "", *, leases: tuple[str, ...] = LEASES) -> tuple[str, ...]:
@@ -65,13 +70,41 @@ def _lines(path: str) -> list[str]:
 
 
 def _address(line: str) -> str:
-    """Return the address in a line such as `a8:3f:81:10` or `a83f8110`, or an empty string."""
+    r"""Return the address in a line of a lease file; an empty string without one.
+
+    Its forms are `a83f8110`, `a8:3f:81:10`, and those of dhclient alone: octets below 16 have one
+    digit (`a:0:0:c8`), and printable octets are a text (`"d@4!"`, with escapes such as `\012`).
+    """
     mark = next((mark for mark in MARKS if mark in line), "")
     if not mark:
         return ""
-    text = line.partition(mark)[2].strip(" ;\"'=").replace(":", "")
-    try:
-        octets = bytes.fromhex(text)
-    except ValueError:
-        return ""
-    return ".".join(str(octet) for octet in octets) if len(octets) == 4 else ""
+    text = line.partition(mark)[2].strip(" ;=\t")
+    octets = _octets(text.strip("\"'"))
+    if not octets and len(text) > 1 and text[0] == text[-1] == '"':
+        octets = _octets_of_text(text[1:-1])
+    return ".".join(map(str, octets)) if len(octets) == ADDRESS_OCTETS else ""
+
+
+def _octets(text: str) -> list[int]:
+    """Return the octets of hexadecimal digits; empty for another text."""
+    parts = text.split(":") if ":" in text else [text[at : at + 2] for at in range(0, len(text), 2)]
+    if len(parts) != ADDRESS_OCTETS:
+        return []
+    if not all(1 <= len(part) <= 2 and HEX_DIGITS.issuperset(part) for part in parts):
+        return []
+    return [int(part, 16) for part in parts]
+
+
+def _octets_of_text(text: str) -> list[int]:
+    r"""Return the octets of an address as text, with escapes such as `\012` and `\"`."""
+    octets: list[int] = []
+    at = 0
+    while at < len(text) and len(octets) <= ADDRESS_OCTETS:
+        escaped = text[at] == "\\"
+        digits = text[at + 1 : at + 4] if escaped else ""
+        octal = len(digits) == 3 and OCTAL_DIGITS.issuperset(digits)
+        octets.append(
+            int(digits, 8) if octal else ord(text[at + escaped : at + escaped + 1] or "0")
+        )
+        at += 4 if octal else 1 + escaped
+    return octets if all(octet < 256 for octet in octets) else []
