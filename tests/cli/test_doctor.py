@@ -112,7 +112,7 @@ def run_on_store(statement: str) -> Fault:
         (run_on_store("INSERT INTO migration VALUES (99, 'x', 'y')"), "schema", "store-too-new"),
         (run_on_store("DELETE FROM migration"), "schema", "store-schema-old"),
         (run_on_store("INSERT INTO backup VALUES (1, 1)"), "backup", "backup-old"),
-        (run_on_store("UPDATE migration SET checksum = 'z'"), "schema", "store-damaged"),
+        (run_on_store("UPDATE migration SET checksum = 'z'"), "schema", "store-schema-differs"),
     ],
 )
 def test_fault_is_named(

@@ -51,6 +51,7 @@ class LeaseTable:
     """Where the lease is kept: as the database has it, which may be away for some looks."""
 
     held: Lease = field(default_factory=lambda: Lease("", 0))
+    place: str = "here"
     #: Why the next looks fail, in their order.
     outages: list[str] = field(default_factory=list)
     looks: int = 0
@@ -187,6 +188,7 @@ def test_lease_that_was_taken_is_renewed_no_more() -> None:
     keeper._thread.join(LIMIT_S)
     keeper.stop()
     assert [type(each) for each in lost] == [StoreLost]
+    assert str(lost[0]) == "Another process is now the writer of the store here."
     assert (table.held, table.looks) == (Lease("another", 9), looks)
 
 

@@ -20,7 +20,8 @@ from forewarn.core.stimulus import (
     ResumeToken,
     RevokeToken,
 )
-from forewarn.store import HistoryPage, Store
+from forewarn.store import HistoryPage, Store, open_store
+from forewarn.store import backup as backups
 from forewarn.store.backup import (
     BackupExists,
     BackupUnusable,
@@ -30,7 +31,8 @@ from forewarn.store.backup import (
     restore,
     verify,
 )
-from forewarn.store.errors import StoreUnrestored
+from forewarn.store.engine import Transaction, Value
+from forewarn.store.errors import StoreMissing, StoreUnrestored
 from tests.store.story import START_MS, Story, begin, live_records, replayed
 
 Opened = Callable[[str], Store]
@@ -186,6 +188,53 @@ def test_restore_that_was_cut_off_is_refused(
         restore(tmp_path / "backup", elsewhere, now_ms=START_MS)
     with pytest.raises(StoreUnrestored):
         opened(elsewhere).load()
+
+
+@pytest.mark.parametrize("point", ["_reserve", "_copy", "lease_freed"])
+def test_place_of_a_killed_restore_is_no_new_store(
+    story: Story,
+    address: str,
+    elsewhere: str,
+    tmp_path: Path,
+    opened: Opened,
+    point: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A service refuses it, wherever the restore was cut off; the same command finishes it."""
+    back_up(address, tmp_path / "backup")
+    with monkeypatch.context() as cut:
+        if point == "lease_freed":
+            cut.setattr(Transaction, "run", cut_at(point))
+        else:
+            cut.setattr(backups, point, lambda *_: sys_exit())
+        with pytest.raises(KeyboardInterrupt):
+            restore(tmp_path / "backup", elsewhere, now_ms=START_MS)
+    if point != "_reserve" or elsewhere.startswith("sqlite"):  # an empty database was not touched
+        with pytest.raises((StoreUnrestored, StoreMissing)):
+            loaded_once(elsewhere)
+    restore(tmp_path / "backup", elsewhere, now_ms=START_MS)
+    assert opened(elsewhere).load().topology == story.state.topology
+
+
+def loaded_once(address: str) -> None:
+    """Start as a service does, and end."""
+    store = open_store(address)
+    try:
+        store.load()
+    finally:
+        store.close()
+
+
+def cut_at(name: str) -> Callable[..., None]:
+    """A transaction that is interrupted at a statement."""
+    run = Transaction.run
+
+    def cut(self: Transaction, statement: str, /, **values: Value) -> None:
+        if statement == name:
+            sys_exit()
+        run(self, statement, **values)
+
+    return cut
 
 
 def sys_exit() -> None:

@@ -12,8 +12,8 @@ from forewarn.store import Store, inspection, open_store
 from forewarn.store.engine import Transaction
 from forewarn.store.errors import (
     StoreContradiction,
-    StoreDamaged,
     StoreMissing,
+    StoreSchemaDiffers,
     StoreSchemaOld,
     StoreTooNew,
 )
@@ -99,7 +99,7 @@ def test_other_steps_are_refused(address: str, opened: Opener) -> None:
     with store._engine.writing() as transaction:
         transaction.run_text("UPDATE migration SET checksum = 'another'")
     store.close()
-    with pytest.raises(StoreDamaged, match="0001_initial"):
+    with pytest.raises(StoreSchemaDiffers, match="0001_initial"):
         open_store(address)
 
 

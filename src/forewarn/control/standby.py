@@ -316,7 +316,7 @@ class LeaseKeeper:
                     log.warning(text, error, extra={"action": error.code})
                 continue
             if not held:
-                self._lost(StoreLost(place="the shared store"))
+                self._lost(StoreLost(place=self._tenure.place))
                 return
             if self._said:
                 self._said = ""

@@ -4,8 +4,8 @@ A backup is a SQLite file with the tables of the schema, for every engine. One c
 therefore serves all engines, a check needs no server, and a restore can move a store to another
 engine.
 
-Theory of operation: a restore copies the tables and raises generation, history and numbers in one
-transaction, which marks the store as unfinished (`RESTORING`). Then one step of the core raises the
+Theory of operation: a restore marks the place as unfinished (`RESTORING`). It copies the tables and
+raises generation, history and numbers in one transaction. Then one step of the core raises the
 incarnations of the documents and ends announced work (`core/handlers.py`); the same transaction
 removes the mark. A service refuses to load a marked store.
 """
@@ -38,7 +38,13 @@ from forewarn.store.addresses import engine_of, readable_engine
 from forewarn.store.concurrent_records import ConcurrentRecords
 from forewarn.store.engine import Engine, Transaction
 from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreMissing, StoreUnavailable
-from forewarn.store.migrations import check_steps, every_step, migrate, run_steps
+from forewarn.store.migrations import (
+    SchemaMigration,
+    check_steps,
+    every_step,
+    migrate,
+    run_steps,
+)
 from forewarn.store.sqlite import SqliteEngine
 from forewarn.store.sqlite_file import sentence
 from forewarn.values import replace, value
@@ -246,6 +252,8 @@ def restore(backup: Path | None, address: str, *, now_ms: int) -> RestoreFacts:
     incarnation = (now_ms - NUMBERING_FROM_MS) // 1000
     engine = engine_of(address)(must_exist=backup is None, replaces=backup is not None)
     try:
+        if backup is not None:
+            _reserve(backup, engine)
         with engine.writing() as transaction:
             engine.lock_schema(transaction)
             if backup is not None:
@@ -300,25 +308,54 @@ def _unknown(state: State) -> tuple[str, ...]:
 def _copy_store(source: Engine, target: Engine) -> None:
     try:
         with source.reading() as read, target.writing() as write:
-            _copy(source, read, target, write)
+            steps = _steps_of(source, read)
+            run_steps(target, write, steps)
+            _copy(source, read, write, steps)
     finally:
         target.close()
+
+
+def _reserve(backup: Path, target: Engine) -> None:
+    """Mark an empty place as an unfinished restore, so that no service uses it as a new store.
+
+    Raises:
+        RestoreOccupied: there is a store already, other than a restore that copied nothing.
+    """
+    with _opened(backup) as source, source.reading() as read:
+        steps = _steps_of(source, read)
+    with target.writing() as write:
+        target.lock_schema(write)
+        if run_steps(target, write, steps) == len(steps):
+            write.run("restore_begun", epoch=RESTORING)
+        _check_reserved(target, write, steps)
+
+
+def _check_reserved(target: Engine, write: Transaction, steps: tuple[SchemaMigration, ...]) -> None:
+    unchanged = len(write.rows("schema_steps")) == len(steps)
+    if not unchanged or write.rows("restore_empty", epoch=RESTORING) != [(1,)]:
+        raise RestoreOccupied(place=target.place)
 
 
 def _copy_backup(backup: Path, target: Engine, write: Transaction) -> None:
     """Copy a backup, and upgrade the copy of an earlier version's backup."""
     with _opened(backup) as source, source.reading() as read:
-        _copy(source, read, target, write)
+        steps = _steps_of(source, read)
+        _check_reserved(target, write, steps)
+        _copy(source, read, write, steps)
     run_steps(target, write, every_step())
 
 
-def _copy(source: Engine, read: Transaction, target: Engine, write: Transaction) -> None:
-    """Copy every table in batches, in the order of references. Cost: O(rows)."""
+def _steps_of(source: Engine, read: Transaction) -> tuple[SchemaMigration, ...]:
+    """Return the schema steps that have created a store."""
     done = read.rows("schema_steps")
     check_steps(source.place, done, every_step())
-    steps = every_step()[: len(done)]
-    if run_steps(target, write, steps) != len(steps):
-        raise RestoreOccupied(place=target.place)
+    return every_step()[: len(done)]
+
+
+def _copy(
+    source: Engine, read: Transaction, write: Transaction, steps: tuple[SchemaMigration, ...]
+) -> None:
+    """Copy every table in batches, in the order of references. Cost: O(rows)."""
     for each in steps:
         for table in _TABLE.findall(each.text):
             write.run_filled("copy_emptied", table=table)  # the schema fills some tables

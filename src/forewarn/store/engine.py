@@ -180,6 +180,14 @@ class Engine(abc.ABC):
     def end_silent_sessions(self) -> None:
         """End idle sessions that hold the lock of the writer's or the lease's row."""
 
+    @property
+    def expects_store(self) -> bool:
+        """Whether there was a store before, so that an empty database is not a new store."""
+        return False
+
+    def note_store(self) -> None:  # noqa: B027 - most databases need no note
+        """Record that the database contains a store."""
+
     def forget_readers(self) -> None:  # noqa: B027 - most databases are one
         """Open new connections for later reads, because another database may have answered."""
 

@@ -106,6 +106,18 @@ class StoreSchemaOld(CallerError):
     )
 
 
+class StoreSchemaDiffers(CallerError):
+    """Another build of Forewarn has created the store, perhaps one between two releases."""
+
+    code = "store-schema-differs"
+    status = 409
+    message = "The store {place} has another schema step {name} than this version."
+    advice = (
+        "Run the version that created the store, or restore a backup of a released version. A "
+        "store of a development version can only be used by that version."
+    )
+
+
 class StoreDriverMissing(CallerError):
     """The library of the store's engine is not installed."""
 

@@ -55,7 +55,7 @@ def inspect_store(address: str, *, must_exist: bool) -> StoreFacts:
 def _inspect(engine: Engine, *, must_exist: bool) -> StoreFacts:
     done = steps_done(engine)
     if not done:
-        if must_exist:
+        if must_exist or engine.expects_store:
             raise StoreMissing(place=engine.place)
         return StoreFacts(missing=True)
     check_steps(engine.place, done, every_step(), beside_newer=True)

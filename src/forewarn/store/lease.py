@@ -16,6 +16,10 @@ from forewarn.values import value
 class LeaseStore(Protocol):
     """The store, with the methods for the lease."""
 
+    @property
+    def place(self) -> str:
+        """Name of the store for messages."""
+
     def lease(self) -> Lease:
         """Return the current lease."""
 
@@ -52,6 +56,11 @@ class Tenure:
         self._seen: Lease | None = None
         self._seen_ms = 0
         self._until_ms = 0
+
+    @property
+    def place(self) -> str:
+        """Name of the store for messages."""
+        return self._store.place
 
     @property
     def holder_url(self) -> str:

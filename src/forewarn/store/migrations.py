@@ -15,8 +15,8 @@ from pathlib import Path
 from forewarn.store.engine import Engine, Row, Transaction
 from forewarn.store.errors import (
     StoreContradiction,
-    StoreDamaged,
     StoreMissing,
+    StoreSchemaDiffers,
     StoreSchemaOld,
     StoreTooNew,
 )
@@ -80,15 +80,18 @@ def migrate(
             false. Source: H-8.
         StoreMissing: no step was ever run, although the store must exist.
         StoreTooNew: a newer version has migrated the store; nothing was changed.
-        StoreDamaged: other steps have created the store; nothing was changed.
+        StoreSchemaDiffers: other steps have created the store; nothing was changed.
     """
     known = every_step() if steps is None else steps
-    if _is_current(engine, known):  # write nothing if no step is missing
-        return 0
-    with engine.writing() as transaction:
-        engine.lock_schema(transaction)
-        new_only = engine.is_shared and not upgrade
-        return run_steps(engine, transaction, known, must_exist=must_exist, new_only=new_only)
+    count = 0
+    if not _is_current(engine, known):  # write nothing if no step is missing
+        must_exist = must_exist or engine.expects_store
+        with engine.writing() as transaction:
+            engine.lock_schema(transaction)
+            how = {"must_exist": must_exist, "new_only": engine.is_shared and not upgrade}
+            count = run_steps(engine, transaction, known, **how)
+    engine.note_store()
+    return count
 
 
 def run_steps(
@@ -134,7 +137,7 @@ def missing_steps(engine: Engine) -> tuple[str, ...]:
 
     Raises:
         StoreMissing: no step was ever run.
-        StoreTooNew, StoreDamaged: see `check_steps`.
+        StoreTooNew, StoreSchemaDiffers: see `check_steps`.
     """
     done = steps_done(engine)
     if not done:
@@ -156,15 +159,14 @@ def check_steps(
 
     Raises:
         StoreTooNew: a newer version has run steps that this version does not support.
-        StoreDamaged: the steps differ in other ways.
+        StoreSchemaDiffers: the steps differ in other ways.
     """
     newer = [name for _, name, _ in done[len(known) :]]
     if newer and not (beside_newer and all(EXPANDING.search(str(name)) for name in newer)):
         raise StoreTooNew(place=place, found=len(done), known=len(known))
     for (number, name, checksum), step in zip(done, known, strict=False):
         if (number, checksum) != (step.number, step.checksum):
-            reason = f"schema step {name} differs from this version's step"
-            raise StoreDamaged(place=place, reason=reason)
+            raise StoreSchemaDiffers(place=place, name=name)
 
 
 def _is_current(engine: Engine, known: tuple[SchemaMigration, ...]) -> bool:

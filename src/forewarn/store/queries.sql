@@ -41,6 +41,12 @@ UPDATE service SET
 WHERE id = 1 AND generation < :number AND history_seq < :number AND last_number < :number
 RETURNING generation
 
+-- name: restore_begun
+UPDATE service SET epoch = :epoch WHERE id = 1 AND generation = 0
+
+-- name: restore_empty
+SELECT COUNT(*) FROM service WHERE id = 1 AND epoch = :epoch AND generation = 0
+
 -- name: restore_ended
 UPDATE service SET epoch = '', writer = '' WHERE id = 1
 

@@ -299,6 +299,16 @@ class SqliteEngine(Engine):
         self._news.clear()
         return heard
 
+    @property
+    def expects_store(self) -> bool:
+        """Whether the lock file records a store."""
+        return self._file is not None and self._file.known
+
+    def note_store(self) -> None:
+        """Record the store in the lock file, which survives a lost database."""
+        if self._file is not None:
+            self._file.note_store()
+
     def check(self) -> None:
         """Check every page, index and reference with SQLite. Cost: O(size of the file).
 

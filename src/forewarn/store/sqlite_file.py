@@ -105,6 +105,8 @@ class DatabaseFile:
         self._log_begun = False
         #: Whether the database was missing or empty.
         self.made = False
+        #: Whether the lock file records a store.
+        self.known = False
         self._held: list[int] = []
         self._file = -1
         try:
@@ -115,7 +117,6 @@ class DatabaseFile:
 
     def opened(self) -> None:
         """Record the identity of database and log after SQLite has opened both."""
-        self._sign(known=True)
         with suppress(OSError):
             self._log = os.open(self.log_path, os.O_RDONLY)
             self._held.append(self._log)
@@ -176,7 +177,8 @@ class DatabaseFile:
         known = _HELD in os.read(lock, 64).decode(errors="replace")
         if known and not replaces and not (path.exists() and path.stat().st_size):
             raise FileLost
-        self._sign(known=known)
+        self.known = known or replaces  # an unfinished restore is not a new store
+        self._sign()
         # The file stays open while SQLite uses it, because a close would release SQLite's own
         # locks.
         file = self._file = _opened(str(path))
@@ -188,8 +190,14 @@ class DatabaseFile:
         self._identity = _identity(status)
         self._size = status.st_size
 
-    def _sign(self, *, known: bool) -> None:
-        text = f"{os.getpid()}\n{_HELD if known else ''}"
+    def note_store(self) -> None:
+        """Record that the database contains a store."""
+        if not self.known:
+            self.known = True
+            self._sign()
+
+    def _sign(self) -> None:
+        text = f"{os.getpid()}\n{_HELD if self.known else ''}"
         with suppress(OSError):  # a full or read-only disk contains the last process's line
             os.pwrite(self._held[0], text.ljust(_LINES_BYTES).encode(), 0)
 

@@ -32,7 +32,13 @@ from forewarn.programs import (
     Watch,
     run_program,
 )
-from forewarn.store.errors import StoreFull, StoreMissing, StoreUnavailable, StoreUncertain
+from forewarn.store.errors import (
+    StoreFull,
+    StoreMissing,
+    StoreUnavailable,
+    StoreUncertain,
+    redacted,
+)
 from forewarn.values import value
 
 #: Names of records: stop request, last answer, result, heartbeat of the runner, and process ids of
@@ -109,7 +115,8 @@ class ProgramRuns:
             timeout=limits_s[1],
         )
         if runner.returncode == os.EX_TEMPFAIL:
-            raise StoreUnavailable(place="the shared store", reason="a task's runner cannot use it")
+            place = redacted(self._records.store)
+            raise StoreUnavailable(place=place, reason="a task's runner cannot use it")
         runner.check_returncode()
 
     def stop(self, operation: int, attempt: int, part: str = "") -> None:
