@@ -41,7 +41,7 @@ def test_approval_counts_over_nats_and_through_an_outage(cloud: Cloud) -> None:
     cloud.order("/v1/topology", FLEET, "PUT")
     node = cloud.node("h1", "--config", "spool.toml").serving()
     assert (incarnation(node, "web_0"), incarnation(node, "db_0")) == (0, 0)
-    cloud.order("/v1/hosts/h1/migrate", {})
+    cloud.order("/v1/hosts/h1/update", {})
     [event] = event_ids(node, "web_0")
     assert node.ask("web_0", "POST", {"StartRequests": [{"EventId": event}]})[0] == 200
     [other] = event_ids(node, "db_0")

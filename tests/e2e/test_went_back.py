@@ -17,7 +17,7 @@ from tests.asking import Reply, ask
 from tests.e2e.node_processes import FLEET as CLOUD_FLEET
 from tests.e2e.node_processes import Cloud
 from tests.e2e.planes import FLEET as PLANES_FLEET
-from tests.e2e.planes import running_planes
+from tests.e2e.planes import Plane, running_planes
 from tests.store.rewinding import Snapshot
 from tests.waiting import wait_until
 
@@ -116,6 +116,11 @@ def test_metadata_node_is_a_witness(cloud: Cloud) -> None:
     assert status == 503
 
 
+def generation_of(plane: Plane) -> object:
+    """Return the last commit that a process knows."""
+    return plane.ask("GET", "/v1/health")[1].get("generation")
+
+
 @pytest.mark.slow
 @pytest.mark.postgres
 def test_follower_takes_over_what_it_has_followed(tmp_path: Path, postgres_address: str) -> None:
@@ -126,8 +131,7 @@ def test_follower_takes_over_what_it_has_followed(tmp_path: Path, postgres_addre
         before = Snapshot(postgres_address)
         work = {"cause": "host-reboot", "targets": ["h1"]}
         assert active.ask("POST", "/v1/operations", work)[0] == 202
-        generation = active.ask("GET", "/v1/health")[1]["generation"]
-        wait_until(lambda: follower.ask("GET", "/v1/health")[1].get("generation") == generation)
+        wait_until(lambda: generation_of(follower) == generation_of(active))
         shown = active.document()
         os.kill(active.process.pid, signal.SIGSTOP)
         before.put_back()

@@ -353,18 +353,22 @@ def test_unix_socket_stays_beside_workers(tmp_path: object) -> None:
     asyncio.run(story())
 
 
-def test_a_worker_that_cannot_listen_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
-    """A taken address ends the start with a clear error and leaves nothing running."""
+@pytest.mark.postgres
+def test_a_worker_that_cannot_listen_is_an_error(
+    capfd: pytest.CaptureFixture[str], postgres_address: str
+) -> None:
+    """It ends the start with a clear error and leaves nothing running.
+
+    Beside a shared store, a start does not probe the metadata addresses first.
+    """
 
     async def story() -> None:
         async with serving(settings_for("127.0.0.1:0")) as daemon:
             assert daemon.bound is not None
             taken = daemon.bound.metadata[-1]
-            other = Daemon(
-                settings_for(f"192.0.2.1:{taken.rpartition(':')[2]}"),
-                clock=SystemClock(),
-                ids=Ids(),
-            )
+            settings = settings_for(f"192.0.2.1:{taken.rpartition(':')[2]}")
+            settings = replace(settings, store=replace(settings.store, url=postgres_address))
+            other = Daemon(settings, clock=SystemClock(), ids=Ids())
             with pytest.raises(WorkerFailed, match=r"192\.0\.2\.1"):
                 await other.start()
 
