@@ -268,7 +268,9 @@ class OperatorSettings:
     """The operator API."""
 
     open_on_loopback: bool = False
-    """Whether callers on this machine are admin without a token, as in the emulator."""
+    """Whether callers on this machine are admin without a token, as in the emulator; calls through
+    a proxy (`X-Forwarded-For`, `Forwarded`, `Via`) need one. Source: P-1.
+    """
     certificate: str = ""
     """File with the certificate of the operator API, PEM; empty: plain HTTP, for loopback or behind
     a proxy with TLS. Source: P-6.

@@ -248,6 +248,7 @@ def test_admin_does_not_confirm_with_a_token_made_for_it(team: Team) -> None:
         form = {"principal": name, "role": "operator"}
         made = team.call("anna", "POST", "/v1/access/tokens", form)
         team.tokens[name] = made.json["token"]
+        assert made.json["makers"] == ["anna"]
     for asker, confirmer in (("anna", "puppet"), ("puppet", "anna"), ("puppet", "second")):
         team.call(asker, "POST", "/v1/hosts/h1/fail", {})
         refused = team.confirm(confirmer)

@@ -110,6 +110,13 @@ _TOKEN_SHAPE: schemas.ObjectSchema[_Token] = schemas.ObjectSchema(
         "Whether the token is refused until it is resumed, as after a restore.",
     ),
     schemas.Member(
+        "makers",
+        schemas.TEXTS,
+        "token.makers",
+        "Principals who may know the secret besides the holder; a confirmation counts the token "
+        "for them, too.",
+    ),
+    schemas.Member(
         "used", schemas.TIME, "used_ms", "Time of the token's last use, accurate to ten minutes."
     ),
     schemas.Member(
@@ -252,8 +259,10 @@ async def create_token(call: ApiCall) -> ApiResponse:
         now_ms,
         expires_ms,
     )
-    await call.control.submit(AddToken(token), call.actor)
-    shown = _TOKEN_SHAPE.of(_Token(token, text=written_token(token_id, secret)))
+    changes = (await call.control.submit(AddToken(token), call.actor)).changes
+    assert changes is not None, "a token is written"
+    stored = changes.tokens[token_id] or token  # with its makers
+    shown = _TOKEN_SHAPE.of(_Token(stored, text=written_token(token_id, secret)))
     return ApiResponse(shown, 201, kept=False)
 
 
