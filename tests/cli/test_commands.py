@@ -209,12 +209,14 @@ def test_bounds_are_told_as_they_are_typed(run: Run) -> None:
 
 
 def test_work_says_that_nobody_is_asked(run: Run, live: Live) -> None:
-    """Where no group is asked, work runs at once; who only wanted to look is told. Source: B-1."""
+    """Work that starts at once says why, in the core's own words. Source: B-3, N-1."""
     live.call("PUT", "/v1/groups/quiet", {})
     live.call("PUT", "/v1/vms/quiet-0", {"host": "h2", "group": "quiet"})
     said = run("vm", "reboot", "quiet-0").err
-    assert said.startswith("op-1 is running already, because no VM of an affected group polls\n")
+    assert said == "op-1 is running: no VM on it polls for events, so nobody is asked\n"
     assert "op-2" not in run("vm", "reboot", "web-0").err
+    said = run("vm", "delete", "db-0").err
+    assert said == "op-3 is running: its group wants no notice of deletions\n"
     assert run("host", "fail", "h2").err == ""
 
 

@@ -35,6 +35,19 @@ def test_event_that_was_approved_began_early(rig: Rig) -> None:
     assert (ended.operation.notice_s, ended.notice_given_s) == (900, 120)
 
 
+@pytest.mark.parametrize("enabled", [("web", "far"), ()], ids=["polls", "silent"])
+def test_event_of_vms_that_do_not_poll_was_not_asked(enabled: tuple[str, ...]) -> None:
+    """It begins at once, and its outcome says so; an approved one does not. Source: B-3, X-1."""
+    rig = small(enabled=enabled)
+    operation = rig.ask(Cause.REBOOT, "web_0")
+    rig.show()
+    if enabled:
+        rig.approve("web_0", operation)
+    rig.finish(operation)
+    ended = replace(outcome_of(rig, operation), approvers=("web_0",) if enabled else ())
+    assert (ended.start, ended.not_asked) == (StartTiming.EARLY, not enabled)
+
+
 def test_event_that_nobody_approved_began_on_time(rig: Rig) -> None:
     """It got all of its notice. Source: X-1."""
     operation = rig.ask(Cause.REBOOT, "web_0")

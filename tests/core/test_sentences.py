@@ -67,7 +67,11 @@ def after(*stimuli: object, first: Callable[[Rig], None] = running) -> Callable[
             "operation.planned",
             "op-1: redeploy of vm far_0 (Redeploy) is requested",
         ),
-        (running, "operation.started", "op-1 is running: no approval is needed"),
+        (
+            running,
+            "operation.started",
+            "op-1 is running: no VM on it polls for events, so nobody is asked",
+        ),
         (
             lambda rig: rig.ask(Cause.HARDWARE_FAILURE, "h2"),
             "operation.unannounced",

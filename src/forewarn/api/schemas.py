@@ -395,6 +395,11 @@ OUTCOME: ObjectSchema[EventOutcome] = ObjectSchema(
         "Time from the published notice to the start; null without a notice or a start.",
     ),
     Member("approved_by", TEXTS, "approvers", "VMs and operators who approved the event."),
+    Member(
+        "not_asked",
+        FLAG,
+        meaning="Whether the work began early although nobody approved: no VM on the host polled.",
+    ),
     Member("not_before", TIME, "operation.notice.not_before_ms"),
     Member("started", TIME, "operation.execution.started_ms"),
     Member(

@@ -86,12 +86,10 @@ def confirm(arguments: argparse.Namespace, question: str) -> None:
 
 
 def warn_unasked(groups: Sequence[str]) -> None:
-    """Warn about groups that do not poll and therefore get no notice."""
+    """Warn about groups that are not asked. See B-3."""
     if groups:
-        note(
-            "these groups get no notice, because none of their VMs polls for events: "
-            + listed(groups)
-        )
+        note(f"not asked, because none of their VMs polls for events: {listed(groups)}")
+        note("  Where no group on a host is asked, the work on it starts once it is announced.")
 
 
 def listed(names: Sequence[str], most: int = NAMED_MAX) -> str:

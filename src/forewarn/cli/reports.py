@@ -71,12 +71,18 @@ def print_outcomes(outcomes: Sequence[Answer], form: str, *, title: str) -> None
         print(f"{title}: {summary(outcomes)}")
         heads = [COLUMNS[name] for name in _SHORT]
         if outcomes:
-            print_table(heads, [[_shown(each[name]) for name in _SHORT] for each in outcomes])
+            print_table(heads, [[_cell(each, name) for name in _SHORT] for each in outcomes])
+
+
+def _cell(outcome: Answer, name: str) -> object:
+    if name == "approved_by" and outcome.get("not_asked"):  # a server of 0.1.0 does not say it
+        return "not asked"
+    return _shown(outcome[name])
 
 
 def print_outcome(outcome: Answer) -> None:
     """Print the outcome of one event."""
-    print_facts([(head, _shown(outcome[name])) for name, head in COLUMNS.items()])
+    print_facts([(head, _cell(outcome, name)) for name, head in COLUMNS.items()])
 
 
 def summary(outcomes: Sequence[Answer]) -> str:

@@ -215,7 +215,7 @@ def _ask(arguments: argparse.Namespace) -> int:
     if arguments.json:
         return print_json(answer)
     print_operations(operations, client.now_ms)
-    _note_unasked(operations)
+    _note_started(client, operations)
     _note_waits(client, [each["id"] for each in operations if each["state"] == "planned"])
     return OK
 
@@ -261,14 +261,15 @@ def _create_maintenance(client: ApiClient, form: dict[str, object], *, as_json: 
     return OK
 
 
-def _note_unasked(operations: Iterable[Answer]) -> None:
-    """Print a note about work that started without notice because no VM of its group polls."""
-    unasked = [each for each in operations if each["announced"] and each["state"] == "running"]
-    if unasked:
-        who = listed([each["id"] for each in unasked], NAMED_MAX)
-        verb = "is" if len(unasked) == 1 else "are"
-        note(f"{who} {verb} running already, because no VM of an affected group polls")
-        note("  A group gets notice once one of its VMs has read the group's document.")
+def _note_started(client: ApiClient, operations: Iterable[Answer]) -> None:
+    """Print a note about announced work that has started, with the reasons from history."""
+    started = [each for each in operations if each["announced"] and each["state"] == "running"]
+    for each in started[:NAMED_MAX]:
+        query = {"operation": each["id"], "action": "operation.started", "limit": 1}
+        for entry in client.get("/v1/history", **query)["entries"]:
+            note(entry["text"])
+    if len(started) > NAMED_MAX:
+        note(f"{len(started) - NAMED_MAX} more are running already")
 
 
 def _repair(arguments: argparse.Namespace) -> int:

@@ -152,6 +152,14 @@ def is_unasked(draft: Draft, operation: Operation) -> bool:
     return not approved and not any(draft.enabled(event.group) for event in events)
 
 
+def why_unasked(operation: Operation) -> str:
+    """Return why nobody is asked to approve an operation, as a clause. See B-3, N-1, O-2."""
+    if operation.silent:
+        kind = "deletions" if operation.impact is Impact.TERMINATE else "image upgrades"
+        return f"its group wants no notice of {kind}"
+    return "no VM on it polls for events, so nobody is asked"
+
+
 def unapproving(event: Event) -> tuple[str, ...]:
     """Return the VMs of an event that have not approved it. See A-7."""
     return tuple(vm for vm in event.resources if vm not in event.approved_by)

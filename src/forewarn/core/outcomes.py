@@ -75,6 +75,11 @@ class EventOutcome:
         return StartTiming.LATE if late else StartTiming.ON_TIME
 
     @property
+    def not_asked(self) -> bool:
+        """Whether the work began before NotBefore although nobody approved. See B-3."""
+        return self.start is StartTiming.EARLY and not self.approvers
+
+    @property
     def notice_given_s(self) -> int | None:
         """Seconds between the published notice and the start; None without a notice."""
         operation = self.operation

@@ -406,7 +406,7 @@ def reason_to_start(draft: Draft, operation: Operation) -> str:
         return ""
     if approvals.is_unasked(draft, operation):
         requested_ms = operation.requested_start_ms or 0
-        return "no approval is needed" if requested_ms <= draft.now_ms else ""
+        return approvals.why_unasked(operation) if requested_ms <= draft.now_ms else ""
     return "" if approvals.is_coupled(draft, operation) else "everybody approved"
 
 

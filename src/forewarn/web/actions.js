@@ -209,6 +209,7 @@ export function unasked(groups) {
     ", because none of their VMs polls for events: ",
     groups.slice(0, UNASKED_SHOWN_MAX).map((name) => [link("groups", name), " "]),
     more > 0 ? `and ${more} more` : "",
+    ". Where no group on a host is asked, the work on it starts once it is announced.",
   );
 }
 

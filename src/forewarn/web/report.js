@@ -133,7 +133,7 @@ function row(each) {
     each.notice_given_s === null
       ? "—"
       : `${interruption(each.notice_given_s)} of ${interruption(each.notice_promised_s)}`,
-    each.approved_by.join(", ") || "nobody",
+    each.approved_by.join(", ") || (each.not_asked ? "not asked" : "nobody"),
     [moment(each.ended), h("div", { className: "soft" }, lasted(each))],
     [chip(each.result), each.reason ? h("div", { className: "soft" }, each.reason) : ""],
   ];
