@@ -25,6 +25,8 @@ ERROR_BYTES_MAX = 4096
 ANSWER_BEGINS = b"{"
 #: Seconds from SIGTERM to SIGKILL.
 GRACE_S = 5.0
+#: Exit status of a program that cannot answer now: EX_TEMPFAIL of sysexits.h.
+LATER_STATUS = 75
 #: Interval of checks while a program is silent, in seconds.
 LOOK_S = 0.1
 #: Environment variables for a program; these contain no settings or secrets.
@@ -37,6 +39,12 @@ class ProgramFailed(PeerError):
     code = "driver-program-failed"
     message = "{program} {problem}."
     advice = "Run it by hand with the task on its standard input."
+
+
+class ProgramUndecided(ProgramFailed):
+    """A program took too long, or ended with status 75: its answer is unknown."""
+
+    code = "driver-program-undecided"
 
 
 @value
@@ -87,8 +95,8 @@ def run_program(
         watch: callbacks.
 
     Raises:
-        ProgramFailed: the program cannot start, fails, takes too long, prints too much, or was
-            stopped.
+        ProgramFailed: the program cannot start, fails, prints too much, or was stopped.
+        ProgramUndecided: the program takes too long, or ends with `LATER_STATUS`.
     """
     environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
     try:
@@ -115,7 +123,9 @@ def run_program(
         if process.returncode < 0:
             problem = f"was ended by signal {-process.returncode}"
     if problem:
-        raise ProgramFailed(program=words[0], problem=f"{problem}{reader.last_words()}")
+        undecided = reader.is_late or process.returncode == LATER_STATUS
+        kind = ProgramUndecided if undecided else ProgramFailed
+        raise kind(program=words[0], problem=f"{problem}{reader.last_words()}")
 
 
 class _Reader:
@@ -130,6 +140,8 @@ class _Reader:
         self._rest = b""
         self._left = limits.output_bytes
         self._error = b""
+        #: Whether the program exceeded its time limit.
+        self.is_late = False
 
     def follow(self, stop: Callable[[], bool]) -> str:
         """Read until the program ends; return the reason for ending it, or an empty text."""
@@ -159,6 +171,7 @@ class _Reader:
                 if stop():
                     return "was stopped"
                 if clock.now_ms() >= until_ms:
+                    self.is_late = True
                     return f"has not ended within {self._limits.timeout_s:g} s"
 
     def _has_ended(self, wait_s: float) -> bool:

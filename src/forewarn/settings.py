@@ -437,6 +437,9 @@ class DriverSettings:
     """Time limit of one driver call; then the operation is stuck. Source: R-1."""
     max_concurrent_calls: int = 32
     """Maximum concurrent calls of one driver, hanging calls included. Source: R-1."""
+    unanswered_timeout_s: float = 300.0
+    """How long calls are repeated that the platform behind a driver does not answer; then the
+    operation is stuck. Source: R-1."""
     tables: tuple[NamedTable, ...] = ()
     """The tables `[drivers.NAME]`, by their names."""
 

@@ -55,6 +55,7 @@ RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("lifecycle", "show_timeout_s"): (0, DAY_S),
     ("drivers", "call_timeout_s"): (0.1, DAY_S),
     ("drivers", "max_concurrent_calls"): (1, 1000),
+    ("drivers", "unanswered_timeout_s"): (0, DAY_S),
 }
 #: Maximum texts in one list of a setting.
 TEXTS_MAX = 10_000

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import pytest
 
 from forewarn.control.driver_calls import CallLimits, DaemonThreads
-from forewarn.control.driver_host import ABORT_TRIES
+from forewarn.control.driver_host import ABORT_TRIES, UNANSWERED_AGAIN_MS
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.stimulus import Cancel, ChangeTopology, Complete, RequestMaintenance, Retry
 from forewarn.core.topology import Host
-from forewarn.drivers import Progress, Task
+from forewarn.drivers import PlatformUnanswered, Progress, Task
 from forewarn.drivers.manual import ManualDriver
 from forewarn.values import replace
 from tests.control.gated import MINUTE_MS, Gated, started_on
@@ -287,3 +287,70 @@ def test_what_needs_people_is_logged_as_a_warning(
     assert levels["operation.stuck"] == "WARNING"
     others = {level for action, level in levels.items() if action != "operation.stuck"}
     assert others == {"INFO"}
+
+
+class Silent(Scripted):
+    """A driver whose platform gives no answer so often."""
+
+    name = "silent"
+
+    def __init__(self, verb: str, times: int) -> None:
+        """Have no answer to the next calls of this kind."""
+        super().__init__()
+        self.said = Progress(done=True)
+        self._verb, self._left = verb, times
+
+    def _call(self, verb: str, task: Task) -> None:
+        super()._call(verb, task)
+        if verb == self._verb and self._left:
+            self._left -= 1
+            raise PlatformUnanswered(platform="the board", reason="connection refused")
+
+
+@pytest.mark.parametrize("verb", ["begin", "progress"])
+def test_call_without_an_answer_is_made_again(
+    running: Running, verb: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is unknown has not failed; people see what is waited for. Source: R-1, R-2, L-8."""
+    silent = running.drivers["silent"] = Silent(verb, 3)
+    running.ask(ChangeTopology(hosts=(Host("still", driver="silent"),)))
+    operation = started(running, "still")
+    waits = running.loop.read(lambda _: running.loop._drivers.waits(operation.number)).result(
+        LIMIT_S
+    )
+    assert waits == "driver silent to have an answer: the board does not answer: connection refused"
+    for _ in range(3):
+        running.pass_time(UNANSWERED_AGAIN_MS)
+    assert silent.calls.count(f"{verb} {operation.id}/1") == 4
+    assert known(running, operation) is None, "it has ended well"
+    assert "operation.stuck" not in running.history(operation)
+    assert caplog.text.count("is called again") == 1
+
+
+@pytest.mark.parametrize("verb", ["begin", "progress"])
+def test_work_without_an_answer_is_stuck_in_the_end(running: Running, verb: str) -> None:
+    """After the time of the settings an operator decides, who may retry. Source: L-8, R-1."""
+    silent = running.drivers["silent"] = Silent(verb, 1_000_000)
+    running.ask(ChangeTopology(hosts=(Host("still", driver="silent"),)))
+    operation = started(running, "still")
+    running.pass_time(running.limits.unanswered_ms - 1)
+    assert "operation.stuck" not in running.history(operation)
+    running.pass_time(UNANSWERED_AGAIN_MS)
+    assert running.history(operation)[-1] == "operation.stuck"
+    stuck = known(running, operation)
+    assert stuck is not None
+    assert stuck.reason == "the board does not answer: connection refused"
+    silent._left = 0
+    running.ask(Retry(operation.number))
+    running.settle()
+    assert known(running, operation) is None
+
+
+def test_end_of_work_without_an_answer_is_kept_by_nobody(running: Running) -> None:
+    """An operator completes it meanwhile. Source: R-1."""
+    running.drivers["silent"] = Silent("begin", 1_000_000)
+    running.ask(ChangeTopology(hosts=(Host("still", driver="silent"),)))
+    operation = started(running, "still")
+    running.ask(Complete(operation.number))
+    running.pass_time(UNANSWERED_AGAIN_MS)
+    assert "_unanswered" not in kept_of(running.loop._drivers)

@@ -5,11 +5,12 @@ import json
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from forewarn.control import gate_checks
 from forewarn.control.gate_checks import (
     ANSWER_BYTES_MAX,
     SAMPLES_MAX,
@@ -58,7 +59,8 @@ def server(target: Target) -> str:
 
 
 def command(script: str, **options: object) -> Gate:
-    """A gate that runs Python."""
+    """A gate that runs Python, and fails at once where it has no answer."""
+    options = {"unanswered_timeout_s": 0, **options}
     return Gate("g", command=(sys.executable, "-c", script), **options)  # type: ignore[arg-type]
 
 
@@ -67,7 +69,8 @@ def command(script: str, **options: object) -> Gate:
 def test_gate_names_the_host_of_its_address_alone(server: str, name: str, secret: str) -> None:
     """A gate's reason stands in history; the rest of an address may be a password."""
     for address in (server + "/500" + secret, "http://me:hidden@127.0.0.1:1" + secret):
-        told = run_gate(Gate("g", **{name: address}, query="up"), "m-1")  # type: ignore[arg-type]
+        known = {name: address, "unanswered_timeout_s": 0}
+        told = run_gate(Gate("g", **known, query="up"), "m-1")  # type: ignore[arg-type]
         assert told
         assert "hidden" not in told
 
@@ -123,20 +126,60 @@ def test_url_passes_by_its_status(server: str, path: str, told: str) -> None:
     assert bool(found) == bool(told)
 
 
-def test_url_that_nobody_answers_fails() -> None:
-    """No connection, and no answer in time, fail. Source: F-5."""
+def test_url_that_nobody_answers_fails_after_its_time() -> None:
+    """No connection, and no answer in time, fail in the end. Source: F-5."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        port = silent.getsockname()[1]
-        found = run_gate(Gate("g", url=f"http://127.0.0.1:{port}/", timeout_s=0.2), "m-1")
-        assert "cannot be reached" in found
-    assert "cannot be reached" in run_gate(Gate("g", url=f"http://127.0.0.1:{port}/"), "m-1")
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        gate = Gate("g", url=url, timeout_s=0.2, unanswered_timeout_s=0)
+        assert "cannot be reached" in run_gate(gate, "m-1")
+    gate = Gate("g", url=url, tries=5, every_s=60, unanswered_timeout_s=0.1)
+    assert "cannot be reached" in run_gate(gate, "m-1")
+
+
+def queried(url: str) -> Gate:
+    """A gate with a query of Prometheus."""
+    return Gate("g", prometheus=url, query="up")
+
+
+@pytest.mark.parametrize(
+    ("gate", "statuses"),
+    [
+        pytest.param(lambda url: Gate("g", url=url), (502, 504, 429), id="url"),
+        pytest.param(queried, (500, 502, 503), id="prometheus"),
+    ],
+)
+def test_check_without_an_answer_is_no_failed_try(
+    monkeypatch: pytest.MonkeyPatch, gate: Callable[[str], Gate], statuses: tuple[int, ...]
+) -> None:
+    """A proxy or Prometheus that starts again stops no maintenance. Source: F-5."""
+    monkeypatch.setattr(gate_checks, "UNANSWERED_EVERY_S", 0.01)
+    left = list(statuses)
+
+    def respond(_: Request) -> tuple[int, bytes, dict[str, str]]:
+        return (left.pop(0), b"", {}) if left else (200, result("1"), {})
+
+    with HttpServer(respond) as server:
+        assert run_gate(gate(server.url), "m-1") == ""
+    assert left == []
+
+
+@pytest.mark.parametrize("way", ["exit 75", "test -e {0}.late || (touch {0}.late; sleep 60)"])
+def test_command_without_an_answer_is_run_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, way: str
+) -> None:
+    """75 says "not now", and a command that takes too long says nothing. Source: F-5."""
+    monkeypatch.setattr(gate_checks, "UNANSWERED_EVERY_S", 0.01)
+    seen = tmp_path / "seen"
+    script = f"test -e {seen} && exit 0; touch {seen}; {way.format(seen)}"
+    assert run_gate(Gate("g", command=("sh", "-c", script), timeout_s=0.3), "m-1") == ""
 
 
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
 def test_answer_that_never_ends_fails_in_time(head: bytes) -> None:
     """A byte now and then keeps no gate waiting beyond its time. Source: F-5."""
     with dripping(head) as url:
-        assert "takes more than 0.2 s" in run_gate(Gate("g", url=url, timeout_s=0.2), "m-1")
+        gate = Gate("g", url=url, timeout_s=0.2, unanswered_timeout_s=0)
+        assert "takes more than 0.2 s" in run_gate(gate, "m-1")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.drivers import PlatformUnanswered
 from forewarn.drivers.command.driver import CommandDriver
 from forewarn.drivers.command.runner import ProgramRuns
 from forewarn.drivers.messages import AnswerUnusable
@@ -17,6 +18,7 @@ from forewarn.drivers.task_records import (
     TaskRecords,
     TaskSuperseded,
 )
+from forewarn.errors import PeerError
 from forewarn.programs import ProgramFailed
 from forewarn.store import open_store
 from forewarn.store.errors import StoreUnavailable
@@ -37,10 +39,10 @@ class Rig:
         """Return the records of an attempt."""
         return TaskRecords(self.store, "mine").notes(12).get(attempt, {})
 
-    def driver(self, **scripts: str) -> CommandDriver:
+    def driver(self, *, call_timeout_s: float = 5, **scripts: str) -> CommandDriver:
         """Return a driver again, as after a restart of the service."""
         options = {verb: ["sh", "-c", text] for verb, text in scripts.items()}
-        settings = {"kind": "command", "call_timeout_s": 5}
+        settings = {"kind": "command", "call_timeout_s": call_timeout_s}
         driver = make_driver("mine", {**settings, **options}, self.store)
         assert isinstance(driver, CommandDriver)
         return driver
@@ -96,6 +98,21 @@ def test_command_tells_its_progress(rig: Rig) -> None:
     assert said.again_ms > now_ms()
     gate.write_text("go\n")
     assert ended(driver, task()).done
+
+
+@pytest.mark.parametrize(
+    ("progress", "unknown"),
+    [("exit 75", True), ("sleep 60", True), ("exit 1", False), ("echo", False)],
+    ids=["not now", "too slow", "failed", "nothing said"],
+)
+def test_progress_without_an_answer_is_no_failure(rig: Rig, progress: str, unknown: bool) -> None:
+    """The work goes on; Forewarn asks again. Source: R-1, R-4."""
+    driver = rig.driver(begin="true", progress=progress, call_timeout_s=1.0)
+    driver.begin(task())
+    wait_until(lambda: not driver._runs.look(12, 1).running)
+    with pytest.raises(PeerError) as caught:
+        driver.progress(task(), now_ms())
+    assert isinstance(caught.value, PlatformUnanswered) == unknown
 
 
 def test_command_begins_once_and_is_found_after_a_restart(rig: Rig) -> None:

@@ -10,6 +10,7 @@ from forewarn.api.routes import PUBLIC_BYTES_MAX
 from forewarn.conformance.driver_checks import run_driver_checks
 from forewarn.conformance.driver_trial import Subject
 from forewarn.conformance.run import Verdict
+from forewarn.drivers import PlatformUnanswered
 from forewarn.drivers.registry import DriverUnusable, make_driver
 from forewarn.drivers.task_records import TaskAborted, TaskForgotten, TaskSuperseded
 from forewarn.drivers.webhook.driver import WebhookDriver, WebhookFailed
@@ -83,6 +84,25 @@ def test_webhook_tries_again_and_then_fails(far: TicketSystem, options: dict[str
     far.close()
     with pytest.raises(WebhookFailed, match="cannot be reached"):
         driver.begin(task(number=14))
+
+
+def test_webhook_without_an_answer_is_no_refusal(
+    far: TicketSystem, options: dict[str, object]
+) -> None:
+    """The ticket may have been opened; Forewarn asks again with the same key. Source: R-1, R-4."""
+    driver = driver_of(options, polls=True)
+    driver.begin(task())
+    for troubles in ([503] * 3, [429] * 3):
+        far.troubles = troubles
+        with pytest.raises(PlatformUnanswered):
+            driver.progress(task(), now_ms())
+    far.troubles = [403]
+    with pytest.raises(WebhookFailed) as refused:
+        driver.progress(task(), now_ms())
+    assert not isinstance(refused.value, PlatformUnanswered)
+    far.close()
+    with pytest.raises(PlatformUnanswered):
+        driver.begin(task(number=13))
 
 
 @pytest.mark.parametrize("secret", ["/hidden", "?sig=hidden", "/hidden space", "/hidd\u00e9n"])

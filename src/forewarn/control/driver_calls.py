@@ -15,7 +15,14 @@ from typing import Protocol, TypeAlias
 
 from forewarn.control.gate_checks import Gate
 from forewarn.control.planning import Planner
-from forewarn.drivers import INTERRUPTION_MS_MAX, PLACEMENTS_MAX, Driver, Progress, Task
+from forewarn.drivers import (
+    INTERRUPTION_MS_MAX,
+    PLACEMENTS_MAX,
+    Driver,
+    PlatformUnanswered,
+    Progress,
+    Task,
+)
 from forewarn.drivers.task_records import TaskOfLaterWriter
 from forewarn.errors import CallerError, ForewarnError, PeerError, clean_text
 from forewarn.store import Store
@@ -76,6 +83,8 @@ class CallEnded:
     progress: Progress | None = None
     #: Why the call failed; empty: success.
     failed: str = ""
+    #: Why the result is unknown: the driver's platform did not answer; empty: it did.
+    unanswered: str = ""
     #: Why the driver was not called: this process may no longer be the writer.
     unconfirmed: ForewarnError | None = None
 
@@ -88,6 +97,8 @@ class CallLimits:
     timeout_ms: int = 60_000
     #: Maximum concurrent calls of one driver, hanging calls included.
     max_concurrent: int = 32
+    #: Longest time for which unanswered calls are repeated, in ms of the service's clock.
+    unanswered_ms: int = 300_000
 
 
 class CallResult(Word):
@@ -241,7 +252,9 @@ class DriverCalls:
 def _result(ended: CallEnded) -> CallResult:
     if ended.unconfirmed is not None:
         return CallResult.UNCONFIRMED
-    failed = ended.failed or (ended.progress is not None and ended.progress.failed)
+    failed = (
+        ended.failed or ended.unanswered or (ended.progress is not None and ended.progress.failed)
+    )
     return CallResult.FAILED if failed else CallResult.OK
 
 
@@ -257,6 +270,8 @@ def _made(call: DriverCall, act: Callable[[], Progress | None]) -> CallEnded:
         return CallEnded(call, progress=_clean_progress(answer))
     except (StoreFull, StoreLost, StoreUnavailable, StoreUncertain, StoreWentBack) as error:
         return CallEnded(call, unconfirmed=error)
+    except PlatformUnanswered as error:
+        return CallEnded(call, unanswered=clean_text(error.clause) or error.code)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a driver does is its failure
         return CallEnded(call, failed=clean_text(error) or type(error).__name__)
 

@@ -52,6 +52,8 @@ ABORT_AGAIN_MS = 1000
 #: Delay before a call that was not made, because this process may not be the writer, is tried
 #: again, in milliseconds.
 CONFIRM_AGAIN_MS = 1000
+#: Delay before a call that the driver's platform did not answer is made again, in milliseconds.
+UNANSWERED_AGAIN_MS = 2000
 #: Minimum time between two progress entries of one operation, in milliseconds.
 BETWEEN_MS = 5000
 #: The minimum time between entries grows with the age of the work: after an hour it is three
@@ -118,6 +120,8 @@ class DriverHost:
         self._tried: dict[int, int] = {}
         #: Operation and attempt with an abandoned call that has not returned -> the reason.
         self._given_up: dict[tuple[int, int], str] = {}
+        #: Operation -> the attempt whose last calls had no answer, and the time of the first one.
+        self._unanswered: dict[int, tuple[int, int]] = {}
         #: Drivers already reported because all of their calls hang.
         self._exhausted: set[str] = set()
 
@@ -159,6 +163,8 @@ class DriverHost:
     def shift_times(self, step_ms: int) -> None:
         """Move scheduled calls after a step of the service's clock."""
         self._calls.shift_times(step_ms)
+        for number, (attempt, since_ms) in self._unanswered.items():
+            self._unanswered[number] = attempt, since_ms + step_ms
         for planned in self._next.values():
             planned.due_ms += step_ms
         self._due = [(planned.due_ms, number) for number, planned in self._next.items()]
@@ -181,8 +187,8 @@ class DriverHost:
 
     def abort(self, number: int, now_ms: int) -> None:
         """Schedule the abort of an operation that ended without its driver, unless it is done."""
-        self._waits.pop(number, None)
-        self._tried.pop(number, None)
+        for known in (self._waits, self._tried, self._unanswered):
+            known.pop(number, None)
         self._progress.forget(number)
         self._plan(number, _Next(Verb.ABORT, 0, now_ms))
 
@@ -215,15 +221,42 @@ class DriverHost:
         if self._under_way.get(number) is call:
             del self._under_way[number]
         self._given_up.pop((number, call.task.attempt), None)
+        if not ended.unanswered:
+            self._unanswered.pop(number, None)
         if ended.unconfirmed is not None:
             self._call_again(call, now_ms + CONFIRM_AGAIN_MS)
         elif call.verb is Verb.ABORT:
             self._aborted(ended, now_ms)
+        elif ended.unanswered and self._asks_again(ended, now_ms):
+            pass
         elif self._is_current_attempt(call.task.operation):
             take = self._begun if call.verb is Verb.BEGIN else self._progressed
             take(ended, now_ms)
         if number in self._next:  # the operation may have waited for this call
             self._plan(number, self._next[number])
+
+    def _asks_again(self, ended: CallEnded, now_ms: int) -> bool:
+        """Schedule an unanswered call again; return False once that has lasted too long."""
+        call = ended.call
+        operation, attempt = call.task.operation, call.task.attempt
+        if not self._is_current_attempt(operation):
+            return False
+        known, since_ms = self._unanswered.get(operation.number, (0, 0))
+        if known != attempt:
+            since_ms = now_ms
+        if now_ms - since_ms >= self._setup.limits.unanswered_ms:
+            self._unanswered.pop(operation.number, None)
+            return False
+        self._unanswered[operation.number] = attempt, since_ms
+        if since_ms == now_ms:
+            text = "driver %s has no answer for %s and is called again: %s"
+            extra = {"action": "driver.unanswered"}
+            log.warning(text, call.driver, call.task.id, ended.unanswered, extra=extra)
+        self._waits[operation.number] = (
+            f"driver {call.driver} to have an answer: {ended.unanswered}"
+        )
+        self._call_again(call, now_ms + UNANSWERED_AGAIN_MS)
+        return True
 
     # --- planned calls --------------------------------------------------------------------
 
@@ -316,8 +349,9 @@ class DriverHost:
         planned = self._next.get(number)
         if planned is not None and planned.verb is Verb.BEGIN and planned.attempt == attempt:
             del self._next[number]  # another publication also scheduled the call
-        if ended.failed:
-            self._report_failure(operation, ended.failed, name)
+        failed = ended.failed or ended.unanswered
+        if failed:
+            self._report_failure(operation, failed, name)
             return
         if number not in self._next:
             self._plan(number, _Next(Verb.PROGRESS, attempt, now_ms))
@@ -326,7 +360,7 @@ class DriverHost:
     def _progressed(self, ended: CallEnded, now_ms: int) -> None:
         operation, name = ended.call.task.operation, ended.call.driver
         number, attempt = operation.number, operation.execution.attempt
-        progress = ended.progress or Progress(failed=ended.failed)
+        progress = ended.progress or Progress(failed=ended.failed or ended.unanswered)
         further = self._progress.report(self._plane.state.operations[number], progress, now_ms)
         if further is not None:
             self._report(further, name)
@@ -346,20 +380,21 @@ class DriverHost:
     def _aborted(self, ended: CallEnded, now_ms: int) -> None:
         operation, name = ended.call.task.operation, ended.call.driver
         planned = self._next.pop(operation.number, None)
-        if not ended.failed:
+        failed = ended.failed or ended.unanswered
+        if not failed:
             self._report(DriverAborted(operation.number), name)
             return
         if planned is None:
             return  # the call was abandoned before
         tries = planned.tries + 1
         if tries >= ABORT_TRIES:
-            self._report(DriverAborted(operation.number, ended.failed), name)
+            self._report(DriverAborted(operation.number, failed), name)
             return
         due_ms = now_ms + ABORT_AGAIN_MS * 2 ** (tries - 1)
         self._plan(operation.number, replace(planned, due_ms=due_ms, tries=tries))
         if tries == 1:
             text = "the driver could not abort %s and is called again: %s"
-            log.warning(text, operation.id, ended.failed, extra={"action": "driver.abort-failed"})
+            log.warning(text, operation.id, failed, extra={"action": "driver.abort-failed"})
 
     def _give_up(self, call: DriverCall, since_ms: int) -> None:
         """Give up a call, and mark its operation as stuck for an operator. Source: L-8, R-1."""

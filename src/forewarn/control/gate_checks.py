@@ -17,9 +17,10 @@ from http.client import HTTPException
 from typing import Annotated
 from urllib.parse import urlencode
 
+from forewarn.clock import SystemClock
 from forewarn.errors import CallerError, clean_text
 from forewarn.http_client import ClientRequest, exchange
-from forewarn.programs import ProgramFailed, ProgramLimits, program_output
+from forewarn.programs import ProgramFailed, ProgramLimits, ProgramUndecided, program_output
 from forewarn.urls import shown_url
 from forewarn.validation.fields import Boolean, Integer, Number, Text, ValidationFailed
 from forewarn.validation.forms import ListOf, form_of
@@ -31,6 +32,11 @@ ANSWER_BYTES_MAX = 1024 * 1024
 SAMPLES_MAX = 10_000
 #: Default tries of a gate that waits for polls: ten minutes, 30 s apart.
 POLL_GATE_TRIES = 20
+#: Statuses of a proxy without an answer of the server behind it, or of a server that is asked too
+#: often. The status 503 of a health check is an answer.
+PROXY_STATUSES = frozenset({408, 429, 502, 504})
+#: Time between two checks without an answer, in seconds.
+UNANSWERED_EVERY_S = 2.0
 #: Maximum groups in a reason.
 NAMED_MAX = 5
 #: Maximum length of a stored reason, in characters.
@@ -80,6 +86,8 @@ class Gate:
     tries: Annotated[int, Integer(1, 1000)] = 1
     #: Time between two tries, in seconds.
     every_s: Annotated[float, Number(0, 3600)] = 30.0
+    #: How long a check without an answer is repeated before the gate fails, in seconds.
+    unanswered_timeout_s: Annotated[float, Number(0, 86_400)] = 300.0
 
 
 def make_gates(tables: Mapping[str, Mapping[str, object]]) -> dict[str, Gate]:
@@ -112,22 +120,32 @@ def _gate(name: str, options: Mapping[str, object]) -> Gate:
 def run_gate(gate: Gate, subject: str, silent: Callable[[], Sequence[str]] = lambda: ()) -> str:
     """Check a gate of a maintenance with its tries; return why it fails, empty if it passes.
 
+    A check without an answer does not count as a try until `unanswered_timeout_s` has passed.
     `silent` returns the groups that polled before the last wave and not since.
     """
-    problem = ""
-    for attempt in range(gate.tries):
-        if attempt:
-            threading.Event().wait(gate.every_s)
+    clock = SystemClock()
+    tried, since_ms = 0, -1
+    while True:
+        begun_ms = clock.elapsed_ms()
         try:
             problem = _check(gate, subject) if not gate.polls else _polls(silent())
-        except ProgramFailed as error:
-            problem = error.clause
-        except (OSError, HTTPException) as error:
-            problem = f"{shown_url(gate.url or gate.prometheus)} cannot be reached: {error}"
+            since_ms = -1
+        except _Unanswered as error:  # nothing is known, so this is not a failed try
+            problem, since_ms = str(error), begun_ms if since_ms < 0 else since_ms
+            if clock.elapsed_ms() - since_ms < gate.unanswered_timeout_s * 1000:
+                threading.Event().wait(UNANSWERED_EVERY_S)
+                continue
+        tried += 1
         if not problem:
             return ""
-    tries = f" (tried {gate.tries} times)" if gate.tries > 1 else ""
-    return f"gate {gate.name}: {clean_text(problem, REASON_MAX)}{tries}"
+        if tried >= gate.tries or since_ms >= 0:
+            tries = f" (tried {tried} times)" if tried > 1 else ""
+            return f"gate {gate.name}: {clean_text(problem, REASON_MAX)}{tries}"
+        threading.Event().wait(gate.every_s)
+
+
+class _Unanswered(Exception):
+    """A check without an answer, and the reason."""
 
 
 def _polls(silent: Sequence[str]) -> str:
@@ -137,16 +155,39 @@ def _polls(silent: Sequence[str]) -> str:
 
 
 def _check(gate: Gate, subject: str) -> str:
+    """Return why the gate fails; empty if it passes.
+
+    Raises:
+        _Unanswered: whether it passes is unknown.
+    """
+    try:
+        return _checked(gate, subject)
+    except ProgramUndecided as error:
+        raise _Unanswered(error.clause) from error
+    except ProgramFailed as error:
+        return error.clause
+    except (OSError, HTTPException) as error:
+        address = shown_url(gate.url or gate.prometheus)
+        raise _Unanswered(f"{address} cannot be reached: {error}") from error
+
+
+def _checked(gate: Gate, subject: str) -> str:
     if gate.command:
         given = json.dumps({"maintenance": subject, "gate": gate.name}).encode() + b"\n"
         program_output(gate.command, given, ProgramLimits(gate.timeout_s, ANSWER_BYTES_MAX))
         return ""
     if gate.url:
         status, _ = _get(gate, gate.url)
-        return "" if 200 <= status < 300 else f"{shown_url(gate.url)} answered {status}"
+        problem = "" if 200 <= status < 300 else f"{shown_url(gate.url)} answered {status}"
+        if status in PROXY_STATUSES:
+            raise _Unanswered(problem)
+        return problem
     address = f"{gate.prometheus.rstrip('/')}/api/v1/query?{urlencode({'query': gate.query})}"
     status, body = _get(gate, address)
-    return _of_query(gate, status, body)
+    problem = _of_query(gate, status, body)
+    if status >= 500 or status in PROXY_STATUSES:
+        raise _Unanswered(problem)
+    return problem
 
 
 def _get(gate: Gate, address: str) -> tuple[int, bytes]:

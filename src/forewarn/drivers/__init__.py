@@ -11,6 +11,7 @@ from dataclasses import field
 from typing import Protocol, runtime_checkable
 
 from forewarn.core.lifecycle import Operation
+from forewarn.errors import PeerError
 from forewarn.values import value
 
 #: Maximum number of VM destinations in one answer of a driver.
@@ -19,6 +20,17 @@ PLACEMENTS_MAX = 10_000
 TEXT_MAX = 500
 #: Maximum interruption that a driver may report, in milliseconds: 30 days.
 INTERRUPTION_MS_MAX = 30 * 24 * 3600 * 1000
+
+
+class PlatformUnanswered(PeerError):
+    """The platform behind a driver did not answer, so the state of a task is unknown.
+
+    Forewarn makes the driver's call again, for up to `[drivers] unanswered_timeout_s`.
+    """
+
+    code = "driver-unanswered"
+    message = "{platform} does not answer: {reason}."
+    advice = "Check the platform; Forewarn asks again."
 
 
 @value
@@ -122,7 +134,8 @@ class Driver(Protocol):
 
     Forewarn calls from worker threads: in parallel for different operations, and one call at a time
     for each operation. Every call may be repeated, also after a crash, and must then continue from
-    the state after the first call. An exception fails the attempt, with its text as the reason.
+    the state after the first call. An exception fails the attempt, with its text as the reason,
+    except `PlatformUnanswered`, after which Forewarn makes the call again.
     After `[drivers] call_timeout_s`, a call counts as failed, and the operation is stuck until an
     operator decides or the call returns. Long work must run in the background.
 

@@ -317,6 +317,7 @@ class Daemon:
                 CallLimits(
                     timeout_ms=int(drivers.call_timeout_s * 1000),
                     max_concurrent=drivers.max_concurrent_calls,
+                    unanswered_ms=int(drivers.unanswered_timeout_s * 1000),
                 ),
                 gates=self.gates,
                 planner=self.planner,

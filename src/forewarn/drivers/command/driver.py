@@ -9,12 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from forewarn.drivers import Progress, Task
+from forewarn.drivers import PlatformUnanswered, Progress, Task
 from forewarn.drivers.command.runner import ProgramRuns
 from forewarn.drivers.host_command import COMMAND_TYPE
 from forewarn.drivers.messages import encoded, read_answer, task_message
 from forewarn.drivers.task_records import TaskForgotten, TaskRecords
-from forewarn.programs import ANSWER_BEGINS, ProgramFailed, ProgramLimits, program_output
+from forewarn.programs import (
+    ANSWER_BEGINS,
+    ProgramFailed,
+    ProgramLimits,
+    ProgramUndecided,
+    program_output,
+)
 from forewarn.validation.fields import Number
 from forewarn.validation.forms import read_table
 from forewarn.validation.json_reader import read_json
@@ -39,6 +45,14 @@ class Programs:
     call_timeout_s: Annotated[float, Number(0.1, 3600)] = 30.0
     #: Interval between checks of a task, in seconds.
     poll_s: Annotated[float, Number(0.1, 86_400)] = 2.0
+
+
+class ProgressUnanswered(PlatformUnanswered):
+    """A driver's program for progress took too long, or cannot answer now."""
+
+    code = "driver-progress-unanswered"
+    message = "{reason}"
+    advice = "Check the program {program}; Forewarn asks again."
 
 
 def create(name: str, options: Mapping[str, object], store: str) -> CommandDriver:
@@ -96,7 +110,10 @@ class CommandDriver:
             return Progress(failed=progress.failed or run.end.removesuffix("."))
         if progress.done or not self._programs.progress:
             return replace(progress, done=True, again_ms=0)
-        lines = self._call(self._programs.progress, "progress", task)
+        try:
+            lines = self._call(self._programs.progress, "progress", task)
+        except ProgramUndecided as error:
+            raise ProgressUnanswered(program=self._programs.progress[0], reason=error) from error
         if not lines:
             raise ProgramFailed(program=self._programs.progress[0], problem="said nothing")
         answer = read_answer(lines[-1], "progress", task.id, now_ms=now_ms)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from forewarn.drivers import PlatformUnanswered
 from forewarn.drivers.kubernetes.config import KubernetesConfig
 from forewarn.errors import ForewarnError, PeerError, reason_of
 from forewarn.http_client import (
@@ -29,7 +30,7 @@ LATER = frozenset({401, 408, EXPIRED, 429, 500, 502, 503, 504})
 WATCH_S = 50
 
 
-class KubernetesUnreachable(PeerError):
+class KubernetesUnreachable(PlatformUnanswered):
     """The API server does not answer, or is temporarily unable to answer."""
 
     code = "kubernetes-unreachable"

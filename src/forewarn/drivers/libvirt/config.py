@@ -88,6 +88,8 @@ class LibvirtConfig:
     fence_command: Annotated[tuple[str, ...], COMMAND_TYPE] = ()
     #: Time limit of a command.
     command_timeout_s: Annotated[int, _SECONDS] = 600
+    #: How long a host may be unreachable, or busy with a guest, before an operation is stuck.
+    unreachable_timeout_s: Annotated[int, _SECONDS] = 300
     #: Seconds without contact after which `topology import --follow` reports a host as lost; 0:
     #: never.
     lost_after_s: Annotated[int, Integer(0, DAY_S)] = 0

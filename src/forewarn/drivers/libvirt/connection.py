@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+from forewarn.drivers import PlatformUnanswered
 from forewarn.drivers.libvirt.config import LibvirtConfig
 from forewarn.drivers.libvirt.domain import Domain
 from forewarn.errors import CallerError, PeerError
@@ -43,6 +44,13 @@ class HypervisorFailed(PeerError):
     code = "hypervisor-failed"
     message = "Host {host}: {reason}."
     advice = "Check libvirtd on the host; then retry, complete or fail the operation."
+
+
+class HypervisorAway(HypervisorFailed, PlatformUnanswered):
+    """A hypervisor does not answer, or is busy with a domain; a later call may succeed."""
+
+    code = "hypervisor-away"
+    advice = "Check libvirtd on the host; the driver tries again within the task's time."
 
 
 class DomainGone(HypervisorFailed):
@@ -243,7 +251,7 @@ def _check_reachable(host: str, uri: str) -> None:
     """Refuse a remote host that does not accept a connection in time.
 
     Raises:
-        HypervisorFailed: the host does not accept a connection.
+        HypervisorAway: the host does not accept a connection.
     """
     parts = urlsplit(uri)
     transport = parts.scheme.partition("+")[2]
@@ -254,7 +262,7 @@ def _check_reachable(host: str, uri: str) -> None:
         socket.create_connection(address, CONNECT_TIMEOUT_S).close()
     except OSError as error:
         reason = f"no connection to {address[0]}:{address[1]}: {error.strerror or error}"
-        raise HypervisorFailed(host=host, reason=reason) from error
+        raise HypervisorAway(host=host, reason=reason) from error
 
 
 @contextlib.contextmanager
@@ -264,6 +272,22 @@ def failing(host: str) -> Iterator[None]:
     try:
         yield
     except libvirt.libvirtError as error:
-        gone = error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN
-        kind = DomainGone if gone else HypervisorFailed
+        kind = _kind_of(libvirt, error)
         raise kind(host=host, reason=str(error).removesuffix(".")) from error
+
+
+def _kind_of(libvirt: Any, error: Any) -> type[HypervisorFailed]:  # noqa: ANN401 - no types
+    """Return the kind of an error of libvirt.
+
+    On a busy machine, libvirt gives up waiting for a domain's lock, or its connection breaks: the
+    call has not been carried out, or its result is unknown.
+    """
+    code = error.get_error_code()
+    if code == libvirt.VIR_ERR_NO_DOMAIN:
+        return DomainGone
+    if code in {libvirt.VIR_ERR_OPERATION_TIMEOUT, libvirt.VIR_ERR_RESOURCE_BUSY}:
+        return HypervisorAway
+    broken = {libvirt.VIR_ERR_SYSTEM_ERROR, libvirt.VIR_ERR_INTERNAL_ERROR, libvirt.VIR_ERR_RPC}
+    transport = error.get_error_domain() in {libvirt.VIR_FROM_RPC, libvirt.VIR_FROM_REMOTE}
+    refused = "certificate" in str(error).lower()  # it has the codes of a broken connection
+    return HypervisorAway if transport and code in broken and not refused else HypervisorFailed

@@ -58,7 +58,7 @@ class Guests:
         self._clock = SystemClock()
         self.config = config
         self._stopped = stopped
-        self._say = say
+        self.say = say
         self._take = take
         #: Memory of the guests that will move to each host, in KiB.
         self._promised: dict[str, int] = {}
@@ -152,9 +152,7 @@ class Guests:
                 raise HypervisorFailed(
                     host=domain.host, reason=f"{vm} stopped during its migration"
                 )
-            Migration(
-                domain, mark.to, self.config, stopped=self._stopped, say=self._say
-            ).carry_out()
+            Migration(domain, mark.to, self.config, stopped=self._stopped, say=self.say).carry_out()
             domain = self.needed(vm)
             self._measured(domain.downtime_ms())
         with failing(domain.host):
@@ -169,7 +167,7 @@ class Guests:
         mark = self._marked(domain, moves=True)
         if domain.host != mark.to:
             self._stop(domain, self.config.shutdown_timeout_s)
-            self._say(f"starting {vm} on {mark.to}", 0.5)
+            self.say(f"starting {vm} on {mark.to}", 0.5)
             with failing(domain.host):
                 xml = domain.definition()
             self.connections.define(mark.to, xml)
@@ -238,7 +236,7 @@ class Guests:
             assert definition is not None, vm
             to = self._room(vm, 0)
             self._take(vm, to)
-            self._say(f"starting {vm} on {to}", 0)
+            self.say(f"starting {vm} on {to}", 0)
             self.connections.define(to, definition)
             domain = self.connections.domain(to, vm)
             assert domain is not None, vm
@@ -322,20 +320,21 @@ class Guests:
                 self._is_up(vm)
 
     def _ask_to_stop(self, domain: Domain, grace_s: float) -> None:
-        """Request the shutdown of a guest, and start its grace period."""
-        self._grace_ms[domain.name] = self._clock.now_ms() + int(grace_s * 1000)
-        self._down_ms[domain.name] = self._clock.elapsed_ms()
+        """Request the shutdown of a guest, and start its grace period once it is requested."""
+        begun_ms = self._clock.elapsed_ms()
         with failing(domain.host):
             if domain.run_lasts:
                 domain.resume()
                 domain.shutdown()
+        self._grace_ms[domain.name] = self._clock.now_ms() + int(grace_s * 1000)
+        self._down_ms[domain.name] = begun_ms
 
     def _stop(self, domain: Domain, grace_s: float) -> None:
         """End the current run of a guest, after the grace by force.
 
         Leave later runs untouched, because a superseded writer may call this.
         """
-        self._say(f"shutting {domain.name} down", 0)
+        self.say(f"shutting {domain.name} down", 0)
         if domain.name not in self._grace_ms:
             self._ask_to_stop(domain, grace_s)
         ends_ms = self._grace_ms.pop(domain.name)

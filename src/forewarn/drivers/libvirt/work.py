@@ -14,7 +14,7 @@ from forewarn.clock import SystemClock
 from forewarn.core.impact import TRAITS, Cause, Impact
 from forewarn.drivers import Task
 from forewarn.drivers.host_command import HostCommand
-from forewarn.drivers.libvirt.connection import HypervisorFailed
+from forewarn.drivers.libvirt.connection import HypervisorAway, HypervisorFailed
 from forewarn.drivers.libvirt.guests import GuestMissing, Guests
 from forewarn.drivers.libvirt.migration import Stopped
 from forewarn.drivers.libvirt.records import BEGUN, ENDED, DomainRecords
@@ -63,6 +63,8 @@ class GuestWork:
         self._records = records
         self._clock = SystemClock()
         self._stopped = stopped
+        #: Time at which a hypervisor became unavailable, ms since the epoch UTC; 0: all answer.
+        self._away_ms = 0
 
     def carry_out(self) -> None:
         """Execute the task to its end.
@@ -111,7 +113,7 @@ class GuestWork:
             if self._stopped.is_set():
                 raise Stopped
             try:
-                act(vm)
+                self._while_away(act, vm)
             except HypervisorFailed as error:
                 facts = error.facts
                 failed = failed or type(error)(
@@ -121,6 +123,27 @@ class GuestWork:
                 failed = failed or error
         if failed is not None:
             raise failed
+
+    def _while_away(self, act: Callable[[str], None], vm: str) -> None:
+        """Execute an action on a guest; repeat it while a hypervisor is away or busy.
+
+        Raises:
+            HypervisorAway: no action has succeeded for `unreachable_timeout_s`.
+        """
+        while True:
+            try:
+                act(vm)
+            except HypervisorAway as error:
+                now_ms = self._clock.now_ms()
+                self._away_ms = self._away_ms or now_ms
+                if now_ms - self._away_ms > self._config.unreachable_timeout_s * 1000:
+                    raise
+                self._guests.say(f"waiting for {error.facts['host']}: {error.clause}", 0)
+            else:
+                self._away_ms = 0
+                return
+            if self._stopped.wait(TRY_EVERY_S):
+                raise Stopped
 
     def _move(self, act: Callable[[str], None]) -> None:
         """Move every guest once the control plane knows the destinations.

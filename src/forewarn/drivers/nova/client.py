@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from forewarn.drivers import PlatformUnanswered
 from forewarn.drivers.nova.config import NovaConfig
 from forewarn.errors import CallerError, PeerError
 
@@ -46,7 +47,7 @@ class CloudUnconfigured(CallerError):
     )
 
 
-class NovaUnreachable(PeerError):
+class NovaUnreachable(PlatformUnanswered):
     """Nova or Keystone is temporarily unable to answer."""
 
     code = "nova-unreachable"

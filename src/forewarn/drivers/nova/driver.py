@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.command.runner import ProgramRuns
 from forewarn.drivers.found import difference
-from forewarn.drivers.nova.client import Nova, NovaUnreachable
+from forewarn.drivers.nova.client import Nova, NovaBusy, NovaUnreachable
 from forewarn.drivers.nova.config import NovaConfig, read_options
 from forewarn.drivers.nova.discovery import discover
 from forewarn.drivers.nova.mark import ServerMarks
@@ -91,7 +91,7 @@ class NovaDriver:
         again_ms = now_ms + ASK_EVERY_MS
         try:
             step = self._work(task, now_ms, memory).advance()
-        except NovaUnreachable as error:
+        except (NovaUnreachable, NovaBusy) as error:
             since_ms = memory.since_ms.setdefault(SILENCE, now_ms)
             if now_ms - since_ms > self._config.unreachable_timeout_s * 1000:
                 return Progress(failed=error.clause)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated
 
 from forewarn.clock import SystemClock
-from forewarn.drivers import Progress, Task
+from forewarn.drivers import PlatformUnanswered, Progress, Task
 from forewarn.drivers.messages import encoded, read_answer, task_message
 from forewarn.drivers.task_records import (
     ABORTED,
@@ -171,6 +171,13 @@ class WebhookFailed(PeerError):
     advice = "Check the service that the webhook calls; then retry, complete or fail the operation."
 
 
+class WebhookUnanswered(WebhookFailed, PlatformUnanswered):
+    """The remote service of a webhook did not answer, or cannot answer now."""
+
+    code = "driver-webhook-unanswered"
+    advice = "Check the service that the webhook calls; Forewarn asks again."
+
+
 @value
 class WebhookEndpoint:
     """The options of a driver, and the shared secret."""
@@ -184,9 +191,11 @@ def send(endpoint: WebhookEndpoint, verb: str, task: str, *, body: bytes) -> byt
     """Send a request with retries; return the answer.
 
     Raises:
-        WebhookFailed: the remote service refused the request, or all attempts failed.
+        WebhookUnanswered: the remote service did not answer any attempt.
+        WebhookFailed: the remote service refused the request.
     """
     problem = ""
+    kind: type[WebhookFailed] = WebhookUnanswered
     for attempt in range(TRIES):
         if attempt:
             threading.Event().wait(endpoint.options.backoff_s * 2 ** (attempt - 1))
@@ -196,6 +205,7 @@ def send(endpoint: WebhookEndpoint, verb: str, task: str, *, body: bytes) -> byt
             problem = f"cannot be reached: {error}"
             continue
         if len(answer) > ANSWER_BYTES_MAX:
+            kind = WebhookFailed
             problem = f"answered with more than {ANSWER_BYTES_MAX} bytes"
             break
         if 200 <= status < 300:
@@ -203,8 +213,9 @@ def send(endpoint: WebhookEndpoint, verb: str, task: str, *, body: bytes) -> byt
         message = answer[:200].decode("utf-8", "replace").strip()
         problem = f"answered {status}{message and ': '}{message}"
         if status not in LATER:
+            kind = WebhookFailed
             break
-    raise WebhookFailed(url=shown_url(endpoint.options.url), problem=problem, verb=verb, task=task)
+    raise kind(url=shown_url(endpoint.options.url), problem=problem, verb=verb, task=task)
 
 
 def _exchange(endpoint: WebhookEndpoint, key: str, body: bytes) -> tuple[int, bytes]:
