@@ -9,10 +9,10 @@ from forewarn.core.stimulus import AddToken
 from forewarn.store import open_store
 
 
-def seed_token(store: Path | str, name: str, role: Role) -> str:
+def seed_token(store: Path | str, name: str, role: Role, owner: str = "") -> str:
     """Put a token into a store that no service has open, and return it."""
     opened = open_store(str(store))
-    token = AccessToken(name, name, role, "", digest_of("seeded"), 0, None)
+    token = AccessToken(name, name, role, owner, digest_of("seeded"), 0, None)
     plane = ControlPlane(opened, NoticePolicy(), str)
     plane.commit(AddToken(token), actor="test", now_ms=0)
     opened.close()

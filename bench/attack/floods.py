@@ -1,6 +1,8 @@
 """The floods: `python -m bench.attack.floods NAME --port N --seconds S`. Loopback only.
 
-Each flood is bounded in time, connections and bytes, and prints its counts as one line of JSON.
+Floods of connections send the same bytes on each connection; `requests` has those of complete
+requests. Each flood is bounded in time, connections and bytes, and prints its counts as one line of
+JSON.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import selectors
 import socket
 import time
 from dataclasses import dataclass, field
+
+from bench.attack.requests import REQUESTS, Requests
 
 TARGET = "/metadata/scheduledevents?api-version=2020-07-01"
 CONNECTIONS_MAX = 200_000
@@ -45,11 +49,17 @@ class Flood:
     hosts: int = 1
     """Number of hosts of the fleet, each with a VM."""
 
+    def run(self, port: int, seconds: float) -> dict[str, int]:
+        """Flood a port for a time; return what became of the connections."""
+        sender = Sender(self, port)
+        sender.run(seconds)
+        return {"opened": sender.opened, "refused": sender.refused, "cut": sender.cut}
+
 
 STRANGER = ("127.3.0.1",)
 STRANGERS = tuple(f"127.3.{high}.{low}" for high in range(8) for low in range(1, 251))
 VM = ("127.2.0.1",)
-FLOODS = {
+FLOODS: dict[str, Flood | Requests] = {
     "1,500 incomplete requests from an unknown address": Flood(b"G", STRANGER, 1500),
     "1,500 incomplete requests from 1,500 addresses": Flood(b"G", STRANGERS[:1500], 1500),
     "1,500 incomplete requests from a VM": Flood(b"G", VM, 1500),
@@ -80,6 +90,7 @@ FLOODS |= {
         GREETING % NODE_TOKEN + b'["pong"]\n' * LINES, STRANGER, 1, port="feed"
     ),
 }
+FLOODS |= REQUESTS
 
 
 @dataclass
@@ -158,10 +169,7 @@ def main() -> None:
     os.nice(10)  # a low priority, so that the flood does not slow the measuring process
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20_000), hard))
-    sender = Sender(FLOODS[options.name], options.port)
-    sender.run(options.seconds)
-    done = {"opened": sender.opened, "refused": sender.refused, "cut": sender.cut}
-    print(json.dumps(done), flush=True)
+    print(json.dumps(FLOODS[options.name].run(options.port, options.seconds)), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,138 @@
+"""Floods of complete requests: callers with a token send hostile texts, one after the other."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+JSON, TOML, YAML = "application/json", "application/toml", "application/yaml"
+OPERATOR, OWNER, VIEWER = "operator", "owner", "viewer"
+"""Names of the tokens, which are those of their roles."""
+BODY_BYTES, FILE_BYTES, NAMES_BYTES = 1024 * 1024, 4 * 1024 * 1024, 16 * 1024 * 1024
+"""Limits of bodies: a form, a file, and a form that lists names."""
+TIMEOUT_S = 60.0
+OWN_VM = "vm-20"
+"""A VM of the owner."""
+
+
+@dataclass(frozen=True)
+class Requests:
+    """One request that several callers repeat, each after the answer to its last one."""
+
+    token: str
+    method: str
+    path: str
+    media: str
+    body: Callable[[], bytes]
+    port: str = "operator"
+    callers: int = 2
+    hosts: int = 1
+    """Number of hosts of the fleet, each with a VM."""
+
+    def run(self, port: int, seconds: float) -> dict[str, int]:
+        """Send requests for a time; return how many had which status."""
+        counts: dict[str, int] = {}
+        body, ends_s = self.body(), time.monotonic() + seconds
+        threads = [
+            threading.Thread(target=self._send, args=(port, body, ends_s, counts))
+            for _ in range(self.callers)
+        ]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        return counts
+
+    def _send(self, port: int, body: bytes, ends_s: float, counts: dict[str, int]) -> None:
+        headers = {
+            "Authorization": f"Bearer fw_{self.token}_seeded",
+            "Content-Type": self.media,
+            "Connection": "close",
+        }
+        while time.monotonic() < ends_s:
+            if self.port == "Azure port":
+                context = ssl._create_unverified_context()  # noqa: SLF001 - on loopback
+                connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                    "127.0.0.1", port, timeout=TIMEOUT_S, context=context
+                )
+            else:
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+            try:
+                connection.request(self.method, self.path, body, headers)
+                answer = connection.getresponse()
+                answer.read()
+                outcome = str(answer.status)
+            except OSError:
+                outcome = "cut"
+            finally:
+                connection.close()
+            counts[outcome] = counts.get(outcome, 0) + 1
+
+
+def repeated(piece: str, size: int, *, start: str = "", end: str = "") -> Callable[[], bytes]:
+    """Return a function that makes a text of `size` bytes of one repeated piece."""
+
+    def text() -> bytes:
+        count = (size - len(start) - len(end)) // len(piece)
+        return (start + piece * count + end).encode()
+
+    return text
+
+
+def _graph(text: str) -> Callable[[], bytes]:
+    return lambda: json.dumps({"query": f"maintenanceresources{text}"}).encode()
+
+
+_REBOOT = f"/v1/vms/{OWN_VM}/reboot"
+_DRY_POLICY = "/v1/policy?dry_run=true"
+_DRY_TOPOLOGY = "/v1/topology?dry_run=true"
+_GRAPH = "/providers/Microsoft.ResourceGraph/resources?api-version=2022-10-01"
+_COMMAS = "," * 1_000_001
+
+REQUESTS = {
+    "quotes and backslashes in an owner's body": Requests(
+        OWNER, "POST", _REBOOT, JSON, repeated('"\\', BODY_BYTES, start=_COMMAS)
+    ),
+    "quotes and backslashes in a policy as TOML": Requests(
+        OPERATOR, "PUT", _DRY_POLICY, TOML, repeated('"\\', FILE_BYTES)
+    ),
+    "spaces in a viewer's Resource Graph query": Requests(
+        VIEWER, "POST", _GRAPH, JSON, _graph(" " * 9_900), port="Azure port"
+    ),
+    "words in a viewer's Resource Graph query": Requests(
+        VIEWER, "POST", _GRAPH, JSON, _graph("|where a" + " or a" * 490), port="Azure port"
+    ),
+    "empty lists in an owner's body": Requests(
+        OWNER, "POST", _REBOOT, JSON, repeated("[],", BODY_BYTES, start="[", end="0]")
+    ),
+    "empty lists in a topology": Requests(
+        OPERATOR, "PUT", _DRY_TOPOLOGY, JSON, repeated("[],", 1_490_000, start="[", end="0]")
+    ),
+    "a topology of one text": Requests(
+        OPERATOR, "PUT", _DRY_TOPOLOGY, JSON, repeated("\\n", FILE_BYTES, start='"', end='"')
+    ),
+    "tables in a policy as TOML": Requests(
+        OPERATOR, "PUT", _DRY_POLICY, TOML, repeated("[[a]]\n", 700_000)
+    ),
+    "numbers in a topology as YAML": Requests(
+        OPERATOR, "PUT", _DRY_TOPOLOGY, YAML, repeated("1,", 1_990_000, start="[", end="1]")
+    ),
+    "the longest names in a plan": Requests(
+        OPERATOR,
+        "POST",
+        "/v1/maintenances/plan",
+        JSON,
+        lambda: json.dumps(
+            {
+                "cause": "host-update",
+                "duration": "PT9M",
+                "hosts": [f"{number:0>128}" for number in range(100_000)],
+            }
+        ).encode(),
+    ),
+}
