@@ -9,7 +9,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from forewarn.api.policy_file import read_policy_file, written_policy
+from forewarn.api.file_process import POLICY_FILE, read_file
+from forewarn.api.policy_file import policy_of, written_policy
 from forewarn.api.policy_routes import open_time
 from forewarn.api.topology_file import TOML, YAML
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
@@ -71,14 +72,14 @@ POLICY = MaintenancePolicy(
 
 def test_file_says_the_whole_policy() -> None:
     """Every member of the file is one of the policy. Source: F-3, F-7."""
-    assert read_policy_file(FILE, TOML) == POLICY
+    assert policy_of(read_file(POLICY_FILE, FILE, TOML)) == POLICY
 
 
 @pytest.mark.parametrize("media", [TOML, YAML, JSON])
 @pytest.mark.parametrize("policy", [POLICY, MaintenancePolicy()], ids=["full", "empty"])
 def test_policy_is_written_as_it_is_read(policy: MaintenancePolicy, media: str) -> None:
     """What is shown can be applied, in each of the three forms."""
-    assert read_policy_file(written_policy(policy, media), media) == policy
+    assert policy_of(read_file(POLICY_FILE, written_policy(policy, media), media)) == policy
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_policy_is_written_as_it_is_read(policy: MaintenancePolicy, media: str) 
 def test_wrong_policy_is_refused_by_its_place(file: str, sentence: str) -> None:
     """A refusal names the member and what may stand there. Source: F-3."""
     with pytest.raises(ValidationFailed) as refusal:
-        read_policy_file(file.encode(), TOML)
+        policy_of(read_file(POLICY_FILE, file.encode(), TOML))
     assert sentence in str(refusal.value)
 
 

@@ -46,6 +46,8 @@ T = TypeVar("T")
 
 #: Maximum number of parallel long computations, such as parsing files and encoding pages.
 COMPUTING_MAX = 2
+#: Maximum number of files that are read at the same time, each in its own process.
+FILES_MAX = 2
 
 
 class AnswerOverdue(OurError):
@@ -99,6 +101,8 @@ class ControlClient:
     in_flight: set[tuple[str, str]] = field(default_factory=set)
     #: Threads for long computations.
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(COMPUTING_MAX))
+    #: Threads that wait for the processes that read files.
+    file_pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(FILES_MAX))
 
     @property
     def writer(self) -> ControlEngine:
@@ -176,10 +180,17 @@ class ControlClient:
             AnswerOverdue: the computation took too long.
             Stopping: the service ends.
         """
+        return await self._abandonable(self.pool, work)
+
+    async def read_file(self, work: Callable[[], T]) -> T:
+        """Read a file on a thread, beside long computations; raises as `compute`."""
+        return await self._abandonable(self.file_pool, work)
+
+    async def _abandonable(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         here = asyncio.get_running_loop()
         gone = threading.Event()
         try:
-            return await self._awaited(here.run_in_executor(self.pool, abandonable, gone, work))
+            return await self._awaited(here.run_in_executor(pool, abandonable, gone, work))
         finally:
             gone.set()
 

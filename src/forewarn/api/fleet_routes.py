@@ -14,6 +14,7 @@ from typing import TypeVar
 from forewarn.api import request_forms as forms
 from forewarn.api import schemas
 from forewarn.api.auth import NotPermitted
+from forewarn.api.file_process import TOPOLOGY_FILE, read_file
 from forewarn.api.name_index import FleetIndex
 from forewarn.api.part_stream import PartStream
 from forewarn.api.routes import ApiCall, ApiResponse, Route
@@ -24,7 +25,7 @@ from forewarn.api.topology_file import (
     host_of,
     lone_group,
     pruned,
-    read_topology,
+    records_of,
     vm_of,
 )
 from forewarn.control.plane import StateView
@@ -245,7 +246,7 @@ async def apply_topology(call: ApiCall) -> ApiResponse:
 
 async def _applied(call: ApiCall) -> ApiResponse:
     control, dry_run = call.control, call.query.get("dry_run", False)
-    change = await control.compute(partial(_read, call))
+    change = await control.read_file(partial(_read, call))
     if call.query.get("prune", False):
         change = await control.compute(partial(pruned, change, await control.fleet()))
     if dry_run:
@@ -257,7 +258,7 @@ async def _applied(call: ApiCall) -> ApiResponse:
 
 def _read(call: ApiCall) -> ChangeTopology:
     with uncollected():
-        return read_topology(call.body, call.media)
+        return records_of(read_file(TOPOLOGY_FILE, call.body, call.media))
 
 
 def _result(entries: Iterable[Entry], *, applied: bool) -> dict[str, object]:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from forewarn.api.topology_file import TOML, YAML, parsed, toml_key, toml_value
+from forewarn.api.topology_file import TOML, YAML, toml_key, toml_value
 from forewarn.core.impact import Impact
 from forewarn.core.naming import SelectorInvalid, read_selector
 from forewarn.planning.policy import Budget, ConfirmedAct, MaintenancePolicy, PolicyInvalid, Scope
@@ -219,23 +219,18 @@ _DURATIONS = {
 }
 
 
-def read_policy_file(body: bytes, media: str) -> MaintenancePolicy:
-    """Parse a policy file.
-
-    Raises:
-        BodyUnreadable: the file is malformed.
-        ValidationFailed: a member is unknown, missing, of the wrong type or out of range.
-    """
-    return read_policy_table(parsed(body, media))
-
-
 def read_policy_table(table: object) -> MaintenancePolicy:
+    """Return the policy from the unchecked members of a policy file; raises as `policy_of`."""
+    return policy_of(POLICY.read(table, "the policy"))
+
+
+def policy_of(given: Values) -> MaintenancePolicy:
     """Return the policy from the members of a policy file.
 
     Raises:
-        ValidationFailed: a member is unknown, missing, of the wrong type or out of range.
+        ValidationFailed: members contradict each other.
     """
-    given, plain_policy = POLICY.read(table, "the policy"), MaintenancePolicy()
+    plain_policy = MaintenancePolicy()
     plain = {**_PLAIN, **_DURATIONS}
     return MaintenancePolicy(
         budgets=tuple(_budget(n, each) for n, each in enumerate(given.get("budgets", ()))),

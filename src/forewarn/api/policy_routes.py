@@ -6,8 +6,9 @@ import datetime as dt
 from collections.abc import Sequence
 from functools import partial
 
+from forewarn.api.file_process import POLICY_FILE, read_file
 from forewarn.api.maintenance_schemas import MaintenanceView
-from forewarn.api.policy_file import POLICY, policy_form, read_policy_file, written_policy
+from forewarn.api.policy_file import POLICY, policy_form, policy_of, written_policy
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.schemas import FLAG, TEXT, TIME, WHOLE, described, list_of, object_schema
 from forewarn.api.topology_file import READERS
@@ -64,7 +65,7 @@ _NEW_PLAN = object_schema(
 )
 async def apply_policy(call: ApiCall) -> ApiResponse:
     """Replace the maintenance policy. A dry run also plans live maintenances by the new policy."""
-    policy = read_policy_file(call.body, call.media)
+    policy = await call.control.read_file(partial(_read, call))
     before = await call.control.read(_in_force)
     applied = not call.query.get("dry_run", False)
     planned: list[dict[str, object]] = []
@@ -77,6 +78,10 @@ async def apply_policy(call: ApiCall) -> ApiResponse:
     return ApiResponse(
         {"changed": changed, "applied": applied, "policy": form, "maintenances": planned}
     )
+
+
+def _read(call: ApiCall) -> MaintenancePolicy:
+    return policy_of(read_file(POLICY_FILE, call.body, call.media))
 
 
 async def _planned(call: ApiCall, policy: MaintenancePolicy) -> list[dict[str, object]]:

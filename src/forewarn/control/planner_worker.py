@@ -27,9 +27,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     answer = os.dup(1)
     os.dup2(2, 1)  # only the answer may be on standard output
-    with contextlib.suppress(OSError, AttributeError):  # not on Windows
-        os.nice(NICE)
-        Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE), encoding="ascii")
+    give_way()
     from forewarn.control.planner_host import answer_text  # noqa: PLC0415 - signals come first
     from forewarn.garbage import uncollected  # noqa: PLC0415
 
@@ -41,6 +39,13 @@ def main() -> None:
         threading.Thread(target=_follow_parent, daemon=True).start()
         with os.fdopen(answer, "wb") as out:
             out.write(answer_text(task))
+
+
+def give_way() -> None:
+    """Run after the service, and be the first process that the kernel ends."""
+    with contextlib.suppress(OSError, AttributeError):  # not on Windows
+        os.nice(NICE)
+        Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE), encoding="ascii")
 
 
 def _follow_parent() -> None:

@@ -103,9 +103,14 @@ def checkpoint() -> None:
     Raises:
         Abandoned: the caller no longer waits.
     """
-    gone = _gone.get()
-    if gone is not None and gone.is_set():
+    if abandoned():
         raise Abandoned
+
+
+def abandoned() -> bool:
+    """Return whether the caller no longer waits."""
+    gone = _gone.get()
+    return gone is not None and gone.is_set()
 
 
 def abandonable(gone: threading.Event, work: Callable[[], T]) -> T:

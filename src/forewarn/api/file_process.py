@@ -1,0 +1,139 @@
+"""Reads large files in a process of their own, so that reading delays no poll.
+
+Python's parsers hold the interpreter: a TOML or YAML file of 4 MB for seconds, in slices between
+which a poll may run, and a JSON list without a pause. The process parses the file, checks it by its
+form, and prints either its members as lines of JSON, or one line with the refusal. The service then
+reads only valid members, a few at a time. Start: `python -m forewarn.api.file_process KIND MEDIA`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from forewarn.api.policy_file import POLICY
+from forewarn.api.request_forms import TOPOLOGY
+from forewarn.api.topology_file import parsed
+from forewarn.control.planner_worker import give_way
+from forewarn.errors import CallerError, OurError
+from forewarn.programs import ProgramFailed, ProgramLimits, Watch, run_program
+from forewarn.validation.complexity import Abandoned, FileTooComplex, abandoned, checkpoint
+from forewarn.validation.fields import ValidationFailed, Values
+from forewarn.validation.forms import Form
+from forewarn.validation.json_reader import BodyUnreadable
+from forewarn.values import value
+
+#: Largest file that the service itself reads, in bytes. Starting a process takes 0.1 s.
+HERE_BYTES_MAX = 64 * 1024
+#: Time limit of a process, in seconds.
+READ_S_MAX = 60.0
+#: Number of members of one line.
+PART = 500
+#: Longest output of a process, as a multiple of the file: JSON has more quotes than YAML.
+OUTPUT_FACTOR = 16
+
+
+class FileProcessFailed(OurError):
+    """The process that reads a file failed."""
+
+    code = "file-process-failed"
+    message = "The process that reads the file {problem}."
+    advice = (
+        "Try again. If the kernel ended the process, the machine needs more memory; otherwise "
+        "report this with the file. Nothing was changed."
+    )
+
+
+@value
+class FileKind:
+    """A kind of file: its name, its form, and its name in errors."""
+
+    name: str
+    form: Form
+    where: str
+
+
+TOPOLOGY_FILE = FileKind("topology", TOPOLOGY, "the topology")
+POLICY_FILE = FileKind("policy", POLICY, "the policy")
+
+_KINDS = {each.name: each for each in (TOPOLOGY_FILE, POLICY_FILE)}
+_REFUSALS: dict[str, Callable[..., CallerError]] = {
+    each.__name__: each for each in (BodyUnreadable, FileTooComplex, ValidationFailed)
+}
+
+
+def read_file(kind: FileKind, body: bytes, media: str) -> Values:
+    """Return the members of a file; a large one is read in a process. Call it on a thread.
+
+    Raises:
+        BodyUnreadable, FileTooComplex, ValidationFailed: the file is refused.
+        Abandoned: the caller no longer waits.
+        FileProcessFailed: the process hung, died or gave an invalid answer.
+    """
+    if len(body) <= HERE_BYTES_MAX:
+        return kind.form.read(parsed(body, media), kind.where)
+    output = bytearray()
+    limits = ProgramLimits(READ_S_MAX, OUTPUT_FACTOR * len(body))
+    command = (sys.executable, "-m", "forewarn.api.file_process", kind.name, media)
+    watch = Watch(output=output.extend, stop=abandoned)
+    with tempfile.TemporaryFile() as stdin:
+        stdin.write(body)
+        stdin.seek(0)
+        try:
+            run_program(command, stdin, limits, watch=watch)
+        except ProgramFailed as error:
+            if abandoned():
+                raise Abandoned from None
+            raise FileProcessFailed(problem=error.facts["problem"]) from error
+    return _joined(kind, output)
+
+
+def _joined(kind: FileKind, output: bytearray) -> Values:
+    """Return the members that a process has printed."""
+    members: dict[str, Any] = {}
+    for line in output.splitlines():
+        checkpoint()
+        word, given = json.loads(line)
+        if word != "members":
+            raise _REFUSALS[word](**given)
+        for name, part in kind.form.read(given, kind.where).items():
+            if isinstance(part, dict):
+                members.setdefault(name, {}).update(part)
+            else:
+                members[name] = part
+    return members
+
+
+def _lines(kind: FileKind, body: bytes, media: str) -> Iterator[str]:
+    """Yield what the process prints."""
+    try:
+        members = parsed(body, media)
+        kind.form.read(members, kind.where)
+    except CallerError as refusal:
+        yield json.dumps([type(refusal).__name__, refusal.facts])
+        return
+    assert isinstance(members, dict), kind
+    for name, given in members.items():
+        several = given.items() if isinstance(given, dict) else ()
+        parts = iter(several)
+        while part := dict(itertools.islice(parts, PART)):
+            yield json.dumps(["members", {name: part}], ensure_ascii=False)
+        if not several:
+            yield json.dumps(["members", {name: given}], ensure_ascii=False)
+
+
+def main() -> None:
+    """Read the file on standard input."""
+    give_way()
+    name, media = sys.argv[1:]
+    sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+    for line in _lines(_KINDS[name], sys.stdin.buffer.read(), media):
+        sys.stdout.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    main()
