@@ -138,6 +138,15 @@ def test_waagent_finds_the_service_healthy(fleet: str, cloud: Cloud) -> None:
     assert all(made[name] for name in ("name", "subscription", "size", "image"))
 
 
+def test_termination_handler_polls_on(fleet: str, cloud: Cloud) -> None:
+    """It asks for a version that may be unknown, where cloud-init and ohai read theirs, too.
+
+    Source: E-3.
+    """
+    said = reads(cloud, sys.executable, str(CLIENTS / "termination_handler.py"))
+    assert said.stdout.split() == ["404"] * 3, fleet
+
+
 def test_ohai_knows_its_vm(fleet: str, cloud: Cloud, tmp_path: Path) -> None:
     """It finds a version that it knows, and takes all addresses over. Source: I-1, E-3."""
     ohai = program("ohai")

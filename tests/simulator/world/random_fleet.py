@@ -36,6 +36,7 @@ from tests.simulator.world.machine import Machine
 from tests.simulator.world.machine_profile import MachineProfile
 from tests.simulator.world.maintainers import GATE, POLLS
 from tests.simulator.world.metadata_node import SimulatedNode
+from tests.simulator.world.network import BURST
 from tests.simulator.world.node_disk import NodeDisk
 from tests.simulator.world.node_faults import NodeFaults
 from tests.simulator.world.own_node import FeedTerms
@@ -134,7 +135,9 @@ class RandomFleet(Deployment):
     def _draw_nodes(self, plan: WorldPlan) -> int:
         """Draw how nodes serve, and how many there are."""
         delay_s = Dice(plan.seed, "enabling").pick(ENABLE_DELAYS_S)
-        self.settings = MetadataSettings(enable_delay_s=delay_s, max_connections=CONNECTIONS_MAX)
+        self.settings = MetadataSettings(
+            enable_delay_s=delay_s, max_connections=CONNECTIONS_MAX, rate_burst=BURST
+        )
         dice = self._node_dice = Dice(plan.seed, "nodes by host")
         #: Whether nodes away from the service serve some hosts each, and keep what they show.
         self.by_host = dice.chance(BY_HOST_PERMILLE) and plan.hosts > 1
