@@ -125,6 +125,22 @@ def test_unix_socket_counts_as_this_machine(tmp_path: Path) -> None:
         assert channel.recv(4096).startswith(b"HTTP/1.")
 
 
+def test_process_without_its_lease_counts_no_unknown_tokens() -> None:
+    """Another process may have made them; what is about itself it still answers. H-3, P-4."""
+    service = Live(replace(SETTINGS, operator=OperatorSettings(max_refused_tokens=3)))
+    try:
+        service.daemon.control.lapsed = lambda: True
+        codes = [service.call("GET", "/v1/hosts", headers=bearer("x")).code for _ in range(5)]
+        assert codes == ["state-outdated"] * 5
+        assert service.call("GET", "/live", headers=bearer("x")).status == 200
+        health = service.call("GET", "/v1/health", headers=bearer("x"))
+        assert (health.status, health.json["ready"]) == (503, False)
+        service.daemon.control.lapsed = lambda: False
+        assert service.call("GET", "/v1/hosts", headers=bearer("x")).code == "token-wrong"
+    finally:
+        service.stop()
+
+
 def test_unknown_token_is_logged_and_limited(caplog: pytest.LogCaptureFixture) -> None:
     """Each is logged with its address; after this many, a minute passes until one is looked at."""
     service = Live(replace(SETTINGS, operator=OperatorSettings(max_refused_tokens=3)))

@@ -11,11 +11,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from forewarn.settings import OperatorSettings
 from forewarn.store import open_store
 from tests.e2e.planes import FLEET, TOKEN, Plane, running_planes
 from tests.waiting import LIMIT_S, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
+
+GUESSES_MAX = OperatorSettings().max_refused_tokens
 
 
 @pytest.fixture
@@ -89,3 +92,21 @@ def test_process_that_does_not_reach_its_store_claims_no_freshness(planes: list[
         wait_until(lambda: active.poll() == 503)
     wait_until(lambda: active.says(200, "/v1/vms"))
     wait_until(lambda: active.poll() == 200)
+
+
+def test_follower_without_its_state_judges_nobody(tmp_path: Path, postgres_address: str) -> None:
+    """It forwards calls with tokens, counts none as a guess, and is not ready. Source: H-4, P-4."""
+    with running_planes(tmp_path, postgres_address, 1) as planes:
+        assert planes[0].ask("PUT", "/v1/topology", FLEET)[0] == 200
+        with psycopg.connect(postgres_address) as held:
+            held.execute("LOCK TABLE host IN ACCESS EXCLUSIVE MODE")  # it cannot load
+            follower = Plane(tmp_path, postgres_address, "loading")
+            planes.append(follower)
+            follower.wait_started("/live")
+            statuses = {follower.ask("GET", "/v1/hosts")[0] for _ in range(GUESSES_MAX + 2)}
+            assert statuses == {200}
+            for path in ("/ready", "/v1/health"):
+                status, health = follower.ask("GET", path)
+                assert (status, health["state"]) == (503, "standby")
+        follower.wait_started("/ready")
+        assert follower.ask("GET", "/v1/health")[1]["state"] == "standby"

@@ -27,7 +27,7 @@ from forewarn.audit_chain import CallRecord
 from forewarn.clock import Clock
 from forewarn.control.readable import ReadableControl
 from forewarn.core.access import BUILT_IN, AccessToken, Authority, Principal, id_of, proved
-from forewarn.errors import CallerError, ForewarnError
+from forewarn.errors import CallerError, ForewarnError, PeerError
 from forewarn.host_port import host_of_header, without_brackets
 from forewarn.protocol import timestamps
 from forewarn.settings import OperatorSettings
@@ -129,6 +129,17 @@ class ActiveAsked(CallerError):
     advice = "Send the call to the active process ({url}), or use a token. Nothing was changed."
 
 
+class StateOutdated(PeerError):
+    """This process has not read its store in time, so its state is outdated or missing."""
+
+    code = "state-outdated"
+    status = 503
+    message = (
+        "This process has not reached its store for the term of a lease; its state may be outdated."
+    )
+    advice = "Ask another control plane, or wait until the store answers: see GET /ready."
+
+
 @value
 class ApiCaller:
     """An identified caller."""
@@ -189,9 +200,12 @@ class Principals:
         """Refuse and record a call without a principal.
 
         Raises:
+            StateOutdated: this process cannot know whether the principal exists.
             TooManyRefused: the source has sent too many unknown tokens.
             TokenWrong: the principal is empty; `error` if that is given.
         """
+        if not principal and not self.loop.knows_callers:
+            raise StateOutdated
         try:
             self._refused.judge(principal, address)
         except TokenWrong as wrong:
@@ -356,15 +370,28 @@ class Authenticator:
                 name, url = caller.principal.name, forwarder.url() or "none now"
                 raise ActiveAsked(principal=name, url=url)
         except ForewarnError as error:
-            refused = forwarder if forwarder and _may_be_known(error, scope) else refusal(error)
-            await refused(scope, receive, stamped)
-            return
+            may_be_known = _may_be_known(error, scope)
+            if not (may_be_known and self._answers_itself(error, scope)):
+                refused = forwarder if forwarder and may_be_known else refusal(error)
+                await refused(scope, receive, stamped)
+                return
+            caller = None
         state[CALLER], state[ACTOR] = caller, ""
         if caller:
             state[ACTOR] = f"operator {caller.principal.name}{_place(scope)}"
             state[STILL_PERMITTED] = caller.still
             state.get(ADMIT, lambda: None)()
         await (forwarder if forwarder and forwards else self._app)(scope, receive, stamped)
+
+    def _answers_itself(self, error: ForewarnError, scope: Scope) -> bool:
+        """Return whether a call of an unknown caller is about this process, such as its health.
+
+        The health of another process would deceive a load balancer. Source: H-4.
+        """
+        forwarder = self._forwarder
+        if not self._public.fullmatch(scope["path"]) or (forwarder and forwarder.wants(scope)):
+            return False
+        return forwarder is not None or isinstance(error, StateOutdated)
 
     async def _caller(self, scope: Scope) -> ApiCaller | None:
         """Return the caller; None for a caller of a public route without credentials.
@@ -428,7 +455,7 @@ class Authenticator:
 
 def _may_be_known(error: ForewarnError, scope: Scope) -> bool:
     """Return whether the active process may know a caller whom this process refuses."""
-    unknown = isinstance(error, TokenWrong | IssuerUnavailable)
+    unknown = isinstance(error, TokenWrong | IssuerUnavailable | StateOutdated)
     return unknown or (isinstance(error, TokenMissing) and bool(session_of(scope)))
 
 

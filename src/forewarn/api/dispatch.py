@@ -12,7 +12,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from forewarn.api.auth import ACTOR, CALLER, GENERATION_HEADER, STILL_PERMITTED, NotPermitted
+from forewarn.api.auth import (
+    ACTOR,
+    CALLER,
+    GENERATION_HEADER,
+    STILL_PERMITTED,
+    NotPermitted,
+    StateOutdated,
+)
 from forewarn.api.call_audit import CallAudit, call_record
 from forewarn.api.confirmation_routes import ConfirmationAwaited, keep_for_confirmation
 from forewarn.api.connections import SAFE
@@ -98,17 +105,6 @@ class PreconditionUnsupported(CallerError):
         "The request has the header {header}, but this API does not support conditional requests."
     )
     advice = "Omit the header; `new=true` refuses to replace a record. Nothing was changed."
-
-
-class StateOutdated(PeerError):
-    """This process has not renewed its lease in time, so its state may be outdated."""
-
-    code = "state-outdated"
-    status = 503
-    message = (
-        "This process has not reached its store for the term of a lease; its state may be outdated."
-    )
-    advice = "Ask another control plane, or wait until the store answers: see GET /ready."
 
 
 class GenerationInvalid(CallerError):

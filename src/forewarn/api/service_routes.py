@@ -101,6 +101,8 @@ class ServiceHealth:
 
 async def _look(control: ControlClient) -> tuple[dict[str, object], int]:
     loop, backup_ms = control.loop, 0
+    if loop.view is None:
+        return {"live": True, "ready": False, "state": loop.word, "reason": loop.trouble}, 503
     try:
         async with asyncio.timeout(READY_S_MAX):
             await control.see_writer()

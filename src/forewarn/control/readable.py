@@ -110,6 +110,14 @@ class ReadableControl:
         """Whether changes can be sent to metadata nodes."""
         return True
 
+    @property
+    def knows_callers(self) -> bool:
+        """Whether a token that the state does not have is unknown.
+
+        A state that is missing or outdated may lack new tokens.
+        """
+        return self.view is not None and not self.lapsed()
+
     def freshness(self) -> Freshness:
         """Return how new the answers to the next queries will be."""
         raise NotImplementedError

@@ -41,6 +41,7 @@ LOOK_S_MAX = 0.2
 
 #: Maximum age of a follower's state for answering reads and serving the feed, in ms: a term.
 STALE_MS_MAX = TERM_MS
+UNLOADED = "This follower has not loaded the state yet."
 STALE = "This follower has not reached the store for as long as a lease lasts."
 
 
@@ -151,6 +152,8 @@ class StateFollower(ReadableControl):
     def trouble(self) -> str:
         """Why this process cannot answer reads; empty while it can."""
         lost = self._store.lineage.lost
+        if self.view is None and not lost:
+            return UNLOADED
         return str(lost) if lost else STALE if self.lapsed() else ""
 
     def freshness(self) -> Freshness:
