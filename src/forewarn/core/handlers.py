@@ -234,7 +234,10 @@ def enable(draft: Draft, enabling: stimuli.Enable) -> None:
 
 
 def polled(draft: Draft, report: stimuli.GroupsPolled) -> None:
-    """Record polls of groups to the minute, even after the clock was set back. See B-2, F-5."""
+    """Record polls of groups to the minute, even after the clock was set back. See B-2, F-5.
+
+    The first poll after a notice is recorded at once, because it shows that the group knows of it.
+    """
     at_ms = draft.now_ms - report.age_ms
     for group in sorted(report.groups):
         enrolment = draft.enrolment(group)
@@ -244,7 +247,10 @@ def polled(draft: Draft, report: stimuli.GroupsPolled) -> None:
             draft.mark(replace(enrolment, enabled_ms=at_ms, polled_ms=at_ms))
         elif enrolment.polled_ms > draft.now_ms:
             draft.mark(replace(enrolment, polled_ms=draft.now_ms))
-        elif enrolment.polled_ms <= at_ms - POLL_RECORD_INTERVAL_S * SECOND_MS:
+        elif enrolment.polled_ms <= at_ms - POLL_RECORD_INTERVAL_S * SECOND_MS or any(
+            enrolment.polled_ms < (operation.notice.shown_ms or 0) <= at_ms
+            for operation, _ in draft.live_events_in(group)
+        ):
             draft.mark(replace(enrolment, polled_ms=at_ms))
 
 

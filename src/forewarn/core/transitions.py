@@ -32,7 +32,7 @@ from forewarn.core.lifecycle import (
 from forewarn.core.stimulus import DriverProgressed
 from forewarn.core.topology import FleetChange, Health, Vm
 from forewarn.core.usage import disturbed_owners
-from forewarn.core.waiting import some_names
+from forewarn.core.waiting import some_names, unread_vms
 from forewarn.values import replace
 
 
@@ -153,8 +153,13 @@ def start_unannounced(draft: Draft, operation: Operation) -> None:
 
 
 def start(draft: Draft, operation: Operation, why: str) -> None:
-    """Start an announced operation: its events become Started. See L-1, D-7."""
+    """Start an announced operation: its events become Started. See L-1, D-7, H-7."""
     running = _running(draft, move_operation(operation, Move.DUE))
+    unread = unread_vms(draft, operation)
+    if unread:
+        unseen = tuple(dict.fromkeys((*running.unseen_vms, *unread)))
+        running = replace(running, unseen_vms=unseen)
+        why += f"; vm {some_names(unread)} has not read the notice"
     events = draft.events_of(operation)
     started = [move_event(event, Move.DUE) for event in events]
     draft.put("operation.started", f"{running.id} is running: {why}", running, *started)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from forewarn.core.draft import Draft
 from forewarn.core.indexes import Place, disturbed_groups, is_disturbing
-from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.lifecycle import EventState, Operation, OperationState
 from forewarn.core.maintenance import TargetState
 from forewarn.core.topology import Health
 from forewarn.planning.blockers import UNSIZED, Blocker, Code
@@ -214,6 +214,21 @@ def unseen_vms(draft: Draft, operation: Operation, hosts: tuple[str, ...]) -> tu
     )
 
 
+def unread_vms(draft: Draft, operation: Operation) -> tuple[str, ...]:
+    """Return the VMs whose groups have neither approved nor polled since the notice was shown.
+
+    Their control plane or their network may be cut off. Source: H-7.
+    """
+    shown_ms = operation.notice.shown_ms or 0
+    silent = (
+        event
+        for event in draft.events_of(operation)
+        for enrolment in (draft.enrolment(event.group),)
+        if event.state is EventState.SCHEDULED and enrolment and enrolment.polled_ms < shown_ms
+    )
+    return tuple(vm for event in silent for vm in event.resources)
+
+
 def unseen_blocker(draft: Draft, operation: Operation) -> Blocker | None:
     """Return a blocker that names the VMs not shown the work; None if it does not wait."""
     if not waits_until_shown(draft, operation, operation.unseen_vms):
@@ -230,7 +245,7 @@ def unseen_note(operation: Operation) -> Blocker | None:
     if not operation.unseen_vms:
         return None
     vms = some_names(operation.unseen_vms)
-    text = f"vm {vms} may not know of {operation.id}: a metadata node was disconnected"
+    text = f"vm {vms} may not know of {operation.id}: its notice was not shown, or not read"
     return _unseen(operation, text)
 
 
