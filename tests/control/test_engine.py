@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from forewarn.audit_chain import CallRecord
 from forewarn.control.driver_calls import DriverSetup, DriverUnknown
 from forewarn.control.driver_host import ABORT_TRIES
 from forewarn.control.engine import ControlEngine
@@ -339,3 +340,19 @@ def test_documents_with_a_new_notice_are_withheld_until_recovery(
     running.pass_time()
     recovered = running.publisher.changes[-1]
     assert (recovered.withheld, len(recovered.publications)) == (frozenset(), 1)
+
+
+def test_call_that_cannot_be_recorded_is_logged_with_the_store_as_the_reason(
+    running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A process without its database is not about to stop. Source: P-7."""
+    call = CallRecord(running.wall_ms, "ann", "10.0.0.4", "PUT /v1/policy", "", "not-permitted")
+    with monkeypatch.context() as patch:
+        for name, error in (("commit", StoreUncertain), ("settle", StoreUncertain)):
+            patch.setattr(running.store, name, refuses(error(place="here", reason="away")))
+        with pytest.raises(StoreUncertain):
+            running.ask(ChangeTopology((Host("h2"),)))
+        running.loop.record(call)
+        running.settle()
+    [lost] = [each for each in caplog.records if getattr(each, "action", "") == "audit.lost"]
+    assert lost.getMessage().endswith("cannot be used: its state is being checked.")

@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 #: Delay before the loop retries writes that the store refused, in seconds.
 RETRY_S = 1.0
-#: Minimum requests handled before one portion of large work, if requests wait.
+#: Requests handled between two portions of large work; a larger batch is followed by one portion.
 REQUESTS_FIRST = 8
 #: Time after which no further request joins a commit, in milliseconds: an operator's call may wait
 #: for the commit.
@@ -110,7 +110,7 @@ class ControlEngine(ReadableControl):
         self._kept = KeptReports()
         #: Operations that exceeded the portion of a commit, in order.
         self._remaining: dict[int, None] = {}
-        self._handled = 0  # requests since the last portion
+        self._handled = 0  # requests since the loop was idle
         self._passed_ms = 0  # deadlines up to this time have been handled
         self._ask_ms = 0  # time to ask the store for its state again, by elapsed time
         #: The last publication; done once it has succeeded or failed.
@@ -230,11 +230,12 @@ class ControlEngine(ReadableControl):
 
     def turn(self, item: Item) -> None:
         """Run one turn of the loop: handle one item or one batch, then all due work."""
-        self._handled = 0 if item is None else self._handled + self._handle(item)
+        before = self._handled
+        self._handled = 0 if item is None else before + self._handle(item)
         self._pass_time()
         room = self._status.ready and not self._kept
-        if self._remaining and room and (item is None or self._handled >= REQUESTS_FIRST):
-            self._handled = 0
+        due = item is None or self._handled // REQUESTS_FIRST > before // REQUESTS_FIRST
+        if self._remaining and room and due:
             self._proceed()
         self.on_committed.notify()
 
