@@ -74,9 +74,9 @@ class MetadataSettings:
     """The metadata service. Durations are real seconds, whatever the service's clock does."""
 
     serve_outdated: bool = True
-    """Whether VMs get answers although the service has not reached a shared store for a term.
-    False: VMs get 503, so that a proxy asks another control plane. Nodes and `[listen] workers`
-    always answer.
+    """Whether VMs get answers although the service has not reached a shared store for a term, or a
+    worker no answer of its service. False, the default on PostgreSQL: VMs get 503, so that a proxy
+    asks another control plane. Metadata nodes always answer.
     Source: H-3.
     """
     server_header: str = "Forewarn"
@@ -371,6 +371,11 @@ class StoreSettings:
     """File in which the service notes its last commit, to notice at its next start that the store
     has lost commits. Empty: beside a SQLite store; with PostgreSQL `last-commit` in the state
     directory that systemd gives the service. Source: H-10."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether several processes may use the store."""
+        return self.url.startswith("postgres")
 
 
 @value

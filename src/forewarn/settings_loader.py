@@ -194,7 +194,11 @@ def _merge_table(section: dict[str, Setting], name: str, values: Mapping[str, ob
 
 def _build(merged: Mapping[str, Mapping[str, Setting]], defaults: Settings) -> Settings:
     sections = {name: replace(getattr(defaults, name), **values) for name, values in merged.items()}
-    return replace(defaults, **sections)
+    built = replace(defaults, **sections)
+    if built.store.shared and "serve_outdated" not in merged.get("metadata", {}):
+        # Another process may decide and show newer documents. Source: H-3.
+        built = replace(built, metadata=replace(built.metadata, serve_outdated=False))
+    return built
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:

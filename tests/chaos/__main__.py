@@ -39,7 +39,7 @@ from tests.chaos.clients import (
     now_ms,
 )
 from tests.chaos.faults import FAULTS, HANG_S, QUICK, Fault, faults_of
-from tests.chaos.scene import NODES, PLANES, SPOT_HOSTS, VMS, WITH_WORKERS, Scene
+from tests.chaos.scene import NODES, PLANES, SPOT_HOSTS, VMS, Scene
 from tests.e2e.cloud import run
 from tests.waiting import wait_until
 
@@ -215,7 +215,7 @@ class Campaign:
             begun_of(self.scene.begins.read_text().splitlines()),
             operations,
             history,
-            frozenset((*NODES, WITH_WORKERS)),
+            frozenset(NODES),
             self.scene.lost_ms,
         )
 

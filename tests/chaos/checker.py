@@ -168,7 +168,7 @@ def _begun_unseen(evidence: Evidence) -> Iterator[str]:
         by_vm[read.vm.partition("@")[0]].append(read)
     named: dict[str, str] = defaultdict(str)
     for entry in evidence.history:
-        if entry["action"] == "operation.not-shown":
+        if entry["action"] in {"operation.not-shown", "operation.started"}:
             named[entry["operation"]] += f" {entry['text']}"
     for begun in evidence.begun:
         if _was_restored(evidence, begun):

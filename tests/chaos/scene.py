@@ -78,7 +78,6 @@ last_commit_file = "{directory}/{name}.commit"
 [metadata]
 vm_by_query = true
 rate_per_s = 0
-serve_outdated = false
 [listen]
 metadata = ["{metadata}:80"]
 operator = "{address}:8470"

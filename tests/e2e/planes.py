@@ -38,7 +38,7 @@ class Plane:
         config = folder / f"{name}.toml"
         config.write_text(
             f'[store]\nurl = "{address}"\n[metadata]\nvm_by_query = true\n'
-            f'serve_outdated = false\n[listen]\nmetadata = ["127.0.0.1:{self.metadata_port}"]\n'
+            f'[listen]\nmetadata = ["127.0.0.1:{self.metadata_port}"]\n'
             f'operator = "127.0.0.1:{self.port}"\n[operator]\nopen_on_loopback = true\n'
             f'[drivers]\ndefault = "simulated"\n{more}'
         )

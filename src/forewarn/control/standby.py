@@ -255,17 +255,20 @@ class LeaseKeeper:
         *,
         silent: Callable[[], tuple[str, ...]] = tuple,
         on_lapse: Callable[[bool], object] = lambda _: None,
+        on_renewal: Callable[[int], object] = lambda _: None,
     ) -> None:
         """Start renewing the lease; `silent` returns the hanging parts of the service.
 
         `lost` is called on the keeper's thread once another process holds the lease, `on_lapse` on
-        any thread when the lease has lapsed, and when it is held again.
+        any thread when the lease has lapsed, and when it is held again. `on_renewal` receives how
+        long the lease is held, in ms, on any thread.
         """
         self._tenure = tenure
         self._clock = clock
         self._lost = lost
         self._silent = silent
         self._on_lapse = on_lapse
+        self._on_renewal = on_renewal
         self._stopping = threading.Event()
         self._due = threading.Event()
         self._was_lapsed = False
@@ -297,6 +300,10 @@ class LeaseKeeper:
                 self._on_lapse(self._was_lapsed)
             return self._was_lapsed
 
+    def report(self) -> None:
+        """Tell the service how long the lease is held."""
+        self._on_renewal(self._tenure.left_ms(self._clock.now_ms()))
+
     def _watch(self) -> None:
         """Report a lapse of the lease, even while a renewal hangs because of the database."""
         while not self._stopping.wait(LOOK_S_MAX):
@@ -319,8 +326,10 @@ class LeaseKeeper:
                     log.warning(text, error, extra={"action": error.code})
                 continue
             if not held:
+                self.report()
                 self._lost(StoreLost(place=self._tenure.place))
                 return
+            self.report()
             if self._said:
                 self._said = ""
                 log.info("the lease is renewed again", extra={"action": "lease.renewed"})

@@ -22,7 +22,10 @@ from collections.abc import Sequence
 from forewarn.clock import SystemClock
 from forewarn.errors import ForewarnError
 from forewarn.garbage import freeze_garbage
+from forewarn.metadata.fault import Outdated
+from forewarn.metadata.responder import BUSY
 from forewarn.metadata.server import MetadataServer, follow_clock_steps, new_event_loop
+from forewarn.metadata.shared_proof import SharedProof
 from forewarn.replication.feed_client import FeedClient, NodeIdentity
 from forewarn.replication.messages import DocumentChange
 from forewarn.settings import MetadataSettings
@@ -31,6 +34,8 @@ from forewarn.values import value
 SETTINGS_BYTES_MAX = 1024 * 1024
 FIGURES_S = 5.0
 """Interval at which a worker sends its counters to the service."""
+PROOF_LOOK_S = 0.1
+"""Interval at which a worker checks that its service still proves its lease."""
 
 
 class Worker:
@@ -43,6 +48,23 @@ class Worker:
 
     def _apply(self, change: DocumentChange) -> None:
         self.server.service.apply(change)
+
+    def require(self, proof: SharedProof) -> None:
+        """Answer VMs with 503 while the service does not prove that it decides. Source: H-3."""
+        service, outdated = self.server.service, False
+
+        def look() -> None:
+            nonlocal outdated
+            if proof.holds(self.clock.elapsed_ms()) is outdated:
+                outdated = not outdated
+                service.set_fault(Outdated(BUSY) if outdated else None)
+
+        def look_again() -> None:
+            look()
+            service.loop.call_later(PROOF_LOOK_S, look_again)
+
+        service.on_pause = look  # this process itself may have been stopped
+        look_again()
 
 
 def read_settings(text: str) -> MetadataSettings:
@@ -65,6 +87,8 @@ class WorkerPlace:
     listen: tuple[str, ...]
     processes: int
     """Number of workers that share the addresses."""
+    proof: int = -1
+    """Inherited descriptor of the service's `SharedProof`; -1: VMs are always answered."""
 
 
 async def work(settings: MetadataSettings, place: WorkerPlace) -> int:
@@ -80,6 +104,8 @@ async def work(settings: MetadataSettings, place: WorkerPlace) -> int:
     worker = Worker(settings, place.feed, place.name)
     client = worker.feed_client
     client.start()
+    if place.proof >= 0:
+        worker.require(SharedProof(place.proof))
     follow_clock_steps(worker.clock)
     followed, stopped, failed = (
         loop.create_task(event.wait()) for event in (client.followed, ended, client.failed)
@@ -127,10 +153,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--of", type=int, default=1, help="number of processes that serve the addresses"
     )
+    parser.add_argument("--proof", type=int, default=-1, help="descriptor of the service's proof")
     parser.add_argument("--name", default="worker", help="name in the feed and the log")
     options = parser.parse_args(arguments)
     settings = read_settings(sys.stdin.readline(SETTINGS_BYTES_MAX))
-    place = WorkerPlace(options.feed, options.name, tuple(options.listen), options.of)
+    listen = tuple(options.listen)
+    place = WorkerPlace(options.feed, options.name, listen, options.of, options.proof)
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(work(settings, place))

@@ -42,7 +42,7 @@ async def check_addresses(settings: Settings) -> None:
         OperatorAddressTaken: an address of operators, nodes or metrics cannot be bound.
         AddressUnavailable: a metadata address cannot be bound.
     """
-    shared_store = settings.store.url.startswith("postgres")
+    shared_store = settings.store.shared
     for probe in address_probes(settings, metadata=not shared_store):
         await probe()
 

@@ -75,6 +75,6 @@ def commit_file_of(settings: StoreSettings) -> str:
     Empty: beside a SQLite store, and none for another store.
     """
     directory = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
-    if settings.last_commit_file or not directory or not settings.url.startswith("postgres"):
+    if settings.last_commit_file or not directory or not settings.shared:
         return settings.last_commit_file
     return str(Path(directory) / "last-commit")

@@ -24,7 +24,14 @@ from forewarn.control.history_keeper import HistoryKeeper
 from forewarn.control.plane import ControlPlane
 from forewarn.control.planner_host import PlannerProcess
 from forewarn.control.service_state import Liveness
-from forewarn.control.standby import TERM_MS, LeaseKeeper, StateFollower, become_writer, leave
+from forewarn.control.standby import (
+    RENEWALS,
+    TERM_MS,
+    LeaseKeeper,
+    StateFollower,
+    become_writer,
+    leave,
+)
 from forewarn.core.access import Permission, proved
 from forewarn.core.outcomes import EventOutcome
 from forewarn.core.stimulus import Proceed
@@ -174,6 +181,7 @@ class Daemon:
         self._outdated = False
         self._announce: Callable[[], None] = lambda: None
         self._look: Callable[[], bool] = lambda: False
+        self._report_lease: Callable[[], None] = lambda: None
         #: Follows the state while another process is active.
         self._follower: StateFollower | None = None
         #: Announces this process to other processes; None if the store is not shared.
@@ -231,7 +239,7 @@ class Daemon:
         )
         self._closing.callback(self.store.close)
         self.store.audit.key = settings.audit.key.encode()
-        if settings.store.url.startswith("postgres"):
+        if settings.store.shared:
             await self._take_lease()
         elif not settings.store.url.endswith(":memory:"):
             watch = StoreWatch(self.store)
@@ -249,6 +257,10 @@ class Daemon:
         self.control = self._new_control(plane, bridge, observers)
         self.feed = self.feed or self._new_feed(bridge)
         workers = self.workers = self._new_workers(self.feed)
+        self._report_lease()
+        if workers is not None and self._tenure is None:
+            proving = asyncio.ensure_future(self._prove_alive())
+            self._closing.callback(proving.cancel)
         self._connect(bridge, observers)
         self.metrics_address = await observers.attach(
             self.control,
@@ -557,14 +569,33 @@ class Daemon:
         async with contextlib.AsyncExitStack() as standing_by:
             await become_writer(tenure, clock, partial(self._stand_by, standing_by, tenure))
         keeper = LeaseKeeper(
-            tenure, clock, self._lost, silent=self.liveness.silent, on_lapse=self._take_lapse
+            tenure,
+            clock,
+            self._lost,
+            silent=self.liveness.silent,
+            on_lapse=self._take_lapse,
+            on_renewal=self._prove,
         )
         self._lapsed, self._announce, self._look = keeper.lapsed, keeper.renew, keeper.look
+        self._report_lease = keeper.report
         self._closing.push_async_callback(asyncio.to_thread, keeper.stop)
 
     def _note_url(self) -> None:
         if self._signs is not None and self.operators.address:
             self._signs.url = self.operators.url
+
+    def _prove(self, for_ms: int) -> None:
+        """Let the workers answer VMs while no other process can take the lease. On any thread."""
+        workers = self.workers
+        if workers is not None:
+            workers.prove(for_ms)
+
+    async def _prove_alive(self) -> None:
+        """Let the workers answer VMs while this process responds; its store has no lease."""
+        while True:
+            if not self.liveness.silent():
+                self._prove(TERM_MS)
+            await asyncio.sleep(TERM_MS / RENEWALS / 1000)
 
     def lease_token(self) -> str:
         """Return the token of the lease while this process leads; otherwise an empty text."""

@@ -18,7 +18,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forewarn.clock import SystemClock
 from forewarn.errors import OurError
+from forewarn.metadata.shared_proof import SharedProof
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,6 +64,8 @@ class Workers:
         self.feed.on_silent = self._kill
         self._settings = json.dumps(asdict(settings)).encode() + b"\n"
         self._count = min(count, WORKERS_MAX)
+        self._clock = SystemClock()
+        self._proof = None if settings.serve_outdated else SharedProof()
         _clear_left()
         self._folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
         self._held = _hold(self._folder)  # locked before the feed exists: see `_clear_left`
@@ -119,6 +123,14 @@ class Workers:
         if self._held is not None:
             os.close(self._held)
             self._held = None
+        if self._proof is not None:
+            proof, self._proof = self._proof, None
+            proof.close()
+
+    def prove(self, for_ms: int) -> None:
+        """Let the workers answer VMs for this long; on any thread. Source: H-3."""
+        if self._proof is not None:
+            self._proof.extend(self._clock.elapsed_ms() + for_ms)
 
     def _kill(self, name: str) -> None:
         """Kill a hanging worker; its supervisor restarts it. Source: L-7."""
@@ -134,6 +146,7 @@ class Workers:
         self, place: int, addresses: Sequence[str]
     ) -> tuple[asyncio.subprocess.Process, tuple[str, ...]]:
         listen = [word for address in addresses for word in ("--listen", address)]
+        inherited = -1 if self._proof is None else self._proof.descriptor
         process = await asyncio.create_subprocess_exec(
             *(
                 sys.executable,
@@ -143,7 +156,8 @@ class Workers:
                 self._address,
                 *listen,
             ),
-            *("--of", str(self._count), "--name", _name(place)),
+            *("--of", str(self._count), "--name", _name(place), "--proof", str(inherited)),
+            pass_fds=() if self._proof is None else (inherited,),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )

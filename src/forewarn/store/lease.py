@@ -76,6 +76,10 @@ class Tenure:
         """Return whether no other process can have taken the lease yet."""
         return now_ms < self._until_ms
 
+    def left_ms(self, now_ms: int) -> int:
+        """Return for how long no other process can take the lease, in ms."""
+        return max(self._until_ms - now_ms, 0)
+
     def attempt(self, now_ms: int, clock_ms: Callable[[], int] | None = None) -> bool:
         """Renew the lease, or acquire a lease that is free or expired.
 

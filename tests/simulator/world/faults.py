@@ -287,7 +287,7 @@ KINDS: dict[str, tuple[int, Callable[[Faults, Dice], None]]] = {
     "crash": (6 * HOUR_MS, _crash),
     "failover": (20 * HOUR_MS, _failover),
     "store": (16 * HOUR_MS, _store),
-    "slow": (6 * HOUR_MS, _slow),
+    "slow": (2 * HOUR_MS, _slow),
     "wire": (10 * HOUR_MS, _wire),
     "cut": (12 * HOUR_MS, _cut),
     "lag": (12 * HOUR_MS, _lag),
