@@ -301,7 +301,7 @@ class LeaseKeeper:
             return self._was_lapsed
 
     def report(self) -> None:
-        """Tell the service how long the lease is held."""
+        """Report for how long the lease is held."""
         self._on_renewal(self._tenure.left_ms(self._clock.now_ms()))
 
     def _watch(self) -> None:

@@ -256,11 +256,7 @@ class Daemon:
         observers = await make_observers(settings, plane, clock=self.clock, drivers=self.drivers)
         self.control = self._new_control(plane, bridge, observers)
         self.feed = self.feed or self._new_feed(bridge)
-        workers = self.workers = self._new_workers(self.feed)
-        self._report_lease()
-        if workers is not None and self._tenure is None:
-            proving = asyncio.ensure_future(self._prove_alive())
-            self._closing.callback(proving.cancel)
+        workers = self._new_workers(self.feed)
         self._connect(bridge, observers)
         self.metrics_address = await observers.attach(
             self.control,
@@ -515,7 +511,13 @@ class Daemon:
         assert feed is not None
         from forewarn.service.workers import Workers  # noqa: PLC0415 - most services start without
 
-        return Workers(self.settings.metadata, feed, count)
+        workers = self.workers = Workers(self.settings.metadata, feed, count)
+        if self._tenure is not None:
+            self._report_lease()
+        else:
+            proving = asyncio.ensure_future(self._prove_alive())
+            self._closing.callback(proving.cancel)
+        return workers
 
     async def _open_feed(self) -> None:
         """Open the feed for metadata nodes; at a takeover, this process's nodes stay connected."""
@@ -585,13 +587,13 @@ class Daemon:
             self._signs.url = self.operators.url
 
     def _prove(self, for_ms: int) -> None:
-        """Let the workers answer VMs while no other process can take the lease. On any thread."""
+        """Permit the workers to answer VMs while the lease is held; on any thread."""
         workers = self.workers
         if workers is not None:
             workers.prove(for_ms)
 
     async def _prove_alive(self) -> None:
-        """Let the workers answer VMs while this process responds; its store has no lease."""
+        """Permit the workers to answer VMs while this process responds; its store has no lease."""
         while True:
             if not self.liveness.silent():
                 self._prove(TERM_MS)

@@ -128,7 +128,7 @@ class Workers:
             proof.close()
 
     def prove(self, for_ms: int) -> None:
-        """Let the workers answer VMs for this long; on any thread. Source: H-3."""
+        """Permit the workers to answer VMs for this long; on any thread. Source: H-3."""
         if self._proof is not None:
             self._proof.extend(self._clock.elapsed_ms() + for_ms)
 
