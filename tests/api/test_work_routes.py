@@ -4,7 +4,8 @@ import pytest
 
 from forewarn.api.work_routes import REQUEST_TARGETS_MAX
 from forewarn.control.plane import Committed
-from tests.api.live import Json, Live
+from forewarn.values import replace
+from tests.api.live import SETTINGS, Json, Live
 
 
 def one(answer: Json) -> Json:
@@ -114,18 +115,18 @@ def test_order_of_several_is_one_request(fleet: Live) -> None:
         assert fleet.get(f"/v1/operations/{each['id']}")["operation"]["state"] == "running"
 
 
-def test_limit_of_user_operations_is_409(live: Live) -> None:
+def test_limit_of_user_operations_is_409() -> None:
     """Beyond the limit of user-initiated work: a clear refusal, nothing changed. Source: O-1."""
-    names = [f"v{n}" for n in range(11)]
-    live.fleet(
-        hosts={"h": {}}, groups={"g": {}}, vms={n: {"host": "h", "group": "g"} for n in names}
-    )
-    live.enable("v0")
-    for each in names[:10]:
-        live.post(f"/v1/vms/{each}/reboot")
-    reply = live.call("POST", "/v1/vms/v10/reboot", {})
-    assert (reply.status, reply.code) == (409, "too-many-user-operations")
-    assert len(live.get("/v1/operations")["operations"]) == 10
+    limits = replace(SETTINGS.lifecycle, max_user_operations=2)
+    with Live(replace(SETTINGS, lifecycle=limits)) as live:
+        vms: dict[str, object] = {f"v{n}": {"host": "h", "group": "g"} for n in range(3)}
+        live.fleet(hosts={"h": {}}, groups={"g": {}}, vms=vms)
+        live.enable("v0")
+        for each in ("v0", "v1"):
+            live.post(f"/v1/vms/{each}/reboot")
+        reply = live.call("POST", "/v1/vms/v2/reboot", {})
+        assert (reply.status, reply.code) == (409, "too-many-user-operations")
+        assert len(live.get("/v1/operations")["operations"]) == 2
 
 
 def test_same_work_twice_is_409(fleet: Live) -> None:

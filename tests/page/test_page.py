@@ -19,7 +19,7 @@ from forewarn.settings import OidcSettings, OperatorSettings
 from tests.api.issuer import CLIENT, Issuer
 from tests.api.live import SETTINGS, TOKEN, Live
 from tests.page.browser import PROGRAM, Browser
-from tests.waiting import LIMIT_S
+from tests.waiting import LIMIT_S, wait_until
 
 pytestmark = [
     pytest.mark.slow,
@@ -324,7 +324,7 @@ def test_maintenance_says_who_has_not_approved(page: Browser, service: Live) -> 
     form = {"cause": "host-reboot", "hosts": ["h1"], "duration": "PT5M"}
     service.call("POST", "/v1/maintenances", form)
     service.post("/v1/maintenances/m-1/start")
-    service.settle()
+    wait_until(lambda: service.document("db-0")["Events"], what="the event of the first wave")
     event = service.document("db-0")["Events"][0]["EventId"]
     service.post(f"/v1/operations/{event}/approve")
     show(page, f"{service.url}/#/maintenances/m-1")

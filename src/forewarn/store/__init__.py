@@ -444,7 +444,8 @@ class Store(StoreReader):
         except ForewarnError as error:  # with a full disk, too, the lost commit's result is unknown
             if self._uncertain is None:
                 raise
-            raise StoreUncertain(place=self.place, reason=error.clause) from error
+            reason = error.facts.get("reason") or error.clause
+            raise StoreUncertain(place=self.place, reason=reason) from error
         changes, self._uncertain = self._uncertain, None
         if writer != self._writer:
             raise StoreLost(place=self.place)
