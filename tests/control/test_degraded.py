@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.cli.main import main
 from forewarn.control.gate_checks import make_gates
 from forewarn.core.stimulus import ApplyPolicy
 from forewarn.drivers.registry import DriverKindUnknown
@@ -58,7 +59,10 @@ def layout(driver: str) -> Json:
 
 
 def test_unknown_time_zone_closes_its_window_alone(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The service starts, is ready, and names the window; VMs and other work go on. F-7."""
     with Live(settings(tmp_path)) as live:
@@ -71,6 +75,9 @@ def test_unknown_time_zone_closes_its_window_alone(
         assert "Window night is closed" in named
         assert "time zone Atlantis/Capital" in named
         assert [each.message for each in caplog.records].count(named) == 1
+        monkeypatch.setenv("FOREWARN_SERVER", live.url)
+        assert main(["status"]) == 0
+        assert named in capsys.readouterr().out
         assert live.post("/v1/vms/web-0/reboot")["operations"]
         work = {"cause": "host-reboot", "hosts": ["h1"], "duration": "10m"}
         [blocked] = live.post("/v1/maintenances/plan", **work)["plan"]["blocked"]

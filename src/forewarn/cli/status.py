@@ -44,7 +44,8 @@ def add_commands(commands: CommandGroup) -> None:
 def _status(arguments: argparse.Namespace) -> int:
     client = client_of(arguments)
     version = client.get("/v1/version")
-    backup = client.health().get("last_backup", "")
+    health = client.health()
+    backup, degraded = health.get("last_backup", ""), health.get("degraded", [])
     answer: Answer = {"groups": []}
     empty = "Nothing waits."
     confirmations: list[Answer] = []
@@ -59,7 +60,11 @@ def _status(arguments: argparse.Namespace) -> int:
             "`forewarn event`."
         )
     if arguments.json:
-        about = {"version": version["version"], "last_backup": backup or None}
+        about = {
+            "version": version["version"],
+            "last_backup": backup or None,
+            "degraded": degraded,
+        }
         return print_json({**about, **answer, "confirmations": confirmations})
     print_facts(
         (
@@ -69,6 +74,8 @@ def _status(arguments: argparse.Namespace) -> int:
             ("last backup", when(backup, client.now_ms) if backup else "none known"),
         )
     )
+    for each in degraded:
+        print(each)
     for each in confirmations:
         what = f"{each['id']} of {each['principal']} ({call_in_words(each)})"
         print(f"{what} waits for another operator to confirm it")
