@@ -25,7 +25,7 @@ from forewarn.core.topology import GroupKind, Vm
 from forewarn.protocol.documents import ScheduledEvent
 from forewarn.protocol.timestamps import iso8601, rfc1123
 from forewarn.protocol.versions import known_in
-from forewarn.validation.fields import ValidationFailed
+from forewarn.validation.fields import Integer, ValidationFailed
 
 #: Maximum number of rows of one answer, as in Azure.
 ROWS_MAX = 1000
@@ -183,7 +183,7 @@ async def _query(call: ArmCall) -> ArmResponse:
     subscriptions = {str(each).lower() for each in asked} or set(inventory.subscriptions)
     live = await call.control.read(_live_events)
 
-    first, limit = _whole(call.json, "$skip", 0), _whole(call.json, "$top", ROWS_MAX)
+    first, limit = _option(call.json, "$skip", 0), _option(call.json, "$top", ROWS_MAX)
     form = text_of(call.json, "options", "resultFormat") or "objectArray"
     if form not in {"objectArray", "table"}:
         raise ValidationFailed(where="options.resultFormat", problem="must be objectArray or table")
@@ -279,10 +279,7 @@ def _table(rows: list[JsonObject]) -> JsonObject:
     return {"columns": columns, "rows": _encoded([row[name] for name in names] for row in rows)}
 
 
-def _whole(body: JsonObject, name: str, default: int) -> int:
+def _option(body: JsonObject, name: str, default: int) -> int:
+    """Return a whole number among the options of a query."""
     value = member(body, "options", name)
-    if value is None:
-        return default
-    if not isinstance(value, int) or value < 0:
-        raise ValidationFailed(where=f"options.{name}", problem="must be a whole number")
-    return value
+    return default if value is None else Integer().read(value, f"options.{name}")

@@ -132,7 +132,7 @@ class ReadableControl:
         return view.state.tokens.get(token_id) if view else None
 
     def principal(self, name: str) -> Principal:
-        """Return a principal with its bindings, or None."""
+        """Return a principal with its bindings; without any if it is unknown."""
         view = self.view
         return (view and view.state.principals.get(name)) or Principal(name)
 

@@ -223,3 +223,14 @@ def test_resource_graph_answers_as_a_table(arm: Arm) -> None:
     assert data["rows"] == [["microsoft.maintenance/scheduledevents", GROUP]]
     other = asked | {"options": {"resultFormat": "csv"}}
     assert refusal(arm, "POST", path, json=other) == (400, "InvalidParameter")
+
+
+@pytest.mark.parametrize("value", [True, -1, "1", 0.5])
+@pytest.mark.parametrize("name", ["$top", "$skip"])
+def test_resource_graph_takes_whole_numbers_alone(
+    shared_arm: Arm, name: str, value: object
+) -> None:
+    """A page is a whole number of rows; true is not one of them. Source: Z-2."""
+    asked = {"query": "maintenanceresources", "options": {name: value}}
+    path = "/providers/Microsoft.ResourceGraph/resources"
+    assert refusal(shared_arm, "POST", path, json=asked) == (400, "InvalidParameter")
