@@ -21,7 +21,7 @@ TOKEN = written_token("tester", "seeded")
 """The token of an admin of all control planes: a follower lends its own identity to nobody."""
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 POLL = "/metadata/scheduledevents?api-version=2020-07-01&vm=web_0"
-FLEET = {
+FLEET: dict[str, dict[str, Any]] = {
     "hosts": {"h1": {}, "h2": {"fault_domain": 1}},
     "groups": {"web": {}},
     "vms": {"web_0": {"host": "h1", "group": "web"}, "web_1": {"host": "h2", "group": "web"}},

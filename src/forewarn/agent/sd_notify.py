@@ -50,6 +50,7 @@ class SdNotify:
         address = "\0" + self._address[1:] if self._address[0] == "@" else self._address
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+                out.setblocking(False)  # noqa: FBT003 - a manager that hangs must not stop the agent
                 out.sendto(text.replace("\n", " ").encode("utf-8", "replace"), address)
         except OSError:
             return  # the agent continues without a service manager

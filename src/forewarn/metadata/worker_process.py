@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from forewarn.clock import SystemClock
 from forewarn.errors import ForewarnError
 from forewarn.garbage import freeze_garbage
+from forewarn.log_format import configure_logs
 from forewarn.metadata.fault import Outdated
 from forewarn.metadata.responder import BUSY
 from forewarn.metadata.server import MetadataServer, follow_clock_steps, new_event_loop
@@ -154,8 +155,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--of", type=int, default=1, help="number of processes that serve the addresses"
     )
     parser.add_argument("--proof", type=int, default=-1, help="descriptor of the service's proof")
+    parser.add_argument("--log", default="warning text", help="level and format of the log")
     parser.add_argument("--name", default="worker", help="name in the feed and the log")
     options = parser.parse_args(arguments)
+    configure_logs(*options.log.split())
     settings = read_settings(sys.stdin.readline(SETTINGS_BYTES_MAX))
     listen = tuple(options.listen)
     place = WorkerPlace(options.feed, options.name, listen, options.of, options.proof)

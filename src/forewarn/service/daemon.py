@@ -505,13 +505,12 @@ class Daemon:
         return token.bearer.owners_for(Permission.FOLLOW) is None
 
     def _new_workers(self, feed: FeedServer | None) -> Workers | None:
-        count = self.settings.listen.workers
-        if count <= 0:
+        if self.settings.listen.workers <= 0:
             return None
         assert feed is not None
         from forewarn.service.workers import Workers  # noqa: PLC0415 - most services start without
 
-        workers = self.workers = Workers(self.settings.metadata, feed, count)
+        workers = self.workers = Workers(self.settings, feed)
         if self._tenure is not None:
             self._report_lease()
         else:

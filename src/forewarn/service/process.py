@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from forewarn.garbage import freeze_garbage
+from forewarn.log_format import flush_logs
 
 if TYPE_CHECKING:
     from forewarn.service.daemon import BoundAddresses, Daemon
@@ -118,6 +119,7 @@ def notify(text: str) -> None:
         return
     address = "\0" + path[1:] if path.startswith("@") else path
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.setblocking(False)  # noqa: FBT003 - a manager that hangs must not stop the service
         channel.sendto(text.encode(), address)
 
 
@@ -126,6 +128,7 @@ def _end_by_force_after(seconds: float) -> threading.Timer:
 
     def end() -> None:
         log.error("stopping took longer than %g s; the process is killed", seconds)
+        flush_logs()
         os._exit(1)
 
     watch = threading.Timer(seconds, end)

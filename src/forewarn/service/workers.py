@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from forewarn.replication.server import FeedServer
-    from forewarn.settings import MetadataSettings
+    from forewarn.settings import Settings
 
 log = logging.getLogger("forewarn")
 
@@ -58,14 +58,16 @@ class WorkerFailed(OurError):
 class Workers:
     """A number of metadata processes and the feed that they follow."""
 
-    def __init__(self, settings: MetadataSettings, feed: FeedServer, count: int) -> None:
+    def __init__(self, settings: Settings, feed: FeedServer) -> None:
         """Start without processes; the owner stops the feed."""
         self.feed = feed
         self.feed.on_silent = self._kill
-        self._settings = json.dumps(asdict(settings)).encode() + b"\n"
-        self._count = min(count, WORKERS_MAX)
+        metadata = settings.metadata
+        self._settings = json.dumps(asdict(metadata)).encode() + b"\n"
+        self._log = f"{settings.log.level} {settings.log.format}"
+        self._count = min(settings.listen.workers, WORKERS_MAX)
         self._clock = SystemClock()
-        self._proof = None if settings.serve_outdated else SharedProof()
+        self._proof = None if metadata.serve_outdated else SharedProof()
         _clear_left()
         self._folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
         self._held = _hold(self._folder)  # locked before the feed exists: see `_clear_left`
@@ -156,7 +158,8 @@ class Workers:
                 self._address,
                 *listen,
             ),
-            *("--of", str(self._count), "--name", _name(place), "--proof", str(inherited)),
+            *("--of", str(self._count), "--name", _name(place)),
+            *("--proof", str(inherited), "--log", self._log),
             pass_fds=() if self._proof is None else (inherited,),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from forewarn.api.auth import is_loopback_address
 from forewarn.api.listener import METRICS
@@ -31,10 +32,11 @@ from forewarn.control.engine import ControlEngine
 from forewarn.control.plane import ControlPlane
 from forewarn.control.service_state import STANDBY
 from forewarn.host_port import host_of_header, is_domain
+from forewarn.log_format import dropped_lines
 from forewarn.outbox.outbox import Outbox
 from forewarn.telemetry.commit_metrics import CommitMetrics
 from forewarn.telemetry.control_snapshot import ControlSnapshot, service_states
-from forewarn.telemetry.families import gauge
+from forewarn.telemetry.families import counter, gauge
 from forewarn.telemetry.metadata_snapshot import (
     carrier_families,
     client_families,
@@ -178,7 +180,16 @@ def new_registry() -> CollectorRegistry:
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     Info("forewarn_build", "Version of Forewarn.", registry=registry).info({"version": version()})
+    registry.register(DroppedLines())
     return registry
+
+
+class DroppedLines(Collector):
+    """The number of log lines that this process could not write."""
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric."""
+        yield counter("log_lines_dropped", "Log lines that could not be written.", dropped_lines())
 
 
 def certificate_family(expiries: Mapping[str, float]) -> Metric:
