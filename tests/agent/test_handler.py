@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import forewarn
+from forewarn.agent.journal import JournalLost
 from forewarn.protocol.documents import ScheduledEvent
 from tests.agent.making import event
 from tests.agent.service import Service
@@ -212,3 +213,80 @@ def test_asgi_helper_answers_and_counts(
         asyncio.run(drain({"type": "http", "path": "/"}, None, send))
         asyncio.run(drain({"type": "http", "path": "/ready"}, None, send))
     assert (busy, drain.busy, sent[0]["status"]) == ([1], 0, 200)
+
+
+def no_argument() -> None:
+    """Take no event."""
+
+
+def two_arguments(event: ScheduledEvent, more: object) -> None:
+    """Take too much."""
+
+
+def keyword(event: ScheduledEvent, *, now: bool) -> None:
+    """Need what nobody gives."""
+
+
+async def no_event() -> None:
+    """Take no event, on an event loop."""
+
+
+class WithoutArgument:
+    """A class whose instances take no event."""
+
+    def __call__(self) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("name", ["prepare", "recover"])
+@pytest.mark.parametrize(
+    "function", [no_argument, two_arguments, keyword, no_event, WithoutArgument()], ids=str
+)
+def test_function_that_takes_no_event_is_refused_at_once(
+    tmp_path: Path, function: object, name: str
+) -> None:
+    """The first event would be too late to notice it."""
+    functions: dict[str, Any] = {"prepare": print, "recover": print, name: function}
+    with pytest.raises(ValueError, match=f"{name} must be a function with the event"):
+        forewarn.Handler(**functions, state_dir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [print, lambda *events: events, lambda event, now=True: (event, now), str.upper, dict],
+    ids=str,
+)
+def test_function_that_takes_an_event_is_taken(
+    tmp_path: Path, function: Callable[[ScheduledEvent], object]
+) -> None:
+    """Defaults, any number of arguments, and functions without a signature are all right."""
+    forewarn.Handler(function, function, state_dir=tmp_path)
+
+
+@pytest.mark.parametrize("endpoint", ["https://x", "localhost:8169", "http://", "http://x/other"])
+def test_wrong_endpoint_is_refused_at_once(
+    tmp_path: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an argument, and in the environment. Source: C-8."""
+    with pytest.raises(ValueError, match="is not an endpoint"):
+        forewarn.Handler(print, print, state_dir=tmp_path, endpoint=endpoint)
+    monkeypatch.setenv("FOREWARN_ENDPOINT", endpoint)
+    with pytest.raises(ValueError, match="is not an endpoint"):
+        forewarn.Handler(print, print, state_dir=tmp_path)
+
+
+def test_handler_that_cannot_go_on_says_so(
+    service: Service, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`run` raises what ended it; elsewhere the log has it, and it can be started again."""
+    state = tmp_path / "state"
+    (state / "journal.0").mkdir(parents=True)
+    state.chmod(0o700)
+    handler = forewarn.Handler(print, print, state_dir=state, endpoint=service.endpoint)
+    with pytest.raises(JournalLost):
+        handler.run()
+    with handler:
+        wait_until(lambda: caplog.text.count("action=handler-failed") == 2, what="the log")
+    (state / "journal.0").rmdir()
+    with handler:
+        service.until(lambda: service.requests)

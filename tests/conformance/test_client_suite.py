@@ -2,6 +2,8 @@
 
 import json
 import re
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,7 @@ from forewarn.cli.main import main
 from forewarn.conformance.client_run import AGENT, ClientOptions, run_stories, stories_named
 from forewarn.conformance.client_trial import ClientUnstartable
 from forewarn.conformance.run import Result, Verdict
+from tests.waiting import LIMIT_S, wait_until
 
 CLIENT = (sys.executable, "-S", "-I", str(Path(__file__).with_name("simple_client.py")))
 AT_ONCE_MAX = 48
@@ -162,3 +165,32 @@ def test_command_line_is_checked(
     """What is missing or unknown is said; the stories can be listed."""
     assert main(["conformance", "client", *words]) == status
     assert bool(capsys.readouterr().out) == (status == 0)
+
+
+def test_client_that_sends_no_request_is_started_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other stories would all say the same."""
+    starts = tmp_path / "starts"
+    command = ("sh", "-c", f"echo >> {starts}; echo no endpoint >&2; exit 1")
+    assert main(["conformance", "client", "--json", "--", *command]) == 1
+    checks = json.loads(capsys.readouterr().out)["checks"]
+    assert "ended with status 1: no endpoint" in checks[0]["reason"]
+    assert {check["verdict"] for check in checks[1:]} == {"skipped"}
+    assert len(checks) == len(stories_named([]))
+    assert starts.read_text() == "\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals end a process there")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_suite_that_is_ended_leaves_no_client(tmp_path: Path, number: signal.Signals) -> None:
+    """A CI system ends a job by a signal; its clients would poll for ever."""
+    pids = tmp_path / "pids"
+    client = ("sh", "-c", f'echo $$ >> {pids}; exec "$@"', "-", *CLIENT)
+    words = [sys.executable, "-m", "forewarn.cli.main", "conformance", "client", "--", *client]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as suite:
+        wait_until(lambda: pids.exists() and len(pids.read_text().split()) > 8, what="clients")
+        suite.send_signal(number)
+        assert suite.wait(LIMIT_S) == 128 + number
+    started = [int(pid) for pid in pids.read_text().split()]
+    assert [pid for pid in started if Path(f"/proc/{pid}").exists()] == []

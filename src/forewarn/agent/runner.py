@@ -106,8 +106,12 @@ class Runner:
 
             self._inhibitor = Inhibitor(self.log)
         self.log.say("agent-started", f"The agent starts and polls {self.contact.endpoint}.")
-        while not (signals.stopping or signals.reloading or self.again):
-            self.turn()
+        try:
+            while not (signals.stopping or signals.reloading or self.again):
+                self.turn()
+        except BaseException:
+            self._release()
+            raise
         if not signals.stopping:  # from now on, the next runner handles stop requests
             self._release()
             return True

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable, Iterable
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,9 +108,10 @@ def _server(arguments: argparse.Namespace) -> int:
     from forewarn.conformance.run import run_checks  # noqa: PLC0415 - the same
 
     target = ServiceUnderTest(arguments.url)
-    results = _shown(
-        run_checks(target, _hooks(arguments), only=arguments.only), as_json=arguments.json
-    )
+    with _ended_by_signals():
+        results = _shown(
+            run_checks(target, _hooks(arguments), only=arguments.only), as_json=arguments.json
+        )
     return _report(arguments, results, {"url": arguments.url}, f"Scheduled Events at {target.url}")
 
 
@@ -137,9 +141,29 @@ def _client(arguments: argparse.Namespace) -> int:
         patience_s=arguments.patience,
         parallel=arguments.parallel,
     )
-    results = _shown(run_stories(stories, options), as_json=arguments.json)
+    with _ended_by_signals(), closing(run_stories(stories, options)) as running:
+        results = _shown(running, as_json=arguments.json)
     command = shlex.join(words)
     return _report(arguments, results, {"command": command}, f"Scheduled Events with {command}")
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Raise SystemExit at SIGTERM or SIGHUP, so that no client is left behind."""
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {number: signal.signal(number, end) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _hooks(arguments: argparse.Namespace) -> Hooks:

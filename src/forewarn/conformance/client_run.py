@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 from forewarn.conformance.agent_trial import AGENT
-from forewarn.conformance.checks import Check
+from forewarn.conformance.checks import Check, ConformanceFault
 from forewarn.conformance.client_stories import STORIES, Story
 from forewarn.conformance.client_trial import ClientOptions, ClientTrial
 from forewarn.conformance.run import Result, Verdict, judged
@@ -48,16 +49,51 @@ def stories_named(names: Sequence[str]) -> list[Story]:
     return [known[name] for name in names] if names else list(STORIES)
 
 
-def run_stories(stories: Sequence[Story], options: ClientOptions) -> Iterator[Result]:
-    """Run the stories, each with its own client and service; yield the results in order."""
-    with ThreadPoolExecutor(max(1, options.parallel)) as executor:
-        yield from executor.map(partial(_judged, options=options), stories)
+def run_stories(stories: Sequence[Story], options: ClientOptions) -> Generator[Result, None, None]:
+    """Run the stories, each with its own client and service; yield the results in order.
+
+    A client that sends no request fails the first story, and the others are skipped. When the
+    caller ends the iteration early, no client is left.
+
+    Raises:
+        ClientUnstartable: the command cannot be run.
+    """
+    problem = _first_request(options) if len(stories) > 1 else ""
+    if problem:
+        yield Result(_check_of(stories[0]), Verdict.FAILED, problem)
+        for story in stories[1:]:
+            yield Result(_check_of(story), Verdict.SKIPPED, "the client sends no request")
+        return
+    ended = threading.Event()
+    executor = ThreadPoolExecutor(max(1, options.parallel))
+    try:
+        yield from executor.map(partial(_judged, options=options, ended=ended), stories)
+    finally:
+        ended.set()
+        executor.shutdown(cancel_futures=True)
 
 
-def _judged(story: Story, options: ClientOptions) -> Result:
-    check: Check[object] = Check(story.statement, f"{story.name}: {story.title}", lambda _: None)
+def _first_request(options: ClientOptions) -> str:
+    """Return why a client sends no request after its start; empty if it sends one."""
     with tempfile.TemporaryDirectory(prefix="forewarn-conformance-") as directory:
         trial = ClientTrial(options, Path(directory))
+        try:
+            trial.start()
+        except ConformanceFault as fault:
+            return str(fault)
+        finally:
+            trial.close()
+    return ""
+
+
+def _check_of(story: Story) -> Check[object]:
+    return Check(story.statement, f"{story.name}: {story.title}", lambda _: None)
+
+
+def _judged(story: Story, options: ClientOptions, ended: threading.Event) -> Result:
+    check = _check_of(story)
+    with tempfile.TemporaryDirectory(prefix="forewarn-conformance-") as directory:
+        trial = ClientTrial(options, Path(directory), ended)
         try:
             result = judged(check, partial(story.play, trial))
         finally:

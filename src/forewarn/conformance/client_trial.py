@@ -61,7 +61,11 @@ class ClientOptions:
 class ClientTrial:
     """A client, and the service for this client."""
 
-    def __init__(self, options: ClientOptions, directory: Path) -> None:
+    def __init__(
+        self, options: ClientOptions, directory: Path, ended: threading.Event | None = None
+    ) -> None:
+        """Serve; `ended` is set to end the trial at once."""
+        self._ended = ended or threading.Event()
         self.options = options
         self.marks = ConformanceMarks(directory)
         self.server = PlayedServer(self._prepared)
@@ -73,6 +77,8 @@ class ClientTrial:
 
     def start(self) -> None:
         """Start the client and wait for its first request."""
+        if self._ended.is_set():
+            raise ConformanceFault("the suite was ended")
         known = {
             "{endpoint}": self.server.endpoint,
             "{name}": NAME,
@@ -233,8 +239,9 @@ class ClientTrial:
         """Wait for a condition; extend the timeout until the client has polled often enough."""
         clock, shown = self.server.clock, self.server.seen.shown
         begun_ms, limit_ms = clock.now_ms(), (limit_s or self.options.patience_s) * 1000
-        pause = threading.Event()
         while not until():
+            if self._ended.is_set():
+                raise ConformanceFault("the suite was ended")
             if self._process is not None and self._process.poll() is not None:
                 status = self._process.returncode
                 raise ConformanceFault(f"the client ended with status {status}: {self.last_line()}")
@@ -242,4 +249,4 @@ class ClientTrial:
             asked = limit_s or self.server.seen.shown - shown >= POLLS_ENOUGH
             if lasted_ms > limit_ms and (asked or lasted_ms > 3 * limit_ms):
                 raise ConformanceFault(f"{fault} within {lasted_ms / 1000:.0f} s")
-            pause.wait(LOOK_EVERY_S)
+            self._ended.wait(LOOK_EVERY_S)

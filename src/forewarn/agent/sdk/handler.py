@@ -32,8 +32,10 @@ from forewarn.agent.journal import newest
 from forewarn.agent.log import Log
 from forewarn.agent.runner import run_embedded
 from forewarn.agent.sdk.dialogue import seconds
+from forewarn.agent.sdk.discovery import endpoints
+from forewarn.agent.sdk.http import target_of
 from forewarn.agent.settings import AgentSettings
-from forewarn.errors import ArgumentInvalid
+from forewarn.errors import ArgumentInvalid, reason_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -93,8 +95,13 @@ class Handler:
             ValueError: an argument is invalid; the error names it.
         """
         for argument, function in (("prepare", prepare), ("recover", recover)):
-            if not callable(function):
-                raise ArgumentInvalid(name=argument, wanted="a function", found=function)
+            if not _takes_event(function):
+                wanted = "a function with the event as its only argument"
+                raise ArgumentInvalid(name=argument, wanted=wanted, found=function)
+        for place in endpoints(endpoint):
+            target_of(place)
+        if not isinstance(name, str):
+            raise ArgumentInvalid(name="name", wanted="text", found=name)
         step = PreparationStep(STEP, timeout_s=seconds("timeout_s", timeout_s), repeatable=True)
         form: dict[str, object] = {"endpoint": endpoint, "name": name}
         self._settings = AgentSettings({**form, "state_dir": os.fspath(state_dir)})
@@ -103,6 +110,7 @@ class Handler:
         self._functions = {"prepare": prepare, "recover": recover, "cancel": recover}
         self._holdings: _ApplicationHoldings | None = None
         self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
         #: Set when the running call should end, because the event is over, the time has passed, or
         #: the handler stops. Long functions should check this event; coroutines are cancelled
         #: instead.
@@ -148,10 +156,13 @@ class Handler:
 
         Raises:
             CallerError, JournalLost: see `start`.
+            Exception: the handler cannot continue; the logger `forewarn` has the reason, too.
         """
         with self:
             assert self._thread is not None
             self._thread.join()
+        if self._failure is not None:
+            raise self._failure
 
     def __enter__(self) -> Self:
         """Start the handler."""
@@ -183,14 +194,35 @@ class Handler:
                 self._settings, self._functions, cancelled=self.cancelled, loop=loop
             )
             self._holdings.signals.listen()
+            self._failure = None
             self._thread = threading.Thread(
-                target=run_embedded,
-                args=(self._settings, self._holdings, _ApplicationLog()),
-                name="forewarn",
-                daemon=True,
+                target=self._follow, args=(self._holdings,), name="forewarn", daemon=True
             )
             self._thread.start()
         return self
+
+    def _follow(self, holdings: _ApplicationHoldings) -> None:
+        """Follow the events; record why that ended early."""
+        try:
+            run_embedded(self._settings, holdings, _ApplicationLog())
+        except BaseException as error:
+            self._failure = error
+            holdings.close()
+            text = "The handler has ended, and follows no events any more: %s action=handler-failed"
+            logging.getLogger("forewarn").critical(text, reason_of(error), exc_info=error)
+
+
+def _takes_event(function: object) -> bool:
+    """Return whether a function can be called with one argument, as far as its signature says."""
+    if not callable(function):
+        return False
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # some functions written in C have no signature
+        return True
+    return True
 
 
 class _ApplicationHoldings(Holdings):
