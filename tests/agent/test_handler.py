@@ -240,7 +240,9 @@ class WithoutArgument:
 
 @pytest.mark.parametrize("name", ["prepare", "recover"])
 @pytest.mark.parametrize(
-    "function", [no_argument, two_arguments, keyword, no_event, WithoutArgument()], ids=str
+    "function",
+    [no_argument, two_arguments, keyword, no_event, WithoutArgument()],
+    ids=["none", "two", "keyword", "coroutine", "object"],
 )
 def test_function_that_takes_no_event_is_refused_at_once(
     tmp_path: Path, function: object, name: str
@@ -254,7 +256,7 @@ def test_function_that_takes_no_event_is_refused_at_once(
 @pytest.mark.parametrize(
     "function",
     [print, lambda *events: events, lambda event, now=True: (event, now), str.upper, dict],
-    ids=str,
+    ids=["print", "any number", "default", "method", "class"],
 )
 def test_function_that_takes_an_event_is_taken(
     tmp_path: Path, function: Callable[[ScheduledEvent], object]
