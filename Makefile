@@ -174,7 +174,8 @@ test-packages: $(DEV)  ## install, upgrade and purge the Debian packages in a bo
 bench: $(BENCHES)  ## run all benchmarks of published figures
 
 bench-metadata: $(DEV) system  ## compare Forewarn, Go and nginx with the same polls
-	$(BIN)/python -m bench.metadata $(ARGS)
+	@mkdir -p .build/bench
+	$(BIN)/python -m bench.metadata --json .build/bench/metadata.json $(ARGS)
 
 bench-attack: $(DEV)  ## measure the effect of floods on other VMs' polls (ARGS=--quick)
 	$(BIN)/python -m bench.attack $(ARGS)
@@ -190,8 +191,8 @@ bench-start: $(DEV)  ## measure the start and the end of `forewarn emulate`
 
 bench-scale: $(DEV)  ## measure a step's cost for fleets of up to a million VMs (ARGS=--quick)
 	$(BIN)/python -m bench.scale $(ARGS)
-	$(BIN)/python -m bench.scale.portion
-	$(BIN)/python -m bench.scale.planned
+	$(BIN)/python -m bench.scale.portion $(ARGS)
+	$(BIN)/python -m bench.scale.planned $(ARGS)
 	$(BIN)/python -m bench.scale.live $(ARGS)
 
 bench-nodes: $(DEV)  ## measure the delay, cost and start of metadata nodes (ARGS=--quick)
@@ -207,7 +208,7 @@ bench-store: $(DEV) system  ## measure the commit of a step on SQLite and Postgr
 	$(BIN)/python -m bench.store.run $(ARGS)
 
 bench-access: $(DEV)  ## measure the cost of permission checks and of the audit's verification
-	$(BIN)/python -m bench.access
+	$(BIN)/python -m bench.access $(ARGS)
 
 bench-maintenance: $(DEV)  ## measure a fleet's maintenance with approving VMs (ARGS=--quick)
 	$(BIN)/python -m bench.maintenance $(ARGS)

@@ -6,7 +6,6 @@ are one Go program. `--quick` shortens every measurement and gives less accurate
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -17,8 +16,11 @@ import sys
 import tempfile
 import time
 import urllib.request
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
+
+from bench.sizes import Parser
 
 ROOT = Path(__file__).resolve().parents[2]
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -233,21 +235,19 @@ def tls_extra(directory: Path) -> str:
     return f'[status]\nlisten = "127.0.0.1:{port}"\ncert = "{cert}"\nkey = "{key}"\n'
 
 
-def measure(bench: Bench, *, quick: bool) -> dict[str, object]:
+def measure(bench: Bench, asked: Namespace) -> dict[str, object]:
     """Return every figure."""
-    polls = 300 if quick else 2000
-    many = 10_000 if quick else 100_000
+    polls, many, times, few = asked.polls, asked.many, asked.reactions, asked.few
     long_poll = bench.agent(wait_s=60)
     paced = bench.agent()
-    held = reactions_ms(bench, long_poll, stamp_of(long_poll), times=20 if quick else 100)
-    times = 20 if quick else 100
+    held = reactions_ms(bench, long_poll, stamp_of(long_poll), times=times)
     polled = reactions_ms(bench, paced, stamp_of(paced), times=times, just_missed=True)
     tls = bench.agent(interval_s=0.05, extra=tls_extra(bench.directory))
     return {
         "memory_kib": {
-            "agent": memory_after(bench, bench.agent(interval_s=0.05), polls=60),
-            "agent with status and TLS": memory_after(bench, tls, polls=60),
-            "go": memory_after(bench, bench.poller(interval_s=0.05), polls=60),
+            "agent": memory_after(bench, bench.agent(interval_s=0.05), polls=few),
+            "agent with status and TLS": memory_after(bench, tls, polls=few),
+            "go": memory_after(bench, bench.poller(interval_s=0.05), polls=few),
         },
         "processor_ms_per_1000_polls": {
             "agent": processor_ms_per_1000(bench, bench.agent(interval_s=0.01), polls=polls),
@@ -258,7 +258,7 @@ def measure(bench: Bench, *, quick: bool) -> dict[str, object]:
             "agent": growth_kib(bench, bench.agent(interval_s=0), polls=many),
             "go": growth_kib(bench, bench.poller(interval_s=0), polls=many),
         },
-        "start_to_first_poll_ms": first_poll_ms(bench, times=5 if quick else 21),
+        "start_to_first_poll_ms": first_poll_ms(bench, times=asked.starts),
         "reaction_ms": {
             "long poll, median": statistics.median(held),
             "long poll, p99": held[min(len(held) - 1, int(len(held) * 0.99))],
@@ -270,15 +270,17 @@ def measure(bench: Bench, *, quick: bool) -> dict[str, object]:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m bench.agent")
-    parser.add_argument(
-        "--quick", action="store_true", help="shorten the measurements, with less accurate figures"
-    )
-    options = parser.parse_args()
+    parser = Parser("bench.agent", __doc__)
+    parser.add_size("--polls", 2000, 300, 50, "number of polls whose processor time is measured")
+    parser.add_size("--few", 60, 60, 8, "number of polls before memory is measured")
+    parser.add_size("--many", 100_000, 10_000, 200, "number of polls over which memory may grow")
+    parser.add_size("--reactions", 100, 20, 1, "number of measured reactions")
+    parser.add_size("--starts", 21, 5, 1, "number of measured starts")
+    options = parser.sized()
     with tempfile.TemporaryDirectory() as scratch:
         bench = Bench(Path(scratch))
         with bench.service():
-            print(json.dumps(measure(bench, quick=options.quick), indent=2))
+            print(json.dumps(measure(bench, options), indent=2))
     return 0
 
 

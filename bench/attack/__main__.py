@@ -7,7 +7,6 @@ flood, while it lasts, and from a second after its end. Every process and connec
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -22,12 +21,14 @@ import sys
 import tempfile
 import time
 import urllib.request
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from bench.attack.bystanders import TOKEN, VMS, Bystanders, Phase
 from bench.attack.floods import FLOODS, VM, Flood
 from bench.attack.requests import OPERATOR, OWN_VM, OWNER, VIEWER, Requests
+from bench.sizes import Parser
 from forewarn.azure.certificate import make_certificate
 from forewarn.core.access import Role
 from tests.access import seed_token
@@ -219,7 +220,7 @@ def broken(name: str, phases: dict[str, Phase]) -> list[str]:
     return found
 
 
-async def measure(options: argparse.Namespace) -> dict[str, dict[str, Phase]]:
+async def measure(options: Namespace) -> dict[str, dict[str, Phase]]:
     """Run one flood after the other, each against a new service."""
     figures = {}
     floods = [(name, flood) for name, flood in FLOODS.items() if options.only in name]
@@ -233,22 +234,10 @@ async def measure(options: argparse.Namespace) -> dict[str, dict[str, Phase]]:
 
 def main() -> int:
     """Run all floods and print other callers' results."""
-    parser = argparse.ArgumentParser(prog="python -m bench.attack")
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=10.0,
-        help="duration of each flood, in seconds (default: 10)",
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="run every second flood, for three seconds"
-    )
-    parser.add_argument(
-        "--smoke", action="store_true", help="run two floods for a moment, without judgement"
-    )
+    parser = Parser("bench.attack", __doc__)
+    parser.add_size("--seconds", 10.0, 3.0, 0.5, "duration of each flood, in seconds")
     parser.add_argument("--only", default="", help="run only floods whose name contains this text")
-    options = parser.parse_args()
-    options.seconds = 0.5 if options.smoke else 3.0 if options.quick else options.seconds
+    options = parser.sized()
     os.sched_setaffinity(0, {LOAD_CORE % (os.cpu_count() or 1)})
     figures = asyncio.run(measure(options))
     print(f"{platform.platform()}, Python {platform.python_version()}; milliseconds")

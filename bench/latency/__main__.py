@@ -9,7 +9,6 @@ Then a rush, where 2,000 VMs approve at once, on SQLite and PostgreSQL and on sl
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -26,6 +25,7 @@ from pathlib import Path
 
 from bench.latency import rush
 from bench.latency.client import SETTINGS, Line, approval, call, poll
+from bench.sizes import Parser
 
 START_S_MAX = 30.0
 #: Bytes written before each fdatasync: a page of SQLite's log.
@@ -190,7 +190,7 @@ def fdatasync_of(directory: Path, *, in_place: bool) -> Callable[[], float]:
     return once
 
 
-def measure(rounds: int, directory: Path) -> dict[str, list[float]]:
+def measure(rounds: int, warm_up: int, directory: Path) -> dict[str, list[float]]:
     """Run all measures in turn, and return their sorted seconds."""
     growing, in_place = (fdatasync_of(directory, in_place=each) for each in (False, True))
     with serving(directory) as service:
@@ -203,7 +203,7 @@ def measure(rounds: int, directory: Path) -> dict[str, list[float]]:
             "the same, in place": in_place,
         }
         found: dict[str, list[float]] = {name: [] for name in measures}
-        for warming in range(-20, rounds):
+        for warming in range(-warm_up, rounds):
             for name, once in measures.items():
                 taken_s = once()
                 if warming >= 0:
@@ -218,17 +218,16 @@ def share(found: Sequence[float], part: float) -> float:
 
 def main() -> int:
     """Measure and print a table."""
-    parser = argparse.ArgumentParser(prog="python -m bench.latency", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="measure only 100 rounds")
-    parser.add_argument("--rounds", type=int, default=1000)
+    parser = Parser("bench.latency", __doc__)
+    parser.add_size("--rounds", 1000, 100, 2, "number of measured rounds")
+    parser.add_size("--warm-up", 20, 20, 1, "number of rounds before the measured ones")
     parser.add_argument("--directory", type=Path, help="directory of the store (default: .build)")
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    asked.rounds = 100 if asked.quick else asked.rounds
+    asked = parser.sized()
     parent = asked.directory or Path(".build")
     parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=parent, prefix="latency-") as directory:
-        found = measure(asked.rounds, Path(directory).resolve())
+        found = measure(asked.rounds, asked.warm_up, Path(directory).resolve())
     parts = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "most": 1.0}
     rows = {name: {n: share(each, p) for n, p in parts.items()} for name, each in found.items()}
     if asked.json:
@@ -240,6 +239,8 @@ def main() -> int:
     print(f"|{'-' * 28}|" + "------:|" * len(parts))
     for name, row in rows.items():
         print(f"| {name:<26} |" + "".join(f" {each:5.2f} |" for each in row.values()))
+    if asked.smoke:
+        return 0
     print()
     engines, delays_ms = (["SQLite"], [20]) if asked.quick else (rush.ENGINES, rush.DELAYS_MS)
     rush.table(rush.VMS, engines, delays_ms, parent)

@@ -1,8 +1,5 @@
 """Runs a maintenance of a whole fleet with approving VMs; prints times and costs.
 
-    python -m bench.maintenance [--quick] [--hosts N] [--speed N] [--prepare SECONDS]
-        [--until N] [--folder PATH]
-
 A real `forewarn emulate` on a store on disk, its clock ahead of the real one by a factor. Each
 group has one VM that polls with `wait` from an address of its own and approves what it sees.
 The policy has windows, budgets for the fleet, for racks and for owners, and a canary wave. In the
@@ -12,7 +9,6 @@ the planner.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -29,24 +25,20 @@ from urllib.request import Request, urlopen
 
 from bench.maintenance.guests import Guests
 from bench.maintenance.judge import Limits, judge
+from bench.sizes import Parser
 from forewarn.core.impact import Cause
 from forewarn.store import OperationPage, open_store
 
 if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
 
-HOSTS, QUICK_HOSTS = 20_000, 1000
 #: Number of hosts in a block with common groups, of VMs on a host, and of hosts in a rack.
 BLOCK, VMS_A_HOST, RACK = 20, 2, 40
 FAULT_DOMAINS = 5
 #: Maximum percentage of the fleet at once, and maximum number of a rack's hosts at once.
 AT_ONCE_PERCENT, RACK_AT_ONCE = 10, 8
-#: Hours of each day, UTC, in which work may run.
-FROM_HOUR, TO_HOUR = 2, 22
 DURATION_S = 600
 ANSWER_S_MAX = 600
-#: Maximum duration of a VM's preparation, in seconds of the real clock.
-PREPARE_S = 0.5
 
 
 def topology(hosts: int) -> dict[str, object]:
@@ -84,11 +76,11 @@ def address_of(host: int, place: int) -> str:
     return f"127.1.{number >> 8}.{number & 255}"
 
 
-def policy() -> dict[str, object]:
+def policy(from_hour: int, to_hour: int) -> dict[str, object]:
     """Return the policy, in the form of its file."""
     return {
         "canary": 2,
-        "windows": {"days": {"from": f"{FROM_HOUR:02}:00", "to": f"{TO_HOUR:02}:00"}},
+        "windows": {"days": {"from": f"{from_hour:02}:00", "to": f"{to_hour:02}:00"}},
         "budgets": [
             {"for": "fleet", "limit": f"{AT_ONCE_PERCENT}%"},
             {"for": "rack", "limit": RACK_AT_ONCE},
@@ -206,29 +198,26 @@ def work_of(path: Path) -> list[Operation]:
 
 def main() -> None:
     """Run the maintenance, check its records, and print the results."""
-    parser = argparse.ArgumentParser(prog="python -m bench.maintenance", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_HOSTS:,} hosts only")
-    parser.add_argument("--hosts", type=int, default=0, help=f"default: {HOSTS:,}")
-    parser.add_argument("--speed", type=int, default=600, help="speed of the emulator's clock")
-    parser.add_argument(
-        "--prepare",
-        type=float,
-        default=PREPARE_S,
-        help="maximum duration of a VM's preparation, in seconds",
-    )
+    parser = Parser("bench.maintenance", __doc__)
+    parser.add_size("--hosts", 20_000, 1000, 20, "number of hosts")
+    parser.add_size("--speed", 600, 600, 3000, "speed of the emulator's clock")
+    what = "maximum duration of a VM's preparation, in seconds of the real clock"
+    parser.add_size("--prepare", 0.5, 0.5, 0.01, what)
+    what = "hours of each day, UTC, in which work may run"
+    parser.add_size("--hours", (2, 22), (2, 22), (0, 24), what)
     parser.add_argument(
         "--until", type=int, default=0, help="number of done hosts after which the benchmark ends"
     )
     parser.add_argument("--folder", type=Path, help="directory of the store")
-    given = parser.parse_args()
-    hosts = given.hosts or (QUICK_HOSTS if given.quick else HOSTS)
+    given = parser.sized()
+    hosts, (from_hour, to_hour) = given.hosts, given.hours
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 16_384), hard), hard))
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         emulator = Emulator(Path(folder), given.speed)
         try:
             put_fleet(emulator, hosts)
-            emulator.call("PUT", "/v1/policy", policy())
+            emulator.call("PUT", "/v1/policy", policy(from_hour, to_hour))
             before_s = emulator.processor_s()
             took_s, guests = asyncio.run(
                 carry_out(emulator, hosts, until=given.until, prepare_s=given.prepare)
@@ -241,8 +230,8 @@ def main() -> None:
     limits = Limits(
         fleet=hosts * AT_ONCE_PERCENT // 100,
         racks=RACK_AT_ONCE,
-        from_hour=FROM_HOUR,
-        to_hour=TO_HOUR,
+        from_hour=from_hour,
+        to_hour=to_hour,
         rack_of={f"h{n}": f"r{n // RACK}" for n in range(hosts)},
         domain_of={f"h{n}": n % BLOCK * FAULT_DOMAINS // BLOCK for n in range(hosts)},
         groups_of={

@@ -6,7 +6,6 @@ that noise affects all rivals. The table has the medians of the rounds.
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
 import re
@@ -14,12 +13,13 @@ import socket
 import statistics
 import subprocess
 import sys
+from argparse import Namespace
 from collections import defaultdict
 from pathlib import Path
 
 from bench.metadata.rivals import BUILT, LOAD_CORE, REQUEST, TARGET, Rival, build, install, on_core
+from bench.sizes import Parser
 
-IDLE = 5000
 RATE_PER_S = 1000
 Figures = dict[str, dict[str, list[float]]]
 
@@ -56,23 +56,23 @@ def fixed_rate(rival: Rival, *, seconds: int) -> dict[str, float]:
     return figures
 
 
-def idle(rival: Rival) -> dict[str, float]:
+def idle(rival: Rival, connections: int) -> dict[str, float]:
     """Return the memory of an idle connection after one answer."""
     before = rival.resident_kib()
     socks = []
     try:
-        for _ in range(IDLE):
+        for _ in range(connections):
             sock = socket.create_connection(("127.0.0.1", rival.port), timeout=10)
             socks.append(sock)
             sock.sendall(REQUEST)
             assert sock.recv(4096).startswith(b"HTTP/1.1 200")
-        return {"connection_kib": (rival.resident_kib() - before) / IDLE}
+        return {"connection_kib": (rival.resident_kib() - before) / connections}
     finally:
         for sock in socks:
             sock.close()
 
 
-def rounds(rivals: list[Rival], options: argparse.Namespace) -> Figures:
+def rounds(rivals: list[Rival], options: Namespace) -> Figures:
     """Run every case of every rival repeatedly."""
     figures: Figures = defaultdict(lambda: defaultdict(list))
 
@@ -95,7 +95,7 @@ def rounds(rivals: list[Rival], options: argparse.Namespace) -> Figures:
         for rival in rivals:
             rival.stop()
             rival.start()
-            note(rival, "idle", idle(rival))
+            note(rival, "idle", idle(rival, options.idle))
             rival.stop()
     return figures
 
@@ -114,17 +114,13 @@ def table(figures: Figures, rivals: list[Rival]) -> str:
 
 def main() -> None:
     """Run the comparison."""
-    parser = argparse.ArgumentParser(prog="python -m bench.metadata")
-    parser.add_argument("--quick", action="store_true", help="measure one short round")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--seconds", type=int, default=4, help="duration of each case in each round, in seconds"
-    )
-    parser.add_argument("--json", type=Path, default=BUILT / "metadata.json")
-    options = parser.parse_args()
-    if options.quick:
-        options.rounds, options.seconds = 1, 2
-    install()
+    parser = Parser("bench.metadata", __doc__)
+    parser.add_size("--rounds", 5, 1, 1, "number of rounds")
+    parser.add_size("--seconds", 4, 2, 1, "duration of each case in each round, in seconds")
+    parser.add_size("--idle", 5000, 5000, 20, "number of idle connections")
+    parser.add_argument("--json", type=Path, help="file of all rounds' figures")
+    options = parser.sized()
+    install("wrk", "nginx", "go")
     on_core(LOAD_CORE)()
     rivals = build()
     try:
@@ -134,8 +130,8 @@ def main() -> None:
             rival.stop()
     print(table(figures, rivals))
     machine = {"machine": platform.platform(), "python": platform.python_version()}
-    options.json.write_text(json.dumps({**machine, "figures": figures}, indent=1) + "\n")
-    print(f"All rounds are in {options.json}.")
+    if options.json:
+        options.json.write_text(json.dumps({**machine, "figures": figures}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.agent.programs import free_port
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -24,6 +26,8 @@ SERVER_CORE = 0
 LOAD_CORE = 1
 START_S_MAX = 20.0
 FILES = 20_000
+#: Debian's packages of the programs.
+PACKAGES = {"wrk": "wrk", "nginx": "nginx-light", "go": "golang-go"}
 
 BODY = (
     b'{"DocumentIncarnation":2,"Events":[{"EventId":"C7061BAC-AFDC-4513-B24B-AA5F13A16123",'
@@ -115,15 +119,12 @@ def on_core(core: int) -> Callable[[], None]:
     return prepare
 
 
-def install() -> None:
-    """Install wrk and nginx from Debian if they are missing, and print a message."""
-    wanted = {"wrk": "wrk", "nginx": "nginx-light"}
-    missing = [package for name, package in wanted.items() if shutil.which(name) is None]
+def install(*programs: str) -> None:
+    """Install missing programs from Debian, and print a message."""
+    missing = [PACKAGES[name] for name in programs if shutil.which(name) is None]
     if missing:
         print("Installing", *missing, "with apt-get.", flush=True)
         subprocess.run(["apt-get", "install", "-y", "-qq", *missing], check=True)
-    if shutil.which("go") is None:
-        sys.exit("Go is missing: apt-get install golang-go")
 
 
 def build() -> list[Rival]:
@@ -137,14 +138,15 @@ def build() -> list[Rival]:
             env=os.environ | {"GO111MODULE": "off", "GOTOOLCHAIN": "local"},
             check=True,
         )
+    limited, unlimited, go, nginx = (free_port() for _ in range(4))
     (BUILT / "nginx.conf").write_text(
-        NGINX.format(built=BUILT, address="127.0.0.1:18483", body=BODY.decode())
+        NGINX.format(built=BUILT, address=f"127.0.0.1:{nginx}", body=BODY.decode())
     )
     serve = [sys.executable, str(HERE / "serve.py")]
     return [
         # The limit is high, because all load comes from one VM.
-        Rival("forewarn", 18481, [*serve, "127.0.0.1:18481", str(body), "1000000"]),
-        Rival("forewarn, no limit", 18484, [*serve, "127.0.0.1:18484", str(body), "0"]),
-        Rival("go", 18482, [str(BUILT / "server"), "127.0.0.1:18482", str(body)]),
-        Rival("nginx", 18483, ["nginx", "-c", str(BUILT / "nginx.conf")]),
+        Rival("forewarn", limited, [*serve, f"127.0.0.1:{limited}", str(body), "1000000"]),
+        Rival("forewarn, no limit", unlimited, [*serve, f"127.0.0.1:{unlimited}", str(body), "0"]),
+        Rival("go", go, [str(BUILT / "server"), f"127.0.0.1:{go}", str(body)]),
+        Rival("nginx", nginx, ["nginx", "-c", str(BUILT / "nginx.conf")]),
     ]

@@ -7,7 +7,6 @@ processes. Only loopback.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import http.client
@@ -18,9 +17,12 @@ import statistics
 import sys
 import tempfile
 import time
+from argparse import SUPPRESS
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.sizes import Parser
 from forewarn.nats_client import NatsConnection, NatsLogin, connect_nats
 from forewarn.protocol.documents import Document
 from forewarn.replication.access import NodeAccess
@@ -39,21 +41,22 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-NODES, CHILDREN = 100, 4
-VMS, QUICK_VMS = 1_000_000, 100_000
-CHANGES, QUICK_CHANGES = 500, 100
-NODE_VMS, NODE_S = 100, 20
+CHILDREN, NODE_VMS = 4, 100
 WAIT_S = 300.0
-CONCERNED, FEW_NODES, MANY_NODES, AT_A_TIME, FDS = 20, 100, 3000, 32, 20_000
-REGION_NODES, REGION_CHANGES = 10_000, 20
+#: Number of nodes with VMs of a group whose document changes.
+CONCERNED = 20
+AT_A_TIME, FDS = 32, 20_000
 TOKEN = "a-token-of-every-node"
 GROUP_VMS = 20
 PATIENT = FeedPace(heartbeat_s=60.0, silent_s_max=600.0)
 """Pace without keepalives during a measurement."""
 
 
-def fleet(vms: int) -> DocumentChange:
-    """Return a fleet on `NODES` hosts; a group has 20 VMs on 20 hosts, `all` a VM on each."""
+def fleet(nodes: int, vms: int) -> DocumentChange:
+    """Return a fleet with one host for each node.
+
+    A group has 20 VMs on 20 hosts, `all` a VM on each host.
+    """
     facts = {"vmSize": "Standard_D2s_v5", "osType": "Linux", "location": "north", "zone": "1"}
     groups = [f"group-{number // GROUP_VMS}" for number in range(vms)]
     callers = tuple(
@@ -63,12 +66,12 @@ def fleet(vms: int) -> DocumentChange:
             group,
             (f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}",),
             instance=facts,
-            host=f"n{number % NODES}",
+            host=f"n{number % nodes}",
         )
         for number, group in enumerate(groups)
     )
     everywhere = tuple(
-        Caller(f"all-{host}", "all", "all", host=f"n{host}") for host in range(NODES)
+        Caller(f"all-{host}", "all", "all", host=f"n{host}") for host in range(nodes)
     )
     views = tuple(
         Publication(group, enabled=True, document=Document(1)) for group in dict.fromkeys(groups)
@@ -96,13 +99,12 @@ async def child(address: str, directory: Path, names: list[str]) -> None:
 class Nodes:
     """A feed and its nodes."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, count: int) -> None:
         """Create the benchmark without starting nodes."""
         self._directory = directory
-        names = [f"n{number}" for number in range(NODES)]
         access = NodeAccess(["*"], lambda _, token: token == TOKEN)
         self.server = FeedServer(Control(), epoch="bench", access=access)
-        self._names = names
+        self._names = [f"n{number}" for number in range(count)]
         self._children: list[asyncio.subprocess.Process] = []
 
     async def start(self, whole: DocumentChange) -> float:
@@ -134,7 +136,7 @@ class Nodes:
             )
         )
         assert concerned is not None
-        assert len(concerned) == NODES
+        assert len(concerned) == len(self._names)
         assert await self.server.confirmed(sequence, WAIT_S, concerned) == ()
         return (time.perf_counter() - begun) * 1000
 
@@ -147,38 +149,38 @@ class Nodes:
         await self.server.stop()
 
 
-async def latency(changes: int) -> None:
+async def latency(count: int, changes: int) -> None:
     """Print the delay until the last node shows a change."""
     with tempfile.TemporaryDirectory() as directory:
-        nodes = Nodes(Path(directory))
-        await nodes.start(fleet(NODES * NODE_VMS))
+        nodes = Nodes(Path(directory), count)
+        await nodes.start(fleet(count, count * NODE_VMS))
         times = [await nodes.change(sequence) for sequence in range(2, changes + 2)]
         await nodes.stop()
     cuts = statistics.quantiles(times, n=100)
     print(
-        f"commit to the last of {NODES} nodes, durable there, {changes} changes:"
+        f"commit to the last of {count} nodes, durable there, {changes} changes:"
         f" median {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms, max {max(times):.1f} ms"
     )
 
 
-async def bootstrap(vms: int) -> None:
+async def bootstrap(count: int, vms: int) -> None:
     """Print the time until every node has its VMs."""
     with tempfile.TemporaryDirectory() as directory:
-        nodes = Nodes(Path(directory))
-        whole_s = await nodes.start(fleet(vms))
+        nodes = Nodes(Path(directory), count)
+        whole_s = await nodes.start(fleet(count, vms))
         await nodes.stop()
-    print(f"{vms:,} VMs over {NODES} nodes: all nodes follow after {whole_s:.1f} s")
+    print(f"{vms:,} VMs over {count} nodes: all nodes follow after {whole_s:.1f} s")
 
 
-async def fan_out(changes: int, *, nats: bool) -> None:
+async def fan_out(counts: list[int], changes: int, *, nats: bool) -> None:
     """Print the cost of a change for 20 nodes with few and with many connected nodes."""
-    times = {nodes: await cost_of_change(nodes, changes, nats) for nodes in (FEW_NODES, MANY_NODES)}
+    times = {nodes: await cost_of_change(nodes, changes, nats) for nodes in counts}
     for nodes, time_ms in times.items():
         print(
             f"{carrier(nats)}: a change for {CONCERNED} of {nodes:,} nodes:"
             f" {time_ms:.2f} ms of the control plane's processor, without heartbeats"
         )
-    print(f"ratio: {times[MANY_NODES] / times[FEW_NODES]:.2f}", flush=True)
+    print(f"ratio: {times[counts[-1]] / times[counts[0]]:.2f}", flush=True)
 
 
 async def cost_of_change(nodes: int, changes: int, nats: bool) -> float:  # noqa: FBT001 - of a script
@@ -191,7 +193,7 @@ async def cost_of_change(nodes: int, changes: int, nats: bool) -> float:  # noqa
         return (time.process_time() - before_s) / changes * 1000
 
 
-async def region(nodes: int, vms: int, changes: int, *, nats: bool) -> None:
+async def region(nodes: int, vms: int, changes: int, *, idle_s: int, nats: bool) -> None:
     """Print the time in which many nodes connect, and show a change for all nodes."""
     before_s = time.process_time()
     async with simulated(nodes, vms, nats=nats, pace=None) as (server, start_s):
@@ -200,8 +202,8 @@ async def region(nodes: int, vms: int, changes: int, *, nats: bool) -> None:
             await confirmed(server, sequence, "all", nodes) for sequence in range(2, changes + 2)
         ]
         before_s = time.process_time()
-        await asyncio.sleep(10)
-        idle = (time.process_time() - before_s) / 10
+        await asyncio.sleep(idle_s)
+        idle = (time.process_time() - before_s) / idle_s
     print(
         f"{carrier(nats)}: {vms:,} VMs over {nodes:,} nodes: all nodes follow after {start_s:.1f} s"
         f" ({start_cpu_s:.1f} s of the control plane's processor); a change for all,"
@@ -331,16 +333,17 @@ async def one_node(seconds: int) -> None:
         server.apply(DocumentChange(1, whole=True, callers=callers, publications=shown))
         address = await server.start_network("127.0.0.1:0", None)
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "forewarn.cli.main", "metadata", "--follow", address),
+            *(sys.executable, "-m", "forewarn.cli.main", "node", "run", "--follow", address),
             *("--store", f"{directory}/n0", "--name", "n0"),
             *("--listen", "127.0.0.1:0"),
-            env={**os.environ, "FOREWARN_NODE_TOKEN": "t"},
+            env={**os.environ, "FOREWARN_NODE_TOKEN": TOKEN},
             stderr=asyncio.subprocess.PIPE,
         )
         assert process.stderr is not None
         port = 0
-        while not port and process.returncode is None:
-            line = (await process.stderr.readline()).decode()
+        while not port:
+            line = (await asyncio.wait_for(process.stderr.readline(), WAIT_S)).decode()
+            assert line, "the node has ended"
             port = int(line.rpartition(":")[2]) if "serving VMs" in line else 0
         used, memory = await polled(process.pid, port, seconds)
         process.terminate()
@@ -404,17 +407,22 @@ def resident_mib(pid: int) -> float:
 
 def main() -> None:
     """Run all measurements."""
-    parser = argparse.ArgumentParser(prog="python -m bench.nodes")
-    parser.add_argument(
-        "--quick", action="store_true", help="use fewer changes and a smaller fleet"
-    )
-    parser.add_argument("--nats", action="store_true", help="run only the measurements with NATS")
-    parser.add_argument(
-        "--nodes", type=int, default=REGION_NODES, help="number of simulated nodes over NATS"
-    )
-    parser.add_argument("--clients", nargs=3, help=argparse.SUPPRESS)
-    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    parser = Parser("bench.nodes", __doc__)
+    parser.add_argument("--nats", action="store_true", help="run only the comparison with NATS")
+    what = "numbers of simulated nodes that connect"
+    parser.add_size("--nodes", (3000, 10_000), (600,), (40,), what)
+    what = "numbers of simulated nodes whose changes are compared"
+    parser.add_size("--fan-out", (100, 3000), (100, 600), (20, 40), what)
+    parser.add_size("--real-nodes", 100, 100, 8, "number of nodes with stored files")
+    parser.add_size("--vms", 1_000_000, 100_000, 400, "number of VMs that the stored nodes load")
+    parser.add_size("--region-vms", 100_000, 20_000, 400, "number of VMs of the simulated nodes")
+    parser.add_size("--changes", 500, 100, 2, "number of changes for a group")
+    parser.add_size("--region-changes", 20, 10, 2, "number of changes for all nodes")
+    parser.add_size("--node-s", 20, 5, 1, "time of the polls of one node, in seconds")
+    parser.add_size("--idle-s", 10, 5, 1, "time of heartbeats alone, in seconds")
+    parser.add_argument("--clients", nargs=3, help=SUPPRESS)
+    parser.add_argument("--child", nargs="+", help=SUPPRESS)
+    options = parser.sized()
     if options.child:
         address, directory, *names = options.child
         asyncio.run(child(address, Path(directory), names))
@@ -424,17 +432,15 @@ def main() -> None:
         return
     print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     print(f"load average {os.getloadavg()[0]:.1f}", flush=True)
-    changes = QUICK_CHANGES if options.quick else CHANGES
     if not options.nats:
-        asyncio.run(one_node(5 if options.quick else NODE_S))
-        asyncio.run(latency(changes))
-        asyncio.run(bootstrap(QUICK_VMS if options.quick else VMS))
+        asyncio.run(one_node(options.node_s))
+        asyncio.run(latency(options.real_nodes, options.changes))
+        asyncio.run(bootstrap(options.real_nodes, options.vms))
+    vms, changes, idle_s = options.region_vms, options.region_changes, options.idle_s
     for nats in (False, True):
-        asyncio.run(fan_out(changes, nats=nats))
-        asyncio.run(region(MANY_NODES, QUICK_VMS, REGION_CHANGES, nats=nats))
-    if options.nodes != MANY_NODES:
-        for nats in (False, True):
-            asyncio.run(region(options.nodes, QUICK_VMS, REGION_CHANGES, nats=nats))
+        asyncio.run(fan_out(options.fan_out, options.changes, nats=nats))
+    for nodes, nats in product(options.nodes, (False, True)):
+        asyncio.run(region(nodes, vms, changes, idle_s=idle_s, nats=nats))
 
 
 if __name__ == "__main__":

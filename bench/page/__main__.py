@@ -1,7 +1,5 @@
 """Measures the page with a large fleet in Debian's Chromium without a graphics card.
 
-    python -m bench.page [--quick]
-
 A store of 100,000 hosts and 1,000,000 VMs is served in this process. Measured are the first
 paint of the map after the address was opened, the time from an operator's call to the frame that
 shows its host changed, the frames a second while 50 hosts a second change, and the frames a
@@ -10,7 +8,6 @@ second while the map is dragged: whole, with small cells, and with names.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import statistics
@@ -19,17 +16,17 @@ import sys
 import tempfile
 import threading
 import time
+from argparse import Namespace
 from dataclasses import replace
 from itertools import pairwise
 
+from bench.sizes import Parser
 from forewarn.settings import StoreSettings
 from tests.api.live import SETTINGS, Live
 from tests.page.browser import Browser
 
-CHANGES = 20
 #: Time limit of a start; a million VMs take seconds to load, on a busy machine a minute.
 STARTS_S_MAX = 300
-SECONDS = 10
 CHANGES_A_SECOND = 50
 #: Number of parallel callers, so that a due call does not wait for an earlier answer.
 CALLERS = 10
@@ -38,7 +35,6 @@ WATCH = """(() => {
     const frame = (now) => { frames.push(now); requestAnimationFrame(frame); };
     requestAnimationFrame(frame);
 })()"""
-PANNING_SECONDS = 4
 #: Drags the map to and fro by a step per frame, like a moving mouse.
 DRAG = """(() => {
     const map = document.querySelector("canvas.map");
@@ -63,9 +59,13 @@ DRAWN = "window.forewarnMap?.frames > 0 && document.querySelector('.legend b') &
 
 def main() -> None:
     """Measure, and print one table."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="10,000 hosts")
-    hosts = 10_000 if parser.parse_args().quick else 100_000
+    parser = Parser("bench.page", __doc__)
+    parser.add_size("--hosts", 100_000, 10_000, 2000, "number of hosts")
+    parser.add_size("--changes", 20, 20, 2, "number of measured changes")
+    parser.add_size("--seconds", 10, 10, 1, "time of the continuous changes, in seconds")
+    parser.add_size("--drag-seconds", 4, 4, 1, "time of dragging at each size, in seconds")
+    asked = parser.sized()
+    hosts = asked.hosts
     with tempfile.TemporaryDirectory() as folder:
         filling = "import sys; from pathlib import Path; from bench.scale.__main__ import fill;"
         filling += "fill(Path(sys.argv[1]), int(sys.argv[2]))"
@@ -74,7 +74,7 @@ def main() -> None:
         live = Live(replace(SETTINGS, store=StoreSettings(url=url)), starts_s=STARTS_S_MAX)
         browser = Browser(width=1600, height=1000)
         try:
-            found = {"hosts": hosts, "vms": hosts * 10, **measure(live, browser)}
+            found = {"hosts": hosts, "vms": hosts * 10, **measure(live, browser, asked)}
             print(json.dumps(found, indent=1))
         finally:
             browser.open("about:blank")
@@ -82,7 +82,7 @@ def main() -> None:
             live.stop()
 
 
-def measure(live: Live, browser: Browser) -> dict[str, object]:
+def measure(live: Live, browser: Browser, asked: Namespace) -> dict[str, object]:
     """Return every figure, in milliseconds."""
     began = time.monotonic()
     size = len(live.call("GET", "/v1/overview").body)
@@ -94,9 +94,9 @@ def measure(live: Live, browser: Browser) -> dict[str, object]:
         mapped.append(browser.until(DRAWN))
         painted.append(browser.run(FIRST))
     answered: list[float] = []
-    latencies = [latency(live, browser, number, answered) for number in range(CHANGES)]
-    rate = frames(live, browser)
-    panned = panning(browser)
+    latencies = [latency(live, browser, number, answered) for number in range(asked.changes)]
+    rate = frames(live, browser, asked.changes, asked.seconds)
+    panned = panning(browser, asked.drag_seconds)
     return {
         "overview_bytes": size,
         "first_overview_ms": round(first_read * 1000),
@@ -130,11 +130,11 @@ def latency(live: Live, browser: Browser, number: int, answered: list[float]) ->
     return seen - asked
 
 
-def frames(live: Live, browser: Browser) -> dict[str, object]:
+def frames(live: Live, browser: Browser, first_host: int, seconds: int) -> dict[str, object]:
     """Return the frames per second while hosts change, and the longest pause between frames."""
     stop = threading.Event()
     done = []
-    numbers = itertools.count(CHANGES)
+    numbers = itertools.count(first_host)
 
     def change() -> None:
         due = time.monotonic()
@@ -151,21 +151,21 @@ def frames(live: Live, browser: Browser) -> dict[str, object]:
     time.sleep(1)
     browser.run("frames.length = 0")
     first = len(done)
-    time.sleep(SECONDS)
+    time.sleep(seconds)
     times: list[float] = browser.run("frames")
-    changed = (len(done) - first) / SECONDS
+    changed = (len(done) - first) / seconds
     stop.set()
     for caller in callers:
         caller.join()
     pauses = [later - earlier for earlier, later in pairwise(times)]
     return {
         "changes_a_second": round(changed, 1),
-        "frames_a_second": round(len(times) / SECONDS, 1),
+        "frames_a_second": round(len(times) / seconds, 1),
         "longest_frame_ms": round(max(pauses)),
     }
 
 
-def panning(browser: Browser) -> dict[str, object]:
+def panning(browser: Browser, seconds: int) -> dict[str, object]:
     """Return the frames per second while the map is dragged, by the size of a host's cell."""
     found: dict[str, object] = {}
     for name, pixels in (("whole", 0), ("small_cells", 8), ("named_cells", 60)):
@@ -174,10 +174,10 @@ def panning(browser: Browser) -> dict[str, object]:
         browser.run(DRAG)
         time.sleep(1)
         browser.run("frames.length = 0")
-        time.sleep(PANNING_SECONDS)
+        time.sleep(seconds)
         times: list[float] = browser.run("frames")
         browser.run("window.dragging = false")
-        found[f"dragging_{name}_frames_a_second"] = round(len(times) / PANNING_SECONDS, 1)
+        found[f"dragging_{name}_frames_a_second"] = round(len(times) / seconds, 1)
     return found
 
 

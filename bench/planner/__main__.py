@@ -7,7 +7,6 @@ checker.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import platform
 import resource
@@ -24,18 +23,18 @@ from pathlib import Path
 from bench.planner.exact import fewest_waves, solver
 from bench.planner.fleets import POLICY, everyone, loaded, mixed, paired
 from bench.planner.ganeti import Cluster
+from bench.sizes import Parser
 from forewarn.planning.checker import check
 from forewarn.planning.fleet import Fleet
 from forewarn.planning.plan import FleetState, Plan
 from forewarn.planning.planner import plan
 from forewarn.planning.policy import MaintenancePolicy
 
-#: Hosts, hosts of a node group, name.
-DESIGNED = ((200, 200), (500, 500), (1000, 1000), (2000, 50))
+#: Maximum number of hosts in a node group of the largest designed fleet.
+GROUP_OF = {2000: 50}
 STEPS = 100_000
 #: Time of the plans: Wednesday, 2026-07-01 00:00 UTC.
 NOW_MS = 1_782_864_000_000
-HROLLER_S_MAX = 600
 
 
 def planned(fleet: Fleet, policy: MaintenancePolicy, steps: int) -> Plan:
@@ -63,7 +62,7 @@ def ours(cluster: Cluster, steps: int) -> tuple[int, int, float]:
     return len(found.waves), found.bound.waves, took_s
 
 
-def theirs(cluster: Cluster) -> tuple[int, float]:
+def theirs(cluster: Cluster, limit_s: float) -> tuple[int, float]:
     """Return hroller's reboot groups and seconds; 0 groups if hroller is missing or too slow."""
     if not shutil.which("hroller"):
         return 0, 0.0
@@ -74,34 +73,32 @@ def theirs(cluster: Cluster) -> tuple[int, float]:
         begun = time.perf_counter()
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, check=True, timeout=HROLLER_S_MAX
+                command, capture_output=True, text=True, check=True, timeout=limit_s
             )
         except subprocess.TimeoutExpired:
-            return 0, float(HROLLER_S_MAX)
+            return 0, limit_s
         took_s = time.perf_counter() - begun
     waves = [line.split(",") for line in done.stdout.splitlines() if line]
     assert sum(map(len, waves)) == len(cluster.nodes), done.stdout[-200:]
     return len(waves), took_s
 
 
-def designed(*, quick: bool) -> None:
-    """Return the designed fleets."""
+def designed(sizes: Sequence[int], limit_s: float) -> None:
+    """Compare both planners on designed fleets."""
     print(f"{'hosts':>7} {'group of':>9} {'hroller':>16} {'Forewarn':>16} {'bound':>6}")
-    for hosts, per_group in DESIGNED[: 2 if quick else None]:
+    for hosts in sizes:
+        per_group = GROUP_OF.get(hosts, hosts)
         cluster = paired(hosts, per_group, 1)
         waves, bound, took_s = ours(cluster, STEPS)
-        rival, rival_s = theirs(cluster)
+        rival, rival_s = theirs(cluster, limit_s)
         print(
             f"{hosts:>7} {per_group:>9} {rival:>6} {rival_s:>7.2f} s"
             f" {waves:>6} {took_s:>7.2f} s {bound:>6}",
             flush=True,
         )
-    if quick:
-        waves, bound, took_s = ours(paired(2000, 50, 1), STEPS)
-        print(f"{2000:>7} {50:>9} {'':>16} {waves:>6} {took_s:>7.2f} s {bound:>6}", flush=True)
 
 
-def seeded(count: int) -> None:
+def seeded(count: int, limit_s: float) -> None:
     """Count the small fleets on which one planner needs fewer waves than the other."""
     fewer = same = more = 0
     seconds: list[tuple[float, float]] = []
@@ -109,7 +106,7 @@ def seeded(count: int) -> None:
         hosts = 8 + seed % 53
         cluster = paired(hosts, hosts if seed % 3 else 20, seed, vms=2 + seed % 9)
         waves, _, took_s = ours(cluster, STEPS // 10)
-        rival, rival_s = theirs(cluster)
+        rival, rival_s = theirs(cluster, limit_s)
         seconds.append((took_s, rival_s))
         fewer, same, more = fewer + (waves < rival), same + (waves == rival), more + (waves > rival)
     middle = [statistics.median(each) * 1000 for each in zip(*seconds, strict=True)]
@@ -180,25 +177,33 @@ def moving(hosts: int) -> None:
     )
 
 
+def hroller_version() -> str:
+    """Return the first line of `hroller --version`."""
+    if not shutil.which("hroller"):
+        return "no hroller"
+    command = ["hroller", "--version"]
+    version = subprocess.run(command, capture_output=True, text=True, check=True)
+    return version.stdout.splitlines()[0]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m bench.planner", description=__doc__)
-    parser.add_argument(
-        "--quick", action="store_true", help="shorten the benchmark to less than two minutes"
-    )
-    parser.add_argument("--fleets", type=int, default=1000, help="seeded fleets")
-    parser.add_argument(
-        "--exact", type=int, default=100, help="number of fleets for the exact solver"
-    )
-    chosen = parser.parse_args(arguments)
-    version = subprocess.run(["hroller", "--version"], capture_output=True, text=True, check=False)
+    parser = Parser("bench.planner", __doc__)
+    every = (200, 500, 1000, 2000)
+    parser.add_size("--designed", every, (200, 500, 2000), (40,), "hosts of the designed fleets")
+    parser.add_size("--fleets", 1000, 50, 3, "number of seeded fleets")
+    parser.add_size("--exact", 100, 20, 2, "number of fleets for the exact solver")
+    parser.add_size("--moving", 2000, 2000, 40, "hosts of the fleet whose VMs move")
+    parser.add_size("--large", 100_000, 10_000, 400, "hosts of the large fleet")
+    parser.add_size("--hroller-s", 600.0, 20.0, 20.0, "time limit of each run of hroller, in s")
+    chosen = parser.sized(arguments)
     print(f"Python {platform.python_version()} on {platform.machine()}, one core")
-    print(f"{(version.stdout.splitlines() or ['no hroller'])[0]}\n", flush=True)
-    designed(quick=chosen.quick)
-    seeded(50 if chosen.quick else chosen.fleets)
-    optimal(20 if chosen.quick else chosen.exact)
-    moving(2000)
-    large(10_000 if chosen.quick else 100_000, 0)
+    print(f"{hroller_version()}\n", flush=True)
+    designed(chosen.designed, chosen.hroller_s)
+    seeded(chosen.fleets, chosen.hroller_s)
+    optimal(chosen.exact)
+    moving(chosen.moving)
+    large(chosen.large, 0)
     return 0
 
 

@@ -1,7 +1,5 @@
 """Measures the cost of each use case for growing fleets; the ratio is the result.
 
-    python -m bench.scale [--quick] [--sizes N,N] [--rounds N] [--folder PATH]
-
 For each size a store is filled by one process and opened by another, which then takes orders,
 approvals, reports and changes one after another: the real control plane on SQLite, on one core,
 each step committed. A host has 10 VMs, a group 20 on as many hosts, in 5 fault domains; 1 VM in 50
@@ -10,7 +8,6 @@ has an operation, a quarter of these only planned, since others are in their way
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -20,16 +17,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from argparse import SUPPRESS
 from collections import defaultdict
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from bench.sizes import Parser
 from forewarn.control.plane import Committed, ControlPlane
 from forewarn.core.document import Enrolment, fresh
 from forewarn.core.impact import Cause
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import Changes
-from forewarn.core.step import step
+from forewarn.core.step import StepResult, Steps
 from forewarn.core.stimulus import (
     Approve,
     ChangeTopology,
@@ -48,12 +48,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from forewarn.core.draft import Terms
-    from forewarn.core.state import State
-    from forewarn.core.step import StepResult
 
 _T = TypeVar("_T")
 
-SIZES = (10_000, 100_000, 1_000_000)
 VMS_A_HOST = 10
 #: Number of hosts in a block; a group has a VM on each host of a block.
 BLOCK = 20
@@ -128,6 +125,29 @@ def _tell(plane: ControlPlane, stimulus: PlaneStimulus) -> Committed:
     return plane.commit(stimulus, actor="bench", now_ms=NOW_MS)
 
 
+class TimedSteps(Steps):
+    """Steps whose time is added up, without their commit."""
+
+    total_s = 0.0
+
+    def take(self, stimulus: PlaneStimulus, *, now_ms: int, terms: Terms) -> None:
+        """Take a step."""
+        with _timed():
+            super().take(stimulus, now_ms=now_ms, terms=terms)
+
+    def joined(self) -> StepResult:
+        """Return the result of all steps."""
+        with _timed():
+            return super().joined()
+
+
+@contextmanager
+def _timed() -> Iterator[None]:
+    begun = time.perf_counter()
+    yield
+    TimedSteps.total_s += time.perf_counter() - begun
+
+
 class Measured:
     """Total times and step times of each use case, in ms."""
 
@@ -136,26 +156,15 @@ class Measured:
         self._plane = plane
         self.whole: defaultdict[str, list[float]] = defaultdict(list)
         self.step: defaultdict[str, list[float]] = defaultdict(list)
-        self._step_ms = 0.0
-        plain = step
-
-        def timed(
-            state: State, stimulus: PlaneStimulus, *, now_ms: int, terms: Terms
-        ) -> StepResult:
-            begun = time.perf_counter()
-            try:
-                return plain(state, stimulus, now_ms=now_ms, terms=terms)
-            finally:
-                self._step_ms = (time.perf_counter() - begun) * 1000
-
-        vars(sys.modules[ControlPlane.__module__])["step"] = timed
+        vars(sys.modules[ControlPlane.__module__])["Steps"] = TimedSteps
 
     def tell(self, case: str, stimulus: PlaneStimulus) -> Committed:
         """Send a stimulus to the control plane, and record its duration."""
+        TimedSteps.total_s = 0.0
         begun = time.perf_counter()
         told = _tell(self._plane, stimulus)
         self.whole[case].append((time.perf_counter() - begun) * 1000)
-        self.step[case].append(self._step_ms)
+        self.step[case].append(TimedSteps.total_s * 1000)
         return told
 
     def ask(self, case: str, query: Callable[[], object]) -> None:
@@ -243,15 +252,13 @@ def report(found: dict[int, dict[str, Any]]) -> None:
 
 def main() -> None:
     """Measure each size in a separate process."""
-    parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="measure only the two smaller sizes")
-    parser.add_argument("--sizes", default="", help="numbers of VMs, separated by commas")
-    parser.add_argument(
-        "--rounds", type=int, default=40, help="number of hosts with work (default: 40)"
-    )
+    parser = Parser("bench.scale", __doc__)
+    sizes, quick = (10_000, 100_000, 1_000_000), (10_000, 100_000)
+    parser.add_size("--sizes", sizes, quick, (400, 800), "numbers of VMs")
+    parser.add_size("--rounds", 40, 40, 2, "number of hosts with work")
     parser.add_argument("--folder", type=Path, help="directory of the stores")
-    parser.add_argument("--part", default="", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    parser.add_argument("--part", default="", help=SUPPRESS)
+    given = parser.sized()
     if given.part:
         part, vms = given.part.split(":")
         if part == "fill":
@@ -259,11 +266,10 @@ def main() -> None:
         else:
             print(json.dumps(measure(given.folder, int(vms), given.rounds)))
         return
-    sizes = [int(each) for each in given.sizes.split(",") if each] or list(SIZES)
     found = {}
     print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores")
     print("In ms: median / 99th percentile with commit (of the step alone).")
-    for vms in sizes[:2] if given.quick else sizes:
+    for vms in given.sizes:
         with tempfile.TemporaryDirectory(dir=given.folder) as folder:
             more = ("--folder", folder, "--rounds", str(given.rounds))
             _run(f"fill:{vms}", *more)

@@ -1,7 +1,5 @@
 """Measures a service with a large fleet: applying, starting, and the waits of VMs.
 
-    python -m bench.scale.live [--quick] [--vms N] [--seconds N] [--hosts N] [--folder PATH]
-
 A real `forewarn serve` on a SQLite file, durable to the disk. The fleet is applied by `forewarn
 topology apply`. The service is stopped and started again; then VMs of some blocks poll and approve
 at a fixed pace: alone; while thousands of hosts elsewhere are ordered at once and all of them have
@@ -11,7 +9,6 @@ loopback.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -29,14 +26,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.latency.client import SETTINGS, Line, approval, call, poll
+from bench.sizes import Parser
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-VMS, QUICK_VMS = 1_000_000, 50_000
 #: Number of VMs on a host, and of hosts in a block; a group has a VM on each host of a block.
 VMS_A_HOST, BLOCK, DOMAIN_HOSTS = 10, 20, 4
-HOSTS = 20_000
 #: Polls and approvals per second of VMs in the watched blocks.
 POLLS, APPROVALS = 200, 20
 #: Start of the ordered work.
@@ -279,19 +275,13 @@ async def measure(service: Service, vms: int, *, seconds: float, maintained: int
 
 def main() -> None:
     """Apply the fleet, restart the service, and measure."""
-    parser = argparse.ArgumentParser(prog="python -m bench.scale.live", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_VMS:,} VMs only")
-    parser.add_argument("--vms", type=int, default=0, help=f"default: {VMS:,}")
-    parser.add_argument(
-        "--seconds", type=float, default=40, help="seconds of polls and of approvals"
-    )
-    parser.add_argument(
-        "--hosts", type=int, default=HOSTS, help="number of hosts of the maintenance"
-    )
+    parser = Parser("bench.scale.live", __doc__)
+    parser.add_size("--vms", 1_000_000, 50_000, 2000, "number of VMs")
+    parser.add_size("--seconds", 40.0, 10.0, 1.0, "seconds of polls and of approvals")
+    parser.add_size("--hosts", 20_000, 20_000, 20, "number of hosts of the maintenance")
     parser.add_argument("--folder", type=Path, help="directory of the store")
-    given = parser.parse_args()
-    vms = given.vms or (QUICK_VMS if given.quick else VMS)
-    seconds = 10 if given.quick else given.seconds
+    given = parser.sized()
+    vms = given.vms
     print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         topology = Path(folder) / "fleet.json"
@@ -314,7 +304,7 @@ def main() -> None:
             print(f"processor: {service.processor_s():.1f} s")
             print(f"resident: {service.resident_mib():,.0f} MiB\n")
             print("| ms, median / p99 | poll | approval |\n|---|---|---|", flush=True)
-            asyncio.run(measure(service, vms, seconds=seconds, maintained=given.hosts))
+            asyncio.run(measure(service, vms, seconds=given.seconds, maintained=given.hosts))
         finally:
             service.stop()
 

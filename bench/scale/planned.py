@@ -1,13 +1,10 @@
 """Measures the service's cost of a whole fleet's plan: planning, and each later commit.
 
-    python -m bench.scale.planned [--hosts N]
-
 The figures are this process's processor time and written bytes. `portion.py` defines the fleet.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import tempfile
 import time
@@ -16,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.scale.portion import NOW_MS, fleet
+from bench.sizes import Parser
 from forewarn.control.plane import ControlPlane
 from forewarn.control.planner_host import PlannerProcess
 from forewarn.control.planning import made, plan_made, planner_task
@@ -76,10 +74,10 @@ def measure(hosts: int, folder: Path) -> None:
 
 def main() -> None:
     """Measure, and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--hosts", type=int, default=20_000)
+    parser = Parser("bench.scale.planned", __doc__)
+    parser.add_size("--hosts", 20_000, 5000, 40, "number of hosts of the maintenance")
     with tempfile.TemporaryDirectory() as folder:
-        measure(parser.parse_args().hosts, Path(folder))
+        measure(parser.sized().hosts, Path(folder))
 
 
 if __name__ == "__main__":

@@ -1,18 +1,17 @@
 """Measures the writer's cost of a portion of a large wave, with 2,000 disturbed hosts.
 
-    python -m bench.scale.portion [--hosts N] [--at-once N]
-
 The figure is the time of the pure step without planning and commit. A host has 10
 VMs of as many groups; budgets hold for the fleet, each rack and each owner.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from bench.sizes import Parser
 from forewarn.control.planning import plan_made, planner_task
 from forewarn.core import stimulus as stimuli
 from forewarn.core.draft import Terms
@@ -57,7 +56,7 @@ def portions_ms(hosts: int, at_once: int) -> list[float]:
 
     def told(stimulus: PlaneStimulus) -> StepResult:
         outcome = step(state, stimulus, now_ms=NOW_MS, terms=terms)
-        state.adopt(outcome.changes)
+        state.keep()
         return outcome
 
     told(fleet(hosts))
@@ -66,11 +65,14 @@ def portions_ms(hosts: int, at_once: int) -> list[float]:
     told(stimuli.StartMaintenance(number))
     maintenance = state.maintenances[number]
     task = planner_task(state, maintenance, policy=policy, now_ms=NOW_MS)
-    rest = told(plan_made(task)).remaining
+    rest = dict.fromkeys(told(plan_made(task)).remaining)
     found = []
     while rest:
+        portion = tuple(islice(rest, PORTION_MAX))
+        for each in portion:
+            del rest[each]
         before = time.process_time()
-        rest = told(Proceed(rest[:PORTION_MAX])).remaining
+        rest.update(dict.fromkeys(told(Proceed(portion)).remaining))
         found.append((time.process_time() - before) * 1000)
     announced = len(state.progress(number).working)
     print(f"{hosts} hosts, {announced} announced in {len(found) + 1} portions of {PORTION_MAX}")
@@ -79,10 +81,10 @@ def portions_ms(hosts: int, at_once: int) -> list[float]:
 
 def main() -> None:
     """Measure, and print the median and the maximum of the last quarter of the portions."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--hosts", type=int, default=20_000)
-    parser.add_argument("--at-once", type=int, default=2_000)
-    arguments = parser.parse_args()
+    parser = Parser("bench.scale.portion", __doc__)
+    parser.add_size("--hosts", 20_000, 5000, 200, "number of hosts of the fleet")
+    parser.add_size("--at-once", 2000, 500, 40, "maximum number of disturbed hosts")
+    arguments = parser.sized()
     found = portions_ms(arguments.hosts, arguments.at_once)
     last = found[-max(len(found) // 4, 1) :]
     print(f"a portion: {statistics.median(last):.1f} ms median, {max(last):.1f} ms at worst")

@@ -5,7 +5,6 @@ The time runs from before the process's creation until the end of the answer. Us
 
 from __future__ import annotations
 
-import argparse
 import platform
 import signal
 import socket
@@ -14,6 +13,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+
+from bench.sizes import Parser
 
 REQUEST = (
     b"GET /metadata/scheduledevents?api-version=2020-07-01 HTTP/1.1\r\n"
@@ -68,11 +69,9 @@ def one_start() -> tuple[float, float]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print medians with their spread."""
-    parser = argparse.ArgumentParser(prog="python -m bench.start", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="measure only 5 starts")
-    parser.add_argument("--runs", type=int, default=20)
-    options = parser.parse_args(arguments)
-    runs = 5 if options.quick else options.runs
+    parser = Parser("bench.start", __doc__)
+    parser.add_size("--runs", 20, 5, 1, "number of measured starts")
+    runs = parser.sized(arguments).runs
     one_start()  # the first run compiles modules
     starts, stops = zip(*(one_start() for _ in range(runs)), strict=True)
     print(f"Python {platform.python_version()} on {platform.machine()}, {runs} starts")

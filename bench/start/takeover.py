@@ -1,7 +1,5 @@
 """Measures the waits of VMs while a standby takes over from the active process.
 
-    python -m bench.start.takeover [--vms N] [--nodes N]
-
 Two real `forewarn serve` run on a PostgreSQL of their own, which the tests' fixture starts. One VM
 polls every 20 ms. The active process gets SIGTERM, then the next one SIGKILL. With nodes, metadata
 nodes follow the feed of both, and the time until all follow again is measured. Only loopback.
@@ -9,7 +7,6 @@ nodes follow the feed of both, and the time until all follow again is measured. 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import logging
@@ -26,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.scale.live import fleet
+from bench.sizes import Parser
 from forewarn.clock import SystemClock
 from forewarn.control.plane import ControlPlane
 from forewarn.core.access import AccessToken, Role, digest_of, written_token
@@ -140,11 +138,11 @@ def fill(address: str, vms: int, nodes: int) -> None:
 
 def main() -> None:
     """Measure."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--vms", type=int, default=100_000)
-    parser.add_argument("--nodes", type=int, default=0)
-    parser.add_argument("--settle-s", type=float, default=15)
-    given = parser.parse_args()
+    parser = Parser("bench.start.takeover", __doc__)
+    parser.add_size("--vms", 100_000, 10_000, 20, "number of VMs")
+    parser.add_size("--nodes", 0, 0, 2, "number of metadata nodes")
+    parser.add_size("--settle-s", 15.0, 15.0, 1.0, "time in which a standby starts, in seconds")
+    given = parser.sized()
     logging.disable(logging.WARNING)  # nodes report each feed that is not there
     feeds = [f"127.0.0.1:{free_port()}" for _ in range(3)]
     with (

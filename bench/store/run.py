@@ -8,7 +8,6 @@ A step is one of a host reboot's: asked for, shown, approved, begun, done; two g
 
 from __future__ import annotations
 
-import argparse
 import os
 import platform
 import sqlite3
@@ -18,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+from bench.sizes import Parser
 from forewarn.core.impact import Cause
 from forewarn.core.state import Changes
 from forewarn.core.stimulus import (
@@ -33,7 +33,6 @@ from tests.postgres import running_postgres
 from tests.store.story import Story, begin
 
 BLOCK = b"\xa5" * 4096
-WARM_UP = 20
 
 
 def steps(story: Story) -> Iterator[PlaneStimulus]:
@@ -92,13 +91,12 @@ def row(name: str, times_s: list[float]) -> str:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--quick", action="store_true", help="measure only 300 rounds")
-    parser.add_argument("--rounds", type=int, default=3000)
+    parser = Parser("bench.store.run", __doc__)
+    parser.add_size("--rounds", 3000, 300, 5, "number of measured commits of each store")
+    parser.add_size("--warm-up", 20, 20, 1, "number of rounds before the measured ones")
     parser.add_argument("--folder", type=Path, help="directory of the files, on the measured disk")
     parser.add_argument("--no-postgres", action="store_true")
-    asked = parser.parse_args()
-    asked.rounds = 300 if asked.quick else asked.rounds
+    asked = parser.sized()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=asked.folder)))
         stores = {"SQLite, memory": ":memory:", "SQLite, file": f"{folder}/store.db"}
@@ -114,10 +112,10 @@ def main() -> None:
             stack.callback(store.close)
             candidates[f"commit: {name}"] = Committing(store)
         times: dict[str, list[float]] = {name: [] for name in candidates}
-        for number in range(asked.rounds + WARM_UP):
+        for number in range(asked.rounds + asked.warm_up):
             for name, measure in candidates.items():
                 took = measure()
-                if number >= WARM_UP:
+                if number >= asked.warm_up:
                     times[name].append(took)
     print(f"{asked.rounds} rounds, Python {platform.python_version()}", end=", ")
     print(f"SQLite {sqlite3.sqlite_version}, {platform.system()} {platform.machine()}")

@@ -1,7 +1,5 @@
 """Measures the cost of metrics: polls a service with metrics and a service without, in turn.
 
-    python -m bench.telemetry [--rounds N] [--seconds N]
-
 Both are whole services on one core, the load is on the other. The one with metrics is scraped
 once a second, fifteen times as often as Prometheus does by default. The figures of a round are
 compared with each other, and the median of the rounds' ratios is what counts.
@@ -9,7 +7,6 @@ compared with each other, and the median of the rounds' ratios is what counts.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -21,6 +18,7 @@ from pathlib import Path
 
 from bench.metadata.__main__ import wrk
 from bench.metadata.rivals import LOAD_CORE, Rival, install, on_core
+from bench.sizes import Parser
 from tests.agent.programs import free_port
 from tests.waiting import wait_until
 
@@ -73,10 +71,11 @@ class Scraper:
         self._thread.join()
 
     def _run(self) -> None:
-        while self._address and not self._ended.wait(1):
+        while self._address and not self._ended.is_set():
             began = time.perf_counter()
             urllib.request.urlopen(f"http://{self._address}/metrics", timeout=30).read()
             self.took_ms.append((time.perf_counter() - began) * 1000)
+            self._ended.wait(1)
 
 
 def service(place: Path, name: str, metrics: str) -> Rival:
@@ -109,19 +108,11 @@ def _lay_out(operator: int) -> None:
 
 def main() -> None:
     """Measure, and print one table."""
-    parser = argparse.ArgumentParser(prog="python -m bench.telemetry")
-    parser.add_argument("--quick", action="store_true", help="measure one short round")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument(
-        "--seconds",
-        type=int,
-        default=4,
-        help="duration of each service's polls in each round, in seconds",
-    )
-    options = parser.parse_args()
-    if options.quick:
-        options.rounds, options.seconds = 1, 2
-    install()
+    parser = Parser("bench.telemetry", __doc__)
+    parser.add_size("--rounds", 7, 1, 1, "number of rounds")
+    parser.add_size("--seconds", 4, 2, 1, "duration of a service's polls in a round, in seconds")
+    options = parser.sized()
+    install("wrk")
     on_core(LOAD_CORE)()
     metrics = f"127.0.0.1:{free_port()}"
     found: dict[str, list[dict[str, float]]] = {"with": [], "without": []}

@@ -1,0 +1,86 @@
+"""Every benchmark runs to its end in its smallest size and prints its figures."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.sizes import Parser
+from tests.agent.programs import program, running
+from tests.waiting import LIMIT_S, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+FIGURES = {
+    "access": r"permission check: [\d.]+ us(.|\n)*audit of [\d,]+ records: [\d.]+ s",
+    "agent": r'"reaction_ms": {\s+"long poll, median": [\d.]+',
+    "attack": r"after +\d+ +[\d.]+",
+    "latency": r"last approval to Started +\| +[\d.]+",
+    "maintenance": r"approvals: [\d.]+ ms median(.|\n)*promises broken: 0",
+    "metadata": r"keep-alive per_s +[\d,.]+(.|\n)*idle connection_kib +[\d,.]+",
+    "nodes": r"NATS: 400 VMs over 40 nodes: all nodes follow after [\d.]+ s",
+    "page": r'"dragging_named_cells_frames_a_second": [\d.]+',
+    "planner": r"400 hosts, [\d,]+ VMs, [\d,]+ groups: \d+ waves",
+    "scale": r"resident, MiB \| [\d.]+ \| [\d.]+",
+    "scale.live": r"while 20 hosts are planned \([\d.]+ s\) and announced \| [\d.]+",
+    "scale.planned": r"the maintenance is paused +[\d.]+ ms",
+    "scale.portion": r"a portion: [\d.]+ ms median",
+    "start": r"start to first answer +median +\d+ ms",
+    "start.takeover": r"takeover after SIGKILL: [\d.]+ s\nall nodes follow [\d.]+ s later",
+    "store.run": r"commit: PostgreSQL, Unix socket +[\d,]+",
+    "telemetry": r"a scrape under that load +\d+ ms",
+}
+"""Benchmark -> what it prints at the end."""
+PROGRAMS = {
+    "agent": ("go", "openssl"),
+    "metadata": ("go", "nginx", "wrk"),
+    "nodes": ("nats-server",),
+    "page": ("chromium",),
+    "telemetry": ("wrk",),
+}
+"""Other programs of a benchmark; without one, its test is skipped."""
+POSTGRES = ("start.takeover", "store.run")
+LIMITS_S = 5 * LIMIT_S
+"""Time limit of a benchmark, which waits for several processes in turn."""
+
+
+def case(name: str) -> object:
+    """Return a parameter, with the marker of its database."""
+    return pytest.param(name, marks=pytest.mark.postgres) if name in POSTGRES else name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [case(each) for each in FIGURES])
+def test_a_benchmark_prints_its_figures(name: str, tmp_path: Path) -> None:
+    """A benchmark that does not follow a change of the core fails here, not at a release."""
+    found = {str(Path(program(each)).parent) for each in PROGRAMS.get(name, ())}
+    path = os.pathsep.join([os.environ["PATH"], *found])
+    log = tmp_path / "output"
+    command = (sys.executable, "-m", f"bench.{name}", "--smoke")
+    env = {"PATH": path, "PYTHONPATH": str(ROOT)}
+    with running(*command, log=log, env=env) as process:
+        wait_until(lambda: process.poll() is not None, what=name, limit_s=LIMITS_S, every_s=0.1)
+    printed = log.read_text("utf-8")
+    assert process.returncode == 0, printed
+    assert re.search(FIGURES[name], printed), printed
+
+
+def test_each_benchmark_has_a_smoke_size() -> None:
+    """Benchmarks are found by the package's files and the commands of the Makefile."""
+    commands = re.findall(r"python -m bench\.([\w.]+)", (ROOT / "Makefile").read_text("utf-8"))
+    packages = [path.parent.name for path in (ROOT / "bench").glob("*/__main__.py")]
+    assert {*commands, *packages} <= set(FIGURES)
+
+
+@pytest.mark.parametrize(
+    ("options", "rounds", "hosts"),
+    [([], 9, (9, 8)), (["--quick"], 3, (3,)), (["--smoke", "--rounds", "7"], 7, (1,))],
+)
+def test_an_option_overrides_a_size(options: list[str], rounds: int, hosts: object) -> None:
+    """`--quick` and `--smoke` only change defaults."""
+    parser = Parser("bench.x", None)
+    parser.add_size("--rounds", 9, 3, 1, "rounds")
+    parser.add_size("--hosts", (9, 8), (3,), (1,), "hosts")
+    chosen = parser.sized(options)
+    assert (chosen.rounds, chosen.hosts) == (rounds, hosts)
