@@ -370,6 +370,22 @@ def test_no_vm_is_admitted_to_the_room_of_one_that_returns() -> None:
     assert (lack.code, lack.subject) == (Code.CAPACITY, "h0")
 
 
+def test_vm_that_its_owner_brings_home_returns_no_second_time() -> None:
+    """Its own redeploy has taken it back, so the host is done. Source: F-1, L-9."""
+    rig = fleet()
+    number, back = returning(rig)
+    home = rig.ask(Cause.REDEPLOY, "v0", destination="h0")
+    rig.finish(work_on(rig, "h0"))
+    rig.approve("v0", home)
+    rig.finish(home)
+    assert (rig.now(back).state, rig.now(back).reason) == (
+        OperationState.CANCELLED,
+        "vm v0 is on h0 already",
+    )
+    assert rig.maintenance(number).state is MaintenanceState.DONE
+    rig.check_replay()
+
+
 def test_vm_deleted_while_it_is_away_is_no_failure() -> None:
     """Its user deletes it: nothing is left to return, and the host is done. Source: F-1, F-5."""
     rig = fleet()

@@ -292,6 +292,23 @@ def test_clients_in_use_find_what_they_ask_for(process: Start, option: tuple[str
     assert status(instance, "2039-08-01", Metadata="true") == 400
 
 
+def test_command_is_answered_as_soon_as_vms_are(
+    process: Start, free_ports: tuple[int, int]
+) -> None:
+    """Who polls first and then types a command is not refused, but waits for the API."""
+    port, operator = free_ports
+    words = ("--quiet", "--listen", f"127.0.0.1:{port}")
+    process(*words, "--operator-listen", f"127.0.0.1:{operator}")
+    for _ in range(100_000):
+        try:
+            get(f"http://127.0.0.1:{port}{PATH}")
+            break
+        except OSError:
+            continue
+    api = ApiClient(f"http://127.0.0.1:{operator}")
+    assert [vm["name"] for vm in api.get("/v1/vms")["vms"]] == ["vm-1"]
+
+
 def test_command_runs_to_its_end_in_this_process(
     capsys: pytest.CaptureFixture[str], free_ports: tuple[int, int]
 ) -> None:

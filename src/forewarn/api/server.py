@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
@@ -78,7 +79,7 @@ class ReplaceableApp:
 
 async def start_operator(
     app: ASGIApp,
-    address: str,
+    address: str | socket.socket,
     settings: OperatorSettings | None = None,
     *,
     tls: ssl.SSLContext | None = None,
@@ -88,7 +89,7 @@ async def start_operator(
 
     Args:
         app: the application.
-        address: where to listen.
+        address: where to listen, or the open socket of an address.
         settings: limits of connections.
         tls: certificate and key of the port; None: plain HTTP.
         purpose: name of the server, for error messages.
@@ -96,7 +97,10 @@ async def start_operator(
     Raises:
         OperatorAddressUnusable: the address is malformed or in use.
     """
-    listener = open_listener(address, purpose)
+    if isinstance(address, str):
+        listener = open_listener(address, purpose)
+    else:
+        listener, address = address, name_of(address)
     limits = settings or OperatorSettings()
     server = EmbeddedServer(app, STOP_S + FETCH_S)
 

@@ -362,8 +362,7 @@ def follow_vms(draft: Draft, before: Mapping[str, Vm | None]) -> None:
     places += [("host", host) for host in hosts]
     for other in draft.operations(*draft.state.places.at(places)):
         if other.of_vm:
-            if other.vms[0] not in vms and other.state is not OperationState.RUNNING:
-                cancel(draft, other, f"vm {other.vms[0]} is gone")
+            _follow_vm(draft, other)
         elif other.state is OperationState.PLANNED:
             _rename(draft, other)
         elif other.state is OperationState.RUNNING:
@@ -372,6 +371,18 @@ def follow_vms(draft: Draft, before: Mapping[str, Vm | None]) -> None:
             _announce_anew(draft, other)
         else:
             drop_absent_vms(draft, other)
+
+
+def _follow_vm(draft: Draft, operation: Operation) -> None:
+    """Cancel work on a VM that is gone, and the return of a VM that is back."""
+    name = operation.vms[0]
+    vm = draft.topology.vms.get(name)
+    if operation.state is OperationState.RUNNING:
+        return
+    if vm is None:
+        cancel(draft, operation, f"vm {name} is gone")
+    elif operation.is_return and vm.host == operation.destination:
+        cancel(draft, operation, f"vm {name} is on {vm.host} already")
 
 
 def _rename(draft: Draft, operation: Operation) -> None:

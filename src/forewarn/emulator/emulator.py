@@ -151,7 +151,9 @@ class Emulator(Daemon):
         self.clock.listen(self._clock_moved)
 
     def _lay_out(self, plane: ControlPlane) -> None:
-        """Create and enable the fleet before the first request. Source: B-4."""
+        """Create and enable the fleet before the first request, of VMs and operators. B-4."""
+        self.operators.reserve()
+        self._closing.callback(self.operators.release)
         now_ms = self.clock.now_ms()
         known = plane.state.topology
         change = self._missing_records(known)

@@ -38,6 +38,9 @@ log = logging.getLogger("forewarn")
 #: Directory of the service's sockets in packages, and the name of the operator API's socket.
 RUN_DIRECTORY, LOCAL_SOCKET = Path("/run/forewarn"), "operator.sock"
 
+#: Maximum connections that wait in a reserved port.
+RESERVED_MAX = 128
+
 
 class ReloadUnavailable(CallerError):
     """A service without a settings file cannot reload."""
@@ -93,6 +96,35 @@ class OperatorApi:
         self._app: ReplaceableApp | None = None
         self._forwarder: Forwarder | None = None
         self._servers: list[Stoppable] = []
+        #: Socket of the API's port before the API serves; None: opened when the API serves.
+        self._reserved: socket.socket | None = None
+
+    def reserve(self) -> None:
+        """Accept connections to the port, which are answered once the API serves.
+
+        Commands that are typed while VMs are served already then wait for the API.
+
+        Raises:
+            OperatorAddressUnusable: the address is malformed or in use.
+        """
+        from forewarn.api.listener import OPERATOR, UNIX, open_listener, taken  # noqa: PLC0415
+
+        address = self._service.settings.listen.operator
+        if not address or address.startswith(UNIX):
+            return
+        listener = open_listener(address)
+        try:
+            listener.listen(RESERVED_MAX)
+        except OSError as error:
+            listener.close()
+            raise taken(address, OPERATOR, error) from error
+        self._reserved = listener
+
+    def release(self) -> None:
+        """Close the reserved port, unless the API serves there."""
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
 
     @property
     def url(self) -> str:
@@ -188,8 +220,9 @@ class OperatorApi:
         served = self._app = serving.ReplaceableApp(app, self._peers())
         await self._open_local(serving, served)
         tls = service.certificates.load("operator", settings.operator)
+        reserved, self._reserved = self._reserved, None
         server = await serving.start_operator(
-            served, settings.listen.operator, settings.operator, tls=tls
+            served, reserved or settings.listen.operator, settings.operator, tls=tls
         )
         self._servers.append(server)
         self.address = server.address.replace("http://", "https://") if tls else server.address
