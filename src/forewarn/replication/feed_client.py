@@ -167,6 +167,7 @@ class FeedClient:
         self._addresses = [each.strip() for each in address.split(",")]
         self._apply = apply
         self._identity = identity or NodeIdentity()
+        self._instance = self._route.ids.token("instance")
         self._store = store
         self._nothing = Position()
         self._shows = self._nothing
@@ -385,6 +386,7 @@ class FeedClient:
             digest=digest,
             token=me.token,
             commit=self._commit,
+            instance=self._instance,
         )
 
     def _take(self, message: feed.ServerMessage, writer: asyncio.StreamWriter) -> None:

@@ -216,6 +216,8 @@ class Follow(Row, frozen=True, tag="follow"):
     """Token that proves the node's name without a certificate."""
     commit: str = ""
     """The newest signed commit that the node has received. Source: H-10."""
+    instance: str = ""
+    """Id of the node's process; two machines with one name differ in it. Empty: unknown."""
 
 
 class Ack(Row, frozen=True, tag="ack"):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -87,6 +88,12 @@ class NodeSession:
         self._requests = 0
         self._answers: deque[tuple[int, bytes]] = deque()
         self._current = False
+        self.source = ""
+        """The node's source address; empty: unknown."""
+        self.since_s = asyncio.get_running_loop().time()
+        """When the connection began, by the event loop's clock."""
+        self._alive = asyncio.Event()
+        """Event that is set by each message of the node."""
         self._pings: deque[float] = deque()
         """Send times of the unanswered pings, by the event loop's clock."""
         self._heard_of_s = asyncio.get_running_loop().time()
@@ -102,9 +109,9 @@ class NodeSession:
         """Whether the node's send buffer contains few bytes."""
         return self.writer.transport.get_write_buffer_size() <= IDLE_BYTES_MAX
 
-    def greeted(self, follow: Follow) -> None:
+    def greeted(self, follow: Follow, source: str = "") -> None:
         """Record the node's identity, and start to measure the node's silence."""
-        self.said = follow
+        self.said, self.source = follow, source
         self._nodes.heard(follow.name)
 
     async def hear(self, reader: asyncio.StreamReader, heard: Callable[[], None]) -> None:
@@ -128,6 +135,7 @@ class NodeSession:
             FeedUnreadable: the message is invalid.
         """
         self._nodes.heard(self.name)
+        self._alive.set()
         match feed.read_asked(line):
             case Ack(sequence):
                 self._nodes.record_shown(self.name, sequence)
@@ -160,6 +168,23 @@ class NodeSession:
         if self.idle and len(self._pings) < PINGS_MAX:
             self._pings.append(asyncio.get_running_loop().time())
             self.writer.write(_PING)
+
+    async def answers(self, within_s: float) -> bool:
+        """Ask for a keepalive; return whether the node sends anything in time."""
+        self._alive.clear()
+        self.ping()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._alive.wait()
+        return self._alive.is_set()
+
+    def is_clone(self, other: NodeSession) -> bool:
+        """Return whether another session with this name may be that of another machine.
+
+        A process that reconnects has the same id and address; earlier versions send no id.
+        """
+        ours, theirs = (self.said.instance, self.source), (other.said.instance, other.source)
+        return ours != theirs and bool(ours[0] and theirs[0])
 
     async def send(self, line: bytes) -> None:
         """Send a line; wait until the node reads."""

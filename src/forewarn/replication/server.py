@@ -61,6 +61,9 @@ UNPROVED_MAX = 64
 NAMED_MAX = 100
 """Maximum number of nodes in an answer to operators; the metrics contain all nodes."""
 
+ANSWER_S_MAX = 2.0
+"""Time limit for a sign of life of a node whose name another process claims, in seconds."""
+
 LOGGED_ITEMS_MAX = 10_000
 """Records above which a change is sent as a new whole, in portions, because the change would block
 the event loop for longer than 30 ms."""
@@ -261,6 +264,7 @@ class FeedServer:
             session = self._admitted(greeting, writer, access, source)
             if unproved is not None:
                 unproved.admit()
+            await self._check_alone(session)
             if not await self.check_commit(greeting.commit, greeting.name) or self._suspended:
                 return
             self._begin(session)
@@ -431,8 +435,25 @@ class FeedServer:
             upstream = NodeRequests(self._upstream, self._scopes, feed=scoped, on_lie=refuse)
         limited = access is not None
         session = NodeSession(writer, upstream, nodes=self.nodes, feed=scoped, limited=limited)
-        session.greeted(greeting)
+        session.greeted(greeting, source)
         return session
+
+    async def _check_alone(self, session: NodeSession) -> None:
+        """Refuse a second machine with the name of a connected node, such as a clone.
+
+        Otherwise each would end the connection of the other again and again. Source: M-5.
+
+        Raises:
+            NodeRefused: the connected node answers.
+        """
+        other = self._sessions.get(session.name)
+        if other is None or session.feed.hosts is None or not session.is_clone(other):
+            return
+        if await other.answers(ANSWER_S_MAX) and self._sessions.get(session.name) is other:
+            reason = f"another machine with this name, at {other.source or 'the broker'}, follows"
+            raise NodeRefused(
+                name=session.name, reason=f"{reason}; this one is at {session.source}"
+            )
 
     def _begin(self, session: NodeSession) -> None:
         """Resume a node's feed after its last change, or schedule the whole. Source: M-1."""
@@ -531,10 +552,21 @@ class FeedServer:
                     session.writer.write(feed.line_of(Refused(str(refused))))
                     session.writer.close()
                 else:
+                    self._look_for_clone(session, loop.time())
                     session.ping()
             for name in self.nodes.names:
                 if self.nodes.silent(name):
                     self.on_silent(name)
+
+    def _look_for_clone(self, session: NodeSession, now_s: float) -> None:
+        """Report a node that follows this process and a follower at the same time."""
+        settled = now_s - session.since_s > self._pace.silent_s_max
+        if settled and session.feed.hosts is not None and self.nodes.relayed(session.name):
+            text = (
+                f"Metadata node {session.name} follows two control planes, this one from"
+                f" {session.source}: two machines have its name."
+            )
+            self._offences.refuse(session.name, text, "node.cloned")
 
 
 async def _believe(_commit: str, _node: str) -> bool:
