@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from forewarn.cli.api_client import ApiClient
+from forewarn.cli.api_client import ApiClient, ApiRefused
 from forewarn.cli.main import main
 from forewarn.exit_codes import USAGE
 from tests.emulator.asking import PATH, Start, events, get, post, started
@@ -120,6 +120,9 @@ def test_port_in_use_is_told_with_advice(process: Start) -> None:
         (("--speed", "1e9"), "1e+09"),
         (("--speed", "fast"), "'fast' must be a number"),
         (("--rate-limit", "-1"), "rate"),
+        (("--started-for", "soon"), "--started-for"),
+        (("--started-for", "2d"), "--started-for"),
+        (("--max-user-operations", "-1"), "--max-user-operations"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
@@ -290,6 +293,19 @@ def test_clients_in_use_find_what_they_ask_for(process: Start, option: tuple[str
     instance = url.replace("scheduledevents", "instance")
     assert get(instance.replace("2020-07-01", "2021-08-01&extended=true"))["compute"]
     assert status(instance, "2039-08-01", Metadata="true") == 400
+
+
+def test_options_of_work_reach_it(process: Start) -> None:
+    """Events are Started for as long as is asked for, and users' work is limited. D-9, O-1."""
+    words = ("--started-for", "10m", "--max-user-operations", "1")
+    _, _, api = started(process, *words)
+    api.post("/v1/vms/vm-1/reboot")
+    with pytest.raises(ApiRefused, match="the limit is 1"):
+        api.post("/v1/vms/vm-1/redeploy")
+    api.post("/v1/clock/advance", {"by": "30m"})
+    [outcome] = api.get("/v1/outcomes")["outcomes"]
+    assert outcome["lasted_s"] >= 600
+    assert outcome["interruption_ms"] == 60_000
 
 
 def test_command_is_answered_as_soon_as_vms_are(

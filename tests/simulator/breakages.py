@@ -247,4 +247,25 @@ BREAKAGES = (
         "self.files.append(FILE, (each.line for each in portions))",
         "1",
     ),
+    broken(
+        "left-and-named",
+        "work on a host names VMs that have left the host",
+        "core.transitions",
+        "            drop_absent_vms(draft, other)\n\n\ndef _follow_vm",
+        "            pass\n\n\ndef _follow_vm",
+    ),
+    broken(
+        "two-works-on-a-vm",
+        "work on a host runs beside work on its VMs",
+        "core.waiting",
+        "    if operation.state is not OperationState.ANNOUNCED:\n        return None\n    places",
+        "    if operation is not None:\n        return None\n    places",
+    ),
+    broken(
+        "moved-under-work",
+        "a VM is moved to a host with work",
+        "core.destinations",
+        "if host.health is Health.HEALTHY and name not in at_work",
+        "if host.health is Health.HEALTHY and (name in at_work or not at_work)",
+    ),
 )
