@@ -179,7 +179,7 @@ def test_fields_that_a_later_version_appends_are_ignored() -> None:
     later = content_of([*CALLER, "", [], 1], event=[*EVENT, 1], more=1)
     content = read_content(msgspec.Raw(json.dumps(later).encode()))
     assert content == read_content(msgspec.Raw(json.dumps(content_of()).encode()))
-    assert read_asked(b'["follow","n","",0,0,[],"","","","later"]') == Follow("n")
+    assert read_asked(b'["follow","n","",0,0,[],"","","","","later"]') == Follow("n")
     assert read_server_message(b'["ping",1]') == read_server_message(b'["ping"]')
 
 

@@ -9,7 +9,7 @@ from forewarn.azure.graph_query import GraphQueryInvalid, answered
 from forewarn.azure.login_routes import TOKEN_PATH
 from tests.api.live import Json
 from tests.azure.api.conftest import GROUP, SUBSCRIPTION, Arm
-from tests.waiting import LIMIT_S
+from tests.waiting import LIMIT_S, wait_until
 
 VERSION = {"api-version": "2024-07-01"}
 PLACE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.Compute"
@@ -395,7 +395,7 @@ def test_scale_set_of_any_size_restarts(arms: Callable[..., Arm]) -> None:
     answer = arm.http("POST", f"{SETS}/web/restart", params=VERSION)
     assert answer.status_code == 202, answer.text
     arm.emulator.advance("0s")
-    assert len(arm.sees("web_0")) == 12
+    wait_until(lambda: len(arm.sees("web_0")) == 12, what="an event of each VM")
     limited = arms(topology=large_set(12), max_user_operations=11)
     answer = limited.http("POST", f"{SETS}/web/restart", params=VERSION)
     assert (answer.status_code, limited.sees("web_0")) == (409, [])
