@@ -53,6 +53,16 @@ def test_host_is_announced_only_with_its_whole_notice(short_ms: int, code: Code 
     assert (found.code if found else None) is code
 
 
+@pytest.mark.parametrize(("short_ms", "code"), [(0, None), (1, Code.NOTICE)])
+def test_host_is_announced_only_with_the_notice_of_the_policy(
+    short_ms: int, code: Code | None
+) -> None:
+    """A wave that is announced late keeps the policy's longer notice, too. Source: N-1, F-3."""
+    rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(notice_s=7200)))
+    found = blocker(rig, rig.create("h0"), "h0", rig.now_ms + 120 * MINUTE_MS - short_ms)
+    assert (found.code if found else None) is code
+
+
 def test_postponed_host_is_not_announced_for_an_earlier_start() -> None:
     """Who asked for it, and until when, is what it waits for. Source: F-8, F-4."""
     rig = fleet(policy=NoticePolicy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))

@@ -136,6 +136,14 @@ BREAKAGES: dict[str, tuple[str, Callable[[], Plan]]] = {
         "waves",
         lambda: shifted(staying(), staying().waves[1].hosts[0], -20 * MINUTE_MS),
     ),
+    "host of no fleet": (
+        "unknown-host",
+        lambda: with_entries(staying(), (replace(entry_in(staying(), "h0"), host="h99"),)),
+    ),
+    "destination of no fleet": (
+        "unknown-host",
+        lambda: with_entry(moving(), "h4", moves=(VmMove(4, "h99"),)),
+    ),
     "not all get notice": ("groups", lambda: with_entry(staying(), "h0", groups=())),
     "VM forgotten": ("moves", lambda: with_entry(moving(), "h4", moves=())),
     "VM where work is": ("arrivals", lambda: with_entry(moving(), "h4", moves=(VmMove(4, "h4"),))),

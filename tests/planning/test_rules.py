@@ -348,6 +348,24 @@ def test_deadline_before_the_next_opening_names_the_window() -> None:
     assert blocked(found) == {"h2": (Code.DEADLINE, "window night")}
 
 
+@pytest.mark.parametrize(
+    ("windows", "left_ms", "subject"),
+    [
+        ((), HOUR_MS - 1, "the duration of its work"),
+        ((), -1, "the duration of its work"),
+        ((Window("noon", from_min=720, to_min=840),), 12 * HOUR_MS + HOUR_MS // 2, "window noon"),
+    ],
+    ids=["short", "over", "within a window"],
+)
+def test_deadline_that_leaves_no_time_for_the_work_is_no_closed_window(
+    windows: tuple[Window, ...], left_ms: int, subject: str
+) -> None:
+    """A freeze or a longer window would change nothing. Source: F-4."""
+    policy, deadline_ms = MaintenancePolicy(windows=windows), NOW_MS + left_ms
+    found = planned(fleet_of("a"), policy, duration_s=3600, deadline_ms=deadline_ms)
+    assert blocked(found) == {"h0": (Code.DEADLINE, subject)}
+
+
 def test_host_that_cannot_be_emptied_keeps_no_room_from_others() -> None:
     """Only one of its two VMs finds room, which another host's VM then takes. Source: F-3."""
     hosts = [FleetHost(f"h{n}", fault_domain=n, capacity=size) for n, size in enumerate((4, 2, 2))]

@@ -20,7 +20,7 @@ import forewarn
 from forewarn import settings
 from forewarn.core.impact import NOTICE_S, TRAITS, Source, Traits
 from forewarn.errors import ForewarnError, every_error
-from forewarn.planning.blockers import MEANINGS
+from forewarn.planning.blockers import JUDGES, MEANINGS, Code, Judge
 
 WRITTEN = "<!-- Written by `make docs`; edit the code it comes from, not this page. -->\n"
 
@@ -69,7 +69,7 @@ def _routine(traits: Traits) -> str:
 
 def blockers_page() -> str:
     """Return the table of blockers, from their codes and meanings."""
-    rows = [(f"`{code.value}`", *meaning) for code, meaning in MEANINGS.items()]
+    rows = [(f"`{code.value}`", *meaning, _judges(code)) for code, meaning in MEANINGS.items()]
     return page(
         "Blockers",
         "A blocker is the reason why an operation, a host, a wave or a maintenance waits.",
@@ -77,9 +77,16 @@ def blockers_page() -> str:
         " which stay.",
         "Each blocker also has a sentence, the time since when it holds, and the earliest time at"
         " which it can clear, where that is known.",
+        "A rule of maintenances is judged by the planner, by the independent checker of each plan,"
+        " at the admission of a host to its wave, and before the start of announced work; the last"
+        " column says by which of them.",
         "",
-        *table(("code", "meaning", "what ends it"), rows),
+        *table(("code", "meaning", "what ends it", "judged by"), rows),
     )
+
+
+def _judges(code: Code) -> str:
+    return ", ".join(each.value for each in Judge if each in JUDGES[code])
 
 
 def errors_page() -> str:

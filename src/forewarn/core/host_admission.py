@@ -68,7 +68,8 @@ class Admission:
         if len(draft.state.operations) >= limit:
             text = f"{limit} operations are live, the limit that [lifecycle] max_operations sets"
             return Blocker(Code.BUDGET, "operations of the service", now_ms, text=text)
-        notice_s = draft.policy.notice_s[maintenance.shown_impact]
+        least_s = draft.policy.notice_s[maintenance.shown_impact]
+        notice_s = max(least_s, draft.maintenance_policy.notice_s)
         if now_ms + notice_s * SECOND_MS + draft.policy.notice_margin_ms > wave.latest_start_ms:
             return Blocker(Code.NOTICE, f"wave {wave.number}", now_ms)
         for each in maintenance.postponed:

@@ -18,6 +18,8 @@ from forewarn.planning.blockers import UNSIZED, Blocker, Code
 
 #: Maximum VMs that one sentence of history names.
 NAMED_MAX = 20
+#: Kind of a place -> the blocker of work that waits for other work there.
+_CODE_AT = {"vm": Code.VM_BUSY, "host": Code.HOST_BUSY, "destination": Code.ARRIVALS}
 
 
 def work_before(draft: Draft, operation: Operation) -> Blocker | None:
@@ -50,8 +52,7 @@ def _work_at_its_places(draft: Draft, operation: Operation) -> Blocker | None:
     for place in places:
         other = next(_under_way(draft, operation, place), None)
         if other is not None:
-            code = Code.VM_BUSY if place[0] == "vm" else Code.HOST_BUSY
-            return _blocked_by(other, operation, code, _busy(other, place))
+            return _blocked_by(other, operation, _CODE_AT[place[0]], _busy(other, place))
     return _work_on_its_vms(draft, operation)
 
 

@@ -42,6 +42,53 @@ class Code(Word):
     UNSEEN = "unseen"
 
 
+class Judge(Word):
+    """A part of the program that judges a rule of maintenances, in the order of a host's way."""
+
+    #: The planner gives the host a blocker, or its wave a later time.
+    PLANNER = "planner"
+    #: The independent checker refuses a plan that breaks the rule.
+    CHECKER = "checker"
+    #: Before a host of a due wave is announced.
+    ADMISSION = "admission"
+    #: Before announced work starts: it waits, or it is withdrawn.
+    START = "start"
+
+
+_EVERYWHERE = frozenset(Judge)
+_PLANS = frozenset({Judge.PLANNER, Judge.CHECKER})
+#: Announced work has its own times, and what its notice or the pause had to wait for is over. A
+#: change of the time that is open, or of a deadline, leads to a new plan before any admission.
+_UNTIL_START, _NOT_AT_ADMISSION = _EVERYWHERE - {Judge.START}, _EVERYWHERE - {Judge.ADMISSION}
+#: Code -> the parts that judge its rule; empty: no rule of maintenances.
+JUDGES: dict[Code, frozenset[Judge]] = {
+    Code.UNKNOWN_HOST: _UNTIL_START,
+    Code.HOST_FAILED: _EVERYWHERE,
+    Code.HOST_BUSY: _EVERYWHERE,
+    Code.VM_BUSY: frozenset({Judge.START}),
+    Code.FAULT_DOMAIN: _EVERYWHERE,
+    Code.ARRIVALS: _EVERYWHERE,
+    Code.BUDGET: _EVERYWHERE,
+    Code.CAPACITY: _EVERYWHERE,
+    Code.OWN_MOVES: frozenset({Judge.PLANNER}),
+    Code.WINDOW: _NOT_AT_ADMISSION,
+    Code.WINDOW_TOO_SHORT: _NOT_AT_ADMISSION,
+    Code.DEADLINE: _NOT_AT_ADMISSION,
+    Code.OWNER_REST: _EVERYWHERE,
+    Code.PREVIOUS_WAVE: _PLANS,
+    Code.PAUSE: _UNTIL_START,
+    Code.NOTICE: _UNTIL_START,
+    Code.POSTPONED: _EVERYWHERE,
+    Code.EARLIEST_START: _UNTIL_START,
+    Code.APPROVAL: frozenset(),
+    Code.COUPLED: frozenset(),
+    Code.TIME: frozenset(),
+    Code.DRIVER: frozenset(),
+    Code.OPERATOR: frozenset({Judge.START}),
+    Code.PLANNING: frozenset({Judge.ADMISSION, Judge.START}),
+    Code.GATE: frozenset(),
+    Code.UNSEEN: frozenset(),
+}
 #: Blockers of a wave that may clear before the planned time: other work and disturbances.
 CLEARS_EARLY = frozenset(
     {Code.HOST_BUSY, Code.FAULT_DOMAIN, Code.ARRIVALS, Code.BUDGET, Code.OWNER_REST}
@@ -166,7 +213,7 @@ _OF_CAPACITY = {
 }
 #: Subjects that need an article in a sentence.
 _WITH_ARTICLE = {"fleet": "the fleet"}
-assert set(SENTENCES) == set(MEANINGS) == set(Code), "every code has a sentence and a meaning"
+assert set(SENTENCES) == set(MEANINGS) == set(JUDGES) == set(Code), "a code is described nowhere"
 
 
 @value

@@ -79,10 +79,21 @@ class _Checker:
         self.size: Counter[str] = Counter()
         for host, size in zip(self.at, fleet.vm_sizes, strict=True):
             self.size[host] += size
-        self.waves: dict[int, list[PlanEntry]] = defaultdict(list)
-        for entry in plan.entries:
-            self.waves[entry.wave].append(entry)
+        #: Hosts that are not in the fleet, or whose VMs go to a host that is not.
+        self.strangers = {entry.host for entry in plan.entries if not self._is_known(entry)}
+        self.waves = self._entries_by_wave()
         self.works, self.limits = list(self._works()), self._limits()
+
+    def _is_known(self, entry: PlanEntry) -> bool:
+        there = {entry.host, *(move.to_host for move in entry.moves)} - {""}
+        return there <= self.hosts.keys()
+
+    def _entries_by_wave(self) -> dict[int, list[PlanEntry]]:
+        waves: dict[int, list[PlanEntry]] = defaultdict(list)
+        for entry in self.plan.entries:
+            if entry.host not in self.strangers:
+                waves[entry.wave].append(entry)
+        return waves
 
     def all(self) -> Found:
         yield from self._whole()
@@ -112,8 +123,10 @@ class _Checker:
             yield "complete", "a host is missing, planned twice, or was not requested"
         if plan.parent != (self.state.in_force.id if self.state.in_force else ""):
             yield "parent", "the parent of the plan is not the plan in force"
+        for host in sorted(self.strangers):
+            yield "unknown-host", f"{host} or a destination of its VMs is not in the fleet"
         placed = {(wave.number, host) for wave in plan.waves for host in wave.hosts}
-        if placed != {(entry.wave, entry.host) for each in self.waves.values() for entry in each}:
+        if placed != {(entry.wave, entry.host) for entry in plan.entries}:
             yield "waves", "the waves and the entries of the plan differ"
         flags = [wave.canary for wave in plan.waves]
         most = 0 if plan.asked.canary_hosts or plan.parent else self.policy.canary_count

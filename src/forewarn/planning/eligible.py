@@ -127,8 +127,13 @@ def _blocker(
 
 def closed(calendar: Calendar, terms: PlanningTerms) -> Blocker | None:
     """Return the blocker of a host without a long enough opening, or None. See F-7."""
-    if any(end - start >= terms.asked.host_s * 1000 for start, end in calendar.spans):
+    length_ms, deadline_ms = terms.asked.host_s * 1000, terms.asked.deadline_ms
+    if any(end - start >= length_ms for start, end in calendar.spans):
         return None
+    if deadline_ms and deadline_ms - terms.now_ms < length_ms:
+        return Blocker(Code.DEADLINE, "the duration of its work", terms.now_ms)
+    if deadline_ms and calendar.spans and calendar.spans[-1][1] >= deadline_ms:
+        return Blocker(Code.DEADLINE, calendar.subject, terms.now_ms)
     code = Code.WINDOW_TOO_SHORT if calendar.spans else Code.WINDOW
     return Blocker(code, calendar.subject, terms.now_ms)
 
