@@ -28,6 +28,20 @@ def host_of_header(header: str) -> str:
     return (name if colon and (port.isdigit() or not port) else header).lower()
 
 
+def host_of_url(host: str) -> str:
+    """Return the address that a host in a URL names.
+
+    The zone of an IPv6 address follows `%25` in a URL, and `%` elsewhere (RFC 6874); a plain `%`
+    is accepted in a URL, too.
+    """
+    return host.replace("%25", "%", 1) if ":" in host else host
+
+
+def without_zone(host: str) -> str:
+    """Return an address without its zone, which only this machine knows."""
+    return host.partition("%")[0] if ":" in host else host
+
+
 def without_brackets(host: str) -> str:
     """Return a host without the brackets of an IPv6 address."""
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from urllib.parse import urlsplit
 
+from forewarn.host_port import host_of_url
 from forewarn.urls import shown_reason
 from forewarn.values import value
 
@@ -57,7 +58,7 @@ def new_connection(url: str, ca_file: str, *, timeout_s: float) -> http.client.H
     if url.startswith("unix:"):
         return UnixConnection(url.removeprefix("unix:"), timeout_s)
     parts = urlsplit(url)
-    host, port = parts.hostname or "", parts.port
+    host, port = host_of_url(parts.hostname or ""), parts.port
     if parts.scheme != "https":
         return http.client.HTTPConnection(host, port, timeout=timeout_s)
     context = ssl.create_default_context(cafile=ca_file or None)

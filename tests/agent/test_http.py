@@ -1,5 +1,7 @@
 """HTTP read by hand: answers cut anywhere, odd framing, endpoints as they are written."""
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -133,6 +135,8 @@ def test_nonsense_is_refused(text: bytes) -> None:
         ("http://127.0.0.1:8169/", Endpoint("127.0.0.1", 8169)),
         ("http://[::1]:80", Endpoint("::1")),
         ("http://[fe80::1]", Endpoint("fe80::1")),
+        ("http://[fe80::1%25eth0]", Endpoint("fe80::1%eth0")),
+        ("http://[fe80::1%eth0]:8169", Endpoint("fe80::1%eth0", 8169)),
         (
             "http://127.0.0.1:8169/metadata/scheduledevents?api-version=2020-07-01",
             Endpoint("127.0.0.1", 8169),
@@ -146,8 +150,46 @@ def test_nonsense_is_refused(text: bytes) -> None:
     ],
 )
 def test_endpoint_names_a_target(endpoint: str, target: Endpoint) -> None:
-    """Endpoints are written as people write them."""
+    """Endpoints are written as people write them, and as URLs are."""
     assert target_of(endpoint) == target
+    assert target_of(str(target)) == target
+
+
+def test_zone_of_an_address_stays_on_this_machine() -> None:
+    """In a URL it follows `%25`, as RFC 6874 says; no server is told."""
+    target = target_of("http://[fe80::1%25eth0]:8169")
+    assert str(target) == "http://[fe80::1%25eth0]:8169"
+    assert b"Host: [fe80::1]:8169\r\n" in request_bytes("GET", target, path="/")
+
+
+ZONED = """
+import socket, sys
+from forewarn.agent.http_exchange import Line
+from forewarn.agent.sdk.http import target_of
+from forewarn.agent.sdk.sockets import connect
+from forewarn.http_client import new_connection
+listener = socket.socket(socket.AF_INET6)
+listener.bind(("fe80::1", 0, 0, socket.if_nametoindex("lo")))
+listener.listen()
+url = f"http://[fe80::1%25lo]:{listener.getsockname()[1]}"
+connect(target_of(url), 5).close()
+line = Line()
+line.begin(target_of(url), "GET", request=b"x")
+connection = new_connection(url, "", timeout_s=5)
+connection.connect()
+for _ in range(3):
+    listener.accept()[0].close()
+print("reached")
+"""
+
+
+@pytest.mark.netns
+def test_link_local_address_is_reached() -> None:
+    """By the SDK, the agent, and the other clients. Source: C-8."""
+    script = 'ip link set lo up; ip addr add fe80::1/64 dev lo nodad; exec $0 -c "$1"'
+    words = ["unshare", "--net", "sh", "-c", script, sys.executable, ZONED]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.stdout == "reached\n", done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Every command of an operator, against a real service."""
 
+import datetime as dt
 import io
 import json
 import threading
@@ -206,6 +207,18 @@ def test_bounds_are_told_as_they_are_typed(run: Run) -> None:
     )
     without = run("vm", "reboot", "db-0", "--not-before", "2026-11-21T18:30:00")
     assert "a time with its zone such as 2026-11-21T18:30:00Z" in without.err
+
+
+def test_time_is_read_without_seconds_and_with_any_zone(run: Run) -> None:
+    """Both name a moment; many programs write them so."""
+    soon = dt.datetime(2027, 3, 1, 0, 15, tzinfo=dt.UTC)
+    east = soon.astimezone(dt.timezone(dt.timedelta(hours=5, minutes=30)))
+    for vm, text in (
+        ("db-0", f"{soon:%Y-%m-%dT%H:%MZ}"),
+        ("web-0", f"{east:%Y-%m-%dT%H:%M+05:30}"),
+    ):
+        assert run("vm", "reboot", vm, "--not-before", text).status == OK
+        assert f"{soon:%a, %d %b %Y %H:%M}:00 GMT" in run("document", vm).out
 
 
 def test_work_says_that_nobody_is_asked(run: Run, live: Live) -> None:

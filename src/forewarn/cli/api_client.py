@@ -26,6 +26,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from forewarn.cli.parsing import DEFAULT_SERVER
 from forewarn.clock import SystemClock
 from forewarn.errors import CallerError, PeerError, reason_of
+from forewarn.host_port import host_of_url
 from forewarn.http_client import UnixConnection
 from forewarn.ids import Ids
 from forewarn.protocol import timestamps
@@ -328,12 +329,10 @@ class ApiClient:
         if split.scheme == "unix":
             return UnixConnection(split.path, ANSWER_TIMEOUT_S)
         assert split.hostname is not None
+        host = host_of_url(split.hostname)
         if split.scheme == "https":
-            tls = _tls()
-            return HTTPSConnection(
-                split.hostname, split.port, timeout=ANSWER_TIMEOUT_S, context=tls
-            )
-        return HTTPConnection(split.hostname, split.port, timeout=ANSWER_TIMEOUT_S)
+            return HTTPSConnection(host, split.port, timeout=ANSWER_TIMEOUT_S, context=_tls())
+        return HTTPConnection(host, split.port, timeout=ANSWER_TIMEOUT_S)
 
     def _speaks_tls(self) -> bool:
         """Whether the port of an http:// address completes a TLS handshake."""
@@ -343,9 +342,8 @@ class ApiClient:
             return False
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE  # nothing is sent
-        connection = HTTPSConnection(
-            self._split.hostname, self._split.port, timeout=TLS_PROBE_S_MAX, context=tls
-        )
+        host = host_of_url(self._split.hostname)
+        connection = HTTPSConnection(host, self._split.port, timeout=TLS_PROBE_S_MAX, context=tls)
         try:
             connection.connect()
         except (OSError, HTTPException):

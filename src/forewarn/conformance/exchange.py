@@ -12,6 +12,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from forewarn.errors import CallerError, PeerError, reason_of
+from forewarn.host_port import host_of_url
 from forewarn.protocol.versions import EVENTS_PATH, HOLD_S_MAX, VERSIONS
 from forewarn.urls import shown_url
 from forewarn.values import value
@@ -68,7 +69,7 @@ class ServiceUnderTest:
             raise TargetInvalid(url=url)
         parts = urlsplit(url)
         self.url = url
-        self.host, self.port = parts.hostname or "", parts.port or 80
+        self.host, self.port = host_of_url(parts.hostname or ""), parts.port or 80
         #: Parameters of every request, such as `vm=NAME` for an emulator.
         self.query = parts.query
         self.pause = pause or threading.Event().wait

@@ -36,7 +36,9 @@ def iso8601(at_ms: int) -> str:
 
 
 def parse(text: str) -> int:
-    """Return ms since the epoch UTC from RFC 1123 (GMT) or ISO 8601 (UTC).
+    """Return ms since the epoch UTC from RFC 1123 (GMT) or ISO 8601.
+
+    ISO 8601 may omit the seconds; without an offset it is UTC.
 
     Raises:
         ValueError: the text has neither form, or is not a possible time.
@@ -66,9 +68,22 @@ def _parse_rfc1123(text: str) -> int:
 
 def _parse_iso(text: str) -> int:
     date, _, rest = text.replace(" ", "T").upper().partition("T")
-    clock = rest.removesuffix("Z").removesuffix("+00:00").removesuffix("+0000")
+    clock, sign, offset = rest.removesuffix("Z").replace("-", "+-").partition("+")
+    if clock.count(":") == 1 and "." not in clock:
+        clock += ":00"
     year, month, day = date.split("-")
-    return _ms_of((year, month, day), clock)
+    at_ms = _ms_of((year, month, day), clock)
+    return at_ms - _offset_ms(offset) if sign else at_ms
+
+
+def _offset_ms(text: str) -> int:
+    """Return an offset from UTC, `05:30` or `-0800`, in ms."""
+    digits = text.removeprefix("-").replace(":", "")
+    hours, minutes = _number_of(digits[:2]), _number_of(digits[2:])
+    if len(digits) != 4 or hours > 23 or minutes > 59:
+        raise ValueError(text)
+    minutes += hours * 60
+    return (-minutes if text.startswith("-") else minutes) * 60_000
 
 
 def _ms_of(date: tuple[str, str, str], clock: str) -> int:

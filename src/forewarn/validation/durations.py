@@ -14,9 +14,9 @@ DURATION_PATTERN = (
     r"[0-9]{1,9}s?|(?=[0-9])([0-9]{1,5}d)?([0-9]{1,6}h)?([0-9]{1,7}m)?([0-9]{1,9}s)?"
     r"|P(?=[0-9T])([0-9]{1,5}D)?(T(?=[0-9])([0-9]{1,6}H)?([0-9]{1,7}M)?([0-9]{1,9}S)?)?"
 )
-#: Pattern of a time: RFC 3339, or `+` and a duration from now.
+#: Pattern of a time: RFC 3339, also without seconds, or `+` and a duration from now.
 TIME_PATTERN = (
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?"
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?"
     rf"([Zz]|[+-][0-9]{{2}}:[0-9]{{2}})|\+({DURATION_PATTERN})"
 )
 _DURATION = re.compile(DURATION_PATTERN)
@@ -56,14 +56,7 @@ def read_time_ms(text: str, now_ms: int) -> int:
         raise ValueError(text)
     if text[0] == "+":
         return now_ms + read_duration_s(text[1:]) * 1000
-    if text[-1] in "Zz":
-        return timestamps.parse(text)
-    at_ms = timestamps.parse(text[:-6])
-    hours, minutes = int(text[-5:-3]), int(text[-2:])
-    if hours > 23 or minutes > 59:
-        raise ValueError(text)
-    shift_ms = (hours * 60 + minutes) * 60_000
-    return at_ms - shift_ms if text[-6] == "+" else at_ms + shift_ms
+    return timestamps.parse(text)
 
 
 def written(at_ms: int | None) -> str | None:

@@ -9,7 +9,7 @@ import sys
 
 from forewarn.agent.value import Value
 from forewarn.errors import CallerError, PeerError
-from forewarn.host_port import host_and_port, joined_address
+from forewarn.host_port import host_and_port, host_of_url, joined_address, without_zone
 from forewarn.protocol.versions import EVENTS_PATH
 
 HEAD_BYTES_MAX = 64 * 1024  # limit of status line and headers, the same as in other clients
@@ -55,12 +55,13 @@ class Endpoint(Value):
         if self.path:
             return f"unix:{self.path}"
         rest = f"{EVENTS_PATH}?{self.query}" if self.query else ""
-        return f"http://{self.authority}{rest}"
+        port = None if self.port == PORT else self.port
+        return f"http://{joined_address(self.host.replace('%', '%25'), port)}{rest}"
 
     @property
     def authority(self) -> str:
         """The value of the Host header."""
-        return joined_address(self.host, None if self.port == PORT else self.port)
+        return joined_address(without_zone(self.host), None if self.port == PORT else self.port)
 
 
 class HttpResponse(Value):
@@ -104,6 +105,7 @@ def target_of(endpoint: str) -> Endpoint:
         authority += f":{PORT}"
     try:
         host, port = host_and_port(authority)
+        host = host_of_url(host)
     except ValueError:
         host, port = "", 0
     if not port:

@@ -16,6 +16,7 @@ from forewarn.drivers import PlatformUnanswered
 from forewarn.drivers.libvirt.config import LibvirtConfig
 from forewarn.drivers.libvirt.domain import Domain
 from forewarn.errors import CallerError, PeerError
+from forewarn.host_port import host_of_url
 
 #: Seconds between two keepalives, and number of missing answers after which a connection is dead.
 KEEPALIVE_S, KEEPALIVE_COUNT = 2, 3
@@ -257,7 +258,7 @@ def _check_reachable(host: str, uri: str) -> None:
     transport = parts.scheme.partition("+")[2]
     if not parts.hostname or transport not in _PORTS:
         return
-    address = parts.hostname, parts.port or _PORTS[transport]
+    address = host_of_url(parts.hostname), parts.port or _PORTS[transport]
     try:
         socket.create_connection(address, CONNECT_TIMEOUT_S).close()
     except OSError as error:
