@@ -119,6 +119,16 @@ def test_last_vm_that_has_not_approved_leaves_a_strict_group() -> None:
     assert rig.now(work).state is S.RUNNING
 
 
+def test_approval_names_no_vm_of_another_group() -> None:
+    """The group's history says who of the group has left, and not who else. Source: P-3, L-9."""
+    rig = small_strict()
+    rig.approve("web_9", rig.ask(Cause.HOST_REBOOT, "h0"))
+    vms = [replace(rig.state.topology.vms[name], host="h2") for name in ("web_0", "db_0")]
+    rig.tell(ChangeTopology(vms=tuple(vms)))
+    [approval] = [each.text for each in rig.entries if each.action == "event.approved"]
+    assert approval.endswith("approved for web: vm web_0 has left")
+
+
 def small_strict() -> Rig:
     """The small fleet, with two VMs of a strict group on the first host."""
     rig = Rig()

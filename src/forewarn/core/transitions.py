@@ -401,22 +401,22 @@ def drop_absent_vms(draft: Draft, operation: Operation) -> None:
     if operation.of_vm or operation.state is not OperationState.ANNOUNCED:
         return
     there = set(draft.topology.vms_on(operation.host))
-    left = [name for name in operation.vms if name not in there]
+    left = tuple([name for name in operation.vms if name not in there])
     if not left:
         return
     if not there and TRAITS[operation.cause].moves and not operation.maintenance:
         cancel(draft, operation, f"no VM is left on host {operation.host}")
         return
-    events = [
-        replace(event, resources=tuple([name for name in event.resources if name in there]))
+    before = {
+        event.id: event
         for event in draft.events_of(operation)
         if not there.issuperset(event.resources)
-    ]
-    changed = [
-        event if event.resources else move_event(known, Move.CANCEL)
-        for event in events
-        if (known := draft.event(event.id)) is not None
-    ]
+    }
+    changed = []
+    for event in before.values():
+        staying = tuple([name for name in event.resources if name in there])
+        smaller_event = replace(event, resources=staying)
+        changed.append(smaller_event if staying else move_event(event, Move.CANCEL))
     withdrawn = {event.id for event in changed if not event.live}
     placements = operation.execution.placements
     smaller = replace(
@@ -425,13 +425,14 @@ def drop_absent_vms(draft: Draft, operation: Operation) -> None:
         events=tuple([each for each in operation.events if each not in withdrawn]),
         unseen_vms=tuple([name for name in operation.unseen_vms if name in there]),
     )
-    text = f"vm {', '.join(left)} has left {smaller.host}, and {smaller.id} does not disturb it"
+    text = f"vm {some_names(left)} has left {smaller.host}, and {smaller.id} does not disturb it"
     draft.put("operation.left", text, smaller, *changed)
     _touch(draft, smaller, changed)
     for event in changed:
         strict = event.live and draft.topology.groups[event.group].strict_approval
         if strict and event.state is EventState.SCHEDULED and not unapproving(event):
-            approve_event(draft, event, by=(), reason=f"vm {', '.join(left)} has left")
+            gone = tuple([name for name in before[event.id].resources if name not in there])
+            approve_event(draft, event, by=(), reason=f"vm {some_names(gone)} has left")
 
 
 def _join(draft: Draft, operation: Operation) -> None:
