@@ -8,6 +8,7 @@ the same bytes.
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib.util
 import io
 import marshal
@@ -77,9 +78,21 @@ def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
 
 
 def _bytecode(name: str, text: bytes) -> bytes:
-    code = compile(text, name, "exec", dont_inherit=True, optimize=0)
+    code = compile(_without_docstrings(text), name, "exec", dont_inherit=True, optimize=0)
     head = importlib.util.MAGIC_NUMBER + UNCHECKED.to_bytes(4, "little")
     return head + importlib.util.source_hash(text) + marshal.dumps(code)
+
+
+def _without_docstrings(text: bytes) -> ast.Module:
+    """Return a module without docstrings, which the running agent would keep in memory."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            known = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+            if known and isinstance(first.value.value, str):
+                node.body = node.body[1:] or [ast.copy_location(ast.Pass(), first)]
+    return tree
 
 
 if __name__ == "__main__":
