@@ -149,14 +149,20 @@ BREAKAGES = (
         "moves-gather-groups",
         "VMs move to the fullest host, whatever other VMs of their group are there, unchecked",
         (
-            Edit("forewarn.planning.spread", "        return 0, near\n", "        return 0, 0\n"),
+            Edit(
+                "forewarn.planning.placement",
+                "                best = rank if best is None else min(best, rank)\n",
+                (
+                    "                best = rank if best is None or rank[5:] < best[5:] else best\n"
+                    "                continue\n"
+                ),
+            ),
             Edit(
                 "forewarn.control.planning",
                 "    if findings:\n",
                 "    if findings and not plan.id:\n",
             ),
         ),
-        seed=7,
     ),
     broken(
         "silent-groups-pass",

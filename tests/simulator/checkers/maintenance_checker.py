@@ -270,13 +270,7 @@ class MaintenanceChecker:
 
     def _disturbed_owners(self, ignored: set[int]) -> set[str]:
         """Owners that others' work, announced or running, or a failed host disturbs now."""
-        topology = self.state.topology
-        vms = [
-            vm
-            for host in topology.hosts.values()
-            if host.health.value == "failed"
-            for vm in topology.vms_on(host.name)
-        ]
+        topology, vms = self.state.topology, self._vms_on_failed()
         for operation in self.state.operations.values():
             announced = operation.state.value == ANNOUNCED and operation.routine
             under_way = announced or operation.state.value == RUNNING
@@ -286,12 +280,19 @@ class MaintenanceChecker:
             vms += () if operation.of_vm else topology.vms_on(operation.host)
         return self._owners_of(vms)
 
+    def _vms_on_failed(self) -> list[str]:
+        topology = self.state.topology
+        failed = [each.name for each in topology.hosts.values() if each.health.value == "failed"]
+        return [vm for name in failed for vm in topology.vms_on(name)]
+
     def rests(self, operation: Operation, now_ms: int) -> bool:
         """F-3: whether an owner that work of a maintenance would disturb has still to rest."""
         rest_ms = self.policy.owner_rest_s * 1000
         if not (operation.maintenance and rest_ms) or operation.is_return:
             return False
         owners = self._owners(operation.host)
+        if owners & self._owners_of(self._vms_on_failed()):
+            return True
         for number, hit in self._hit.items():
             other = self.state.operations.get(number)
             if other and other.maintenance != operation.maintenance and owners & hit:
@@ -309,7 +310,9 @@ class MaintenanceChecker:
         beside = disturbed(self.state, others, operation.host)
         return over_budget(self.state, budgets, operation=operation, beside=beside, limits="least")
 
-    def _broken_rule(self, plan: MaintenancePlan, changes: Changes, *, same_fleet: bool) -> str:
+    def _broken_rule(
+        self, plan: MaintenancePlan, changes: Changes, now_ms: int, *, same_fleet: bool
+    ) -> str:
         """Return the first rule that a plan breaks, other work aside: it may have begun since."""
         state, maintenance = self.state, self.state.maintenances[plan.maintenance]
         topology, owed_s = state.topology, OWED_S[maintenance.shown_impact.value]
@@ -333,7 +336,7 @@ class MaintenanceChecker:
             policy=replace(self.policy, notice_s=max(self.policy.notice_s, owed_s)),
         )
         other = frozenset[str]() if same_fleet else OF_FLEET | BESIDE_WORK
-        other |= frozenset() if self._work_ms < plan.made_ms else BESIDE_WORK
+        other |= frozenset() if self._work_ms < plan.made_ms <= now_ms else BESIDE_WORK
         self.premises["19: moves keep groups apart"] += bool(plan.body.moves) and not other
         ours = (each for each in found if each.rule not in other)
         return next((each.sentence for each in ours), "")
@@ -420,7 +423,7 @@ class MaintenanceChecker:
         """Check a plan, where the clock was stepped so far since the policy was applied."""
         self.premises["19: a plan takes force"] += 1
         stands = self._fleet_ms < plan.made_ms
-        found = self._broken_rule(plan, changes, same_fleet=stands)
+        found = self._broken_rule(plan, changes, now_ms, same_fleet=stands)
         lasts_ms = self.state.maintenances[plan.maintenance].duration_s * 1000
         self.premises["15: a short freeze lies before long work"] += any(
             plan.made_ms < from_ms < plan.made_ms + LEAD_MS and to_ms - from_ms < lasts_ms

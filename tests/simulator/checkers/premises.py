@@ -29,6 +29,7 @@ PREMISES = (
     "17: postponed",
     "17: window",
     "19: a plan takes force",
+    "19: moves keep groups apart",
     "1: everybody approved",
     "1: its time has come",
     "2: a document changes",
