@@ -458,3 +458,15 @@ def test_outlook_follows_the_moves_of_earlier_waves(
     room = memory_by_wave(plan, rig.state.topology, returning=returns)
     assert [each.after_mib for each in room if each.wave == 1] == after_mib
     assert rig.maintenance(number).plan == plan.id
+
+
+def test_destinations_are_planned_again_before_a_wave() -> None:
+    """A VM that was moved by hand meanwhile keeps another one away from its host. Source: F-3."""
+    rig = web(5, spare=2)
+    night = rig.now_ms + 20 * HOUR_MS
+    number = rig.start("h0", move_s=600, earliest_ms=night)
+    [(_, planned)] = rig.state.plans[rig.maintenance(number).plan].body.moves["h0"]
+    rig.tell(ChangeTopology(vms=(replace(rig.state.topology.vms["web_1"], host=planned),)))
+    rig.run()
+    hosts = {vm.host for vm in rig.state.topology.vms.values()}
+    assert (len(hosts), rig.maintenance(number).state) == (3, MaintenanceState.DONE)

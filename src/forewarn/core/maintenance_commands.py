@@ -42,7 +42,7 @@ from forewarn.core.refusals import (
 from forewarn.core.stimulus import ApplyPolicy
 from forewarn.core.targets import return_time_s
 from forewarn.core.waiting import waits_until_shown
-from forewarn.core.waves import PLAN_AGAIN_S, PLAN_AGAIN_S_MAX, stop, withdraw
+from forewarn.core.waves import PLAN_AGAIN_S, PLAN_AGAIN_S_MAX, renewal_ms, stop, withdraw
 from forewarn.core.why import NEVER_CLEARS, why_impossible
 from forewarn.planning.blockers import CLEARS_EARLY
 from forewarn.planning.plan_text import PlanBody
@@ -209,7 +209,9 @@ def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
             in_force=maintenance.plan or "(none)",
         )
     beside = isinstance(maintenance.phase, Working | Halted)  # the plan only has new budgets
-    following = phase_with(maintenance.phase, None) if beside else _next_phase(draft, plan)
+    following = (
+        phase_with(maintenance.phase, None) if beside else _next_phase(draft, maintenance, plan)
+    )
     planned = move_phase(maintenance, following)
     before = draft.plans.get(maintenance.plan)
     if before is not None and before.made_ms > draft.now_ms:
@@ -248,10 +250,11 @@ def _leaves_out(draft: Draft, maintenance: Maintenance, plan: MaintenancePlan) -
     return not named.issuperset(maintenance.hosts)
 
 
-def _next_phase(draft: Draft, plan: MaintenancePlan) -> Due | Planning:
+def _next_phase(draft: Draft, maintenance: Maintenance, plan: MaintenancePlan) -> Due | Planning:
     """Return the phase until the first wave's announcement, or until planning repeats.
 
     Planning repeats because blockers may clear early: other work ends, or VMs leave. See F-4.
+    Destinations of VMs are planned again before the wave, because VMs may move meanwhile. See F-3.
     """
     blocked = [each for _, each in plan.body.blocked]
     waited_ms = draft.now_ms - min((each.since_ms for each in blocked), default=0)
@@ -260,6 +263,8 @@ def _next_phase(draft: Draft, plan: MaintenancePlan) -> Due | Planning:
     waits = any(each.code not in NEVER_CLEARS for each in blocked)
     waits = waits or any(each.waits.code in CLEARS_EARLY for each in plan.waves[:1])
     if plan.waves and (not waits or plan.waves[0].shown_ms <= again_ms):
+        if maintenance.move_s and renewal_ms(plan) > again_ms:
+            return Planning(renewal_ms(plan))
         return Due(plan.waves[0].number, plan.waves[0].shown_ms)
     later = [each.clears_ms for each in blocked if each.clears_ms > draft.now_ms]
     return Planning(min([again_ms, *later]))

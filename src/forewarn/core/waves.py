@@ -18,6 +18,7 @@ from forewarn.core.maintenance import (
     Halted,
     Maintenance,
     MaintenanceMove,
+    MaintenancePlan,
     Planning,
     Target,
     Working,
@@ -55,11 +56,19 @@ def announce_hosts(draft: Draft, number: int, room: int) -> int:
     return announced
 
 
+def renewal_ms(plan: MaintenancePlan) -> int:
+    """Return when a plan with moves of VMs is made again, shortly before its first wave."""
+    return plan.waves[0].shown_ms - PLAN_AGAIN_S_MAX * SECOND_MS
+
+
 def is_ahead_of_clock(draft: Draft, maintenance: Maintenance) -> bool:
     """Whether a maintenance was planned by a later clock, which was set back since. See F-4."""
     planning, plan = maintenance.planning, draft.plans.get(maintenance.plan)
     if planning is not None:
-        return (planning.at_ms or 0) > draft.now_ms + PLAN_AGAIN_S_MAX * SECOND_MS
+        at_ms = planning.at_ms or 0
+        if plan is not None and plan.waves and at_ms == renewal_ms(plan):
+            return plan.made_ms > draft.now_ms
+        return at_ms > draft.now_ms + PLAN_AGAIN_S_MAX * SECOND_MS
     return isinstance(maintenance.phase, Due) and plan is not None and plan.made_ms > draft.now_ms
 
 
