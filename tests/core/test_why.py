@@ -328,7 +328,8 @@ def test_wave_that_is_due_is_kept_back(spoil: str, code: Code, subject: str) -> 
     if spoil == "fail":
         rig.ask(Cause.HARDWARE_FAILURE, "h0")
     elif spoil == "remove":
-        rig.tell(ChangeTopology(removed=(("vm", "web_0"), ("host", "h0"))))
+        made = rig.planned(number)
+        rig.tell(ChangeTopology(removed=(("vm", "web_0"), ("host", "h0"))), made)
     elif spoil == "busy":
         rig.ask(Cause.HOST_REBOOT, "h0", not_before_ms=START_MS + 9 * DAY_MS)
     elif spoil == "beside":
@@ -502,3 +503,27 @@ def test_outlook_is_what_a_count_of_everything_gives() -> None:
         found = outlook(planned(rig, number), rig.state.topology, occupied)
         assert rows(found) == counted(rig, number, occupied)
         assert [row.group for row in found] == ["db", "web"]
+
+
+def test_removed_host_is_named_as_removed() -> None:
+    """Not as failed, nor as one with the most room, until the next plan. Source: F-4."""
+    rig = fleet(3)
+    rig.tell(ChangeTopology(hosts=(Host("old", 0, 9),)))
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "old")
+    rig.tell(words.Complete(failure.number, failed=True))
+    number = rig.start("old")
+    assert rig.waits(number).code is Code.HOST_FAILED
+    rig.tell(ChangeTopology(removed=(("host", "old"),)))
+    assert rig.waits(number).text == "host old is not in the fleet"
+
+
+def test_removed_host_is_not_named_as_the_one_with_most_room() -> None:
+    """A host whose VMs fit nowhere names hosts of the fleet. Source: F-4."""
+    rig = fleet(2)
+    hosts = tuple(Host(name, 0, 9, memory_mib=9) for name in ("full", "spare"))
+    vms = (Vm("big", "full", "web", memory_mib=8), Vm("other", "spare", "web", memory_mib=8))
+    rig.tell(ChangeTopology(hosts=hosts, vms=vms))
+    number = rig.start("full", move_s=600)
+    assert rig.waits(number).subject == "spare"
+    rig.tell(ChangeTopology(removed=(("vm", "other"), ("host", "spare"))))
+    assert "spare" not in rig.waits(number).text

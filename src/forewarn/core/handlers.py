@@ -19,7 +19,7 @@ from forewarn.core.access import (
 from forewarn.core.approvals import recount, wake_coupled
 from forewarn.core.document import Enrolment, fresh
 from forewarn.core.draft import Draft
-from forewarn.core.host_admission import plan_remaining_again
+from forewarn.core.host_admission import plan_remaining_again, plan_without
 from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
 from forewarn.core.indexes import deletion_key
 from forewarn.core.lifecycle import (
@@ -262,6 +262,7 @@ def change(draft: Draft, change: stimuli.ChangeTopology) -> None:
     fleet_changes.change(draft, change)
     transitions.follow_vms(draft, before)
     recount(draft, change.groups)
+    plan_without(draft, frozenset(name for kind, name in change.removed if kind == "host"))
 
 
 def tick(draft: Draft, __: stimuli.Tick | None = None) -> None:

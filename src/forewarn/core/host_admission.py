@@ -408,6 +408,15 @@ def plan_remaining_again(draft: Draft, maintenance: Maintenance, text: str) -> N
         plan_again(draft, maintenance, text)
 
 
+def plan_without(draft: Draft, removed: frozenset[str]) -> None:
+    """Request new plans instead of those that name removed hosts; O(hosts of these plans). F-4."""
+    for maintenance in tuple(draft.maintenances.values()) if removed else ():
+        named = {name for _, each in draft.plan_of(maintenance).blocked for name in each.names}
+        if not removed.isdisjoint((*maintenance.hosts, *named)):
+            text = f"{maintenance.id} is planned again: a host has left the fleet"
+            plan_remaining_again(draft, maintenance, text)
+
+
 def plan_again(draft: Draft, maintenance: Maintenance, text: str = "") -> None:
     """Request a new plan; while a wave is active, only its hosts' budgets are planned again."""
     wanted = Planning(reason=maintenance.halt_reason)

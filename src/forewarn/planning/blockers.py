@@ -234,6 +234,11 @@ class Blocker:
     #: for other blockers.
     wakes: int | Subject | None = field(default=None, compare=False)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The words of the subject, such as the hosts with the most room."""
+        return tuple(self.subject.replace(",", " ").split())
+
     def sentence(self, name: str, kind: str = "host") -> str:
         """Return the sentence about a host, or about a wave by its number."""
         if self.text:
