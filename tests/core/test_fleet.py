@@ -8,7 +8,7 @@ from forewarn.core.impact import Cause, Source
 from forewarn.core.refusals import AlreadyExists, FleetBusy, FleetContradiction, InUse, Unknown
 from forewarn.core.state import State
 from forewarn.core.step import StepResult
-from forewarn.core.stimulus import ChangeTopology, Complete, Enable, PlaneStimulus
+from forewarn.core.stimulus import ChangeTopology, Complete, Enable, PlaneStimulus, Repair
 from forewarn.core.topology import Group, GroupKind, Health, Host, Vm
 from forewarn.protocol.documents import Document
 from tests.core import invariants
@@ -103,6 +103,25 @@ def test_planned_work_holds_only_its_host() -> None:
     rig.tell(ChangeTopology(vms=(Vm("new", "h1", "web"), Vm("web_1", "h2", "web"))))
     rig.tell(ChangeTopology(vms=(Vm("new", "h1", "db"),)))
     rig.refuses(ChangeTopology(removed=(("vm", "new"), ("host", "h1"))), FleetBusy)
+
+
+def test_refusal_names_what_ends_the_work() -> None:
+    """Repair ends a failure, a cancellation only work that has not started. Source: L-3, L-5."""
+    rig = small()
+    rig.ask(Cause.HARDWARE_FAILURE, "h0")
+    gone = ChangeTopology(removed=(("vm", "web_0"),))
+    refused = rig.refuses(gone, FleetBusy).advice_text()
+    assert refused == "Repair host h0 first: `forewarn host repair h0`."
+    rig.tell(Repair("h0"))
+    announced = rig.ask(Cause.HOST_REBOOT, "h0")
+    other = ChangeTopology(hosts=(Host("h0", 2, 0),))
+    refused = rig.refuses(other, FleetBusy).advice_text()
+    cancel = f"or cancel it: `forewarn operation cancel {announced.id}`."
+    assert refused == f"Wait until {announced.id} has ended, {cancel}"
+    rig.show()
+    for vm in ("web_0", "db_0"):
+        rig.approve(vm, announced)
+    assert rig.refuses(gone, FleetBusy).advice_text() == f"Wait until {announced.id} has ended."
 
 
 def test_destination_is_not_removed() -> None:

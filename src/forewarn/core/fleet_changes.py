@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from forewarn.core.approvals import note_departures
 from forewarn.core.document import ahead_of
 from forewarn.core.draft import Draft, image_of
-from forewarn.core.lifecycle import OperationState
+from forewarn.core.impact import TRAITS
+from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.records import subject_of
 from forewarn.core.refusals import AlreadyExists, FleetBusy, InUse, Unknown
 from forewarn.core.state import TABLES, Entry
@@ -124,12 +125,12 @@ def _check_vm_busy(draft: Draft, before: Vm | None, after: Vm | None) -> None:
         leaves = after is None or after.host != operation.host
         stays = operation.state is OperationState.RUNNING or not leaves
         if operation.of_vm or stays:
-            raise FleetBusy(kind="vm", name=changed.name, operation=operation.id)
+            raise _busy("vm", changed.name, operation)
     if after is None or (before is not None and before.host == after.host):
         return
     for operation in draft.operations(("host", after.host)):
         if operation.state in _FIXED:
-            raise FleetBusy(kind="host", name=after.host, operation=operation.id)
+            raise _busy("host", after.host, operation)
 
 
 def _check_host_busy(draft: Draft, before: Host, after: Host | None) -> None:
@@ -138,7 +139,18 @@ def _check_host_busy(draft: Draft, before: Host, after: Host | None) -> None:
     places = (("host", name),) if after else (("host", name), ("destination", name))
     if after is None or _location(before) != _location(after):
         for operation in draft.operations(*places):
-            raise FleetBusy(kind="host", name=name, operation=operation.id)
+            raise _busy("host", name, operation)
+
+
+def _busy(kind: str, name: str, operation: Operation) -> FleetBusy:
+    """Return the refusal of a change, with what ends the work. See L-3: running work goes on."""
+    remedy = f"Wait until {operation.id} has ended."
+    if TRAITS[operation.cause].fault:
+        remedy = f"Repair host {operation.host} first: `forewarn host repair {operation.host}`."
+    elif operation.state is not OperationState.RUNNING:
+        cancel = f"`forewarn operation cancel {operation.id}`"
+        remedy = f"Wait until {operation.id} has ended, or cancel it: {cancel}."
+    return FleetBusy(kind=kind, name=name, operation=operation.id, remedy=remedy)
 
 
 def _location(host: Host) -> tuple[str, int, int]:

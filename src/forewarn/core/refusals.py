@@ -23,7 +23,7 @@ class FleetBusy(CallerError):
     code = "fleet-busy"
     status = 409
     message = "{kind} {name} cannot be moved or removed while {operation} involves it."
-    advice = "Wait until {operation} has ended, or cancel it."
+    advice = "{remedy}"
 
 
 class AlreadyExists(CallerError):
