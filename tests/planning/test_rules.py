@@ -242,7 +242,7 @@ def test_window_shorter_than_the_operation_blocks() -> None:
     short = Window("short", from_min=120, to_min=150)
     found = planned(LONE, MaintenancePolicy(windows=(short,)))
     assert set(blocked(found).values()) == {(Code.WINDOW_TOO_SHORT, "window short")}
-    assert found.bound.waves == 0
+    assert (found.bound.waves, found.bound.argument) == (0, "no host can be done now")
 
 
 def test_host_without_a_window_of_its_own_is_open() -> None:

@@ -134,7 +134,8 @@ class _Planning:
     def _bound(self, table: Timetable) -> WaveBound:
         """Return the bound for the hosts that have a wave."""
         if not table.waves:
-            return together([])
+            wanted = set(self._terms.asked.hosts).difference(self._terms.state.done)
+            return WaveBound(0, "no host can be done now") if wanted else together([])
         if self._terms.asked.move_s:
             return WaveBound(1, "moves of VMs change which hosts conflict")
         late = {self._index.number[name] for name, _ in table.late}
