@@ -5,8 +5,10 @@ from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Alert, OperationState
 from forewarn.core.refusals import Unknown
 from forewarn.core.step import next_deadline_ms
-from forewarn.core.stimulus import Enable, GroupsPolled, Restored, Tick
+from forewarn.core.stimulus import ChangeTopology, Enable, GroupsPolled, Restored, Tick
+from forewarn.core.topology import Group, Host, Vm
 from forewarn.protocol.documents import Document
+from tests.core.maintenance import fleet
 from tests.core.rig import DAY_MS, MINUTE_MS, small, view_of
 
 S = OperationState
@@ -69,6 +71,23 @@ def test_nobody_to_ask_means_now() -> None:
     assert rig.ask(Cause.HOST_REBOOT, "h0").state is S.RUNNING
     assert rig.ask(Cause.REBOOT, "far_0").state is S.RUNNING
     assert not rig.state.views
+
+
+def test_maintenance_asks_nobody_where_no_group_is_enabled() -> None:
+    """The host begins with its wave; one with a group that is asked waits for it. Source: B-3."""
+    rig = fleet(2)
+    rig.tell(ChangeTopology(groups=(Group("mute"),), vms=(Vm("mute_0", "h1", "mute"),)))
+    rig.tell(
+        ChangeTopology(
+            hosts=(Host("h2", 1, 2), Host("h3", 1, 3)),
+            vms=(Vm("mute_1", "h2", "mute"),),
+        )
+    )
+    number = rig.start("h1", "h2", "h3")
+    begun = {host for host, each in rig.working(number).items() if each.state is S.RUNNING}
+    assert begun == {"h2", "h3"}
+    [text] = [e.text for e in rig.entries if e.action == "operation.started" and e.host == "h2"]
+    assert text.endswith("is running: no VM on it polls for events, so nobody is asked")
 
 
 def test_silent_day_disables_the_group() -> None:

@@ -113,17 +113,20 @@ def test_approved_work_waits_for_its_earliest_start() -> None:
     assert rig.now(operation.number).state is OperationState.RUNNING
 
 
-def test_work_that_asks_nobody_waits_for_its_notbefore() -> None:
-    """An earliest start that nobody can bring about by approving is not named. Source: F-4, N-4."""
+def test_work_that_asks_nobody_waits_for_its_earliest_start() -> None:
+    """That of its wave, or the time that was requested. Source: F-4, B-3."""
     rig = fleet()
-    rig.tell(ChangeTopology(hosts=(Host("empty", 0, 0),)))
-    number = rig.start("empty")
-    rig.run(limit=1)
-    [operation] = rig.working(number).values()
-    due_ms = operation.not_before_ms
-    held = replace(operation, state=OperationState.ANNOUNCED, earliest_start_ms=due_ms - 1)
-    waiting = why(Draft(rig.state, due_ms - 2, rig.terms()), held)
-    assert [each.text for each in waiting] == ["its NotBefore is not reached"]
+    rig.tell(ChangeTopology(hosts=(Host("h9", 0, 0), Host("h10", 1, 1))))
+    tonight = rig.now_ms + 10 * HOUR_MS
+    number = rig.start("h9", earliest_ms=tonight)
+    alone = rig.ask(Cause.HOST_REBOOT, "h10", not_before_ms=tonight)
+    rig.now_ms = rig.due_ms(number)
+    rig.tell(Tick())
+    waits = [*rig.why(rig.working(number)["h9"]), *rig.why(alone)]
+    assert [each.clears_ms for each in waits] == [tonight, tonight]
+    rig.now_ms = tonight
+    rig.tell(Tick())
+    assert {each.state for each in rig.state.operations.values()} == {OperationState.RUNNING}
 
 
 def test_coupled_work_names_who_must_approve() -> None:

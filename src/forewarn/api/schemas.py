@@ -398,7 +398,7 @@ OUTCOME: ObjectSchema[EventOutcome] = ObjectSchema(
     Member(
         "not_asked",
         FLAG,
-        meaning="Whether the work began early although nobody approved: no VM on the host polled.",
+        meaning="Whether the work began early without the group's approval: its VMs did not poll.",
     ),
     Member("not_before", TIME, "operation.notice.not_before_ms"),
     Member("started", TIME, "operation.execution.started_ms"),

@@ -152,6 +152,17 @@ def is_unasked(draft: Draft, operation: Operation) -> bool:
     return not approved and not any(draft.enabled(event.group) for event in events)
 
 
+def unasked_start_ms(operation: Operation) -> int:
+    """Return when an operation that asks nobody starts; 0: at once. Source: B-3.
+
+    At the time that somebody requested, and in a maintenance at the earliest start of its wave; ms
+    since the epoch UTC.
+    """
+    if operation.maintenance:
+        return operation.earliest_start_ms or 0
+    return operation.requested_start_ms or 0
+
+
 def why_unasked(operation: Operation) -> str:
     """Return why nobody is asked to approve an operation, as a clause. See B-3, N-1, O-2."""
     if operation.silent:

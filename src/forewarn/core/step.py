@@ -396,7 +396,7 @@ def reason_to_start(draft: Draft, operation: Operation) -> str:
     """Return why work may start now: all events approved, or NotBefore reached. Source: L-1.
 
     Empty: no reason. Other work is not considered. If all groups are disabled and no operator has
-    approved, the work starts at its requested time.
+    approved, the work waits for no notice. Source: B-3.
     """
     if (operation.earliest_start_ms or 0) > draft.now_ms:
         return ""
@@ -405,8 +405,8 @@ def reason_to_start(draft: Draft, operation: Operation) -> str:
     if approvals.events_to_approve(draft, operation):
         return ""
     if approvals.is_unasked(draft, operation):
-        requested_ms = operation.requested_start_ms or 0
-        return approvals.why_unasked(operation) if requested_ms <= draft.now_ms else ""
+        due = approvals.unasked_start_ms(operation) <= draft.now_ms
+        return approvals.why_unasked(operation) if due else ""
     return "" if approvals.is_coupled(draft, operation) else "everybody approved"
 
 

@@ -5,7 +5,13 @@
 
 from __future__ import annotations
 
-from forewarn.core.approvals import events_to_approve, is_unasked, unapproving, undecided_siblings
+from forewarn.core.approvals import (
+    events_to_approve,
+    is_unasked,
+    unapproving,
+    unasked_start_ms,
+    undecided_siblings,
+)
 from forewarn.core.draft import Draft
 from forewarn.core.host_admission import Admission, start_blockers
 from forewarn.core.impact import SECOND_MS
@@ -63,9 +69,10 @@ def _why_announced(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
     blockers += start_blockers(draft, operation)
     if blockers:
         return tuple(blockers)
-    released = due or not is_unasked(draft, operation)
     earliest_ms = operation.earliest_start_ms or 0
-    if earliest_ms > draft.now_ms and released:
+    if not due and is_unasked(draft, operation):
+        earliest_ms = unasked_start_ms(operation)
+    if earliest_ms > draft.now_ms and earliest_ms != due_ms:
         at_ms, text = earliest_ms, "its earliest start is not reached"
     else:
         at_ms, text = due_ms, "its NotBefore is not reached"

@@ -270,7 +270,7 @@ const APPROVAL_COLUMNS = [
   "Last poll",
   "Action",
 ];
-const ANSWERS = { "not-asked": "does not poll" };
+const ANSWERS = { "not-asked": "not asked" };
 
 /** Shows the groups' answers; groups without an approval come first. */
 function approvalTable(approvals) {

@@ -306,7 +306,7 @@ class ClientChecker:
             accepted = self._accepted.get(event_id, set())
             if not (accepted.issuperset(event.resources) if group.strict_approval else accepted):
                 return False
-        return asked or not operation.requested_start_ms
+        return asked or bool(operation.maintenance) or not operation.requested_start_ms
 
     # ---- what is durable -----------------------------------------------------------------------
 

@@ -383,7 +383,10 @@ class StateChecker:
         approved = operation.events and all(
             self._is_approved(each, operation, topology, changes) for each in operation.events
         )
-        if not (waiting or approved) and (operation.requested_start_ms or 0) > started_ms:
+        requested_ms = operation.requested_start_ms or 0
+        if operation.maintenance:  # the latest start of its wave, for which nobody has asked
+            requested_ms = operation.earliest_start_ms or 0
+        if not (waiting or approved) and requested_ms > started_ms:
             raise Violation("1", f"{operation.id} started before its time")
         for event_id in waiting:
             if not self._is_approved(event_id, operation, topology, changes):

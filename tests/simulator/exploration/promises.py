@@ -226,7 +226,7 @@ def _has_reason(operation: Operation, state: State, now_ms: int) -> bool:
     asked = any(event.group in state.enrolments for event in events)
     approved = events and all(event.state is E.APPROVED for event in events)
     if not asked and not approved:
-        return (operation.requested_start_ms or 0) <= now_ms
+        return bool(operation.maintenance) or (operation.requested_start_ms or 0) <= now_ms
     if not _approved_by_all(operation, state):
         return False
     return operation.impact.value != "Terminate" or not _undecided_siblings(operation, state)
