@@ -153,7 +153,7 @@ def is_unasked(draft: Draft, operation: Operation) -> bool:
 
 
 def unasked_start_ms(operation: Operation) -> int:
-    """Return when an operation that asks nobody starts; 0: at once. Source: B-3.
+    """Return when an operation that asks nobody starts; 0: at once. See B-3.
 
     At the time that somebody requested, and in a maintenance at the earliest start of its wave; ms
     since the epoch UTC.

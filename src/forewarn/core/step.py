@@ -396,7 +396,7 @@ def reason_to_start(draft: Draft, operation: Operation) -> str:
     """Return why work may start now: all events approved, or NotBefore reached. Source: L-1.
 
     Empty: no reason. Other work is not considered. If all groups are disabled and no operator has
-    approved, the work waits for no notice. Source: B-3.
+    approved, the work waits for no notice. See B-3.
     """
     if (operation.earliest_start_ms or 0) > draft.now_ms:
         return ""
