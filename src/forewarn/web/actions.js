@@ -100,13 +100,7 @@ const COMMON = new Set([
   "sequence",
 ]);
 /** Members of a group that its owner cannot change. */
-const GROUP_FIXED = new Set([
-  "kind",
-  "owner",
-  "fault_domain_count",
-  "keep_apart",
-  "keep_together",
-]);
+const GROUP_FIXED = new Set(["kind", "owner", "fault_domain_count", "keep_apart", "keep_together"]);
 const EXAMPLES = {
   not_before: "+30m, or 2027-01-15T08:00:00Z",
   duration: "90s, 15m or PT15M",

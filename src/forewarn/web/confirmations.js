@@ -51,7 +51,10 @@ export function confirmations(main) {
                 reply.confirmations.map((each) => [
                   each.id,
                   each.principal,
-                  [each.text, /^PUT \/v1\/(policy|topology)\b/.test(each.request) ? body(each) : ""],
+                  [
+                    each.text,
+                    /^PUT \/v1\/(policy|topology)\b/.test(each.request) ? body(each) : "",
+                  ],
                   moment(each.expires),
                   each.principal === caller.principal
                     ? rowButton("drop_confirmation", "Withdraw", of(each))
