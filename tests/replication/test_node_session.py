@@ -1,6 +1,8 @@
 """What a node says counts when it was said, whatever lies between."""
 
 import asyncio
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +23,8 @@ from forewarn.replication.nodes import FeedPace
 from forewarn.replication.server import FeedServer
 from tests.metadata.feeds import run, until
 from tests.metadata.live import Control
-from tests.replication.rig import HOSTS, WHOLE, proves, token_of
+from tests.replication.rig import HOSTS, WHOLE, Feed, proves, token_of
+from tests.waiting import LIMIT_S
 
 PAUSE_S = 5
 """How long a process stands still here: less than a test may take."""
@@ -110,3 +113,33 @@ def test_pings_that_nobody_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) 
         await node.stop()
 
     run(story())
+
+
+@pytest.mark.parametrize("end", ["server", "node"])
+def test_connection_that_has_ended_takes_lines_without_a_bug(
+    end: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A node breaks off while much is sent to it, with the event loop of the service. M-1."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        node = await feed.node("n1")
+        [session] = feed.server._sessions.values()
+        client = node.feed_client._writer
+        assert client is not None
+        (session.writer if end == "server" else client).transport.abort()
+        for _ in range(3):
+            await asyncio.sleep(0)
+            session.ping()
+            session.caught_up()
+            with suppress(OSError):
+                await session.send(line_of(Ping()))
+            node.feed_client._writer = client
+            node.feed_client.polled(frozenset({"web"}))
+        await node.stop()
+        await feed.server.stop()
+
+    uvloop = pytest.importorskip("uvloop")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(story(), LIMIT_S))
+    assert [each.getMessage() for each in caplog.records if each.exc_info] == []

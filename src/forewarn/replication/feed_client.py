@@ -38,6 +38,7 @@ from forewarn.replication.messages import (
 from forewarn.replication.node_store import NodeStore, Position
 from forewarn.replication.nodes import FeedPace, usual_pace
 from forewarn.replication.portions import ChangeAssembly, FeedBroken
+from forewarn.replication.streams import write_line
 from forewarn.values import value
 
 Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -277,7 +278,7 @@ class FeedClient:
         for age, marks in by_age.items():
             for start in range(0, len(marks), feed.POLLED_MAX):
                 part = tuple(marks[start : start + feed.POLLED_MAX])
-                writer.write(feed.line_of(feed.PollMessage(part, age)))
+                write_line(writer, feed.line_of(feed.PollMessage(part, age)))
         self._polled.clear()
 
     def vms_polled(self, polls: Sequence[VmPoll]) -> None:
@@ -290,7 +291,7 @@ class FeedClient:
             return
         for start in range(0, len(polls), feed.POLLED_MAX):
             part = tuple(polls[start : start + feed.POLLED_MAX])
-            writer.write(feed.line_of(feed.VmPollsMessage(part)))
+            write_line(writer, feed.line_of(feed.VmPollsMessage(part)))
 
     def _ask(
         self,
@@ -308,7 +309,7 @@ class FeedClient:
         # sent, because repeated approvals count once.
         future.add_done_callback(lambda _: self._pending.pop(number, None))
         if self._writer is not None:
-            self._writer.write(line)
+            write_line(self._writer, line)
         return future
 
     async def _follow(self) -> None:
@@ -366,7 +367,7 @@ class FeedClient:
         async with asyncio.timeout(CONNECT_S_MAX):
             reader, writer = await self._route.connect(self._address, self._identity.tls)
         try:
-            writer.write(greeting)
+            write_line(writer, greeting)
             while line := await next_line(reader, self._route.pace.silent_s_max):
                 self._take(feed.read_server_message(line), writer)
                 await writer.drain()
@@ -394,7 +395,7 @@ class FeedClient:
             case Answered():
                 self._answered(message)
             case Ping():
-                writer.write(feed.line_of(Pong()))
+                write_line(writer, feed.line_of(Pong()))
             case Refused(reason):
                 raise FeedRefused(reason=reason)
             case FeedStart():
@@ -402,7 +403,7 @@ class FeedClient:
             case FeedPortion():
                 self._take_portion(message, writer)
             case FeedCurrent():
-                writer.write(feed.line_of(Ack(self._shows.sequence)))
+                write_line(writer, feed.line_of(Ack(self._shows.sequence)))
                 self._catch_up(writer)
 
     def _begin(self, start: FeedStart) -> None:
@@ -443,7 +444,7 @@ class FeedClient:
             raise ChangeNotShown(sequence=change.sequence) from error
         self._shows = position
         self._commit = change.commit or self._commit
-        writer.write(feed.line_of(Ack(change.sequence)))
+        write_line(writer, feed.line_of(Ack(change.sequence)))
 
     def _catch_up(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -451,7 +452,7 @@ class FeedClient:
         _LOG.info("%s follows the feed, up to change %d", self._identity.name, shows, extra=facts)
         self.followed.set()
         for line, _ in tuple(self._pending.values()):
-            writer.write(line)
+            write_line(writer, line)
         if self._polled:
             self.polled(frozenset())
 

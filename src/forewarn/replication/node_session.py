@@ -32,6 +32,7 @@ from forewarn.replication.messages import (
 )
 from forewarn.replication.nodes import COST_BYTES, POLLED_COST, NodeTable
 from forewarn.replication.scopes import ScopedFeed
+from forewarn.replication.streams import write_line
 
 Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -167,7 +168,7 @@ class NodeSession:
         """Request a keepalive, unless too many requests are unanswered."""
         if self.idle and len(self._pings) < PINGS_MAX:
             self._pings.append(asyncio.get_running_loop().time())
-            self.writer.write(_PING)
+            write_line(self.writer, _PING)
 
     async def answers(self, within_s: float) -> bool:
         """Ask for a keepalive; return whether the node sends anything in time."""
@@ -188,14 +189,14 @@ class NodeSession:
 
     async def send(self, line: bytes) -> None:
         """Send a line; wait until the node reads."""
-        self.writer.write(line)
+        write_line(self.writer, line)
         await self.writer.drain()
 
     def send_answers(self) -> None:
         """Send the due answers, each after the changes before it."""
         while self._answers and self._answers[0][0] <= self.position:
             self._requests -= 1
-            self.writer.write(self._answers.popleft()[1])
+            write_line(self.writer, self._answers.popleft()[1])
 
     def caught_up(self) -> None:
         """Report the end of the feed to the node; later publications wait for the node."""
@@ -206,7 +207,7 @@ class NodeSession:
                 asyncio.get_running_loop().time()
             )  # before this message, the node sends nothing
             self._nodes.enlist(self.name)
-            self.writer.write(feed.line_of(FeedCurrent()))
+            write_line(self.writer, feed.line_of(FeedCurrent()))
 
     def _way_ms(self) -> int:
         """Return the maximum age of the node's current message, in ms.

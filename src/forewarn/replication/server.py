@@ -47,6 +47,7 @@ from forewarn.replication.node_session import (
 from forewarn.replication.nodes import GREETING_COST, FeedPace, NodeTable, usual_pace
 from forewarn.replication.portions import cut
 from forewarn.replication.scopes import ScopedFeed, Scopes
+from forewarn.replication.streams import write_line
 
 NODES_MAX = 10_000
 """Maximum number of connected nodes."""
@@ -272,7 +273,7 @@ class FeedServer:
             await session.hear(reader, partial(self._heard, greeting.name))
         except NodeRefused as refused:
             self._offences.refuse(source, str(refused), refused.code)
-            writer.write(feed.line_of(Refused(str(refused))))
+            write_line(writer, feed.line_of(Refused(str(refused))))
         except (OSError, FeedUnreadable, ValueError) as error:
             who = f"Metadata node {session.name}" if session else f"A client at {source}"
             text = f"{who} broke off: {str(error).removesuffix('.')}."
@@ -478,7 +479,7 @@ class FeedServer:
             position, sequence, checksum = log.next, log.sequence, log.checksum
         session.position = position
         start = FeedStart(self.epoch, sequence, checksum, whole=False, commit=self.newest_commit())
-        session.writer.write(feed.line_of(start))
+        write_line(session.writer, feed.line_of(start))
 
     async def _send(self, session: NodeSession) -> None:
         """Send a connected node its missing changes."""
@@ -549,7 +550,7 @@ class FeedServer:
                         name=session.name, reason="the node's token is no longer valid"
                     )
                     self._offences.refuse(session.name, str(refused), refused.code)
-                    session.writer.write(feed.line_of(Refused(str(refused))))
+                    write_line(session.writer, feed.line_of(Refused(str(refused))))
                     session.writer.close()
                 else:
                     self._look_for_clone(session, loop.time())
