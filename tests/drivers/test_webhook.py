@@ -170,6 +170,21 @@ def test_webhook_refuses_a_replay(far: TicketSystem, options: dict[str, object])
     assert driver.progress(task(), now_ms()).done
 
 
+@pytest.mark.parametrize("end", [{"done": True}, {"failed": "no disk"}], ids=["done", "failed"])
+def test_end_of_a_task_counts_whatever_the_clocks_of_its_senders(
+    far: TicketSystem, options: dict[str, object], end: dict[str, object]
+) -> None:
+    """One sender's clock is ahead, and reports progress; another one reports the end. R-4."""
+    driver = driver_of(options)
+    driver.begin(task())
+    driver.take_report(*far.report("tickets", {"task": "op-12/1", "share": 0.9}, age_s=-200))
+    with pytest.raises(ReportRefused, match="received before"):
+        driver.take_report(*far.report("tickets", {"task": "op-12/1", "share": 0.8}))
+    driver.take_report(*far.report("tickets", {"task": "op-12/1", **end}))
+    progress = driver.progress(task(), now_ms())
+    assert progress.done or progress.failed == "no disk"
+
+
 def test_webhook_does_not_take_its_own_request_for_a_report(options: dict[str, object]) -> None:
     """A signature says which way the message went, and for which driver. Source: R-4."""
     driver = driver_of(options)

@@ -6,7 +6,7 @@ import asyncio
 
 
 def write_line(writer: asyncio.StreamWriter, line: bytes) -> None:
-    """Write a line, or nothing if the connection has ended; whoever reads it notices the end.
+    """Write a line, or nothing if the connection has ended; its reader notices the end.
 
     asyncio ignores such a write, but uvloop raises a RuntimeError.
     """
