@@ -13,6 +13,7 @@ from forewarn.store.lease import Tenure
 from forewarn.store.processes import ControlProcess, SignsOfLife, processes
 from forewarn.values import replace
 from forewarn.version import version
+from tests.api.live import Live
 from tests.cli.conftest import Run
 from tests.postgres import PostgresServer
 from tests.store.story import begin, entry
@@ -53,6 +54,20 @@ def test_file_is_upgraded_by_the_restart(run: Run, tmp_path: Path) -> None:
     open_store(f"sqlite://{tmp_path}/store.db").close()
     done = run("upgrade", "check", "--store", f"sqlite://{tmp_path}/store.db")
     assert (done.status, "The service has this version" in done.out) == (exit_codes.OK, True)
+
+
+def test_service_of_the_settings_is_asked(
+    run: Run, live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It listens where its settings say, and not at the default address."""
+    monkeypatch.delenv("FOREWARN_SERVER")
+    open_store(f"sqlite://{tmp_path}/store.db").close()
+    config = tmp_path / "forewarn.toml"
+    place = live.url.removeprefix("http://")
+    listen = f'[listen]\noperator = "{place}"\n'
+    config.write_text(f'{listen}[store]\nurl = "sqlite://{tmp_path}/store.db"\n')
+    done = run("--json", "upgrade", "check", "--config", str(config))
+    assert done.json["running"] == version()
 
 
 @pytest.fixture

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     import socket
     import ssl
 
+    from forewarn.settings import Settings
+
 #: Parsed JSON of the schemas at /v1/docs.
 Answer: TypeAlias = Any
 
@@ -401,6 +403,19 @@ def client_of(arguments: argparse.Namespace) -> ApiClient:
         arguments.warned = True  # some commands make several clients
         print(_EXPOSED.format(server=shown_url(client.server)), file=sys.stderr, flush=True)
     return client
+
+
+def client_of_settings(arguments: argparse.Namespace, settings: Settings) -> ApiClient:
+    """Return a client of the service named in the arguments, or else in the settings.
+
+    Raises:
+        ServerAddressInvalid, TokenUnreadable: as `client_of`.
+    """
+    if not (arguments.server or os.environ.get("FOREWARN_SERVER")):
+        scheme = "https" if settings.operator.certificate else "http"
+        local, operator = settings.listen.local, settings.listen.operator
+        arguments.server = local or (f"{scheme}://{operator}" if operator else None)
+    return client_of(arguments)
 
 
 def part(name: str) -> str:

@@ -6,7 +6,6 @@ The command only reads: the service's settings, its store, and the running servi
 from __future__ import annotations
 
 import argparse
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -198,10 +197,11 @@ def add_commands(commands: CommandGroup) -> None:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    from forewarn.clock import SystemClock  # noqa: PLC0415 - `--help` needs none of it
+    from forewarn.cli.api_client import client_of_settings  # noqa: PLC0415 - `--help` needs none
+    from forewarn.clock import SystemClock  # noqa: PLC0415 - the same
 
     files = settings_files(arguments)
-    doctor = Doctor(files, SystemClock(), lambda settings: _client(arguments, settings))
+    doctor = Doctor(files, SystemClock(), lambda settings: client_of_settings(arguments, settings))
     checks = list(doctor.checks())
     problems = [each for each in checks if each.result == "problem"]
     if arguments.json:
@@ -212,17 +212,6 @@ def _doctor(arguments: argparse.Namespace) -> int:
     for each in problems:
         print(f"\n{each.name}: {each.code}\n  {each.text}\n  {each.advice}")
     return REFUSED if problems else OK
-
-
-def _client(arguments: argparse.Namespace, settings: Settings) -> ApiClient:
-    """Return a client of the service named in the arguments, or else in the settings."""
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415
-
-    if not (arguments.server or os.environ.get("FOREWARN_SERVER")):
-        scheme = "https" if settings.operator.certificate else "http"
-        local, operator = settings.listen.local, settings.listen.operator
-        arguments.server = local or (f"{scheme}://{operator}" if operator else None)
-    return client_of(arguments)
 
 
 class Doctor:

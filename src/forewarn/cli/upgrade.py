@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from forewarn.cli.api_client import client_of
+from forewarn.cli.api_client import client_of, client_of_settings
 from forewarn.cli.output import noun, print_facts, print_json, print_list
-from forewarn.cli.parsing import CommandGroup, add_store_options
+from forewarn.cli.parsing import CommandGroup, add_store_options, settings_files
 from forewarn.errors import ForewarnError
 from forewarn.exit_codes import OK, REFUSED
 from forewarn.values import value
@@ -117,6 +117,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 def _state(arguments: argparse.Namespace) -> UpgradeState:
     from forewarn.cli.store import store_address  # noqa: PLC0415 - the same
+    from forewarn.settings_loader import load_settings  # noqa: PLC0415 - the same
     from forewarn.store.addresses import readable_engine  # noqa: PLC0415 - the same
     from forewarn.store.errors import StoreContradiction  # noqa: PLC0415 - the same
     from forewarn.store.migrations import missing_steps  # noqa: PLC0415 - the same
@@ -132,8 +133,12 @@ def _state(arguments: argparse.Namespace) -> UpgradeState:
             seen = ()
     finally:
         engine.close()
+    files = settings_files(arguments)
     try:
-        running = client_of(arguments).get("/v1/version")["version"]
+        client = (
+            client_of_settings(arguments, load_settings(files)) if files else client_of(arguments)
+        )
+        running = client.get("/v1/version")["version"]
     except ForewarnError:
         running = ""
     alive = tuple(each for each in seen if each.runs)
