@@ -26,6 +26,7 @@ from forewarn.api.connections import SAFE
 from forewarn.api.control_client import ControlClient
 from forewarn.api.idempotency import HEADER as IDEMPOTENCY_KEY
 from forewarn.api.idempotency import answered_once
+from forewarn.api.refusal_log import REFUSALS
 from forewarn.api.responses import encoded, left, refusal
 from forewarn.api.routes import (
     PUBLIC_BYTES_MAX,
@@ -278,9 +279,7 @@ async def answered(
         return await answer
     except ForewarnError as error:
         if not isinstance(error, CallerError):
-            log.error(  # noqa: TRY400 - the sentence says it; the trace is of no use
-                "%s %s: %s", scope["method"], scope["path"], error
-            )
+            REFUSALS.note(f"{scope['method']} {scope['path']}", error)
         return refused(error)
     except ClientDisconnect:
         return None
