@@ -13,16 +13,18 @@ LOOK_EVERY_S = 0.01
 def wait_until(
     true: Callable[[], object],
     *,
-    what: str = "it",
+    what: str | Callable[[], str] = "it",
     limit_s: float = LIMIT_S,
     every_s: float = LOOK_EVERY_S,
 ) -> None:
     """Return as soon as `true()` is; fail the test after `limit_s` seconds.
 
-    `every_s` is for what is costly to look at, and far from ready.
+    `what` says what is waited for, as a function if it changes meanwhile; `every_s` is for what
+    is costly to look at, and far from ready.
     """
     ends_s = time.monotonic() + limit_s
     idle = threading.Event()
     while not true():
-        assert time.monotonic() < ends_s, f"waited {limit_s:g} s for {what}"
+        late = time.monotonic() >= ends_s
+        assert not late, f"waited {limit_s:g} s for {what if isinstance(what, str) else what()}"
         idle.wait(every_s)

@@ -72,7 +72,9 @@ class Site:
 
     def call(self, path: str, form: object) -> Json:
         """Post to the operator API, and return the answer."""
-        return ask(self.operator, "POST", path, form).json
+        reply = ask(self.operator, "POST", path, form)
+        assert reply.status < 300, reply
+        return reply.json
 
     def document(self, vm: str) -> Json:
         """Return what a VM reads."""
@@ -165,13 +167,16 @@ def test_every_panel_is_answered(site: Site) -> None:
             queries.add(text.replace("$instance", ".*"))
     assert len(queries) > 30
 
-    def without_data() -> set[str]:
-        return {query for query in queries if not site.prometheus.results(query)}
+    silent = set(queries)
+
+    def answered() -> bool:
+        silent.difference_update({query for query in silent if site.prometheus.results(query)})
+        return silent <= EMPTY
 
     form = {"cause": "host-reboot", "hosts": ["h2"], "duration": "PT5M"}
     made = site.call("/v1/maintenances", form)["maintenance"]["id"]
     site.call(f"/v1/maintenances/{made}/start", {})
     site.call(f"/v1/operations/{site.stuck}/complete", {})
-    wait_until(lambda: without_data() <= EMPTY, what=f"{without_data()}", limit_s=LIMIT_S)
+    wait_until(answered, what=lambda: f"data of {silent - EMPTY}", limit_s=LIMIT_S)
     names = site.prometheus.ask("label/instance/values", **{"match[]": "forewarn_build_info"})
     assert len(names) == 2  # what the dashboard's choice of instances asks for
