@@ -65,9 +65,8 @@ class _Checker:
             self.zone[each.name] = numbers.setdefault(each.fault_zone, len(numbers))
         #: Group and fault domain -> VMs, as the plan moves them.
         self.domains: Counter[tuple[str, int]] = Counter()
-        for name, on in self.on.items() if plan.asked.move_s else ():
-            for group, count in on.items():
-                self.domains[group, self.zone[name]] += count
+        if plan.asked.move_s:
+            self.domains.update(zip(self.group, map(self.zone.__getitem__, self.at), strict=True))
         #: Group with kept labels -> its VMs.
         self.kept: dict[str, list[int]] = {name: [] for name in self.keeps}
         for vm, group in enumerate(self.group) if self.kept else ():
@@ -292,9 +291,10 @@ class _Checker:
                 yield "moves", f"VM {vm} cannot be moved from {host} to {there}"
 
     def _count_domain(self, vm: int, host: str, there: str) -> None:
-        group = self.group[vm]
-        self.domains[group, self.zone[host]] -= 1
-        self.domains[group, self.zone[there]] += 1
+        zone, other, group = self.zone[host], self.zone[there], self.group[vm]
+        if zone != other:
+            self.domains[group, zone] -= 1
+            self.domains[group, other] += 1
 
     def _apart(self, moves: dict[int, tuple[str, str]], shut: set[str]) -> Found:
         """Check that no VM was moved nearer to its group than an open host made necessary.

@@ -150,8 +150,11 @@ class Placement:
                 nearness = self.spread.nearness(group, place, leaving=host)
                 if best is not None and not best[0] and nearness > best[1]:
                     continue
-                exceeds, siblings, free, there = self._least(row, size, group)
-                other = place[0] != own[0]
+                start, other = bisect_left(row, (size, -1)), place[0] != own[0]
+                alike = best is not None and best[:5] == (False, nearness, 0, undone, other)
+                if best is not None and alike and row[start] > best[5:]:
+                    continue  # all its hosts have more room
+                exceeds, siblings, free, there = self._least(row, start, group)
                 rank = (exceeds, nearness, siblings, undone, other, free, there)
                 best = rank if best is None else min(best, rank)
                 if best[:5] == (False, _APART, 0, undone, False):
@@ -160,14 +163,13 @@ class Placement:
                 break
         return best[-1] if best is not None else None
 
-    def _least(self, row: _Row, size: int, group: int) -> tuple[bool, int, int, int]:
-        """Return the host of a row that has room and the fewest VMs of a group, the fullest first.
+    def _least(self, row: _Row, start: int, group: int) -> tuple[bool, int, int, int]:
+        """Return the host of a row, from a position on, with the fewest VMs of a group.
 
         With whether it would exceed a limit, these VMs, and its free room.
         """
         on_host, spread = self.spread.on_host, self.spread
         limited = spread.is_limited(group)
-        start = bisect_left(row, (size, -1))
         free, there = row[start]
         best = limited and spread.exceeds(group, there), on_host[there].get(group, 0), free, there
         for at in range(start + 1, min(len(row), start + _COMPARED_MAX)):

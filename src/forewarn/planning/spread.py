@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from forewarn.planning.fleet import FleetGroup, FleetHost, Index
-from forewarn.planning.policy import BudgetLimits
+from forewarn.planning.policy import BudgetLimits, Scope
 
 #: Values of a host for the labels that groups name, in the order of `Spread.keys`.
 LabelValues: TypeAlias = tuple[str, ...]
@@ -60,17 +60,15 @@ class Spread:
 
     def move(self, group: int, host: int, there: int) -> None:
         """Count a VM on another host."""
-        for place, by in ((host, -1), (there, 1)):
-            on, zone = self.on_host[place], self._index.fault_zone[place]
-            on[group] = on.get(group, 0) + by
-            if not on[group]:
-                del on[group]
-            counts = self._in_domain[group]
-            counts[zone] = counts.get(zone, 0) + by
-            if not counts[zone]:
-                del counts[zone]
-            if group in self._labelled:
-                self._count_labels(group, place, by)
+        _count(self.on_host[host], group, -1)
+        _count(self.on_host[there], group, 1)
+        zone, other = self._index.fault_zone[host], self._index.fault_zone[there]
+        if zone != other:
+            _count(self._in_domain[group], zone, -1)
+            _count(self._in_domain[group], other, 1)
+        if group in self._labelled:
+            self._count_labels(group, host, -1)
+            self._count_labels(group, there, 1)
 
     def _count_labels(self, group: int, host: int, by: int) -> None:
         values = self.values[host]
@@ -105,9 +103,12 @@ class Spread:
 
         Such a host could never be worked on, unless its VMs leave in another way.
         """
-        of_group = self._limits.of_group
+        of_group, on_host = self._limits.of_group, self.on_host[host]
         for subject in of_group(group):
-            share = sum(n for on, n in self.on_host[host].items() if subject in of_group(on))
+            if subject[0] is Scope.GROUP:
+                share = on_host.get(group, 0)
+            else:
+                share = sum(count for on, count in on_host.items() if subject in of_group(on))
             if share >= self._limits.limit[subject]:
                 return True
         return False
@@ -127,6 +128,14 @@ class Spread:
         """Whether a group has lost a fault domain or order by its labels since an earlier time."""
         domains_now, pairs_now = self.order(group)
         return domains_now < domains or pairs_now > pairs
+
+
+def _count(counts: dict[int, int], key: int, by: int) -> None:
+    count = counts.get(key, 0) + by
+    if count:
+        counts[key] = count
+    else:
+        del counts[key]
 
 
 def _kept(group: FleetGroup) -> tuple[str, ...]:
