@@ -256,5 +256,6 @@ def own_moves(blocker: Blocker) -> Blocker:
     if blocker.code is Code.BUDGET:
         subject = f"the budget of {_WITH_ARTICLE.get(subject, subject)}"
     elif blocker.code is Code.CAPACITY:
-        subject = f"most room is left on {subject}"
+        room = f"most room is left on {subject}"
+        subject = f"{subject} has room" if subject == NO_OTHER_HOST else room
     return Blocker(Code.OWN_MOVES, subject, blocker.since_ms)

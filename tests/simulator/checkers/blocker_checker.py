@@ -11,7 +11,7 @@ from forewarn.control.planning import plan_made, planner_task
 from forewarn.core import stimulus as stimuli
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import Maintenance, MaintenanceState
+from forewarn.core.maintenance import Due, Maintenance, MaintenanceState
 from forewarn.core.policy import NoticePolicy, maintenance_policy
 from forewarn.core.state import State
 from forewarn.core.step import step
@@ -33,6 +33,8 @@ from tests.simulator.world.crash_points import Violation
 
 STEPS_MAX = 200
 """Steps in which what follows from a blocker's end must have come."""
+PLANNING_MS = 600_000
+"""Time that a plan of a fleet takes at most, and that its notices include."""
 S = OperationState
 UNDECIDED = frozenset({Code.PREVIOUS_WAVE, Code.UNKNOWN_HOST})
 """What only the work of others ends, or nothing that can be drawn here."""
@@ -158,16 +160,11 @@ class WorldCopy:
             return self._end_of(blocker.subject)
         if code in _POLICY_WITHOUT:
             return lambda: self._without(maintenance, _POLICY_WITHOUT[code])
-        if code is Code.OWN_MOVES:
-            return self._end_of(blocker.subject) or (
-                lambda: self._roomy_without_budgets(maintenance)
-            )
-        if code is Code.CAPACITY:
-            roomy = self._roomy()
-            return None if blocker.subject == NO_OTHER_HOST else lambda: self._replanned(roomy)
+        if code in {Code.CAPACITY, Code.OWN_MOVES}:
+            return self._giver_of_room(blocker, maintenance)
         if code in UNDECIDED or blocker.clears_ms <= self.now_ms:
             return None
-        return lambda: self._pass_time(blocker.clears_ms)
+        return lambda: self._pass_wait(blocker.clears_ms, number)
 
     def _roomy(self) -> stimuli.ChangeTopology:
         """Return a change that gives every host room for any VM, and every VM a known size."""
@@ -177,9 +174,21 @@ class WorldCopy:
             vms=tuple(replace(each, memory_mib=1) for each in topology.vms.values()),
         )
 
-    def _roomy_without_budgets(self, maintenance: Maintenance) -> None:
-        self.take(self._roomy())
-        self._without(maintenance, _POLICY_WITHOUT[Code.BUDGET])
+    def _giver_of_room(
+        self, blocker: Blocker, maintenance: Maintenance
+    ) -> Callable[[], None] | None:
+        """Return what gives VMs room to leave, and for own moves ends budgets or other work."""
+        if NO_OTHER_HOST in blocker.subject:
+            return None
+        roomy = self._roomy()
+        if blocker.code is Code.CAPACITY:
+            return lambda: self._replanned(roomy)
+
+        def give_room() -> None:
+            self.take(roomy)
+            self._without(maintenance, _POLICY_WITHOUT[Code.BUDGET])
+
+        return self._end_of(blocker.subject) or give_room
 
     def _events(self, operation: int, group: str) -> tuple[str, ...]:
         known = self.state.operations[operation].events
@@ -188,6 +197,14 @@ class WorldCopy:
     def _pass_time(self, at_ms: int) -> None:
         self.now_ms = max(self.now_ms, at_ms)
         self.take(stimuli.Tick())
+
+    def _pass_wait(self, at_ms: int, number: int) -> None:
+        """Pass time, and what a plan that was made again meanwhile adds to it for its planning."""
+        self._pass_time(at_ms)
+        maintenance = self.state.maintenances.get(number)
+        phase = maintenance.phase if maintenance else None
+        if isinstance(phase, Due) and self.now_ms < phase.at_ms <= at_ms + PLANNING_MS:
+            self._pass_time(phase.at_ms)
 
     def _end_of(self, subject: str) -> Callable[[], None] | None:
         """End the work, or repair the host, that a blocker names."""
