@@ -36,6 +36,9 @@ _UNICAST_V4 = re.compile(
     rf"(?:22[0-3]|2[01][0-9]|1[0-9]{{2}}|[1-9][0-9]?)(?:\.{_OCTET}){{3}}"
 ).fullmatch
 
+#: Longest text of an IPv6 address, with an IPv4 address at its end.
+ADDRESS_LENGTH_MAX = 45
+
 #: Suffixes of member names whose values may be secrets.
 _SECRET = re.compile(r"(?:secret|token|password|key|url)s?(?:_file)?(?:\[\d+\])*$")
 
@@ -382,7 +385,7 @@ class IpAddress:
     def read(self, value: object, where: str) -> str:
         """Return the canonical text."""
         wanted = "an IPv4 or IPv6 address"
-        if not isinstance(value, str) or "%" in value:
+        if not isinstance(value, str) or len(value) > ADDRESS_LENGTH_MAX or "%" in value:
             raise wrong(where, value, wanted)
         if _UNICAST_V4(value):  # fast path for the most common addresses
             return value

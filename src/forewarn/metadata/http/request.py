@@ -122,14 +122,16 @@ _UNRESERVED = re.compile(r"[A-Za-z0-9\-._~]")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?")
 
 
-def check_unfinished(head: bytes | bytearray) -> None:
+def check_unfinished(head: bytes | bytearray, start: int = 0) -> None:
     """Refuse an incomplete head that can never become a request.
+
+    The bytes before `start` were checked before.
 
     Raises:
         RequestMalformed: a line ends in a bare LF.
         HeadTooLarge: the head is too long.
     """
-    if _BARE_LF.search(head):
+    if _BARE_LF.search(head, start):
         raise RequestMalformed(reason="A line does not end in CR LF.")
     if len(head) > HEAD_BYTES_MAX:
         raise _head_too_large()

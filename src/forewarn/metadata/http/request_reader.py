@@ -64,12 +64,14 @@ class RequestParser(Protocol):
 class RequestReader:
     """The received bytes of unanswered requests."""
 
-    __slots__ = ("_at", "_buffer", "_chunked", "continue_due", "pending")
+    __slots__ = ("_at", "_buffer", "_checked", "_chunked", "continue_due", "pending")
 
     def __init__(self) -> None:
         self._buffer: bytes | bytearray = b""
         self._at = 0
         """Position of the first unread byte in the buffer."""
+        self._checked = 0
+        """Length of the checked beginning of an incomplete head, without its last byte."""
         self._chunked: ChunkedBody | None = None
         self.pending: PendingRequest | None = None
         """Request whose body has not arrived completely."""
@@ -89,7 +91,7 @@ class RequestReader:
         """Add received bytes."""
         if len(self._buffer) == self._at:
             self._buffer = octets
-            self._at = 0
+            self._at = self._checked = 0
         elif isinstance(self._buffer, bytearray):
             self._buffer += octets
         else:
@@ -98,11 +100,13 @@ class RequestReader:
     def clear(self) -> None:
         """Drop all bytes."""
         self._buffer = b""
-        self._at = 0
+        self._at = self._checked = 0
         self.pending = self._chunked = None
 
     def head(self, book: RequestParser) -> PendingRequest | None:
         """Return the next request without its body; None until the whole head has arrived.
+
+        Checks each byte of an incomplete head once: O(new bytes).
 
         Raises:
             CallerError: the bytes are not a request, and parsing must stop.
@@ -115,11 +119,12 @@ class RequestReader:
                 self._buffer = b""
                 return asked
         self._skip_empty_lines()
-        end = self._buffer.find(requests.HEAD_END, self._at)
+        end = self._buffer.find(requests.HEAD_END, max(self._at, self._checked - 2))
         if end < 0:
             self._forget_read()
             if self._buffer not in (b"", b"\r"):
-                requests.check_unfinished(self._buffer)
+                requests.check_unfinished(self._buffer, self._checked)
+                self._checked = len(self._buffer) - 1  # a CR may be the first half of a line end
             return None
         raw = bytes(self._buffer[self._at : end + 4])
         asked = PendingRequest(raw, book.known.get(raw) or book.read(raw))
@@ -161,4 +166,4 @@ class RequestReader:
     def _forget_read(self) -> None:
         if self._at:
             self._buffer = bytes(self._buffer[self._at :])
-            self._at = 0
+            self._at = self._checked = 0

@@ -1,0 +1,120 @@
+"""Every function of the product that takes a text needs time in proportion to its length."""
+
+import contextlib
+import importlib
+import inspect
+import io
+import pkgutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import forewarn
+from tests.hostile.growth import GROWTH_MAX, growth, thread_time_s
+from tests.hostile.texts import texts
+
+pytestmark = pytest.mark.slow
+
+SIZE = 16 * 1024
+SUSPECT_S = 0.008
+"""Time of a call above which its growth is measured."""
+TEXTS = {"str", "bytes", "bytes | str", "str | bytes", "bytes | bytearray", "object"}
+OTHERS: dict[str, object] = {
+    "int": 1,
+    "int | None": 1,
+    "float": 1.0,
+    "bool": True,
+    "str | None": "a",
+    "Values": {},
+    "JsonObject": {},
+    "Sequence[str]": (),
+    "Iterable[str]": (),
+    "Mapping[str, str]": {},
+    "tuple[str, ...]": (),
+}
+"""Annotation of a parameter -> its value while another one is hostile."""
+ACTING = {
+    "forewarn.agent.operator_requests": "removes files",
+    "forewarn.agent.startup": "starts processes",
+    "forewarn.agent.undo_commands": "changes the user",
+    "forewarn.emulator.attested_documents": "makes keys",
+    "forewarn.api.listener": "opens sockets",
+    "forewarn.service.process": "ends the process",
+    "forewarn.store": "opens stores",
+    "forewarn.store.backup": "opens stores",
+    "forewarn.store.sqlite_file": "opens stores",
+    "forewarn.programs": "starts processes",
+}
+"""Modules that are not called: their functions act on more than their arguments."""
+
+
+def functions() -> Iterator[Callable[..., object]]:
+    """Yield every function of the product with a text as argument, in each of its places."""
+    for module in pkgutil.walk_packages(forewarn.__path__, "forewarn."):
+        if module.name in ACTING or module.name.endswith("__main__"):
+            continue
+        for each in vars(importlib.import_module(module.name)).values():
+            if inspect.isfunction(each) and each.__module__ == module.name:
+                yield each
+
+
+def calls(function: Callable[..., object]) -> Iterator[tuple[str, Callable[[object], object]]]:
+    """Yield the type of each argument that takes a text, and the call with only it open."""
+    required = [
+        each
+        for each in inspect.signature(function).parameters.values()
+        if each.default is each.empty and each.kind not in {each.VAR_POSITIONAL, each.VAR_KEYWORD}
+    ]
+    kinds = {each.name: str(each.annotation) for each in required}
+    if inspect.iscoroutinefunction(function) or set(kinds.values()) - TEXTS - OTHERS.keys():
+        return
+    if any(each.kind is each.POSITIONAL_ONLY for each in required):
+        return
+    usual = {
+        name: OTHERS.get(kind, b"a" if "bytes" in kind else "a") for name, kind in kinds.items()
+    }
+    for name, kind in kinds.items():
+        if kind in TEXTS:
+            yield kind, partial(call_with, function, usual, name)
+
+
+def call_with(
+    function: Callable[..., object], usual: dict[str, object], name: str, text: object
+) -> object:
+    """Call a function with its usual arguments but one."""
+    return function(**usual | {name: text})
+
+
+FOUND = {
+    f"{function.__module__}.{function.__name__}-{number}": call
+    for function in functions()
+    for number, call in enumerate(calls(function))
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_function_needs_linear_time(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No repeated piece makes a function look at the same characters again and again."""
+    monkeypatch.chdir(tmp_path)
+    kind, call = FOUND[name]
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        for text_of in texts():
+            made = partial(encoded, text_of) if "bytes" in kind else text_of
+            if thread_time_s(call, made(SIZE)) > SUSPECT_S:
+                assert growth(call, made, SIZE // 2) <= GROWTH_MAX, text_of(40)
+
+
+def encoded(text_of: Callable[[int], str], size: int) -> bytes:
+    """Return a text as bytes."""
+    return text_of(size).encode()
+
+
+def test_functions_are_found() -> None:
+    """The readers of each format are among them."""
+    for name in ("validation.complexity.check_toml", "metadata.http.request.parse_head"):
+        assert f"forewarn.{name}-0" in FOUND
+    assert len(FOUND) > 300
