@@ -22,7 +22,7 @@ PARALLEL ?= -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 3) --dist loadfile \
 	--no-loadscope-reorder
 BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store bench-agent \
 	bench-planner bench-scale bench-nodes bench-page bench-telemetry bench-maintenance \
-	bench-access
+	bench-access bench-growth
 
 # Python compiles the modules once, because tests and benchmarks start programs a thousand times.
 unexport PYTHONDONTWRITEBYTECODE
@@ -209,6 +209,9 @@ bench-store: $(DEV) system  ## measure the commit of a step on SQLite and Postgr
 
 bench-access: $(DEV)  ## measure the cost of permission checks and of the audit's verification
 	$(BIN)/python -m bench.access $(ARGS)
+
+bench-growth: $(DEV)  ## measure memory, file and start of a busy fleet for a day (ARGS=--quick)
+	$(BIN)/python -m bench.growth $(ARGS)
 
 bench-maintenance: $(DEV)  ## measure a fleet's maintenance with approving VMs (ARGS=--quick)
 	$(BIN)/python -m bench.maintenance $(ARGS)

@@ -380,15 +380,19 @@ class StoreSettings:
 
 @value
 class HistorySettings:
-    """Limits of history. Entries are exported before deletion; ended work stays."""
+    """Limits of the past, enforced hourly. Ended work stays for a week, for its outcomes."""
 
-    max_age_days: int = 0
-    """Entries and audit records older than this are exported and deleted, hourly; 0: no limit."""
-    max_bytes: int = 0
-    """Maximum size of history, in bytes without indexes; the oldest entries are deleted first; 0:
-    no limit."""
+    max_age_days: int = 400
+    """History, ended work and audit records older than this are deleted; 0: no limit."""
+    max_bytes: int = 1_000_000_000
+    """Maximum size of history, ended work and the audit, in bytes without indexes; the oldest are
+    deleted first; 0: no limit."""
+    export: bool = True
+    """Whether history is exported before it is deleted, as compressed JSON lines, with its records
+    of work. The audit is never deleted without an export."""
     export_directory: str = ""
-    """Directory for deleted entries, as compressed JSON lines; required if a limit is set."""
+    """Directory for exports. Empty: `history` in the state directory that systemd gives the
+    service, or beside a SQLite store; without either nothing is deleted."""
 
 
 @value

@@ -116,7 +116,7 @@ def test_place_whose_successors_were_removed_is_refused(live: Live, tmp_path: Pa
     """What a watcher has missed for good is said; from the beginning is what there is."""
     live.fleet(hosts={"a": {}, "b": {}, "c": {}})
     store = live.daemon.store
-    assert store.trim(Retention(tmp_path, max_age_ms=1), NOW_MS + 2) == 3
+    assert store.trim(Retention(tmp_path, max_age_ms=1), NOW_MS + 2).entries == 3
     reply = live.call("GET", "/v1/watch?after=1")
     assert (reply.status, reply.code) == (410, "cursor-expired")
     assert "begin after 3" in reply.json["error"]["advice"]

@@ -294,6 +294,7 @@ QUICK = frozenset(
         "node killed",
         "disk of a node full",
         "sessions terminated",
+        "database goes back",
     )
 )
 

@@ -71,7 +71,10 @@ def test_wrong_command_line_is_2(words: tuple[str, ...]) -> None:
         ("hots list", "There is no command 'hots'; did you mean host?"),
         ("why h1", "There is no command 'why'; did you mean `operation why`?"),
         ("--sever x", "There is no option --sever; did you mean --server?"),
-        ("store", "The action is missing; choose one of backup, verify, restore, upgrade."),
+        (
+            "store",
+            "The action is missing; choose one of backup, verify, restore, upgrade, compact.",
+        ),
         ("host rebot h", "There is no action 'rebot'; did you mean reboot?"),
         ("history --action=host.fails", "there is no action 'host.fails'; did you mean host.fail"),
         ("host list --zon=a", "There is no option --zon; did you mean --zone?"),

@@ -1,13 +1,16 @@
 """`forewarn store`: a backup, a restore, and what each says."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from forewarn import exit_codes
 from forewarn.core.access import AccessToken, Confirmation, Role
+from forewarn.core.state import Changes
 from forewarn.core.stimulus import AddToken, AskConfirmation, Grant
-from forewarn.store import open_store
+from forewarn.store import Retention, open_store
 from tests.cli.conftest import Run
-from tests.store.story import begin
+from tests.store.story import begin, entry
 
 
 def test_backup_is_checked_and_restored(run: Run, tmp_path: Path) -> None:
@@ -55,3 +58,27 @@ def test_restore_names_what_an_administrator_must_look_at(run: Run, tmp_path: Pa
     assert "roles of 1 principal are those of the backup" in done.err
     again = run("--json", "store", "restore", backup, "--store", f"sqlite://{tmp_path}/more.db")
     assert again.json["suspended"] == [{"id": "id-of-kim", "principal": "kim"}]
+
+
+def test_file_of_an_earlier_version_is_compacted(run: Run, tmp_path: Path) -> None:
+    """It loses its free pages, and returns later ones step by step."""
+    path = tmp_path / "forewarn.db"
+    store = open_store(str(path))
+    story = begin(store)
+    texts = [entry("x" * 30_000) for _ in range(50)]
+    store.commit(Changes(last_number=story.state.last_number, entries=texts))
+    store.trim(Retention(None, max_age_ms=1), story.now_ms + 86_400_000)
+    store.close()
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript("PRAGMA auto_vacuum = NONE; VACUUM; CREATE TABLE more (x);")
+        database.executemany("INSERT INTO more VALUES (?)", [("x" * 30_000,)] * 50)
+        database.executescript("DROP TABLE more;")
+    full = path.stat().st_size
+    done = run("--json", "store", "compact", "--store", str(path))
+    assert (done.json["bytes_before"], done.json["bytes_after"]) == (full, path.stat().st_size)
+    assert path.stat().st_size < full / 2
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA auto_vacuum").fetchone() == (2,)
+    assert "before" in run("store", "compact", "--store", str(path)).err
+    nothing = run("store", "compact", "--store", "postgresql://nobody@nowhere.invalid/none")
+    assert "on its own" in nothing.err

@@ -1,15 +1,12 @@
 """Takes a database back to an earlier moment, as a lagging replica or a plain copy does."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from forewarn.store.addresses import engine_of
 from forewarn.store.engine import Engine, Row
-from forewarn.store.migrations import every_step
+from forewarn.store.migrations import every_table
 from forewarn.store.sqlite import SqliteEngine
-
-_TABLE = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
 
 
 class Snapshot:
@@ -21,8 +18,7 @@ class Snapshot:
         with _engine(address) as engine, engine.reading() as transaction:
             self._rows: dict[str, list[Row]] = {
                 table: [row for rows in engine.portions(transaction, table) for row in rows]
-                for step in every_step()
-                for table in _TABLE.findall(step.text)
+                for table in every_table()
             }
 
     def put_back(self) -> None:

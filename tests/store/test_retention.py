@@ -9,18 +9,28 @@ from typing import Any
 
 import pytest
 
-from forewarn.control.history_keeper import HistoryKeeper
+from forewarn.control.history_keeper import SLACK_MS, HistoryKeeper
 from forewarn.core.history import CHECKPOINT
-from forewarn.core.state import Image
+from forewarn.core.impact import Cause
+from forewarn.core.state import Changes, Image
+from forewarn.core.stimulus import CancelMaintenance, CreateMaintenance, RequestMaintenance
 from forewarn.errors import ForewarnError
-from forewarn.store import HistoryPage, Retention, Store, retention
+from forewarn.store import (
+    HistoryPage,
+    OperationPage,
+    Retention,
+    Store,
+    open_store,
+    retention,
+    sqlite,
+)
 from forewarn.store.errors import StoreLost
 from forewarn.store.images import images_text
 from forewarn.store.migrations import migrate
-from forewarn.store.retention import ExportFailed
+from forewarn.store.retention import DAY_MS, MAINTENANCE_TABLES, ExportFailed
 from forewarn.store.sqlite import SqliteEngine
 from tests.clock import VirtualClock
-from tests.store.story import Story, begin, live_records, replayed
+from tests.store.story import Story, begin, entry, live_records, replayed
 from tests.waiting import wait_until
 
 Opener = Callable[[str], Store]
@@ -60,7 +70,8 @@ def test_old_history_is_exported_and_removed(story: Story, tmp_path: Path) -> No
     store = story.store
     before = list(store.entries())
     limit_ms = at_of(store, before[len(before) // 2].seq)
-    count = store.trim(Retention(tmp_path, max_age_ms=story.now_ms - limit_ms), story.now_ms)
+    retention = Retention(tmp_path, max_age_ms=story.now_ms - limit_ms)
+    count = store.trim(retention, story.now_ms).entries
     left = sequences(store)
     assert left == [each.seq for each in before if each.entry.at_ms >= limit_ms]
     assert count == len(before) - len(left)
@@ -72,7 +83,7 @@ def test_old_history_is_exported_and_removed(story: Story, tmp_path: Path) -> No
     assert replayed(store) == live_records(store.load())
     story.reboot("h0")
     assert replayed(store) == live_records(story.state)
-    assert store.trim(Retention(tmp_path, max_age_ms=1), story.now_ms + 2) > 0
+    assert store.trim(Retention(tmp_path, max_age_ms=1), story.now_ms + 2).entries
     assert [each["sequence"] for each in exported(tmp_path)] == list(
         range(
             1,
@@ -96,15 +107,14 @@ def test_few_old_entries_are_removed(story: Story, tmp_path: Path) -> None:
 
 
 def test_history_is_kept_within_its_bytes(story: Story, tmp_path: Path) -> None:
-    """The oldest goes, and no more than must. Source: A-6."""
-    store = story.store
-    assert store.trim(Retention(tmp_path, max_bytes=10**9), story.now_ms) == 0
-    with store._engine.reading() as transaction:
-        [(size,)] = transaction.rows("history_bytes")
-    assert store.trim(Retention(tmp_path, max_bytes=int(size) // 2), story.now_ms) > 0
-    with store._engine.reading() as transaction:
-        [(left,)] = transaction.rows("history_bytes")
-    assert int(size) // 3 < int(left) <= int(size) // 2
+    """The oldest goes, and work that people may still ask about stays. Source: A-6, X-1."""
+    store, before = story.store, story.store.past_size()
+    assert not store.trim(Retention(tmp_path, max_bytes=before.total), story.now_ms).entries
+    limit = before.total - before.history // 3
+    assert store.trim(Retention(tmp_path, max_bytes=limit), story.now_ms).entries
+    after = store.past_size()
+    assert after.work == before.work
+    assert limit - before.history // 3 < after.total <= limit
     assert replayed(store) == live_records(story.state)
 
 
@@ -184,16 +194,15 @@ def test_history_waits_a_week_for_a_destination(
 
 
 def test_oldest_goes_and_no_more_than_must(story: Story, tmp_path: Path) -> None:
-    """Had one entry less been removed, history would be too much. Source: A-6."""
-    store = story.store
+    """Had one entry less been removed, the past would be too much. Source: A-6."""
+    store, work = story.store, story.store.past_size().work
     with store._engine.reading() as transaction:
-        [(whole,)] = transaction.rows("history_bytes")
         sizes = [int(row[2]) for row in transaction.rows("history_sizes", after=0, limit=1000)]
-    for max_bytes in (int(whole), sum(sizes[4:]), sum(sizes[9:]) + 1, sum(sizes[14:]) - 1):
+    for start in (0, 4, 9, 14):
+        max_bytes = work + sum(sizes[start:])
         store.trim(Retention(tmp_path, max_bytes=max_bytes), story.now_ms)
-        first = sequences(store)[0]
-        assert sum(sizes[first - 1 :]) <= max_bytes
-        assert first == 1 or sum(sizes[first - 2 :]) > max_bytes
+        assert sequences(store)[0] == start + 1
+        assert store.past_size().total == max_bytes
 
 
 def test_export_is_whole_and_private_before_history_goes(
@@ -244,7 +253,7 @@ def test_checkpoint_that_was_cut_off_is_made_anew(
         with pytest.raises(KeyboardInterrupt):
             story.store.trim(kept, story.now_ms + 2)
     for _ in range(2):
-        assert story.store.trim(kept, story.now_ms + 2) > 0
+        assert story.store.trim(kept, story.now_ms + 2).entries
         assert replayed(story.store) == live_records(story.state)
         story.reboot("h0")
         with story.store._engine.reading() as transaction:
@@ -297,15 +306,124 @@ def test_keeper_trims_at_the_start(
     story: Story, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A service that is started again and again trims, too; trouble ends nothing. Source: A-6."""
-    later = VirtualClock(story.now_ms + 2)
+    later = VirtualClock(story.now_ms + SLACK_MS + 2)
     gone = HistoryKeeper(
         story.store, Retention(tmp_path / "gone", max_age_ms=1), later, record=print
     )
+    gone.start()
     wait_until(lambda: "could not be trimmed" in caplog.text)
     assert gone._thread.daemon  # no process is kept alive for it
     gone.stop()
     assert not gone._thread.is_alive()
     keeper = HistoryKeeper(story.store, Retention(tmp_path, max_age_ms=1), later, record=print)
+    keeper.start()
     wait_until(lambda: not sequences(story.store))
     keeper.stop()
     assert issubclass(ExportFailed, ForewarnError)
+
+
+# --- ended work -----------------------------------------------------------------------------------
+
+
+def numbers(store: Store) -> list[int]:
+    """Return the numbers of the operations in the store, ascending."""
+    return sorted(each.number for each in store.operations(OperationPage(limit=1000)))
+
+
+def rows_of(store: Store, table: str) -> int:
+    """Return the number of rows of a table."""
+    with store._engine.reading() as transaction:
+        return sum(1 for _ in transaction.each("copied", table=table))
+
+
+def test_ended_work_leaves_after_its_history(story: Story, tmp_path: Path) -> None:
+    """With its events and VMs, and live work stays. Source: X-1, invariant 10."""
+    store, ended = story.store, numbers(story.store)
+    story.now_ms += 30 * DAY_MS
+    story.reboot("h1")
+    story.tell(RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h0",)))
+    trimmed = store.trim(Retention(tmp_path, max_age_ms=8 * DAY_MS), story.now_ms)
+    assert trimmed.operations == len(ended)
+    assert numbers(store) == [ended[-1] + 1, ended[-1] + 2]
+    events = {each.id for number in numbers(store) for each in store.events_of(number)}
+    assert rows_of(store, "event") == len(events)
+    assert rows_of(store, "operation_vm") == 3
+    assert replayed(store) == live_records(store.look())
+
+
+@pytest.mark.parametrize(("age_days", "kept"), [(6, True), (8, False)])
+def test_outcomes_can_be_read_for_a_week(
+    story: Story, tmp_path: Path, age_days: int, kept: bool
+) -> None:
+    """However small the limits are. Source: X-1."""
+    ended = numbers(story.store)
+    now_ms = story.now_ms + age_days * DAY_MS
+    trimmed = story.store.trim(Retention(tmp_path, max_age_ms=1, max_bytes=1), now_ms)
+    assert sequences(story.store) == []
+    assert numbers(story.store) == (ended if kept else [])
+    assert bool(trimmed.excess) is kept
+
+
+def test_work_of_an_open_maintenance_stays(store: Store, tmp_path: Path) -> None:
+    """Its report counts the work; once it has ended, both go. Source: F-1."""
+    story = begin(store)
+    number = story.reboot("h0")
+    story.tell(CreateMaintenance(Cause.HOST_UPDATE, ("h1",), 600, reason="firmware"))
+    maintenance = story.state.last_number
+    with store._engine.writing() as transaction:
+        transaction.run_text(f"UPDATE operation SET maintenance = {maintenance}")
+    retention = Retention(tmp_path, max_age_ms=DAY_MS)
+    store.trim(retention, story.now_ms + 30 * DAY_MS)
+    assert numbers(store) == [number]
+    story.tell(CancelMaintenance(maintenance))
+    store.trim(retention, story.now_ms + 30 * DAY_MS)
+    assert numbers(store) == []
+    assert [rows_of(store, table) for table in MAINTENANCE_TABLES] == [0, 0, 0, 0]
+
+
+def test_work_beyond_its_bytes_leaves_oldest_first(story: Story, tmp_path: Path) -> None:
+    """History has at least half of the limit; the rest is for work and audit."""
+    store, ended = story.store, numbers(story.store)
+    story.now_ms += 30 * DAY_MS
+    story.reboot("h0")
+    before = store.past_size()
+    store.trim(Retention(tmp_path, max_bytes=before.work), story.now_ms)
+    left = numbers(store)
+    assert left == [*ended, ended[-1] + 1][-len(left) :]
+    assert 0 < len(left) <= len(ended) // 2 + 1
+    assert store.past_size().total <= before.work
+
+
+def test_space_is_returned_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file shrinks while the service runs, and every commit stays. Source: A-6."""
+    monkeypatch.setattr(sqlite, "FREE_PAGES_KEPT", 100)
+    path = tmp_path / "store.db"
+    story = begin(store := open_store(str(path)))
+    texts = [entry("x" * 30_000) for _ in range(900)]
+    store.commit(Changes(last_number=story.state.last_number, entries=texts))
+    store.trim(Retention(None, max_age_ms=1), story.now_ms + DAY_MS)
+    full, steps = path.stat().st_size, 0
+    while store.return_space():
+        story.reboot(f"h{steps % 2}")
+        steps += 1
+    store.close()
+    assert steps > 3
+    assert path.stat().st_size < full / 4
+    store = open_store(str(path))
+    assert replayed(store) == live_records(store.load())
+    store.close()
+
+
+def test_nothing_is_deleted_that_cannot_be_exported(
+    story: Story, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a directory the limit is reported, and history grows on. Source: P-7."""
+    before = sequences(story.store)
+    later = VirtualClock(story.now_ms + 2 * DAY_MS)
+    retention = Retention(None, max_age_ms=1)
+    keeper = HistoryKeeper(story.store, retention, later, record=print)
+    keeper.start()
+    wait_until(lambda: "no directory for exports" in story.store.past_excess)
+    keeper.stop()
+    assert "retention-limited" in {getattr(each, "action", "") for each in caplog.records}
+    assert sequences(story.store) == before

@@ -45,7 +45,12 @@ _HEALTH: Schema = {
         "degraded": described(
             TEXTS,
             "Parts of the state that this process cannot use, such as a window of an unknown time "
-            "zone; all other work goes on.",
+            "zone, and problems of history; all other work goes on.",
+        ),
+        "past_checked": described(
+            WHOLE,
+            "Percentage of history and ended work that was checked since the start; absent before "
+            "the check, and after it.",
         ),
         "last_backup": described(
             TEXT, "Start of the last backup; absent without a recorded backup."
@@ -125,6 +130,9 @@ async def _look(control: ControlClient) -> tuple[dict[str, object], int]:
         health["nodes_behind"] = list(nodes.behind)
     if nodes.refused:
         health["nodes_refused"] = list(nodes.refused)
+    progress = control.store.past_progress
+    if progress is not None and progress.percent < 100:
+        health["past_checked"] = progress.percent
     if degraded := loop.degraded():
         health["degraded"] = list(degraded)
     if backup_ms:

@@ -423,7 +423,7 @@ def _processes(engine: Engine) -> Iterator[Examined]:
 
 def _commits(engine: Engine, settings: Settings) -> Iterator[ForewarnError]:
     """Yield an error if the store lacks a commit that is known to this machine or a process."""
-    from forewarn.service.commit_checks import commit_file_of  # noqa: PLC0415
+    from forewarn.service.service_files import commit_file_of  # noqa: PLC0415
     from forewarn.store.lineage import lost_commit  # noqa: PLC0415
 
     lost = lost_commit(engine, commit_file_of(settings.store) or engine.commit_file)

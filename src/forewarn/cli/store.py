@@ -44,7 +44,10 @@ def add_commands(commands: CommandGroup) -> None:
     upgrade = group.command(
         "upgrade", "upgrade the schema to this version", run=_upgrade, remote=False
     )
-    for parser in (backup, restore, upgrade):
+    compact = group.command(
+        "compact", "shrink a SQLite file of an earlier version", run=_compact, remote=False
+    )
+    for parser in (backup, restore, upgrade, compact):
         add_store_options(parser)
 
 
@@ -130,6 +133,27 @@ def _upgrade(arguments: argparse.Namespace) -> int:
     if arguments.json:
         return print_json({"steps": missing})
     note(f"schema steps run: {', '.join(missing)}" if missing else "the schema is up to date")
+    return OK
+
+
+def _compact(arguments: argparse.Namespace) -> int:
+    from forewarn.store.addresses import path_of  # noqa: PLC0415 - the same
+    from forewarn.store.sqlite import SqliteEngine  # noqa: PLC0415 - the same
+
+    path = path_of(store_address(arguments))
+    if path is None:
+        note("PostgreSQL reuses and returns space on its own")
+        return OK
+    engine = SqliteEngine(path, must_exist=True)
+    before = path.stat().st_size
+    try:
+        engine.compact()
+    finally:
+        engine.close()
+    after = path.stat().st_size
+    if arguments.json:
+        return print_json({"bytes_before": before, "bytes_after": after})
+    note(f"{path}: {before} bytes before, {after} bytes now; start the service")
     return OK
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.errors import ForewarnError
@@ -13,7 +11,6 @@ from forewarn.store.errors import StoreWentBack
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forewarn.settings import StoreSettings
     from forewarn.store import Store
 
 #: Maximum number of commits that one transaction compares.
@@ -67,14 +64,3 @@ class CommitChecks:
         except ForewarnError:
             return False
         return True
-
-
-def commit_file_of(settings: StoreSettings) -> str:
-    """Return the path of the file for this process's last commit.
-
-    Empty: beside a SQLite store, and none for another store.
-    """
-    directory = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
-    if settings.last_commit_file or not directory or not settings.shared:
-        return settings.last_commit_file
-    return str(Path(directory) / "last-commit")

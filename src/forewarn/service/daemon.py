@@ -12,7 +12,6 @@ import json
 import logging
 from functools import partial
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.api.listener import FEED, taken
@@ -48,14 +47,16 @@ from forewarn.metadata.server import MetadataServer
 from forewarn.replication.messages import RequestAnswer
 from forewarn.service.address_probes import check_addresses
 from forewarn.service.bridge import Bridge
-from forewarn.service.commit_checks import CommitChecks, commit_file_of
+from forewarn.service.commit_checks import CommitChecks
 from forewarn.service.credentials import ServedCertificates, connect_feed, login_of
 from forewarn.service.observers import make_observers
 from forewarn.service.operators import OperatorApi, cannot_reload, imported
+from forewarn.service.service_files import commit_file_of, retention_of
 from forewarn.service.settings_check import policy_of
 from forewarn.service.store_watch import StoreWatch
-from forewarn.store import Retention, open_store
+from forewarn.store import open_store
 from forewarn.store.lease import Tenure
+from forewarn.store.past_check import PastCheck
 from forewarn.store.processes import SignsOfLife
 from forewarn.values import replace, value
 
@@ -85,8 +86,6 @@ log = logging.getLogger("forewarn")
 FEED_LOOK_S = 0.2
 #: Interval of attempts to start the outbox while the store cannot be written, in seconds.
 OUTBOX_AGAIN_S = 5.0
-#: A day, in milliseconds.
-DAY_MS = 86_400_000
 
 
 @value
@@ -301,7 +300,7 @@ class Daemon:
         self.control.lapsed = self._lapsed
         self.control.on_went_back = partial(bridge.call, self._refuse_outdated)
         self.control.poll_of = self.metadata.service.poll_of
-        self.control.degraded = lambda: self.degraded.sentences
+        self.control.degraded = self._degraded
         self.control.user_agents = self.metadata.user_agents
         if self.feed is not None:
             self.control.node_troubles = self.feed.troubles
@@ -463,17 +462,26 @@ class Daemon:
         self._task = asyncio.ensure_future(self._start_outbox())
 
     def _keep_history(self) -> None:
-        """Export and delete history beyond its limits, if the settings have limits."""
-        history = self.settings.history
-        if not (history.max_age_days or history.max_bytes):
-            return
-        retention = Retention(
-            Path(history.export_directory),
-            max_age_ms=history.max_age_days * DAY_MS,
-            max_bytes=history.max_bytes,
+        """Enforce the limits of the past, and check it, in the background."""
+        settings = self.settings
+        exports = settings.history.export and not settings.store.url.endswith(":memory:")
+        keeper = HistoryKeeper(
+            self.store,
+            retention_of(settings),
+            self.clock,
+            record=self.control.record,
+            exports=exports,
         )
-        keeper = HistoryKeeper(self.store, retention, self.clock, record=self.control.record)
+        keeper.start()
         self._closing.push_async_callback(asyncio.to_thread, keeper.stop)
+        check = PastCheck(self.store, self.clock)
+        self._closing.push_async_callback(asyncio.to_thread, check.stop)
+
+    def _degraded(self) -> tuple[str, ...]:
+        """Return the parts of the state that cannot be used, and problems of history."""
+        store = self.store
+        damage = store.past_progress.damage if store.past_progress else ""
+        return (*self.degraded.sentences, *(text for text in (store.past_excess, damage) if text))
 
     def _new_feed(self, bridge: Bridge) -> FeedServer | None:
         """Return the feed for metadata nodes in other processes; None if no setting needs it."""

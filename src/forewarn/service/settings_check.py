@@ -150,8 +150,6 @@ def is_local(address: str) -> bool:
 
 def _check_store(settings: Settings) -> None:
     history = settings.history
-    if (history.max_age_days or history.max_bytes) and not history.export_directory:
-        refuse("history.export_directory", "is required if history is deleted")
     directory = history.export_directory
     if directory and not os.access(directory, os.W_OK | os.X_OK):
         refuse("history.export_directory", f"is {directory}, which cannot be written")

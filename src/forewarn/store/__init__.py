@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from forewarn.audit_chain import CallRecord
 from forewarn.core.document import Enrolment
+from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import to_row
 from forewarn.core.state import Changes, State
 from forewarn.errors import ForewarnError
@@ -48,11 +49,17 @@ from forewarn.store.lineage import (
     digest_after,
     read_signed_commit,
 )
-from forewarn.store.loading import changes_since, loaded
+from forewarn.store.loading import changes_since, counted_ms, loaded
 from forewarn.store.maintenances import MaintenanceReader
-from forewarn.store.migrations import migrate
-from forewarn.store.reading import HistoryPage, OperationPage, Recorded, StoreReader
-from forewarn.store.retention import Retention, trim
+from forewarn.store.migrations import check_live_pages, migrate
+from forewarn.store.reading import (
+    HistoryPage,
+    OperationPage,
+    PastProgress,
+    Recorded,
+    StoreReader,
+)
+from forewarn.store.retention import PastSize, Retention, Trimmed, size_of, trim
 from forewarn.store.statements import APART
 from forewarn.values import replace
 
@@ -65,6 +72,7 @@ __all__ = [
     "Recorded",
     "Retention",
     "Store",
+    "Trimmed",
     "open_store",
 ]
 
@@ -75,6 +83,8 @@ RESTORING = "restoring"
 FOLLOWED_MAX = 20_000
 #: Clock difference in ms between writer and database above which the writer logs a warning.
 CLOCK_OFF_MS = 1000
+#: How long the outcome of an event can be read, in ms. Source: X-1.
+OUTCOMES_MS = 7 * 86_400_000
 #: Number of VMs above which the fleet is exempt from garbage collection; a collection of a million
 #: VMs took 1.5 s.
 FROZEN_VMS_MIN = 10_000
@@ -125,6 +135,10 @@ class Store(StoreReader):
         self._drafted_digest = ""
         #: Reason for the refusal of the last commit, or empty; readable on any thread.
         self.commit_refused = ""
+        #: Progress of the check of ended work and history; None: it has not begun.
+        self.past_progress: PastProgress | None = None
+        #: Why ended work and history exceed their limits; empty if they do not.
+        self.past_excess = ""
         #: VMs of live operations, as stored in the table `operation_vm`.
         self._placed: dict[int, tuple[str, ...]] = {}
         #: Live maintenances whose hosts the store contains.
@@ -461,9 +475,27 @@ class Store(StoreReader):
         with self._engine.writing() as transaction:
             transaction.run("restore_ended")
 
-    def trim(self, retention: Retention, now_ms: int) -> int:
-        """Export and delete history beyond its limits; return the number of entries."""
+    def trim(self, retention: Retention, now_ms: int) -> Trimmed:
+        """Export and delete the past beyond its limits."""
         return trim(self, self._engine, retention, now_ms=now_ms)
+
+    def past_size(self) -> PastSize:
+        """Estimate the size of the past."""
+        return size_of(self._engine)
+
+    def past_since_ms(self) -> int:
+        """Return the time of the oldest entry of history, ms since the epoch UTC; 0: none."""
+        return self.cursors.next_ms(0)
+
+    def work_kept_ms(self) -> int:
+        """Return how long ended work must stay: for outcomes, and while the policy counts it."""
+        with self._engine.reading() as transaction:
+            policies = {each.name: each for each in self.live(transaction, AppliedPolicy)}
+        return max(OUTCOMES_MS, counted_ms(policies.get(FLEET_POLICY)))
+
+    def return_space(self) -> bool:
+        """Return some free space of the store to the disk; return whether there is more."""
+        return self._engine.return_space()
 
     def write_calls(self, records: Sequence[CallRecord]) -> None:
         """Write audit records of calls that changed nothing; on the writer's thread.
@@ -708,10 +740,9 @@ def _rows(changes: Changes) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]
 
 
 def open_store(address: str, *, must_exist: bool = False, commit_file: str = "") -> Store:
-    """Open a store: create it if necessary, upgrade its schema, and check its integrity.
+    """Open a store: create it if necessary, and upgrade its schema.
 
-    Cost: every page of an existing SQLite file is read, and the newest `CHECKED_MAX` entries of
-    history.
+    Cost: O(live state); `PastCheck` checks the past later.
 
     Args:
         must_exist: whether the store must exist already.
@@ -732,7 +763,7 @@ def open_store(address: str, *, must_exist: bool = False, commit_file: str = "")
     store = Store(engine, CommitFile(Path(commit_file)) if commit_file else None)
     try:
         migrate(engine, must_exist=must_exist)
-        store.check()
+        check_live_pages(engine)
     except BaseException:
         store.close()
         raise

@@ -53,6 +53,13 @@ def engine_of(address: str) -> Callable[..., Engine]:
     return partial(SqliteEngine, Path(address))
 
 
+def path_of(address: str) -> Path | None:
+    """Return the path of a SQLite file; None for another address."""
+    make = engine_of(address)
+    path: Path | None = make.args[0] if getattr(make, "func", None) is SqliteEngine else None  # type: ignore[attr-defined]
+    return path
+
+
 def readable_engine(address: str) -> Engine:
     """Open a store for reading while another process may write it.
 

@@ -86,7 +86,9 @@ class AuditTrail:
                 "audit record %d has digest %s", *self._drafted, extra={"action": "audit.head"}
             )
 
-    def trim(self, directory: Path, *, oldest_ms: int, now_ms: int) -> CallRecord | None:
+    def trim(
+        self, directory: Path, *, oldest_ms: int, now_ms: int, creates: bool = False
+    ) -> CallRecord | None:
         """Export older records; return a record of the export, which the caller must write.
 
         The next call deletes the exported records, after the export and its record are durable.
@@ -103,7 +105,7 @@ class AuditTrail:
         if int(last) <= removed:
             return None
         name = f"audit-{removed + 1:012}-{last:012}"
-        write_export(directory, name, self._exported(removed, int(last)))
+        write_export(directory, name, self._exported(removed, int(last)), creates=creates)
         [newest] = self.page(int(last) - 1, 1)
         head = head_of(newest.seq, newest.digest)
         return CallRecord(now_ms, "", "", TRIMMED, head)

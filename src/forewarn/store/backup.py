@@ -13,7 +13,6 @@ removes the mark. A service refuses to load a marked store.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sqlite3
 import tempfile
@@ -357,7 +356,7 @@ def _copy(
 ) -> None:
     """Copy every table in batches, in the order of references. Cost: O(rows)."""
     for each in steps:
-        for table in _TABLE.findall(each.text):
+        for table in each.tables:
             write.run_filled("copy_emptied", table=table)  # the schema fills some tables
             for rows in source.portions(read, table):
                 write.insert(table, rows)
@@ -379,6 +378,3 @@ def _sync(path: Path) -> None:
         os.fsync(file)
     finally:
         os.close(file)
-
-
-_TABLE = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)

@@ -180,6 +180,22 @@ class Engine(abc.ABC):
     def end_silent_sessions(self) -> None:
         """End idle sessions that hold the lock of the writer's or the lease's row."""
 
+    def check_table(self, name: str) -> None:  # noqa: B027 - servers check their own pages
+        """Check the pages of a table and its indexes, in parallel to the writer.
+
+        Cost: O(size of the table).
+
+        Raises:
+            StoreDamaged: the check failed.
+        """
+
+    def return_space(self) -> bool:
+        """Return some free space to the disk; return whether there is more to return.
+
+        A server returns space on its own.
+        """
+        return False
+
     @property
     def expects_store(self) -> bool:
         """Whether there was a store before, so that an empty database is not a new store."""

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from forewarn.store import RESTORING, Store
-from forewarn.store.addresses import engine_of
+from forewarn.store.addresses import engine_of, path_of
 from forewarn.store.engine import Engine
 from forewarn.store.errors import (
     StoreMissing,
@@ -39,7 +39,7 @@ def inspect_store(address: str, *, must_exist: bool) -> StoreFacts:
     Raises: the errors of `open_store` and `Store.load`.
     """
     make = engine_of(address)
-    path = make.args[0] if getattr(make, "func", None) is SqliteEngine else None  # type: ignore[attr-defined]
+    path = path_of(address)
     if path and not (path.exists() and path.stat().st_size):
         if must_exist or remembers_store(path):
             raise StoreMissing(place=str(path))
@@ -64,7 +64,6 @@ def _inspect(engine: Engine, *, must_exist: bool) -> StoreFacts:
             raise StoreSchemaOld(place=engine.place, done=len(done), known=len(every_step()))
         return StoreFacts(outdated=True)
     store = Store(engine)
-    store.check()
     store.look()
     if store.epoch == RESTORING:
         raise StoreUnrestored(place=store.place)

@@ -74,9 +74,14 @@ def _rested(
 
     A later policy with a longer time does not count work that ended before `REST_S_MIN`.
     """
-    policy = maintenance_policy(policies.get(FLEET_POLICY), NoticePolicy())
-    within_s = max(policy.owner_rest_s, policy.confirm_period_s, REST_S_MIN)
-    return reader.decoded(Operation, transaction.rows("load_ended", within_ms=within_s * SECOND_MS))
+    within_ms = counted_ms(policies.get(FLEET_POLICY))
+    return reader.decoded(Operation, transaction.rows("load_ended", within_ms=within_ms))
+
+
+def counted_ms(applied: AppliedPolicy | None) -> int:
+    """Return how long the policy counts ended work, in ms."""
+    policy = maintenance_policy(applied, NoticePolicy())
+    return max(policy.owner_rest_s, policy.confirm_period_s, REST_S_MIN) * SECOND_MS
 
 
 def changes_since(state: State, images: Iterable[str], last_number: int) -> Changes:

@@ -22,6 +22,20 @@ from forewarn.store.errors import (
 )
 from forewarn.values import value
 
+#: Tables with the live state alone, whose pages a start checks.
+LIVE_TABLES = (
+    "service",
+    "lease",
+    "host",
+    "vm_group",
+    "vm",
+    "enrolment",
+    "document",
+    "maintenance_policy",
+    "principal",
+    "access_token",
+    "confirmation",
+)
 #: Pattern of the name of a step that only expands the schema.
 EXPANDING = re.compile(r"^[0-9]{4}_expand_")
 
@@ -39,6 +53,11 @@ class SchemaMigration:
         """SHA-256 of the text in hexadecimal, which identifies the step in a store."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
+    @property
+    def tables(self) -> list[str]:
+        """Names of the tables that the step creates, in the order of their references."""
+        return _TABLE.findall(self.text)
+
     def statements(self, text: str) -> list[str]:
         """Split a text into statements, which end with a semicolon at the end of a line."""
         lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
@@ -55,6 +74,22 @@ def every_step() -> tuple[SchemaMigration, ...]:
     )
     assert [step.number for step in steps] == list(range(1, len(steps) + 1)), steps
     return steps
+
+
+@cache
+def every_table() -> tuple[str, ...]:
+    """Return the tables of this version, in the order of their references."""
+    return tuple(table for step in every_step() for table in step.tables)
+
+
+def check_live_pages(engine: Engine) -> None:
+    """Check the pages of the live state. Cost: O(live state).
+
+    Raises:
+        StoreDamaged: the check failed.
+    """
+    for table in LIVE_TABLES:
+        engine.check_table(table)
 
 
 def migrate(
@@ -167,6 +202,9 @@ def check_steps(
     for (number, name, checksum), step in zip(done, known, strict=False):
         if (number, checksum) != (step.number, step.checksum):
             raise StoreSchemaDiffers(place=place, name=name)
+
+
+_TABLE = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
 
 
 def _is_current(engine: Engine, known: tuple[SchemaMigration, ...]) -> bool:

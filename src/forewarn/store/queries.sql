@@ -17,6 +17,9 @@ INSERT INTO migration (number, name, checksum) VALUES (:number, :name, :checksum
 -- name: copied
 SELECT * FROM {table}
 
+-- name: pages_check
+PRAGMA quick_check({table})
+
 -- name: database_facts
 SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint), pg_is_in_recovery()
 
@@ -334,6 +337,73 @@ SELECT COALESCE(SUM(
     96 + LENGTH(actor) + LENGTH(action) + LENGTH(text) + LENGTH(event) + LENGTH(group_name)
         + LENGTH(vm) + LENGTH(host) + LENGTH(images)
 ), 0) FROM history
+
+-- name: work_count
+SELECT COUNT(*) FROM operation WHERE ended_ms > 0
+
+-- name: work_old_count
+SELECT COUNT(*) FROM operation WHERE ended_ms > 0 AND ended_ms < :before_ms
+
+-- name: work_at
+SELECT ended_ms FROM operation WHERE ended_ms > 0 ORDER BY ended_ms LIMIT 1 OFFSET :place
+
+-- name: work_sizes
+-- An operation, its events, and its rows with VMs.
+SELECT 96 + {operation_bytes}
+    + 32 * (SELECT COUNT(*) FROM operation_vm WHERE operation_vm.operation = operation.number)
+    + COALESCE((
+        SELECT SUM(32 + {event_bytes}) FROM event WHERE event.operation = operation.number
+    ), 0)
+FROM operation WHERE ended_ms > 0 ORDER BY ended_ms {direction} LIMIT :limit
+
+-- name: work_ended
+-- Work of a maintenance stays as long as the maintenance.
+SELECT ended_ms, number, CASE WHEN abort_owed = 1 OR maintenance > 0 AND EXISTS (
+    SELECT 1 FROM maintenance AS own WHERE own.number = operation.maintenance
+        AND own.state <> 'done' AND own.state <> 'cancelled'
+) THEN 1 ELSE 0 END
+FROM operation
+WHERE ended_ms > 0 AND ended_ms < :before_ms
+    AND (ended_ms > :after_ms OR ended_ms = :after_ms AND number > :after)
+ORDER BY ended_ms, number LIMIT :limit
+
+-- name: work_vms_forget
+DELETE FROM operation_vm WHERE operation = :number
+
+-- name: work_events_forget
+DELETE FROM event WHERE operation = :number
+
+-- name: work_forget
+DELETE FROM operation WHERE number = :number
+
+-- name: maintenances_ended
+SELECT number FROM maintenance
+WHERE ended_ms > 0 AND ended_ms < :before_ms AND (state = 'done' OR state = 'cancelled')
+    AND NOT EXISTS (
+        SELECT 1 FROM operation
+        WHERE operation.maintenance = maintenance.number AND operation.maintenance > 0
+    )
+ORDER BY number LIMIT :limit
+
+-- name: maintenance_target_forget
+DELETE FROM maintenance_target WHERE maintenance = :number
+
+-- name: maintenance_plan_forget
+DELETE FROM maintenance_plan WHERE maintenance = :number
+
+-- name: maintenance_hosts_forget
+DELETE FROM maintenance_hosts WHERE maintenance = :number
+
+-- name: maintenance_forget
+DELETE FROM maintenance WHERE number = :number
+
+-- name: audit_count
+SELECT COUNT(*) FROM audit
+
+-- name: audit_sizes
+SELECT 160 + LENGTH(principal) + LENGTH(address) + LENGTH(request) + LENGTH(object)
+    + LENGTH(outcome) + LENGTH(digest) + LENGTH(signature)
+FROM audit ORDER BY seq {direction} LIMIT :limit
 
 -- name: history_trim
 DELETE FROM history WHERE seq <= :last AND seq < (SELECT MIN(seq) FROM history) + :count

@@ -105,6 +105,16 @@ class OperationPage:
 
 
 @value
+class PastProgress:
+    """The progress of a check of ended work and history."""
+
+    #: Checked share in percent; 100: the check has ended.
+    percent: int = 0
+    #: First damage; empty without damage.
+    damage: str = ""
+
+
+@value
 class Recorded:
     """An entry of history and its sequence number. The numbers start at 1 and have no gaps."""
 
@@ -293,6 +303,32 @@ class StoreReader:
             page = replace(page, before=entries[-1].seq)
         for operation in self.operations(OperationPage(limit=PAGE_MAX)):
             self.events_of(operation.number)
+
+    def check_table(self, name: str) -> None:
+        """Check the pages of a table; on any thread.
+
+        Raises:
+            StoreDamaged: the check failed.
+        """
+        self._engine.check_table(name)
+
+    def checked_past(self) -> Iterator[float]:
+        """Read all history and all operations, and yield the read share after each page.
+
+        Raises:
+            StoreDamaged: an entry or record is malformed.
+        """
+        removed, newest = self.history_bounds()
+        for after in range(removed, newest, PAGE_MAX):
+            before = after + PAGE_MAX + 1
+            self.history(HistoryPage(after=after, before=before, limit=PAGE_MAX, images=True))
+            yield 0.9 * (after - removed) / (newest - removed)
+        page = OperationPage(limit=PAGE_MAX)
+        while operations := self.operations(page):
+            for operation in operations:
+                self.events_of(operation.number)
+            yield 0.9
+            page = replace(page, before=operations[-1].number)
 
     def operation(self, number: int) -> Operation | None:
         """Return a live or ended operation; None if it never existed."""

@@ -70,6 +70,15 @@ writes to that disk. Beside other writers the 99th percentile of the first 270 c
 ms; with a log of full length, 1 to 4 ms.
 """
 
+PAGES_RETURNED = 256
+"""Pages that are returned to the disk at a time, a megabyte; a commit waits for that."""
+
+FREE_PAGES_KEPT, FREE_SHARE_KEPT = 4096, 10
+"""Free pages that stay for later commits: 16 MiB, or a tenth of the file."""
+
+_INCREMENTAL = 2
+"""SQLite's number of the mode in which free pages can be returned step by step."""
+
 WAL_BYTES_MAX = 64 * 1024 * 1024
 """Length to which a checkpoint truncates the log. Only a long read makes the log longer."""
 
@@ -83,6 +92,7 @@ PRAGMA cell_size_check = ON;
 PRAGMA temp_store = MEMORY;
 """
 _WRITER_SETTINGS = f"""
+PRAGMA auto_vacuum = INCREMENTAL;
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
 PRAGMA fullfsync = ON;
@@ -161,8 +171,6 @@ class SqliteEngine(Engine):
             self._writer = self._connect_writer()
             try:
                 if self._file:
-                    if not self._file.made:
-                        self._check_pages()
                     self._file.opened()
             except BaseException:
                 self._writer.close()
@@ -299,6 +307,37 @@ class SqliteEngine(Engine):
         self._news.clear()
         return heard
 
+    def return_space(self) -> bool:
+        """Move some free pages to the end of the file, and cut them off.
+
+        A file of an earlier version keeps its free pages until `compact`.
+        """
+        with self._lock, self._undone_on_error(self._writer):
+            if not self._is_writable():
+                return False
+            kept = max(FREE_PAGES_KEPT, self._number("PRAGMA page_count") // FREE_SHARE_KEPT)
+            spare = self._number("PRAGMA freelist_count") - kept
+            if spare <= 0 or self._number("PRAGMA auto_vacuum") != _INCREMENTAL:
+                return False
+            count = min(spare, PAGES_RETURNED)
+            # `execute` would take one of the steps, each of which returns one page.
+            self._writer.executescript(f"PRAGMA incremental_vacuum({count})")
+        return True
+
+    def compact(self) -> None:
+        """Write the file again without free pages; later free pages are returned step by step.
+
+        Cost: O(size), also in free space of the disk.
+
+        Raises:
+            StoreFull: the disk has too little space; nothing was changed.
+        """
+        with self._lock, self._undone_on_error(self._writer):
+            self._writer.executescript("PRAGMA auto_vacuum = INCREMENTAL; VACUUM;")
+
+    def _number(self, pragma: str) -> int:
+        return int(self._writer.execute(pragma).fetchone()[0])
+
     @property
     def expects_store(self) -> bool:
         """Whether the lock file records a store."""
@@ -370,10 +409,10 @@ class SqliteEngine(Engine):
                 raise StoreRemoved(place=self.place, reason=problem, path=path, pid=os.getpid())
             raise StoreReplaced(place=self.place, reason=problem)
 
-    def _check_pages(self) -> None:
-        """Check every page with SQLite. Cost: O(size)."""
-        with self._undone_on_error(self._writer):
-            problems = self._writer.execute("PRAGMA quick_check(1)").fetchall()
+    def check_table(self, name: str) -> None:
+        """Check the pages of a table and its indexes with SQLite."""
+        with self.reading() as transaction:
+            problems = transaction.rows_filled("pages_check", {"table": name})
         if problems != [("ok",)]:
             raise StoreDamaged(place=self.place, reason=f"SQLite says: {problems[0][0]}")
 

@@ -39,6 +39,7 @@ def statement_texts() -> dict[str, str]:
         name, _, text = block.partition("\n")
         for kind in KINDS:
             text = text.replace("{" + kind + "}", _columns(kind))
+            text = text.replace("{" + kind + "_bytes}", _bytes(kind))
         texts[name.strip()] = text.strip()
     for kind in KINDS:
         texts[f"put_{kind}"] = _upsert(kind)
@@ -56,6 +57,12 @@ def _columns(kind: str) -> str:
         key = f"{TABLE_OF[kind]}.{column(KEYS[kind])}"
         columns[name] = f"(SELECT {name} FROM {table} AS apart WHERE apart.{owner} = {key})"  # noqa: S608 - names
     return ", ".join(columns.values())
+
+
+def _bytes(kind: str) -> str:
+    """Return the length of a kind's row as text, in bytes."""
+    names = [f"{TABLE_OF[kind]}.{column(name)}" for name in columns_of(kind)]
+    return "(" + " + ".join(f"LENGTH(CAST({name} AS TEXT))" for name in names) + ")"
 
 
 def _upsert(kind: str) -> str:

@@ -1,0 +1,1 @@
+"""Measures what grows in a busy fleet, and what its limits bound."""
