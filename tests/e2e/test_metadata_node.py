@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.node_processes import FLEET, VMS, Cloud, Process
+from tests.e2e.node_processes import FLEET, Cloud, Process
 from tests.waiting import wait_until
 
 pytestmark = [
