@@ -1,7 +1,7 @@
 """Simulates a busy fleet for a day in virtual time; prints what grows and what does not.
 
-    python -m bench.growth [--quick] [--hours N] [--hosts N] [--operations N] [--max-bytes N]
-        [--folder PATH]
+    python -m bench.growth [--quick] [--smoke] [--hours N] [--hosts N] [--operations N]
+        [--max-bytes N] [--folder PATH]
 
 The real control plane, store (SQLite on disk) and retention run under a clock that jumps from one
 request to the next. Hosts are rebooted one after the other: an operator asks with an
@@ -23,6 +23,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+from bench.sizes import Parser
 from forewarn.audit_chain import CallRecord
 from forewarn.clock import Clock
 from forewarn.control.history_keeper import HistoryKeeper
@@ -284,29 +285,33 @@ def measured(folder: Path, load: Load, *, every_h: float = MEASURED_H) -> list[M
 
 def main() -> None:
     """Run, and print the measurements."""
-    parser = argparse.ArgumentParser(prog="make bench-growth ARGS=")
-    parser.add_argument("--quick", action="store_true", help="half an hour of a small fleet")
-    parser.add_argument("--hours", type=float, default=Load().hours)
-    parser.add_argument("--hosts", type=int, default=Load().hosts)
-    parser.add_argument("--operations", type=int, default=Load().operations, help="in 24 hours")
-    parser.add_argument("--max-bytes", type=int, default=0, help="(default: the service's)")
+    parser = Parser("bench.growth", __doc__.splitlines()[0])
+    parser.add_size("--hours", Load().hours, 0.5, 0.1, "virtual hours")
+    parser.add_size("--hosts", Load().hosts, 100, 20, "hosts")
+    parser.add_size("--operations", Load().operations, 50_000, 20_000, "operations in 24 hours")
+    parser.add_size("--max-bytes", 0, 2_000_000, 1_000_000, "limit of the past; 0: the service's")
+    parser.add_size("--look-min", HOUR_MS // MINUTE_MS, 2, 2, "minutes between looks at the past")
+    parser.add_size("--every-hours", MEASURED_H, 0.1, 0.05, "hours between measurements")
     parser.add_argument("--folder", type=Path, help="where the store is")
     parser.add_argument("--start", type=Path, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    arguments = parser.sized()
     if arguments.start:
         start(arguments.start)
         return
-    load = Load(arguments.hours, arguments.hosts, arguments.operations, arguments.max_bytes)
-    every_h = MEASURED_H
-    if arguments.quick:
-        load, every_h = Load(0.5, 100, 50_000, 2_000_000, 2 * MINUTE_MS), 0.1
+    load = Load(
+        hours=arguments.hours,
+        hosts=arguments.hosts,
+        operations=arguments.operations,
+        max_bytes=arguments.max_bytes,
+        look_ms=arguments.look_min * MINUTE_MS,
+    )
     machine = f"Python {platform.python_version()}, {os.cpu_count()} processors"
     print(f"{machine}, load {os.getloadavg()[0]:.1f}")
     print(f"{load.hosts} hosts, {load.hosts * VMS_A_HOST} VMs, {load.operations} operations a day")
     print(HEAD)
     began_s, cpu_s = time.monotonic(), time.process_time()
     with tempfile.TemporaryDirectory(prefix="forewarn-growth-", dir=arguments.folder) as folder:
-        measured(Path(folder), load, every_h=every_h)
+        measured(Path(folder), load, every_h=arguments.every_hours)
     print(f"{time.monotonic() - began_s:.0f} s, {time.process_time() - cpu_s:.0f} s of a processor")
 
 

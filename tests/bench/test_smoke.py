@@ -16,6 +16,7 @@ FIGURES = {
     "access": r"permission check: [\d.]+ us(.|\n)*audit of [\d,]+ records: [\d.]+ s",
     "agent": r'"reaction_ms": {\s+"long poll, median": [\d.]+',
     "attack": r"after +\d+ +[\d.]+",
+    "growth": r"\n +0\.1 +[\d,]+ +[\d.]+ +[\d.]+",
     "latency": r"last approval to Started +\| +[\d.]+",
     "maintenance": r"approvals: [\d.]+ ms median(.|\n)*promises broken: 0",
     "metadata": r"keep-alive per_s +[\d,.]+(.|\n)*idle connection_kib +[\d,.]+",

@@ -39,6 +39,7 @@ ACTING = {
     "forewarn.agent.operator_requests": "removes files",
     "forewarn.agent.startup": "starts processes",
     "forewarn.agent.undo_commands": "changes the user",
+    "forewarn.drivers.libvirt.connection": "opens connections; the library keeps the last error",
     "forewarn.emulator.attested_documents": "makes keys",
     "forewarn.api.listener": "opens sockets",
     "forewarn.service.process": "ends the process",

@@ -162,7 +162,8 @@ def spent_s(connection: http.client.HTTPConnection, entry: Entry, size: int) -> 
     begun_s = time.process_time()
     with (
         contextlib.closing(connection),
-        contextlib.suppress(ConnectionError, http.client.BadStatusLine),
+        # A server that refuses a head ends the connection, perhaps before all is sent.
+        contextlib.suppress(ConnectionError, ssl.SSLEOFError, http.client.BadStatusLine),
     ):
         given = {"Content-Type": "application/json", "Connection": "close"}
         connection.request(entry.method, path, body or None, given | headers)
