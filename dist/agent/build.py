@@ -27,6 +27,7 @@ PARTS = (
     "forewarn/host_port.py",
     "forewarn/http_client.py",
     "forewarn/ids.py",
+    "forewarn/untrusted_text.py",
     "forewarn/urls.py",
     "forewarn/values.py",
     "forewarn/version.py",

@@ -144,10 +144,3 @@ def clean_text(value: object, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
     text = " ".join(text.split())
     text = "".join(each if each.isprintable() else REPLACEMENT for each in text)
     return text if len(text) <= characters_max else text[: characters_max - 1] + "…"
-
-
-def escaped_text(text: str) -> str:
-    """Make the terminal control characters in a line visible, for people who read it."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

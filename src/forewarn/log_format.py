@@ -15,6 +15,7 @@ from typing import TextIO
 
 from forewarn.protocol import timestamps
 from forewarn.settings import SettingInvalid
+from forewarn.untrusted_text import escaped_lines, escaped_text
 
 #: Names of a log record's facts, in addition to the sentence; stable for machines.
 FACTS = ("action", "actor")
@@ -32,8 +33,10 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one line, and the traceback of an error below it."""
-        line = f"{_time_of(record)} {record.levelname.lower()} {record.getMessage()}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        line = f"{_time_of(record)} {record.levelname.lower()} {escaped_text(record.getMessage())}"
+        if not record.exc_info:
+            return line
+        return f"{line}\n{escaped_lines(self.formatException(record.exc_info))}"
 
 
 class JsonFormatter(logging.Formatter):
@@ -50,7 +53,7 @@ class JsonFormatter(logging.Formatter):
         facts.update((name, str(getattr(record, name))) for name in FACTS if hasattr(record, name))
         if record.exc_info:
             facts["error"] = self.formatException(record.exc_info)
-        return json.dumps(facts, ensure_ascii=False)
+        return escaped_text(json.dumps(facts, ensure_ascii=False))
 
 
 class QueuedHandler(logging.Handler):

@@ -70,12 +70,14 @@ def test_refusal_fails_the_step(receiver: Receiver, tmp_path: Path, status: int)
     assert len(receiver.got) == 1
 
 
-def notify(settings: dict[str, object], level: str = "warning") -> subprocess.CompletedProcess[str]:
+def notify(
+    settings: dict[str, object], level: str = "warning", text: str = "Reboot E1 is announced."
+) -> subprocess.CompletedProcess[str]:
     """Send a notification as the agent does."""
     form = {
         "action": "seen",
         "level": level,
-        "text": "Reboot E1 is announced.",
+        "text": text,
         "name": "vm_0",
         "event": EVENT,
         "settings": settings,
@@ -127,6 +129,15 @@ def test_apprise_posts_what_it_is_handed(receiver: Receiver) -> None:
 
 
 @pytest.mark.usefixtures("apprise")
+def test_apprise_gets_text_without_markup(receiver: Receiver) -> None:
+    """A description from the service has no links, images or mentions in mail. Source: P-12."""
+    url = f"{receiver.url.replace('http', 'json', 1)}?format=html"
+    assert notify({"apprise": [url]}, text="<img src=x> [a](http://b) @here").returncode == 0
+    ((_, body),) = receiver.got
+    assert not set("<[@") & set(json.loads(body)["message"])
+
+
+@pytest.mark.usefixtures("apprise")
 def test_apprise_that_cannot_deliver_is_said(receiver: Receiver) -> None:
     """What Apprise could not send is not taken for sent."""
     receiver.statuses = [400]
@@ -153,7 +164,7 @@ def test_secrets_of_a_url_are_not_said() -> None:
 def test_secrets_are_in_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every user of a machine sees the words of every command."""
     apprise = tmp_path / "apprise"
-    apprise.write_text(f'#!/bin/sh\necho "$*" >{tmp_path}/words; cat "$8" >{tmp_path}/urls\n')
+    apprise.write_text(f'#!/bin/sh\necho "$*" >{tmp_path}/words; cat "${{10}}" >{tmp_path}/urls\n')
     apprise.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert notify({"apprise": ["json://me:pass@127.0.0.1", "json://two"]}).returncode == 0

@@ -98,7 +98,7 @@ def test_pipe_gets_everything(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_table(("a", "b"), [(None, "x" * 300), (True, ["p", "q\x1b[2J"])])
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].endswith("x" * 300)
-    assert lines[2].split() == ["yes", "p,", "q\\x1b[2J"]
+    assert lines[2].split() == ["yes", "p,", "q\\u001b[2J"]
 
 
 def test_facts_without_value_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:

@@ -354,20 +354,27 @@ def test_event_grid_is_validated_by_its_url(receiver: Receiver) -> None:
     service.stop()
 
 
+MARKUP = '<a href="http://x">x</a> <img src=x> [a](http://b) <!channel> <http://d|e> @everyone'
+
+
 @pytest.mark.filterwarnings("ignore:.imghdr.:DeprecationWarning")  # Apprise imports it
 def test_people_are_told_by_apprise(receiver: Receiver) -> None:
-    """Mail and chat get what disturbs people, in words, and no bookkeeping. Source: F-5."""
+    """Mail and chat get what disturbs people, as text without mark-up. Source: F-5, P-12."""
     service = started(receiver)  # only for its fleet: Apprise has a service of its own
     service.stop()
     receiver.taken.clear()
     url = receiver.url.replace("http://", "json://")
-    service = Live(delivering({"people": {"kind": "apprise", "urls": [url]}}))
+    urls = [url, f"{url}?format=html", f"{url}?format=markdown"]
+    service = Live(delivering({"people": {"kind": "apprise", "urls": urls}}))
     service.fleet(**FLEET)
     service.enable("web-0", "db-0")
-    service.post("/v1/hosts/h1/reboot")
+    service.post("/v1/hosts/h1/reboot", description=MARKUP)
     last(service)
     wait_until(lambda: status(service)["behind"] == 0)
-    [told] = [request.json for request in receiver.taken]
+    messages = [request.json["message"] for request in receiver.taken]
+    assert len(messages) == len(urls)
+    assert not any(sign in message for message in messages for sign in ("<a", "<img", "](", "@"))
+    [told] = [each.json for each in receiver.taken if "<br" not in each.json["message"]][:1]
     assert told["title"] == "Forewarn: op-1 is announced"
     assert "Reboot of h1 (host-reboot)" in told["message"]
     assert "VMs: db-0, web-0" in told["message"]

@@ -10,8 +10,8 @@ import os
 import select
 import sys
 
-from forewarn.errors import escaped_text
 from forewarn.protocol.timestamps import iso8601
+from forewarn.untrusted_text import escaped_text
 
 TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:

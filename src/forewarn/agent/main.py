@@ -9,6 +9,7 @@ import sys
 
 from forewarn.agent.startup import DEFAULT_CONFIG, cannot_go_on, run, sentence_of
 from forewarn.errors import ForewarnError
+from forewarn.untrusted_text import EscapedOutput
 
 USAGE_STATUS = 2  # the exit status of argparse for usage errors
 
@@ -19,6 +20,11 @@ def main(words: list[str]) -> int:
         from forewarn.agent.subcommands import do  # noqa: PLC0415  only a hook's process needs it
 
         return do(words[1:])
+    with EscapedOutput():
+        return _run(words)
+
+
+def _run(words: list[str]) -> int:
     config = _config_of(words)
     if config is None:
         from forewarn.agent.cli import main as run_typed  # noqa: PLC0415  not for `run`

@@ -16,6 +16,7 @@ from forewarn.agent.preparations.http_call import CallFailed
 from forewarn.agent.preparations.webhook import post
 from forewarn.clock import SystemClock
 from forewarn.protocol.timestamps import iso8601
+from forewarn.untrusted_text import without_markup
 
 LEVELS = ("info", "warning", "error")
 APPRISE_TYPES = {"info": "info", "warning": "warning", "error": "failure"}
@@ -72,12 +73,13 @@ def _apprise(urls: list[str], form: dict[str, object]) -> int:
     if program is None:
         sys.stderr.write("apprise is not installed\n")
         return 1
-    title = f"{form['name']}: {form['action']}"
+    title = without_markup(f"{form['name']}: {form['action']}")
+    text = without_markup(str(form["text"]))
     kind = APPRISE_TYPES[str(form["level"])]
     with tempfile.TemporaryDirectory() as directory:
         places = Path(directory, "urls")  # a file, because every user can read command lines
         places.write_text("\n".join(urls), "utf-8")
-        command = [program, "-n", kind, "-t", title, "-b", str(form["text"]), "-c", str(places)]
+        command = [program, "-n", kind, "-i", "text", "-t", title, "-b", text, "-c", str(places)]
         done = subprocess.run(
             command, timeout=APPRISE_TIMEOUT_S, capture_output=True, check=False, text=True
         )

@@ -14,7 +14,7 @@ from typing import Any
 
 from forewarn.cli.api_client import ApiRefused, client_of, part
 from forewarn.cli.emulator_run import FAULT_HELP, add_run
-from forewarn.cli.output import print_json, show_list
+from forewarn.cli.output import print_file, print_json, show_list
 from forewarn.cli.parsing import CommandGroup, Parser
 from forewarn.cli.text_files import text_of
 from forewarn.errors import CallerError
@@ -137,7 +137,8 @@ def _show_scenario(arguments: argparse.Namespace) -> int:
     answer = client_of(arguments).get(f"/v1/scenarios/{part(arguments.name)}")
     if arguments.json:
         return print_json(answer)
-    print(answer["text"] or f"{answer['title']}\n\n{answer['about']}")
+    text = answer["text"] or f"{answer['title']}\n\n{answer['about']}"
+    print_file(f"{text}\n")
     if answer["run"] is not None:
         print(_run_line(answer), file=sys.stderr)  # users can save the output and run the file
     return OK

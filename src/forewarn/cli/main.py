@@ -17,6 +17,7 @@ from forewarn import exit_codes
 from forewarn.cli.parsing import CommandGroup, Parser, add_json_option, add_server_options
 from forewarn.cli.program_name import typed_name
 from forewarn.errors import CallerError, ForewarnError, PeerError
+from forewarn.untrusted_text import EscapedOutput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -147,6 +148,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # On Windows a pipe uses a legacy code page, which cannot encode some characters.
         sys.stdout.reconfigure(errors="backslashreplace")
+    with EscapedOutput():
+        return _run(words)
+
+
+def _run(words: list[str]) -> int:
     as_json = "--json" in words
     if not words:
         parser_for().print_help(sys.stderr)

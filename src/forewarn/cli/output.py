@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeAlias
 
 from forewarn.cli.api_client import Answer
-from forewarn.errors import CallerError, escaped_text
+from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 from forewarn.protocol import timestamps
+from forewarn.untrusted_text import escaped_text, unescaped_output
 
 Column: TypeAlias = str | tuple[str, str | Callable[[Any], object]]
 
@@ -51,6 +52,11 @@ def print_json_line(answer: object) -> None:
     """Print an answer as one JSON line, and flush."""
     text = json.dumps(answer, separators=(",", ":"), ensure_ascii=not _takes_any_character())
     print(text, flush=True)
+
+
+def print_file(text: str) -> None:
+    """Print the exact text of a file; escape it on a terminal."""
+    print(text, end="", file=sys.stdout if sys.stdout.isatty() else unescaped_output())
 
 
 def note(sentence: str) -> None:
@@ -123,9 +129,10 @@ def print_table(
         widths = fitted(widths, width_max)
     coloured = on_terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     heads = [heading.upper() for heading in headings]
-    print(_row(heads, widths, style=_BOLD if coloured else ""))
+    output = unescaped_output()  # for our colours; the cells are escaped
+    print(_row(heads, widths, style=_BOLD if coloured else ""), file=output)
     for row in texts:
-        print(_row(row, widths, style="state" if coloured else ""))
+        print(_row(row, widths, style="state" if coloured else ""), file=output)
     return OK
 
 

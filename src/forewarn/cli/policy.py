@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator
 
 from forewarn.cli.api_client import Answer, client_of
-from forewarn.cli.output import note, noun, offset, print_json, print_list, when
+from forewarn.cli.output import note, noun, offset, print_file, print_json, print_list, when
 from forewarn.cli.parsing import CommandGroup, whole_number
 from forewarn.cli.topology import FileMalformed, add_file, described
 from forewarn.cli.topology_portions import TopologyFileUnreadable, put_file
@@ -131,7 +131,11 @@ def _moved_end(each: Answer, now_ms: int) -> Iterator[str]:
 def _show(arguments: argparse.Namespace) -> int:
     form = "json" if arguments.json else arguments.format or "toml"
     body = client_of(arguments).send("GET", f"/v1/policy?format={form}")
-    print(body.decode("utf-8"), end="")
+    text = body.decode("utf-8")
+    if form == "json":
+        print(text, end="")
+    else:
+        print_file(text)
     if body.strip() in {b"", b"{}"}:
         note("The policy is empty: no budgets, windows, freezes or confirmations.")
     return OK

@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import html
 import io
-import sys
 from collections import Counter
 from collections.abc import Sequence
 
 from forewarn.cli.api_client import Answer, ApiClient
 from forewarn.cli.listing import records
-from forewarn.cli.output import noun, print_facts, print_table
+from forewarn.cli.output import noun, print_facts, print_file, print_table
 from forewarn.cli.parsing import Parser
 
 FORMATS = ("text", "csv", "html")
@@ -64,9 +63,9 @@ def all_outcomes(client: ApiClient, path: str, **query: object) -> list[Answer]:
 def print_outcomes(outcomes: Sequence[Answer], form: str, *, title: str) -> None:
     """Print outcomes in one of `FORMATS`."""
     if form == "csv":
-        sys.stdout.write(as_csv(outcomes))
+        print_file(as_csv(outcomes))
     elif form == "html":
-        print(as_html(outcomes, title))
+        print_file(f"{as_html(outcomes, title)}\n")
     else:
         print(f"{title}: {summary(outcomes)}")
         heads = [COLUMNS[name] for name in _SHORT]

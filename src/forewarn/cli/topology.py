@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from forewarn.cli.api_client import client_of
-from forewarn.cli.output import note, print_json, print_json_line
+from forewarn.cli.output import note, print_file, print_json, print_json_line
 from forewarn.cli.parsing import CommandGroup, Parser
 from forewarn.cli.topology_import import add_imports
 from forewarn.cli.topology_portions import TopologyFileUnreadable, apply_portions, portions_of
@@ -111,5 +111,9 @@ def _apply(arguments: argparse.Namespace) -> int:
 def _show(arguments: argparse.Namespace) -> int:
     form = "json" if arguments.json else arguments.format or "toml"
     body = client_of(arguments).send("GET", f"/v1/topology?format={form}")
-    print(body.decode("utf-8"), end="")
+    text = body.decode("utf-8")
+    if form == "json":
+        print(text, end="")
+    else:
+        print_file(text)
     return OK

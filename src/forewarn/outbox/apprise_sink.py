@@ -19,6 +19,7 @@ from forewarn.outbox.sink import (
     TimeoutOption,
     blocking,
 )
+from forewarn.untrusted_text import without_markup
 from forewarn.validation.fields import Text
 from forewarn.validation.forms import ListOf
 
@@ -102,11 +103,18 @@ class AppriseSink:
         for url in self._urls:
             if not notifier.add(url):
                 return False
-        return bool(notifier.notify(body=body, title=title, notify_type=apprise.NotifyType(kind)))
+        return bool(
+            notifier.notify(
+                body=body,
+                title=title,
+                notify_type=apprise.NotifyType(kind),
+                body_format=apprise.NotifyFormat.TEXT,
+            )
+        )
 
 
 def message(event: CloudEvent) -> tuple[str, str]:
-    """Return the title and text of a transition, for people."""
+    """Return the title and text of a transition, for people, without mark-up. Source: F-5."""
     data = event["data"]
     operation = data.get("operation")
     lines = [f"{data['text']}."]
@@ -122,7 +130,7 @@ def message(event: CloudEvent) -> tuple[str, str]:
         if operation["reason"]:
             lines.append(f"Reason: {operation['reason']}")
     lines.append(f"By {data.get('actor', 'service')} at {event['time']}")
-    return f"Forewarn: {data['text']}", "\n".join(lines)
+    return without_markup(f"Forewarn: {data['text']}"), without_markup("\n".join(lines))
 
 
 def _kind(event: CloudEvent) -> str:
