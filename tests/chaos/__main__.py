@@ -33,6 +33,7 @@ from tests.chaos.clients import (
     Operators,
     Probes,
     Record,
+    Rush,
     VirtualMachine,
     Worker,
     gap_ms,
@@ -48,6 +49,7 @@ NAMESPACES = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-pr
 NEEDED = ("ip", "unshare", "setpriv", "openssl", "mount")
 NEEDED_BY = {
     "patroni": ("patroni", "etcd"),
+    "asynchronous": ("patroni", "etcd"),
     "pooler": ("pgbouncer",),
     "nats": ("nats-server",),
 }
@@ -125,6 +127,7 @@ class Campaign:
         operators = Operators(scene, self.record, random.Random(self.seed + 1))
         # Their notice of 30 s would outlast a short run.
         hosts = () if self.short else SPOT_HOSTS
+        scene.rush = Rush(operators, self.record, self.seed).go
         evictions = [Evictions(operators, self.record, host, self.seed) for host in hosts]
         if not scene.await_ready(RECOVERED_S_MAX):
             raise AssertionError("the scene did not start")
@@ -136,8 +139,8 @@ class Campaign:
         for chosen in self._drawn(chance, count):
             number += len(chosen)
             self._strike(f"{number}/{count}", chosen, chance)
-        for plane in PLANES:
-            scene.skew(plane, 0)
+        for machine in (*PLANES, *NODES):
+            scene.skew(machine, 0)
         for each in askers:
             each.stop()
         for vm in vms:
@@ -153,6 +156,7 @@ class Campaign:
         for eviction in evictions:
             eviction.stop()
         probes.stop()
+        self.problems += scene.problems
         self.problems += violations(self._evidence(operators))
         self.problems += self._late()
 
@@ -167,8 +171,10 @@ class Campaign:
         weights = [each.weight for each in faults]
         while count > 0:
             together = min(count, 2 if chance.random() < DOUBLE_CHANCE else 1)
-            yield chance.choices(faults, weights, k=together)
-            count -= together
+            chosen = chance.choices(faults, weights, k=together)
+            chosen = next(([each] for each in chosen if each.alone), chosen)
+            yield chosen
+            count -= len(chosen)
 
     def _strike(self, number: str, faults: Sequence[Fault], chance: random.Random) -> None:
         begin_ms = now_ms()
@@ -318,11 +324,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="(default: 1)")
     parser.add_argument(
         "--databases",
-        default="patroni,pooler,nats",
-        help="of single, pooler, patroni, and nats (nodes follow over NATS), with commas",
+        default="patroni,asynchronous,pooler",
+        help="of single, pooler, patroni, asynchronous (Patroni, whose replicas may lack commits)"
+        " and nats (nodes follow over NATS), with commas",
     )
     parser.add_argument(
-        "--short", action="store_true", help="ten quick faults, with a single PostgreSQL"
+        "--short", action="store_true", help="each quick fault once, with a single PostgreSQL"
     )
     parser.add_argument("--only", default="", help="name of the only fault")
     arguments = parser.parse_args()

@@ -6,11 +6,22 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.chaos.http_call import ask
-from tests.chaos.scene import ADDRESSES, METADATA, OPERATOR, PLANES, SERVED, WORK_HOSTS, Scene
+from tests.chaos.scene import (
+    ADDRESSES,
+    METADATA,
+    OPERATOR,
+    PLANES,
+    RUSH_HOST,
+    RUSH_VMS,
+    SERVED,
+    WORK_HOSTS,
+    Scene,
+)
 from tests.e2e.client_log import Approval, ClientLog, Read, event_of
 
 #: Pause of a VM between two polls, and of a probe, in seconds.
@@ -21,6 +32,9 @@ APPROVAL_CHANCE = 0.25
 ANSWER_S = 4.0
 #: Live operations that an operator leaves in the service.
 LIVE_MAX = 8
+#: How often each VM of a rush polls and approves at most, and states in which it goes on.
+ROUNDS_MAX = 60
+WAITING_STATES = {"planned", "announced", "unknown"}
 CAUSES = ("host-reboot", "network-update", "host-update", "host-reboot")
 
 
@@ -146,6 +160,14 @@ class Operators:
         status, answer = self._scene.ask(next(self._urls), "GET", path)
         return answer if status == 200 else {}
 
+    def state_of(self, operation: str) -> str:
+        """Return the state of an operation; `unknown`: nobody answered; `lost`: no such one."""
+        path = f"/v1/operations/{operation}"
+        status, answer = self._scene.ask(next(self._urls), "GET", path)
+        if status == 200:
+            return str(answer["operation"]["state"])
+        return "lost" if status == 404 else "unknown"
+
     def work(self) -> None:
         """Ask for one thing: new work, an end of old work, or the end of stuck work."""
         live = self.read("/v1/operations?live=true&limit=100").get("operations")
@@ -208,6 +230,38 @@ class Evictions:
         """Evict no more; the VM that is there goes on."""
         if self._poller is not None:
             self._poller.stop()
+
+
+class Rush:
+    """Many VMs of one host, each in a group of its own, that approve at the same time."""
+
+    def __init__(self, operators: Operators, record: Record, seed: int) -> None:
+        """Ask for nothing yet."""
+        self._operators = operators
+        self._vms = [
+            VirtualMachine(name, RUSH_HOST, record, random.Random(f"{seed} {name}"))
+            for name in RUSH_VMS
+        ]
+
+    def go(self, meanwhile: Callable[[], object]) -> bool:
+        """Ask for work and let every VM approve it at once; return whether all did in the end.
+
+        Args:
+            meanwhile: is called while the approvals are on their way.
+        """
+        form = {"cause": "host-update", "targets": [RUSH_HOST], "queue": True}
+        asked = self._operators.change("POST", "/v1/operations", form).operations
+        with ThreadPoolExecutor(len(self._vms)) as threads:
+            for each in self._vms:
+                each.approves = 1.0
+            for number in range(ROUNDS_MAX):
+                going = [threads.submit(each.live) for each in self._vms]
+                if number == 1:  # some approve in the first round, and all do in the second
+                    meanwhile()
+                wait(going)
+                if not WAITING_STATES.intersection(map(self._operators.state_of, asked)):
+                    return True
+        return False
 
 
 class Probes:

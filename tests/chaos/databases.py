@@ -1,4 +1,8 @@
-"""The databases of a campaign: one PostgreSQL, the same behind PgBouncer, or three with Patroni."""
+"""The databases of a campaign: one PostgreSQL, the same behind PgBouncer, or three with Patroni.
+
+With Patroni replication is synchronous, or it is not and a replica that is promoted may lack
+commits.
+"""
 
 import os
 import shutil
@@ -38,7 +42,8 @@ unix_socket_dir =
 """
 #: Size of the disk of a single server.
 DISK = "384m"
-#: `synchronous_mode`: an asynchronous replica would lose approvals that were answered.
+#: An asynchronous replica loses approvals that were answered (`synchronous_mode`), and more than a
+#: megabyte of log (`maximum_lag_on_failover`).
 MEMBER = """scope: forewarn
 name: {name}
 restapi: {{listen: "{address}:8008", connect_address: "{address}:8008"}}
@@ -48,7 +53,8 @@ bootstrap:
     ttl: 20
     loop_wait: 2
     retry_timeout: 5
-    synchronous_mode: true
+    maximum_lag_on_failover: 104857600
+    synchronous_mode: {synchronous}
     postgresql: {{use_pg_rewind: true, use_slots: true}}
   initdb: [{{encoding: UTF8}}, data-checksums, no-sync, {{auth-local: trust}}, {{auth-host: trust}}]
   pg_hba:
@@ -253,6 +259,8 @@ class PatroniDatabase(Database):
     """Three members, each with Patroni, etcd and PostgreSQL; one is a synchronous replica."""
 
     machines = ("p1", "p2", "p3")
+    #: Roles of the members while all run.
+    roles = ("leader", "replica", "sync_standby")
 
     @property
     def address(self) -> str:
@@ -275,6 +283,7 @@ class PatroniDatabase(Database):
                 etcds=etcds,
                 directory=self.directory,
                 bin=self.bin,
+                synchronous=str("sync_standby" in self.roles).lower(),
             )
             (self.directory / f"{name}.yml").write_text(member)
             self._start_etcd(name)
@@ -323,8 +332,8 @@ class PatroniDatabase(Database):
         return {}
 
     def whole(self) -> bool:
-        """Whether one leads, and two follow, one of them synchronously."""
-        return sorted(self.members().values()) == ["leader", "replica", "sync_standby"]
+        """Whether one leads, and two follow, as they must."""
+        return sorted(self.members().values()) == [*self.roles]
 
     def primary(self) -> str:
         """Return the member that leads; empty: none does."""
@@ -341,10 +350,10 @@ class PatroniDatabase(Database):
         """Patroni does that."""
 
     def switch_over(self) -> str:
-        """Promote the synchronous replica; return how that was answered."""
+        """Promote a replica, the synchronous one if there is one; return how that was answered."""
         roles = self.members()
         leader = next((each for each, role in roles.items() if role == "leader"), "")
-        other = next((each for each, role in roles.items() if role == "sync_standby"), "")
+        other = next((each for each, role in roles.items() if role == self.roles[-1]), "")
         if not (leader and other):
             return "no candidate"
         body = f'{{"leader": "{leader}", "candidate": "{other}"}}'
@@ -368,8 +377,64 @@ class PatroniDatabase(Database):
             self._start_patroni(name)
 
 
+class AsynchronousPatroniDatabase(PatroniDatabase):
+    """Three members, whose replicas may lack the last commits when they are promoted."""
+
+    roles = ("leader", "replica", "replica")
+
+    def __init__(self, directory: Path, addresses: Mapping[str, str]) -> None:
+        """Choose where its files are."""
+        super().__init__(directory, addresses)
+        self._senders: list[int] = []
+
+    def await_whole(self) -> bool:
+        """Wait until two replicas follow; whether they do in time."""
+        with suppress(AssertionError):
+            wait_until(self.whole, what="two replicas", limit_s=STARTED_S_MAX, every_s=0.5)
+        return self.whole()
+
+    def await_primary(self) -> None:
+        """Wait until a server takes writes."""
+        wait_until(self.answers, what="a promotion", limit_s=STARTED_S_MAX, every_s=0.5)
+
+    def generation(self) -> int:
+        """Return the number of the last commit of the control planes."""
+        return int(self.run("SELECT generation FROM service")[0][0])
+
+    def hold_back(self) -> None:
+        """Send no more commits to replicas, until `fail_over`."""
+        self._senders = _processes_titled("walsender")
+        for pid in self._senders:
+            os.kill(pid, signal.SIGSTOP)
+
+    def fail_over(self) -> str:
+        """Kill the machine of the member that leads; return which."""
+        name = super().fail_over()
+        for pid in self._senders:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return name
+
+
+def _processes_titled(word: str) -> list[int]:
+    """Return the processes of PostgreSQL whose titles have a word."""
+    pids = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            title = (process / "cmdline").read_text()
+            if title.startswith("postgres:") and f" {word} " in title:
+                pids.append(int(process.name))
+    return pids
+
+
 #: With `nats`, metadata nodes follow over a nats-server.
-KINDS = {"single": Database, "nats": Database, "pooler": PooledDatabase, "patroni": PatroniDatabase}
+KINDS = {
+    "single": Database,
+    "nats": Database,
+    "pooler": PooledDatabase,
+    "patroni": PatroniDatabase,
+    "asynchronous": AsynchronousPatroniDatabase,
+}
 
 
 def make_database(kind: str, directory: Path, addresses: Mapping[str, str]) -> Database:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.chaos.databases import PatroniDatabase, PooledDatabase
-from tests.chaos.scene import BROKER, NODES, PLANES
+from tests.chaos.databases import AsynchronousPatroniDatabase, PatroniDatabase, PooledDatabase
+from tests.chaos.scene import BROKER, NODES, PLANES, WITH_PIPE, WITH_WORKERS
 from tests.store.rewinding import Snapshot
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ class Fault:
     weight: int = 2
     #: Kinds of databases it needs; empty: any.
     databases: tuple[str, ...] = ()
+    #: Whether no other fault strikes with it.
+    alone: bool = False
 
 
 def _nothing() -> None:
@@ -49,6 +51,11 @@ def _nothing() -> None:
 
 def _leader(scene: Scene, chance: random.Random) -> str:
     return scene.leader() or chance.choice(PLANES)
+
+
+def _follower(scene: Scene, chance: random.Random) -> str:
+    leader = scene.leader()
+    return chance.choice([each for each in PLANES if each != leader])
 
 
 def _signal(sign: signal.Signals) -> Strike:
@@ -61,8 +68,7 @@ def _signal(sign: signal.Signals) -> Strike:
 
 
 def _kill_follower(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
-    leader = scene.leader()
-    name = chance.choice([each for each in PLANES if each != leader])
+    name = _follower(scene, chance)
     scene.planes[name].signal(signal.SIGKILL)
     return name, _nothing
 
@@ -84,6 +90,30 @@ def _pause(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
     return f"{which} of {name}", partial(program.signal, signal.SIGCONT, pids)
 
 
+def _orphan_workers(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    """Stop or kill the main process of workers: of a follower, or of the leader."""
+    program = scene.planes[WITH_WORKERS]
+    leads = chance.random() < 0.5 and scene.bring_to_lead(WITH_WORKERS)
+    what = f"{WITH_WORKERS}, {'which leads' if leads else 'wherever it is'}"
+    if chance.random() < 0.5:
+        return f"{what}, is killed", _down(program)
+    pids = [program.pid]
+    program.signal(signal.SIGSTOP, pids)
+    return f"{what}, is stopped", partial(program.signal, signal.SIGCONT, pids)
+
+
+def _stop_log_reader(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    """Stop the program that reads the log of a control plane from a pipe."""
+    program = scene.planes[WITH_PIPE]
+    leads = chance.random() < 0.8 and scene.bring_to_lead(WITH_PIPE)
+    reader = program.reader
+    if reader is None or reader.poll() is not None:
+        return "it has ended", _nothing
+    reader.send_signal(signal.SIGSTOP)
+    heal = partial(reader.send_signal, signal.SIGCONT)
+    return f"{WITH_PIPE}, {'which leads' if leads else 'wherever it is'}", heal
+
+
 def _isolate(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
     """Cut the leader from the database and from every other control plane."""
     name = _leader(scene, chance)
@@ -94,7 +124,14 @@ def _isolate(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
 
 
 def _cut_database(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
-    name = _leader(scene, chance)
+    return _without_database(scene, _leader(scene, chance))
+
+
+def _cut_database_of_follower(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    return _without_database(scene, _follower(scene, chance))
+
+
+def _without_database(scene: Scene, name: str) -> tuple[str, Heal]:
     for each in scene.database.machines:
         scene.cut(name, each)
     return name, scene.heal
@@ -134,6 +171,43 @@ def _pause_node(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
     program = scene.nodes[name]
     program.signal(signal.SIGSTOP)
     return name, partial(program.signal, signal.SIGCONT, [program.pid])
+
+
+def _clone_node(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    """Start a second machine with the name, the certificate and the store of a node."""
+    name = chance.choice(NODES)
+    scene.clone_node(name)
+    ends_s = time.monotonic() + TOLD_S
+    while not (told := scene.clone_is_known(name)) and time.monotonic() < ends_s:
+        _PAUSE.wait(0.1)
+    # It is refused only at the control plane that the node follows.
+    return f"{name}, {'which is told' if told else 'which follows elsewhere'}", scene.end_clone
+
+
+def _skew_node(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    """Set the clock of a node wrong; half of the time it starts with that clock."""
+    name, seconds = chance.choice(NODES), chance.choice(SKEWS)
+    scene.skew(name, seconds)
+    restarts = chance.random() < 0.5
+    if restarts:
+        scene.nodes[name].signal(signal.SIGKILL)
+    what = f"{name} {seconds:+} s{', restarted' if restarts else ''}"
+    return what, partial(scene.skew, name, 0)
+
+
+def _rush(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    """Send the approvals of many VMs at once; half of the time, kill the leader meanwhile."""
+    kills = chance.random() < 0.5
+    delay_s = chance.uniform(0, 0.4)
+
+    def meanwhile() -> None:
+        if kills:
+            _PAUSE.wait(delay_s)
+            scene.planes[_leader(scene, chance)].signal(signal.SIGKILL)
+
+    if not scene.rush(meanwhile):
+        scene.problems.append("VMs of a rush could not approve")
+    return "and SIGKILL of the leader" if kills else "", _nothing
 
 
 def _fill_disk(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
@@ -209,6 +283,28 @@ def _go_back(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
     return "and every control plane restarts" if restarts else "", scene.finish_restore
 
 
+def _promote_lagging(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
+    """Promote a replica that lacks the last seconds of the server that takes writes."""
+    database = scene.database
+    assert isinstance(database, AsynchronousPatroniDatabase)
+    if not database.await_whole():
+        return "no replica follows", _nothing
+    begin_ms = time.time_ns() // 1_000_000
+    database.hold_back()
+    _PAUSE.wait(chance.uniform(*LOST_S))
+    known = database.generation()
+    name = database.fail_over()
+    scene.lost_ms.append((begin_ms, time.time_ns() // 1_000_000 + LOST_SLACK_MS))
+    database.await_primary()
+    scene.gone_back = lost = database.generation() < known
+
+    def heal() -> None:
+        database.revive_member(name)
+        scene.finish_restore()
+
+    return f"{name}, {'commits are lost' if lost else 'nothing is lost'}", heal
+
+
 def _fill_logs(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
     del chance
     scene.fill_logs(full=True)
@@ -245,12 +341,18 @@ def _cut_broker(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
 
 #: For how long commits are made that are lost, and how long after that a driver may still begin.
 LOST_S, LOST_SLACK_MS = (1.0, 5.0), 5000
+#: For how long a clone may start and ask to follow, in seconds.
+TOLD_S = 6.0
 #: Never set.
 _PAUSE = threading.Event()
 #: H-2: an orderly stop, and a crash; H-3: a hang.
 ORDERLY_S, CRASH_S, HANG_S = 1.0, 6.0, 15.0
 #: Kinds of databases with one server, which has a disk of its own.
 ONE_SERVER = ("single", "pooler", "nats")
+#: A cut between members may lose commits of an asynchronous one.
+DURABLE = (*ONE_SERVER, "patroni")
+#: Both have replicas.
+PATRONI = ("patroni", "asynchronous")
 FAULTS = (
     Fault("SIGKILL of the leader", _signal(signal.SIGKILL), bound_s=CRASH_S, weight=6),
     Fault("SIGTERM of the leader", _signal(signal.SIGTERM), bound_s=ORDERLY_S, weight=4),
@@ -259,7 +361,12 @@ FAULTS = (
     Fault("SIGSTOP of the leader", _pause, hold_s=(1, 20), bound_s=HANG_S, weight=6),
     Fault("leader cut from the database", _cut_database, hold_s=(2, 14), bound_s=CRASH_S, weight=4),
     Fault("leader cut from all", _isolate, hold_s=(2, 14), bound_s=CRASH_S, weight=3),
-    Fault("a pair cut", _cut_pair, hold_s=(2, 10), weight=4),
+    Fault("follower cut from the database", _cut_database_of_follower, hold_s=(2, 14)),
+    Fault("a pair cut", _cut_pair, hold_s=(2, 10), weight=4, databases=DURABLE),
+    Fault("workers without their main process", _orphan_workers, hold_s=(2, 14)),
+    Fault("log pipe unread", _stop_log_reader, hold_s=(5, 12), bound_s=ORDERLY_S),
+    Fault("rush of approvals", _rush, weight=3),
+    Fault("node cloned", _clone_node, hold_s=(2, 10), alone=True),
     Fault("node cut", _cut_node, hold_s=(2, 12), weight=3),
     Fault("node killed", _kill_node, hold_s=(0, 6), weight=3),
     Fault("SIGSTOP of a node", _pause_node, hold_s=(1, 10)),
@@ -273,12 +380,21 @@ FAULTS = (
     Fault("nats-server SIGTERM", _broker_signal(signal.SIGTERM), databases=("nats",)),
     Fault("nats-server cut", _cut_broker, hold_s=(2, 12), weight=4, databases=("nats",)),
     Fault("clock stepped", _skew, weight=4),
+    Fault("clock of a node stepped", _skew_node, hold_s=(2, 8)),
     Fault("heirs with a wrong clock", _skew_heir, bound_s=CRASH_S, weight=4),
     Fault("sessions terminated", _cut_sessions, weight=3),
     Fault("database goes back", _go_back, hold_s=(2, 8), databases=ONE_SERVER),
     Fault("PostgreSQL SIGKILL", _crash_database, hold_s=(0, 3), weight=3),
-    Fault("Patroni switchover", _switch_over, hold_s=(5, 8), weight=3, databases=("patroni",)),
+    Fault("Patroni switchover", _switch_over, hold_s=(5, 8), weight=3, databases=PATRONI),
     Fault("Patroni failover", _fail_over, hold_s=(25, 35), weight=2, databases=("patroni",)),
+    Fault(
+        "lagging replica promoted",
+        _promote_lagging,
+        hold_s=(2, 8),
+        weight=6,
+        databases=("asynchronous",),
+        alone=True,
+    ),
     Fault("PgBouncer restart", _restart_pooler, hold_s=(0, 4), weight=4, databases=("pooler",)),
 )
 #: The short form has each of these once.
@@ -293,6 +409,9 @@ QUICK = frozenset(
         "node cut",
         "node killed",
         "disk of a node full",
+        "node cloned",
+        "log pipe unread",
+        "rush of approvals",
         "sessions terminated",
         "database goes back",
     )

@@ -4,18 +4,20 @@ Everything here runs inside namespaces of the run itself (see `__main__`): the k
 process, and removes every mount and cable, when the run ends, however it ends.
 """
 
+import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from forewarn.core.access import Role
 from forewarn.store.backup import restore
@@ -32,17 +34,26 @@ NOWHERE = "02:00:00:00:00:ff"
 PLANES, NODES = ("c1", "c2", "c3"), ("n1", "n2")
 #: This control plane has its VMs answered by workers, which answer also while it may be outdated.
 WITH_WORKERS = "c3"
+#: This control plane writes its log into a pipe.
+WITH_PIPE = "c2"
+#: Size of that pipe, in bytes: the smallest.
+PIPE_BYTES = 4096
 #: The machine of nats-server.
 BROKER = "m1"
+#: The machine of a node's clone.
+CLONE = "x1"
 ADDRESSES = {
     **{name: f"{PREFIX}.{11 + at}" for at, name in enumerate(PLANES)},
     **{f"p{at}": f"{PREFIX}.{20 + at}" for at in (1, 2, 3)},
     **{name: f"{PREFIX}.{31 + at}" for at, name in enumerate(NODES)},
     "b1": f"{PREFIX}.41",
     BROKER: f"{PREFIX}.51",
+    CLONE: f"{PREFIX}.61",
 }
 OPERATOR, FEED, METADATA, NATS = 8470, 8471, 80, 4222
 STARTED_S_MAX = 120.0
+#: Step-downs until a certain control plane leads.
+STEP_DOWNS_MAX = 20
 #: How often a supervisor looks for programs that have ended, in seconds.
 LOOK_S = 0.1
 #: Size of the disk of a metadata node.
@@ -50,10 +61,12 @@ NODE_DISK = "8m"
 #: Size of the disk of the control planes' logs.
 LOG_DISK = "32m"
 
-HOSTS = {f"h{n}": {"fault_domain": (n - 1) // 2} for n in range(1, 9)}
+HOSTS = {f"h{n}": {"fault_domain": (n - 1) // 2} for n in range(1, 10)}
 #: Spot VMs come and go here, and nothing else is done.
 SPOT_HOSTS = ("h7", "h8")
-WORK_HOSTS = tuple(each for each in HOSTS if each not in SPOT_HOSTS)
+#: VMs here, each in a group of its own, poll only for a rush, in which all approve at once.
+RUSH_HOST, RUSH_VMS = "h9", tuple(f"rush{n}_0" for n in range(60))
+WORK_HOSTS = tuple(each for each in HOSTS if each not in {*SPOT_HOSTS, RUSH_HOST})
 #: A node serves h1 and h2, and h3 and h4, and h8; other VMs ask the control planes.
 SERVED = {"h1": "n1", "h2": "n1", "h3": "n2", "h4": "n2", "h8": "n2"}
 VMS = {
@@ -66,10 +79,11 @@ VMS = {
     "solo_0": "h3",
     "lone_0": "h5",
 }
+PLACES = {**VMS, **dict.fromkeys(RUSH_VMS, RUSH_HOST)}
 FLEET = {
     "hosts": HOSTS,
-    "groups": {name.partition("_")[0]: {} for name in VMS},
-    "vms": {name: {"host": host, "group": name.partition("_")[0]} for name, host in VMS.items()},
+    "groups": {name.partition("_")[0]: {} for name in PLACES},
+    "vms": {name: {"host": host, "group": name.partition("_")[0]} for name, host in PLACES.items()},
 }
 SERVE = """
 [store]
@@ -132,12 +146,15 @@ class Program:
     env: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     held: bool = False
+    #: Whether it writes its log into a pipe, and the program that reads it.
+    piped: bool = False
+    reader: subprocess.Popen[bytes] | None = None
     #: Status of each end.
     ends: list[int] = field(default_factory=list)
 
     def start(self) -> None:
         """Start it."""
-        with self.log.open("ab") as output:
+        with self._output() as output:
             self.process = subprocess.Popen(
                 ["ip", "netns", "exec", self.machine, *self.words],
                 stdin=subprocess.DEVNULL,
@@ -147,6 +164,17 @@ class Program:
                 cwd=self.log.parent,
                 start_new_session=True,
             )
+
+    def _output(self) -> IO[bytes]:
+        """Open its log, or a pipe into it."""
+        file = self.log.open("ab")
+        if not self.piped:
+            return file
+        with file:
+            self.reader = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=file)
+        assert self.reader.stdin is not None
+        fcntl.fcntl(self.reader.stdin, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        return self.reader.stdin
 
     def keep(self) -> None:
         """Start it if it has ended and is not held down."""
@@ -175,6 +203,9 @@ class Program:
                 os.kill(pid, sign)
 
 
+ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+
+
 class Scene:
     """Control planes, nodes, a database and who leads."""
 
@@ -196,6 +227,10 @@ class Scene:
         self.lost_ms: list[tuple[int, int]] = []
         #: Whether the database has gone back, and is not repaired yet.
         self.gone_back = False
+        #: What a fault noticed that must not be.
+        self.problems: list[str] = []
+        #: Lets many VMs approve at once; the campaign sets it.
+        self.rush: Callable[[Callable[[], object]], object] = lambda _: None
         self._cuts: set[tuple[str, str]] = set()
         self.logs = directory / "logs"
         self.logs.mkdir()
@@ -208,6 +243,8 @@ class Scene:
             self._connect(name, address)
         self.database = make_database(kind, directory, ADDRESSES)
         self.nodes = {name: self._node(name) for name in nodes}
+        #: A second machine with the name of a node, and with a copy of its store.
+        self.clone: Program | None = None
         self.planes: dict[str, Program] = {}
         #: nats-server, if nodes follow over it.
         self.broker = self._broker() if kind == "nats" else None
@@ -270,8 +307,8 @@ class Scene:
                 program.keep()
 
     def _programs(self) -> tuple[Program, ...]:
-        broker = (self.broker,) if self.broker else ()
-        return (*broker, *self.planes.values(), *self.nodes.values())
+        others = tuple(each for each in (self.broker, self.clone) if each)
+        return (*others, *self.planes.values(), *self.nodes.values())
 
     @property
     def feeds(self) -> tuple[str, ...]:
@@ -307,25 +344,31 @@ class Scene:
             )
         )
         skew.write_text("0")
-        words = [sys.executable, "-m", "tests.chaos.skewed_serve", str(skew), str(config)]
-        root = str(Path(__file__).resolve().parents[2])
-        return Program(name, words, self.logs / f"{name}.log", {"PYTHONPATH": root})
+        piped = name == WITH_PIPE
+        log = (self.directory if piped else self.logs) / f"{name}.log"
+        words = [*skewed(skew), "serve", "--config", str(config)]
+        return Program(name, words, log, ENVIRONMENT, piped=piped)
 
     def _node(self, name: str) -> Program:
         store = self.directory / f"store-{name}"
         store.mkdir()
         run("mount", "-t", "tmpfs", "-o", f"size={NODE_DISK}", "none", str(store))
         (store / "node").mkdir()
+        return self._node_at(name, name, store)
+
+    def _node_at(self, name: str, machine: str, store: Path) -> Program:
+        skew = self.directory / f"{machine}.skew"
+        skew.write_text("0")
         feeds = ",".join(f"{ADDRESSES[each]}:{FEED}" for each in PLANES)
         if self.kind == "nats":
             feeds = f"nats://{ADDRESSES[BROKER]}:{NATS}"
         words = [
-            *(sys.executable, "-m", "forewarn.cli.main", "node", "run", "--config", "node.toml"),
+            *(*skewed(skew), "node", "run", "--config", "node.toml"),
             *("--follow", feeds, "--store", str(store / "node"), "--name", name, "--ca", "ca.pem"),
             *("--certificate", f"{name}.pem", "--key", f"{name}.key"),
-            *("--listen", f"{ADDRESSES[name]}:{METADATA}"),
+            *("--listen", f"{ADDRESSES[machine]}:{METADATA}"),
         ]
-        return Program(name, words, self.directory / f"{name}.log")
+        return Program(machine, words, self.directory / f"{machine}.log", ENVIRONMENT)
 
     # --- faults -----------------------------------------------------------------------------
 
@@ -342,9 +385,42 @@ class Scene:
             run("ip", "-n", here, "neigh", "del", ADDRESSES[there], "dev", "eth0")
         self._cuts.clear()
 
-    def skew(self, plane: str, seconds: int) -> None:
-        """Put the system's clock of a control plane ahead by these seconds."""
-        (self.directory / f"{plane}.skew").write_text(str(seconds))
+    def skew(self, machine: str, seconds: int) -> None:
+        """Put the system's clock of a control plane or node ahead by these seconds."""
+        (self.directory / f"{machine}.skew").write_text(str(seconds))
+
+    def bring_to_lead(self, plane: str) -> bool:
+        """Ask for step-downs until a control plane leads; return whether it does."""
+        for _ in range(STEP_DOWNS_MAX):
+            leader = self.leader()
+            if leader == plane:
+                return True
+            if leader:
+                self.ask(leader, "POST", "/v1/leader/step-down", {})
+        return self.leader() == plane
+
+    def clone_node(self, name: str) -> None:
+        """Start a copy of a node's machine: the same name, certificate and store."""
+        store = self.directory / "store-clone"
+        shutil.rmtree(store, ignore_errors=True)
+        store.mkdir()
+        node = self.directory / f"store-{name}" / "node"
+        # A file that goes away meanwhile is left out.
+        subprocess.run(["cp", "-a", str(node), str(store)], check=False, capture_output=True)
+        self.clone = self._node_at(name, CLONE, store)
+
+    def end_clone(self) -> None:
+        """Switch the clone off."""
+        clone, self.clone = self.clone, None
+        if clone is not None and clone.process is not None:
+            clone.signal(signal.SIGKILL)
+            clone.process.wait()
+
+    def clone_is_known(self, name: str) -> bool:
+        """Whether a control plane tells operators of two machines with the name of a node."""
+        healths = [self.ask(each, "GET", "/v1/health")[1] for each in PLANES]
+        texts = [text for each in healths for text in each.get("nodes_refused", ())]
+        return any(name in each for each in texts)
 
     def hold_planes(self, *, held: bool) -> None:
         """Kill every control plane and keep it down, or start them again."""
@@ -416,6 +492,11 @@ class Scene:
                 return False
             self._stopping.wait(0.1)
         return True
+
+
+def skewed(skew: Path) -> tuple[str, ...]:
+    """Return the command line of `forewarn` with a clock of its own, without its words."""
+    return (sys.executable, "-m", "tests.chaos.skewed", str(skew))
 
 
 def _serves(machine: str, vm: str) -> bool:

@@ -2,7 +2,8 @@
 
 A follower serves the feed from its own state. The follower reports the confirmations of its nodes,
 and the polls and approvals of VMs, to the active process. The reports use a path of the operator
-API for processes of the same store. A process authenticates with the lease's token, which it reads
+API for processes of the same store. Requests that wait together share a call, and so a commit of
+the active process. A process authenticates with the lease's token, which it reads
 from the store. Source: H-4, L-7, M-3, M-4.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -34,6 +36,8 @@ from forewarn.replication.messages import (
     RelayedApproval,
     RelayedEnable,
     RelayedReport,
+    RelayedRequest,
+    RelayedRequests,
     RequestAnswer,
     VmPoll,
     read_relay_answer,
@@ -46,8 +50,9 @@ T = TypeVar("T")
 log = logging.getLogger("forewarn")
 
 RELAY_PATH = "/v1/relay"
-#: Maximum number of VMs' requests that are forwarded at a time, and that wait.
-RELAYED_MAX, WAITING_MAX = 16, 10_000
+#: Maximum number of calls with VMs' requests at a time, of requests in a call, and of requests that
+#: wait.
+RELAYED_MAX, BATCH_MAX, WAITING_MAX = 16, 500, 10_000
 #: Maximum number of polls that wait for the next report; further polls are dropped.
 POLLS_MAX = 100_000
 #: Maximum interval between a follower's reports, and delay of a retry, in seconds.
@@ -55,10 +60,19 @@ REPORT_S, AGAIN_S = 1.0, 0.2
 #: Time limit of attempts to forward a VM's request, in seconds; afterwards the VM or its node
 #: repeats the request.
 TRIED_S = 3.0
-#: Time limit of a call, in seconds.
-CALL_S = 3.0
+#: Time limit of a report, and of a call with requests, which may wait for a slow disk, in seconds.
+CALL_S, ANSWERED_S = 3.0, 6.0
 #: Time of failing reports after which the feed closes, in seconds; longer than a takeover.
 SILENT_S_MAX = 10.0
+
+
+class RelayRefused(ConnectionError):
+    """The active process refused a call."""
+
+    def __init__(self, status: int) -> None:
+        """`status` is the HTTP status of the answer."""
+        super().__init__(f"the active process answered {status}")
+        self.status = status
 
 
 class RelayEndpoint:
@@ -110,13 +124,26 @@ class RelayEndpoint:
             feed = self._feed()
             known = feed is None or feed.take_report(relayed.nodes)
             return RelayAnswer(self._generation(), known=known)
-        answer: RequestAnswer | None = None
-        if isinstance(relayed, RelayedApproval):
-            node_hosts = relayed.node_hosts
-            answer = await self._upstream.approve(relayed.request, node_hosts=node_hosts)
-        else:
-            await self._upstream.enable(relayed.vm)
+        if isinstance(relayed, RelayedRequests):
+            answers = await asyncio.gather(*map(self._own_result, relayed.requests))
+            return RelayAnswer(self._generation(), answers=tuple(answers))
+        answer = await self._take(relayed)
         return RelayAnswer(self._generation(), answer=answer)
+
+    async def _own_result(self, request: RelayedRequest) -> RequestAnswer | int | None:
+        """Return the result of one of several requests; a number: the status of a refusal."""
+        try:
+            return await self._take(request)
+        except CallerError:
+            return 400
+        except ForewarnError:
+            return 503
+
+    async def _take(self, request: RelayedRequest) -> RequestAnswer | None:
+        if isinstance(request, RelayedApproval):
+            return await self._upstream.approve(request.request, node_hosts=request.node_hosts)
+        await self._upstream.enable(request.vm)
+        return None
 
 
 class Relay:
@@ -132,7 +159,11 @@ class Relay:
         self._ca_file = ca_file
         self._threads = ThreadPoolExecutor(RELAYED_MAX + 1, "relay")
         self._process = Ids().token("follower")
-        self._slots = asyncio.Semaphore(RELAYED_MAX)
+        #: Requests that no call has taken, with their results.
+        self._requests: deque[tuple[RelayedRequest, asyncio.Future[RelayAnswer]]] = deque()
+        self._senders: set[asyncio.Task[None]] = set()
+        #: URL of an active process of an earlier version, which takes single requests only.
+        self._takes_single = ""
         self._waiting: set[asyncio.Future[Any]] = set()
         self._polled: dict[str, float] = {}
         self._polls: list[VmPoll] = []
@@ -215,7 +246,7 @@ class Relay:
         task.add_done_callback(self._waiting.discard)
         return task
 
-    async def _asked(self, relayed: Relayed) -> RelayAnswer | None:
+    async def _asked(self, relayed: RelayedRequest) -> RelayAnswer | None:
         """Return the answer once the feed shows its effect; None if the successor must answer.
 
         Raises: StandingBy: no active process has answered in time.
@@ -224,12 +255,7 @@ class Relay:
         until_s, reason = loop.time() + TRIED_S, ""
         while self.successor is None:
             try:
-                async with self._slots:
-                    answer = await self._call(relayed)
-                while self._feed and self._feed.generation < answer.generation:
-                    if loop.time() > until_s or self.successor is not None:
-                        break  # the change is durable; the document follows later
-                    await asyncio.sleep(0.005)
+                answer = await self._answer(relayed)
             except (OSError, http.client.HTTPException, FeedUnreadable, RuntimeError) as error:
                 reason = f": {error}"
             else:
@@ -238,6 +264,52 @@ class Relay:
                 raise StandingBy(reason=reason)
             await asyncio.sleep(AGAIN_S)
         return None
+
+    def _answer(self, request: RelayedRequest) -> asyncio.Future[RelayAnswer]:
+        """Send a request with others that wait."""
+        answer: asyncio.Future[RelayAnswer] = asyncio.get_running_loop().create_future()
+        self._requests.append((request, answer))
+        if len(self._senders) < RELAYED_MAX:
+            sender = asyncio.create_task(self._send())
+            self._senders.add(sender)
+            sender.add_done_callback(self._senders.discard)
+        return answer
+
+    async def _send(self) -> None:
+        """Send what waits, until nothing does."""
+        while self._requests:
+            url = self._url()
+            count = min(1 if url == self._takes_single else BATCH_MAX, len(self._requests))
+            batch = [self._requests.popleft() for _ in range(count)]
+            requests = tuple(request for request, _ in batch)
+            try:
+                answer = await self._call(requests[0] if count == 1 else RelayedRequests(requests))
+                await self._shown(answer.generation)
+                results = (answer.answer,) if count == 1 else answer.answers
+                for (_, future), result in zip(batch, results, strict=True):
+                    if future.done():
+                        continue
+                    if isinstance(result, int):
+                        future.set_exception(RelayRefused(result))
+                    else:
+                        future.set_result(RelayAnswer(answer.generation, answer=result))
+            except (OSError, http.client.HTTPException, FeedUnreadable, RuntimeError) as error:
+                if isinstance(error, RelayRefused) and error.status == 400 and count > 1:
+                    self._takes_single = url
+                    self._requests.extendleft(reversed(batch))
+                    continue
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(error)
+
+    async def _shown(self, generation: int) -> None:
+        """Wait until the feed shows a commit; it is durable, so not for long."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + TRIED_S
+        while self._feed and self._feed.generation < generation and self.successor is None:
+            if loop.time() > until_s:
+                break
+            await asyncio.sleep(0.005)
 
     async def _report(self, feed: FeedServer) -> None:
         """Send reports after changes, and at an interval."""
@@ -277,14 +349,15 @@ class Relay:
     def _post(self, url: str, token: str, relayed: Relayed) -> RelayAnswer:
         if not url:
             raise ConnectionError("no process is active")
-        connection = new_connection(url, self._ca_file, timeout_s=CALL_S)
+        limit_s = CALL_S if isinstance(relayed, RelayedReport) else ANSWERED_S
+        connection = new_connection(url, self._ca_file, timeout_s=limit_s)
         try:
             headers = {LEASE_HEADER.decode(): token, "Content-Type": "application/json"}
             connection.request("POST", RELAY_PATH, encoded(relayed), headers)
             answer = connection.getresponse()
             text = answer.read()
             if answer.status != http.client.OK:
-                raise ConnectionError(f"the active process answered {answer.status}")
+                raise RelayRefused(answer.status)
             return read_relay_answer(text)
         finally:
             connection.close()

@@ -364,6 +364,16 @@ class RelayedEnable(msgspec.Struct, frozen=True, tag="enable"):
     vm: str
 
 
+RelayedRequest: TypeAlias = RelayedApproval | RelayedEnable
+"""The request of a VM."""
+
+
+class RelayedRequests(msgspec.Struct, frozen=True, tag="requests"):
+    """Requests of VMs that waited together."""
+
+    requests: tuple[RelayedRequest, ...]
+
+
 class RelayAnswer(msgspec.Struct, frozen=True):
     """The result of the request."""
 
@@ -371,9 +381,11 @@ class RelayAnswer(msgspec.Struct, frozen=True):
     known: bool = True
     """Whether the active process knows the follower's reports from their start."""
     answer: RequestAnswer | None = None
+    answers: tuple[RequestAnswer | int | None, ...] = ()
+    """Results of several requests, in their order; a number: the HTTP status of a refusal."""
 
 
-Relayed: TypeAlias = RelayedReport | RelayedApproval | RelayedEnable
+Relayed: TypeAlias = RelayedReport | RelayedRequest | RelayedRequests
 """Messages from a follower to the active process."""
 
 

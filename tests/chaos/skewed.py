@@ -1,4 +1,4 @@
-"""`forewarn serve` on a machine whose clock is wrong: `python -m … SKEW CONFIG`.
+"""`forewarn` on a machine whose clock is wrong: `python -m tests.chaos.skewed SKEW WORDS`.
 
 The file SKEW has the seconds by which the time of day is ahead; it may change at any time, as a
 stepped clock does. The monotonic clock and the time since boot stay right, as on a real machine.
@@ -29,4 +29,4 @@ time.time = lambda: _skewed_ns() / 1e9
 from forewarn.cli.main import main  # noqa: E402 - after the clock is wrong
 
 if __name__ == "__main__":
-    sys.exit(main(["serve", "--config", sys.argv[2]]))
+    sys.exit(main(sys.argv[2:]))
