@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+from forewarn.access.roles import Role
+from forewarn.access.stimulus import AddToken
+from forewarn.access.tokens import AccessToken, digest_of, written_token
 from forewarn.control.plane import ControlPlane
-from forewarn.core.access import AccessToken, Role, digest_of, written_token
 from forewarn.core.policy import NoticePolicy
-from forewarn.core.stimulus import AddToken
 from forewarn.store import open_store
 
 

@@ -17,11 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from forewarn.access.roles import Role
 from forewarn.agent.core.engine import AgentEngine
 from forewarn.agent.core.identity import Identity
 from forewarn.agent.core.rules import PreparationStep, default_rules
 from forewarn.agent.core.values import DocumentPolled, HookEnded
-from forewarn.core.access import Role
 from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.replication.messages import Follow, line_of
 from forewarn.settings import FeedSettings, OperatorSettings, StoreSettings

@@ -24,11 +24,13 @@ from typing import Any
 
 from bench.scale.live import fleet
 from bench.sizes import Parser
+from forewarn.access.roles import Role
+from forewarn.access.stimulus import AddToken
+from forewarn.access.tokens import AccessToken, digest_of, written_token
 from forewarn.clock import SystemClock
 from forewarn.control.plane import ControlPlane
-from forewarn.core.access import AccessToken, Role, digest_of, written_token
 from forewarn.core.policy import NoticePolicy
-from forewarn.core.stimulus import AddToken, ChangeTopology
+from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.ids import Ids
 from forewarn.replication.feed_client import FeedClient, NodeIdentity

@@ -6,9 +6,10 @@ import threading
 from collections.abc import Coroutine, Mapping
 from typing import Any, Self, TypeAlias
 
+from forewarn.access.roles import Role
+from forewarn.access.stimulus import AddToken
+from forewarn.access.tokens import AccessToken, digest_of, written_token
 from forewarn.api.server import OperatorServer
-from forewarn.core.access import AccessToken, Role, digest_of, written_token
-from forewarn.core.stimulus import AddToken
 from forewarn.ids import Ids
 from forewarn.service.daemon import Daemon
 from forewarn.settings import (

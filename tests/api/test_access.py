@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.access.roles import Role, actor_for_owner
+from forewarn.access.stimulus import AddToken, Grant
 from forewarn.api.auth import Principals
-from forewarn.core.access import Role, actor_for_owner
-from forewarn.core.stimulus import AddToken, Grant
 from forewarn.settings import ListenSettings, OperatorSettings, StoreSettings
 from forewarn.tokens import TokenWrong
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
@@ -239,7 +239,7 @@ def test_suspended_token_is_refused_until_it_is_resumed(both: Guarded) -> None:
     """Only an administrator resumes it; so does no token that was issued for it. Source: U-5."""
     both.tokens["kim"] = both.live.add_token("kim", Role.VIEWER)
     control = both.live.daemon.control
-    kim = control.read(lambda plane: plane.state.tokens["kim"]).result(LIMIT_S)
+    kim = control.read(lambda plane: plane.state.access.tokens["kim"]).result(LIMIT_S)
     control.submit(AddToken(replace(kim, suspended=True)), "test").result(LIMIT_S)
     assert both.ask("kim", "GET", "/v1/whoami").code == "token-wrong"
     callers = Principals(

@@ -12,6 +12,7 @@ from itertools import product
 
 import pytest
 
+from forewarn.access.roles import IN_FLEET, WITHIN_OWNER, Permission, Role
 from forewarn.api import driver_routes, outbox_routes
 from forewarn.api.app import build_app, every_route
 from forewarn.api.routes import Route, routes_of
@@ -20,7 +21,6 @@ from forewarn.api.service_routes import process_routes
 from forewarn.azure.app import build_arm
 from forewarn.azure.app import every_route as every_arm_route
 from forewarn.azure.inventory import SCALE_SETS
-from forewarn.core.access import IN_FLEET, WITHIN_OWNER, Permission, Role
 from forewarn.emulator import routes as emulator_routes
 from forewarn.settings import OperatorSettings
 from forewarn.web import web_files

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import pytest
 
+from forewarn.access.roles import Role
 from forewarn.audit_chain import (
     TRIMMED,
     CallRecord,
@@ -20,7 +21,6 @@ from forewarn.audit_chain import (
     signature_of,
 )
 from forewarn.cli.main import main
-from forewarn.core.access import Role
 from forewarn.settings import AuditSettings, OperatorSettings, StoreSettings
 from forewarn.store import open_store
 from tests.api.live import NOW_MS, SETTINGS, TOKEN, Json, Live

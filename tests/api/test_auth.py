@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.core.access import Role, written_token
+from forewarn.access.roles import Role
+from forewarn.access.tokens import written_token
 from forewarn.settings import ListenSettings, OperatorSettings
 from tests.api.live import SETTINGS, TOKEN, Live
 from tests.waiting import LIMIT_S

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.access.roles import Role
 from forewarn.api.app import build_app
 from forewarn.api.server import start_operator
 from forewarn.api.standby import Forwarder
-from forewarn.core.access import Role
 from forewarn.http_client import UnixConnection
 from forewarn.settings import ListenSettings, OperatorSettings
 from tests.api.live import SETTINGS, Json, Live

@@ -9,19 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.access.roles import Authority, Principal, Role
+from forewarn.access.stimulus import AddToken
+from forewarn.access.tokens import AccessToken, digest_of, written_token
 from forewarn.api.auth import ApiCaller
 from forewarn.api.idempotency import _owner
 from forewarn.audit_chain import CallRecord
 from forewarn.cli.api_client import ApiClient
-from forewarn.core.access import (
-    AccessToken,
-    Authority,
-    Principal,
-    Role,
-    digest_of,
-    written_token,
-)
-from forewarn.core.stimulus import AddToken
 from forewarn.settings import StoreSettings
 from forewarn.store.answers import ELSEWHERE, KeptAnswer, KeptAnswers
 from forewarn.store.engine import Value

@@ -19,10 +19,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt import jwk_set_cache
 
+from forewarn.access.roles import Role
+from forewarn.access.stimulus import Grant
 from forewarn.api.oidc import IssuerTokenWrong, Oidc
 from forewarn.api.sign_outs import SignOuts
-from forewarn.core.access import Role
-from forewarn.core.stimulus import Grant
 from forewarn.service.reload import Reload
 from forewarn.settings import OidcSettings, OperatorSettings
 from tests.api.issuer import CLIENT, NOW_S, Issuer

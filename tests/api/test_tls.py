@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.access.roles import Role
+from forewarn.access.stimulus import Grant
 from forewarn.cli.api_client import ApiClient, ApiRefused, ServerUnreachable
-from forewarn.core.access import Role
-from forewarn.core.stimulus import Grant
 from forewarn.service.reload import Reload
 from forewarn.settings import OperatorSettings
 from tests.api.live import SETTINGS, TOKEN, Live

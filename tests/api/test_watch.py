@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from starlette.types import Message
 
+from forewarn.access.roles import Role
 from forewarn.api import watch
-from forewarn.core.access import Role
 from forewarn.store import Recorded, Retention
 from tests.api.live import NOW_MS, Json, Live
 from tests.waiting import LIMIT_S

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from forewarn.core.access import Role
+from forewarn.access.roles import Role
 from forewarn.store.backup import restore
 from tests.access import seed_token
 from tests.chaos.databases import fill, make_database

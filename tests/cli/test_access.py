@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from forewarn.access.roles import Role
 from forewarn.cli.main import main
-from forewarn.core.access import Role
 from forewarn.settings import OperatorSettings
 from tests.api.live import SETTINGS, Live
 from tests.cli.conftest import Run

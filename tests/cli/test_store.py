@@ -5,9 +5,11 @@ from contextlib import closing
 from pathlib import Path
 
 from forewarn import exit_codes
-from forewarn.core.access import AccessToken, Confirmation, Role
+from forewarn.access.confirmations import Confirmation
+from forewarn.access.roles import Role
+from forewarn.access.stimulus import AddToken, AskConfirmation, Grant
+from forewarn.access.tokens import AccessToken
 from forewarn.core.state import Changes
-from forewarn.core.stimulus import AddToken, AskConfirmation, Grant
 from forewarn.store import Retention, open_store
 from tests.cli.conftest import Run
 from tests.store.story import begin, entry
@@ -47,7 +49,10 @@ def test_restore_names_what_an_administrator_must_look_at(run: Run, tmp_path: Pa
     store = open_store(address)
     story = begin(store)
     token = AccessToken("id-of-kim", "kim", Role.ADMIN, "", "digest", 0, None)
-    call = Confirmation(0, "ben", "operator ben", "POST /v1/hosts/h1/fail", "{}", "", 0, 0)
+    call = Confirmation(
+        *(0, "ben", "operator ben", "POST /v1/hosts/h1/fail", "{}", "", 0, 0),
+        sentence="fail host h1",
+    )
     story.tell(AddToken(token), AskConfirmation(call), Grant("group:sre", Role.OPERATOR))
     store.close()
     backup = str(tmp_path / "backup")

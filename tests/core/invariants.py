@@ -318,7 +318,7 @@ def check_deadline(state: State, policy: NoticePolicy, now_ms: int) -> None:
             each.polled_ms + (policy.disable_after_s + 60) * 1000
             for each in state.enrolments.values()
         ),
-        *(each.expires_ms for each in state.confirmations.values()),
+        *(each.expires_ms for each in state.access.confirmations.values()),
     ]
     later = [at_ms for at_ms in times if at_ms > now_ms]
     assert next_deadline_ms(state, policy, now_ms) == min(later, default=None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from forewarn.core.access import Authority
+from forewarn.access.roles import Authority
 from forewarn.core.document import View
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.impact import Cause

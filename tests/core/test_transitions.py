@@ -1,8 +1,11 @@
 """What work does to the fleet and to other work: failures, endings, retries, moves."""
 
+from types import ModuleType
+
 import pytest
 
-from forewarn.core import access
+from forewarn.access import reducer as access_reducer
+from forewarn.access import stimulus as access_stimuli
 from forewarn.core import stimulus as stimuli
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import (
@@ -513,8 +516,13 @@ def test_vm_goes_where_the_driver_has_said_or_else_where_it_was_asked() -> None:
 
 def test_every_stimulus_has_a_handler() -> None:
     """What can happen is handled: the table of handlers has an entry for each stimulus."""
-    named = [each for module in (access, stimuli) for each in vars(module).values()]
-    kinds = {
-        each for each in named if isinstance(each, type) and issubclass(each, stimuli.PlaneStimulus)
-    }
-    assert kinds - {stimuli.PlaneStimulus, stimuli.Reports, stimuli.Confirmed} == set(_HANDLERS)
+    apart = {stimuli.CoreStimulus, stimuli.Reports, stimuli.Confirmed}
+    assert _kinds(stimuli, stimuli.CoreStimulus) - apart == set(_HANDLERS)
+    of_access = _kinds(access_stimuli, access_stimuli.AccessStimulus)
+    assert of_access - {access_stimuli.AccessStimulus} == set(access_reducer._HANDLERS)
+
+
+def _kinds(module: ModuleType, base: type) -> set[type]:
+    """Return the classes of a kind that a module knows."""
+    named = vars(module).values()
+    return {each for each in named if isinstance(each, type) and issubclass(each, base)}

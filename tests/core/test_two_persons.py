@@ -4,35 +4,33 @@ import dataclasses
 
 import pytest
 
-from forewarn.core import stimulus as stimuli
-from forewarn.core.access import (
-    AccessToken,
-    Authority,
-    Confirmation,
-    Permission,
-    Role,
-    digest_of,
-)
-from forewarn.core.confirmations import (
+from forewarn.access.confirmations import (
     AskerNotPermitted,
-    ConfirmationNeeded,
+    Confirmation,
     ConfirmationsFull,
     OwnConfirmation,
 )
+from forewarn.access.roles import Authority, Permission, Role
+from forewarn.access.stimulus import (
+    AddToken,
+    AskConfirmation,
+    Grant,
+    ResumeToken,
+    Revoke,
+    RevokeToken,
+)
+from forewarn.access.tokens import AccessToken, digest_of
+from forewarn.core import stimulus as stimuli
+from forewarn.core.guards import ConfirmationNeeded
 from forewarn.core.impact import Cause, Impact
 from forewarn.core.refusals import Unknown
 from forewarn.core.stimulus import (
-    AddToken,
     ApplyPolicy,
-    AskConfirmation,
     ChangeTopology,
     Confirmed,
     Enable,
-    Grant,
     PlaneStimulus,
     RequestMaintenance,
-    Revoke,
-    RevokeToken,
     StartMaintenance,
 )
 from forewarn.core.topology import Group, Host, Vm
@@ -96,7 +94,7 @@ def waiting(rig: Rig, asker: Authority, permission: Permission = Permission.OPER
         permission=permission.value,
     )
     rig.tell(AskConfirmation(call))
-    return max(rig.state.confirmations)
+    return max(rig.state.access.confirmations)
 
 
 FAILURE = RequestMaintenance(cause=Cause.HARDWARE_FAILURE, targets=("h0",))
@@ -240,7 +238,7 @@ def test_owner_is_asked_less_by_two(option: str, value: object) -> None:
     [
         Grant("oidc:mallory", Role.OPERATOR),
         AddToken(AccessToken("t9", "bot", Role.VIEWER, "", "", 0, None)),
-        stimuli.ResumeToken("t1"),
+        ResumeToken("t1"),
     ],
 )
 def test_principals_are_created_by_two(stimulus: PlaneStimulus) -> None:
@@ -284,7 +282,7 @@ def test_token_counts_for_everybody_who_may_know_its_secret() -> None:
         refused = fleet.refuses(Confirmed(waiting(fleet, asker), FAILURE), OwnConfirmation)
         assert asker.principal in str(refused)
     fleet.caller = nested
-    number = next(n for n, c in fleet.state.confirmations.items() if c.principal == "other")
+    number = next(n for n, c in fleet.state.access.confirmations.items() if c.principal == "other")
     fleet.tell(Confirmed(number, FAILURE))
 
 
@@ -293,7 +291,7 @@ def test_token_whose_creation_is_confirmed_counts_for_who_received_it() -> None:
     fleet = rig(ConfirmedAct.CREATE_PRINCIPAL, ConfirmedAct.FAIL_HOST)
     fleet.caller = EVE
     fleet.tell(Confirmed(waiting(fleet, BEN), AddToken(token("t-bot", "bot"))))
-    assert fleet.state.tokens["t-bot"].makers == ("oidc:eve",)
+    assert fleet.state.access.tokens["t-bot"].makers == ("oidc:eve",)
     fleet.caller = Authority("bot", token="t-bot")
     fleet.refuses(Confirmed(waiting(fleet, EVE), FAILURE), OwnConfirmation)
     fleet.tell(Confirmed(waiting(fleet, BEN), FAILURE))
@@ -318,7 +316,7 @@ def test_call_is_judged_again_when_it_is_confirmed(lost: str) -> None:
     fleet.now_ms += 1000 if lost == "expired" else 0
     fleet.caller = ADMIN
     fleet.refuses(Confirmed(number, FAILURE), AskerNotPermitted)
-    assert number in fleet.state.confirmations
+    assert number in fleet.state.access.confirmations
 
 
 def test_call_needs_its_own_permission_when_it_is_confirmed() -> None:

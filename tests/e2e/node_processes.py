@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from forewarn.core.access import Role, written_token
+from forewarn.access.roles import Role
+from forewarn.access.tokens import written_token
 from tests import asking
 from tests.access import seed_token
 from tests.agent.programs import free_port

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from forewarn.core.access import Role, written_token
+from forewarn.access.roles import Role
+from forewarn.access.tokens import written_token
 from tests.access import seed_token
 from tests.agent.programs import free_port
 from tests.asking import ask

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.core.access import Role
+from forewarn.access.roles import Role
 from forewarn.protocol.documents import Document
 from forewarn.protocol.identity import CallerIdentity
 from forewarn.replication.feed_client import FeedClient, NodeIdentity

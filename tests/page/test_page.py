@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.core.access import Role
-from forewarn.core.stimulus import Grant
+from forewarn.access.roles import Role
+from forewarn.access.stimulus import Grant
 from forewarn.settings import OidcSettings, OperatorSettings
 from tests.api.issuer import CLIENT, Issuer
 from tests.api.live import SETTINGS, TOKEN, Live

@@ -5,7 +5,9 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from forewarn.core.access import AccessToken, Confirmation, Principal, Role
+from forewarn.access.confirmations import Confirmation
+from forewarn.access.roles import Principal, Role
+from forewarn.access.tokens import AccessToken
 from forewarn.core.document import Departure, Enrolment, View
 from forewarn.core.impact import (
     TERMINATE_NOTICE_S_MAX,

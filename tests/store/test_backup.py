@@ -7,19 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.core.access import AccessToken, Confirmation, Principal, Role
+from forewarn.access.confirmations import Confirmation
+from forewarn.access.roles import Principal, Role
+from forewarn.access.stimulus import AddToken, AskConfirmation, Grant, ResumeToken, RevokeToken
+from forewarn.access.tokens import AccessToken
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.stimulus import (
-    Acknowledge,
-    AddToken,
-    AskConfirmation,
-    Grant,
-    NoticeShown,
-    RequestMaintenance,
-    ResumeToken,
-    RevokeToken,
-)
+from forewarn.core.stimulus import Acknowledge, NoticeShown, RequestMaintenance
 from forewarn.store import HistoryPage, Store, open_store
 from forewarn.store import backup as backups
 from forewarn.store.backup import (
@@ -130,24 +124,27 @@ def test_restore_suspends_tokens_and_drops_calls_that_wait(
 ) -> None:
     """What was revoked or refused since the backup does not come back to life. Source: U-5."""
     kim = AccessToken("id-of-kim", "kim", Role.ADMIN, "", "digest", START_MS, None)
-    call = Confirmation(0, "ben", "operator ben", "POST /v1/hosts/h1/fail", "{}", "", START_MS, 0)
+    call = Confirmation(
+        *(0, "ben", "operator ben", "POST /v1/hosts/h1/fail", "{}", "", START_MS, 0),
+        sentence="fail host h1",
+    )
     story.tell(AddToken(kim), AskConfirmation(call), Grant("group:sre", Role.OPERATOR))
     back_up(address, tmp_path / "backup")
     story.tell(RevokeToken("id-of-kim"))
     facts = restore(tmp_path / "backup", elsewhere, now_ms=story.now_ms)
     assert ([each.id for each in facts.suspended], facts.principals) == (["id-of-kim"], 1)
-    assert [each.words for each in facts.dropped] == ["fail host h1"]
+    assert [each.text for each in facts.dropped] == ["fail host h1"]
     store = opened(elsewhere)
     state = store.load()
-    assert state.tokens["id-of-kim"].suspended
-    assert not state.confirmations
+    assert state.access.tokens["id-of-kim"].suspended
+    assert not state.access.confirmations
     assert store.sign_outs() == {"": story.now_ms}
-    assert state.principals["group:sre"] == Principal("group:sre", (("operator", ""),))
+    assert state.access.principals["group:sre"] == Principal("group:sre", (("operator", ""),))
     actions = [each.entry.action for each in store.history(HistoryPage())]
     assert {"token.suspended", "confirmation.dropped"} < set(actions)
     resumed = Story(store, state, story.now_ms)
     resumed.tell(ResumeToken("id-of-kim"))
-    assert store.load().tokens["id-of-kim"] == kim
+    assert store.load().access.tokens["id-of-kim"] == kim
 
 
 def test_restore_enables_every_group(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.core.access import Role
+from forewarn.access.roles import Role
 from forewarn.service.metadata_node import MetadataNode
 from forewarn.settings import (
     FeedSettings,

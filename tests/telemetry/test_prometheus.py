@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from forewarn.core.access import Role
+from forewarn.access.roles import Role
 from tests.access import seed_token
 from tests.agent.programs import free_port, running
 from tests.api.live import FLEET, Json

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from forewarn.access.roles import PRINCIPAL_LENGTH_MAX, Permission, Principal, Role
+from forewarn.access.stimulus import AddToken, Grant, ResumeToken, Revoke, RevokeToken
+from forewarn.access.tokens import AccessToken, digest_of, written_token
 from forewarn.api import schemas
 from forewarn.api.path_table import match_path
 from forewarn.api.request_forms import EMPTY
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.control.plane import StateView
-from forewarn.core.access import (
-    PRINCIPAL_LENGTH_MAX,
-    AccessToken,
-    Permission,
-    Principal,
-    Role,
-    digest_of,
-    written_token,
-)
-from forewarn.core.stimulus import AddToken, Grant, ResumeToken, Revoke, RevokeToken
 from forewarn.core.topology import Topology
 from forewarn.ids import Ids
 from forewarn.validation.durations import read_time_ms
@@ -201,11 +194,17 @@ async def _all_bindings(call: ApiCall) -> ApiResponse:
 
 
 def _every_binding(view: StateView) -> list[_Binding]:
-    principals = sorted(view.state.principals.values(), key=lambda each: each.name)
+    principals = sorted(view.state.access.principals.values(), key=lambda each: each.name)
     return [binding for each in principals for binding in _bindings_of(each)]
 
 
-@Route("POST /v1/access/grant", Permission.ADMINISTER, form=_BINDING_FORM, answer=_BINDINGS)
+@Route(
+    "POST /v1/access/grant",
+    Permission.ADMINISTER,
+    form=_BINDING_FORM,
+    answer=_BINDINGS,
+    sentence="grant {role} to {principal}",
+)
 async def grant_role(call: ApiCall) -> ApiResponse:
     """Grant a role to a principal."""
     form = call.form
@@ -230,7 +229,7 @@ async def revoke_role(call: ApiCall) -> ApiResponse:
 )
 async def list_tokens(call: ApiCall) -> ApiResponse:
     """List tokens, without their secrets."""
-    tokens = await call.control.read(lambda view: list(view.state.tokens.values()))
+    tokens = await call.control.read(lambda view: list(view.state.access.tokens.values()))
     used = await call.control.look_up(lambda store: store.token_uses())
     shown = [_Token(each, used.get(each.id, 0)) for each in tokens]
     return ApiResponse({"tokens": _TOKEN_SHAPE.each(shown)})
@@ -242,6 +241,7 @@ async def list_tokens(call: ApiCall) -> ApiResponse:
     form=_TOKEN_FORM,
     answer=_TOKEN_SHAPE.schema(),
     status=201,
+    sentence="create a token of {principal}",
 )
 async def create_token(call: ApiCall) -> ApiResponse:
     """Create a token; only this response contains its secret."""
@@ -274,7 +274,12 @@ async def revoke_token(call: ApiCall) -> ApiResponse:
 
 
 @Route(
-    "POST /v1/access/tokens/{id}/resume", Permission.ADMINISTER, form=EMPTY, answer=None, status=204
+    "POST /v1/access/tokens/{id}/resume",
+    Permission.ADMINISTER,
+    form=EMPTY,
+    answer=None,
+    status=204,
+    sentence="resume token {id}",
 )
 async def resume_token(call: ApiCall) -> ApiResponse:
     """Accept a token again that a restore has suspended."""

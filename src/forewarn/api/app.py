@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.responses import Response
 
+from forewarn.access.roles import Permission
 from forewarn.api import (
     access_routes,
     audit_routes,
@@ -48,7 +49,6 @@ from forewarn.api.sign_outs import SignOuts
 from forewarn.api.standby import Forwarder
 from forewarn.api.watch import HistoryWatch
 from forewarn.control.readable import ReadableControl
-from forewarn.core.access import Permission
 from forewarn.settings import Settings
 from forewarn.store import Store
 from forewarn.web import HEADERS, WebPage, web_files

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from forewarn.access.roles import Permission
 from forewarn.api import schemas
 from forewarn.api.routes import ApiCall, ApiResponse, Route
-from forewarn.core.access import Permission
 from forewarn.store import Store
 from forewarn.store.audit import AuditEntry
 from forewarn.validation.fields import Integer

@@ -19,6 +19,8 @@ from urllib.parse import urlsplit
 from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from forewarn.access.roles import BUILT_IN, Authority, Principal
+from forewarn.access.tokens import AccessToken, id_of, proved
 from forewarn.api.connections import ADMIT, NAMES, SAFE, USER
 from forewarn.api.oidc import IssuerUnavailable, Login, Oidc
 from forewarn.api.responses import refusal
@@ -26,7 +28,6 @@ from forewarn.api.standby import FORWARDED_HEADER, ORIGIN_HEADER, Forwarder, pro
 from forewarn.audit_chain import CallRecord
 from forewarn.clock import Clock
 from forewarn.control.readable import ReadableControl
-from forewarn.core.access import BUILT_IN, AccessToken, Authority, Principal, id_of, proved
 from forewarn.errors import CallerError, ForewarnError, PeerError
 from forewarn.host_port import host_of_header, without_brackets
 from forewarn.protocol import timestamps

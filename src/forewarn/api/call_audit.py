@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from forewarn.access.roles import Authority
 from forewarn.api.auth import NotPermitted
 from forewarn.api.connections import SAFE
 from forewarn.audit_chain import CallRecord
 from forewarn.control.readable import ReadableControl
-from forewarn.core.access import Authority
 from forewarn.errors import ForewarnError
 from forewarn.validation.fields import Values
 from forewarn.values import replace

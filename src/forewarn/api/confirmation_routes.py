@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from urllib.parse import parse_qsl
 
+from forewarn.access.confirmations import Confirmation, UnknownConfirmation
+from forewarn.access.roles import Permission
+from forewarn.access.stimulus import AskConfirmation, DropConfirmation
 from forewarn.api import schemas
 from forewarn.api.auth import NotPermitted
+from forewarn.api.call_sentence import sentence_of
 from forewarn.api.path_table import filled_path, match_path
 from forewarn.api.request_forms import EMPTY
 from forewarn.api.responses import error_body
 from forewarn.api.routes import ApiCall, ApiResponse, Route, read_query
 from forewarn.control.plane import StateView
-from forewarn.core.access import Confirmation, Permission
-from forewarn.core.confirmations import UnknownConfirmation
-from forewarn.core.stimulus import AskConfirmation, DropConfirmation
 from forewarn.errors import CallerError
 from forewarn.validation.durations import written
 from forewarn.validation.json_reader import BodyUnreadable, read_json
@@ -42,7 +43,7 @@ _CONFIRMATION: schemas.ObjectSchema[Confirmation] = schemas.ObjectSchema(
     schemas.Member("principal", schemas.TEXT, meaning="The caller."),
     schemas.Member("request", schemas.TEXT, meaning="Method and path of the call."),
     schemas.Member("body", schemas.TEXT),
-    schemas.Member("text", schemas.TEXT, "words", "The call in words."),
+    schemas.Member("text", schemas.TEXT, meaning="The call in words."),
     schemas.Member("asked", schemas.TIME, "asked_ms"),
     schemas.Member("expires", schemas.TIME, "expires_ms"),
 )
@@ -72,6 +73,7 @@ async def keep_for_confirmation(call: ApiCall, route: Route) -> ApiResponse:
         names=authority.names,
         built_in=authority.built_in,
         permission=route.permission.value,
+        sentence=sentence_of(route, call),
     )
     await call.control.submit(AskConfirmation(asked), call.actor)
     waiting = await call.control.read(_waiting)
@@ -81,7 +83,7 @@ async def keep_for_confirmation(call: ApiCall, route: Route) -> ApiResponse:
 
 
 def _waiting(view: StateView) -> list[Confirmation]:
-    return list(view.state.confirmations.values())
+    return list(view.state.access.confirmations.values())
 
 
 @Route(

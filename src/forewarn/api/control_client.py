@@ -15,6 +15,7 @@ from dataclasses import field
 from functools import partial
 from typing import Any, TypeVar
 
+from forewarn.access.roles import NO_AUTHORITY, Authority, Permission, Principal
 from forewarn.api.auth import NotPermitted
 from forewarn.api.call_audit import CallAudit
 from forewarn.api.fleet_watch import FleetWatch
@@ -33,7 +34,6 @@ from forewarn.control.engine import ControlEngine
 from forewarn.control.inbox import Stopping
 from forewarn.control.plane import Committed, StateView
 from forewarn.control.readable import ReadableControl
-from forewarn.core.access import NO_AUTHORITY, Authority, Permission, Principal
 from forewarn.core.stimulus import Confirmed, PlaneStimulus
 from forewarn.core.topology import Topology
 from forewarn.errors import OurError

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from forewarn.access.roles import NO_AUTHORITY, NOBODY, Principal
 from forewarn.api.auth import (
     ACTOR,
     CALLER,
@@ -37,8 +38,7 @@ from forewarn.api.routes import (
     read_query,
 )
 from forewarn.control.inbox import Stopping
-from forewarn.core.access import NO_AUTHORITY, NOBODY, Principal
-from forewarn.core.confirmations import ConfirmationNeeded
+from forewarn.core.guards import ConfirmationNeeded
 from forewarn.errors import CallerError, ForewarnError, OurError, PeerError
 from forewarn.validation.complexity import FORM_MEMBERS_MAX
 from forewarn.validation.fields import Values

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from forewarn.access.roles import Permission
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.schemas import TABLE
-from forewarn.core.access import Permission
 from forewarn.drivers import Driver, Reported
 from forewarn.errors import CallerError
 from forewarn.validation.json_reader import JSON

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from forewarn.access.roles import Permission
 from forewarn.api import request_forms as forms
 from forewarn.api import schemas
 from forewarn.api.auth import NotPermitted
@@ -29,7 +30,6 @@ from forewarn.api.topology_file import (
     vm_of,
 )
 from forewarn.control.plane import StateView
-from forewarn.core.access import Permission
 from forewarn.core.document import Enrolment
 from forewarn.core.draft import Terms
 from forewarn.core.naming import read_selector

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from forewarn.access.roles import Permission
 from forewarn.api import request_forms as forms
 from forewarn.api.consent import APPROVAL, approvals, unasked_groups
 from forewarn.api.lookup import find
@@ -33,7 +34,6 @@ from forewarn.api.schemas import (
 from forewarn.control.plane import StateView
 from forewarn.control.planning import PlannerTask, planner_task
 from forewarn.core import stimulus as stimuli
-from forewarn.core.access import Permission
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import Halted, MaintenancePlan
 from forewarn.core.outlook import memory_by_wave, outlook

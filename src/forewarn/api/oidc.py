@@ -19,7 +19,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from forewarn.core.access import PRINCIPAL_LENGTH_MAX
+from forewarn.access.roles import PRINCIPAL_LENGTH_MAX
 from forewarn.errors import CallerError, PeerError
 from forewarn.ids import Ids
 from forewarn.tokens import TokenWrong

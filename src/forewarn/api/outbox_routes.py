@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeAlias
 
+from forewarn.access.roles import Permission
 from forewarn.api.request_forms import EMPTY
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.schemas import (
@@ -19,7 +20,6 @@ from forewarn.api.schemas import (
     same,
     words,
 )
-from forewarn.core.access import Permission
 from forewarn.outbox.delivery import DeliveryState
 from forewarn.outbox.outbox import DestinationStatus, Outbox, UnknownDestination
 from forewarn.validation.fields import WHOLE_MAX, Integer, Text

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import partial
 
+from forewarn.access.roles import Permission
 from forewarn.api import schemas
 from forewarn.api.lookup import check_named, find_event
 from forewarn.api.maintenance_routes import find_view, number_of
 from forewarn.api.routes import ApiCall, ApiResponse, Route
-from forewarn.core.access import Permission
 from forewarn.core.lifecycle import Operation
 from forewarn.core.outcomes import EventOutcome
 from forewarn.store import HistoryPage, OperationPage, Store

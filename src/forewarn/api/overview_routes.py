@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
+from forewarn.access.roles import Permission
 from forewarn.api import schemas
 from forewarn.api.fleet_overview import FleetOverview
 from forewarn.api.fleet_watch import COUNTS, RACK
 from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.watch import WatchStream
-from forewarn.core.access import Permission
 from forewarn.core.refusals import Unknown
 from forewarn.validation.fields import NAME, Integer, Text
 from forewarn.validation.forms import Field

@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 from functools import partial
 
+from forewarn.access.roles import Permission
 from forewarn.api.file_process import POLICY_FILE, read_file
 from forewarn.api.maintenance_schemas import MaintenanceView
 from forewarn.api.policy_file import POLICY, policy_form, policy_of, written_policy
@@ -14,7 +15,6 @@ from forewarn.api.schemas import FLAG, TEXT, TIME, WHOLE, described, list_of, ob
 from forewarn.api.topology_file import READERS
 from forewarn.control.plane import StateView
 from forewarn.control.planning import PlannerTask, task_under
-from forewarn.core.access import Permission
 from forewarn.core.maintenance import Maintenance, MaintenancePlan, MaintenanceState
 from forewarn.core.refusals import Unknown
 from forewarn.core.stimulus import ApplyPolicy

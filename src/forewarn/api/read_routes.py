@@ -8,6 +8,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
+from forewarn.access.roles import Permission
 from forewarn.api import schemas
 from forewarn.api.control_client import ControlClient
 from forewarn.api.lookup import check_named, find, find_event
@@ -15,7 +16,6 @@ from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.watch import WatchStream, check_cursor
 from forewarn.control.plane import StateView
-from forewarn.core.access import Permission
 from forewarn.core.actions import ACTIONS
 from forewarn.core.document import View, fresh, refreshed, visible
 from forewarn.core.refusals import Unknown, UnknownOperation

@@ -7,8 +7,8 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from forewarn.access.roles import NOBODY, Permission, Principal
 from forewarn.api.responses import encoded
-from forewarn.core.access import NOBODY, Permission, Principal
 from forewarn.errors import CallerError
 from forewarn.validation.durations import read_time_ms
 from forewarn.validation.fields import Schema, Values
@@ -166,6 +166,9 @@ class Route:
     preview: bool = False
     #: Whether the work stops when the caller disconnects.
     abandonable: bool = False
+    #: The act of a call in words, with names of the path or the form: `grant {role} to
+    #: {principal}`. Empty: as the path has it, `fail host {name}`.
+    sentence: str = ""
     name: str = ""
     summary: str = ""
     act: Callable[..., Awaitable[ApiResponse]] = _undefined

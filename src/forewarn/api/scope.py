@@ -7,9 +7,9 @@ General texts replace texts that could name other owners' records. Source: P-3.
 
 from __future__ import annotations
 
+from forewarn.access.roles import Permission, actor_for_owner
 from forewarn.api.auth import NotPermitted
 from forewarn.control.plane import StateView
-from forewarn.core.access import Permission, actor_for_owner
 from forewarn.core.actions import ACTIONS
 from forewarn.core.impact import TRAITS, Source, TargetKind
 from forewarn.core.lifecycle import Event, Operation

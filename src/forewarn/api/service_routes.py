@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from forewarn.access.roles import Permission
 from forewarn.api.control_client import ControlClient
 from forewarn.api.read_routes import last_sequence
 from forewarn.api.request_forms import EMPTY
@@ -12,7 +13,6 @@ from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.schemas import FLAG, TEXT, TEXTS, WHOLE, described, object_schema
 from forewarn.control.service_state import STANDBY, ServiceState
-from forewarn.core.access import Permission
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.protocol.timestamps import iso8601
 from forewarn.protocol.versions import VERSIONS

@@ -10,12 +10,12 @@ from __future__ import annotations
 from starlette.requests import cookie_parser
 from starlette.responses import Response
 
+from forewarn.access.roles import Permission
 from forewarn.api.auth import SESSION, cookie_name
 from forewarn.api.oidc import Login, Oidc, SignInFailed, SignInUnavailable
 from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.schemas import TEXT, object_schema
-from forewarn.core.access import Permission
 from forewarn.validation.fields import Text
 from forewarn.validation.forms import Field, Form
 from forewarn.validation.json_reader import JSON

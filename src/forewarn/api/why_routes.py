@@ -9,13 +9,13 @@ import itertools
 import re
 from collections.abc import Iterable
 
+from forewarn.access.roles import Permission
 from forewarn.api.auth import NotPermitted
 from forewarn.api.lookup import NUMBER, find
 from forewarn.api.maintenance_schemas import BLOCKER, Waits
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.schemas import TEXT, TEXTS, TIME, WHOLE, list_of, object_schema
 from forewarn.control.plane import StateView
-from forewarn.core.access import Permission
 from forewarn.core.refusals import Unknown, UnknownMaintenance, UnknownOperation
 from forewarn.core.why import blocker_of, why_host, why_maintenance, why_wave
 from forewarn.planning.blockers import Blocker

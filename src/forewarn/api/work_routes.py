@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from functools import partial
 
+from forewarn.access.roles import Permission
 from forewarn.api import request_forms as forms
 from forewarn.api import schemas
 from forewarn.api.lookup import check_named, find
 from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
 from forewarn.control.plane import Committed
-from forewarn.core.access import Permission
-from forewarn.core.confirmations import ConfirmationNeeded
+from forewarn.core.guards import ConfirmationNeeded
 from forewarn.core.impact import TRAITS, Cause, TargetKind
 from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
 from forewarn.core.refusals import WrongState
@@ -105,6 +105,7 @@ def _precise(cause: Cause, call: ApiCall) -> Cause:
     body_bytes_max=NAMES_BYTES_MAX,
     answer=_OPERATIONS,
     status=202,
+    sentence="request {cause} of {targets}",
 )
 async def request_work(call: ApiCall) -> ApiResponse:
     """Request work on hosts or VMs.

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from forewarn.access.roles import NO_AUTHORITY, NOBODY
 from forewarn.api.auth import Principals, check_single, check_site
 from forewarn.api.call_audit import REQUEST_LENGTH_MAX, CallAudit, call_record
 from forewarn.api.control_client import ControlClient
@@ -38,7 +39,6 @@ from forewarn.azure.routes import ANY_QUERY, ArmCall, ArmResponse, ArmRoute, Arm
 from forewarn.azure.tokens import TokenIssuer
 from forewarn.clock import Clock
 from forewarn.control.engine import ControlEngine
-from forewarn.core.access import NO_AUTHORITY, NOBODY
 from forewarn.ids import Ids
 from forewarn.settings import OperatorSettings
 from forewarn.store import Store

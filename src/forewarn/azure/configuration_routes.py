@@ -15,6 +15,7 @@ from typing import Any
 
 from tzlocal.windows_tz import win_tz
 
+from forewarn.access.roles import Permission
 from forewarn.azure.details import details, refuse
 from forewarn.azure.json_values import JsonObject, member, text_of
 from forewarn.azure.refusals import ArmNotSupported, ArmResourceUnknown
@@ -28,7 +29,6 @@ from forewarn.azure.routes import (
     missing_is_deleted,
 )
 from forewarn.azure.vm_values import provider_id, read_tags
-from forewarn.core.access import Permission
 from forewarn.core.stimulus import ApplyPolicy
 from forewarn.core.topology import Group
 from forewarn.errors import CallerError

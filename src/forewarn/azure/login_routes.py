@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs
 
+from forewarn.access.roles import Permission
 from forewarn.azure.json_values import JsonObject
 from forewarn.azure.routes import ArmCall, ArmResponse, ArmRoutes
 from forewarn.azure.tokens import LIFETIME_S
 from forewarn.clock import SystemClock
-from forewarn.core.access import Permission
 from forewarn.tokens import TokenWrong
 
 ADFS = "/adfs"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from forewarn.access.roles import Permission
 from forewarn.api.responses import encoded_part
 from forewarn.azure.graph_query import GraphQueryInvalid, answered
 from forewarn.azure.inventory import SCALE_SETS, Inventory, location_of, place_of
@@ -16,7 +17,6 @@ from forewarn.azure.routes import COMPUTE, RESOURCE_GROUP, ArmCall, ArmResponse,
 from forewarn.azure.tokens import TENANT_ID
 from forewarn.azure.vm_values import provider_id
 from forewarn.control.plane import StateView
-from forewarn.core.access import Permission
 from forewarn.core.document import shown
 from forewarn.core.impact import Impact, Source
 from forewarn.core.lifecycle import Event, EventState, Operation

@@ -11,6 +11,7 @@ from enum import Enum
 from functools import wraps
 from typing import TypeVar, cast
 
+from forewarn.access.roles import Permission
 from forewarn.api.control_client import ControlClient
 from forewarn.azure.inventory import ResourceScope
 from forewarn.azure.json_values import JsonObject
@@ -22,7 +23,6 @@ from forewarn.azure.refusals import (
 )
 from forewarn.azure.resources import Resources
 from forewarn.azure.tokens import TokenIssuer
-from forewarn.core.access import Permission
 from forewarn.core.topology import Vm
 from forewarn.values import value
 

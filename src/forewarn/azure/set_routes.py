@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from forewarn.access.roles import Permission
 from forewarn.azure import operations
 from forewarn.azure.creation import check_allowed, scaled_out
 from forewarn.azure.details import put_details, refuse
@@ -36,7 +37,6 @@ from forewarn.azure.set_values import (
 )
 from forewarn.azure.vm_routes import FIXED, WORK, action_routes, expansions
 from forewarn.azure.vm_values import APPLIED, shown_view, with_members
-from forewarn.core.access import Permission
 from forewarn.core.impact import Cause
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, GroupKind, Vm

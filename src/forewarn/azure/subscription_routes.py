@@ -6,6 +6,7 @@ in memory.
 
 from __future__ import annotations
 
+from forewarn.access.roles import Permission
 from forewarn.azure import operations
 from forewarn.azure.details import check_size, details, put_details
 from forewarn.azure.filters import filtered
@@ -15,7 +16,6 @@ from forewarn.azure.refusals import ArmResourceGroupUnknown
 from forewarn.azure.routes import RESOURCE_GROUP, SUBSCRIPTION, ArmCall, ArmResponse, ArmRoutes
 from forewarn.azure.tokens import TENANT_ID
 from forewarn.azure.vm_values import SUCCEEDED, read_tags
-from forewarn.core.access import Permission
 from forewarn.core.impact import Cause
 
 #: Supported providers and their resource types.

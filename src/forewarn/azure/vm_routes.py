@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import TypeAlias
 
+from forewarn.access.roles import Permission
 from forewarn.azure import operations
 from forewarn.azure.creation import created_vm
 from forewarn.azure.details import refuse
@@ -24,7 +25,6 @@ from forewarn.azure.routes import (
     missing_is_deleted,
 )
 from forewarn.azure.vm_values import APPLIED, shown_view, shown_vm, vm_id_of, with_members
-from forewarn.core.access import Permission
 from forewarn.core.impact import Cause
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, Host, Vm

@@ -88,7 +88,7 @@ def _restore(arguments: argparse.Namespace) -> int:
                     {"id": each.id, "principal": each.principal} for each in facts.suspended
                 ],
                 "dropped": [
-                    {"id": each.id, "principal": each.principal, "text": each.words}
+                    {"id": each.id, "principal": each.principal, "text": each.text}
                     for each in facts.dropped
                 ],
             }
@@ -106,7 +106,7 @@ def _restore(arguments: argparse.Namespace) -> int:
             "suspended, until an administrator runs `forewarn access token resume ID`",
         ),
         (
-            [f"{each.id} of {each.principal} ({each.words})" for each in facts.dropped],
+            [f"{each.id} of {each.principal} ({each.text})" for each in facts.dropped],
             "no longer waits for a second person; make the call again if it is still wanted",
         ),
     ):

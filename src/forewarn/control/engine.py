@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
+from forewarn.access.roles import Authority
 from forewarn.audit_chain import OMITTED, CallRecord
 from forewarn.clock import Clock
 from forewarn.control.driver_calls import CallEnded, DriverSetup
@@ -25,7 +26,6 @@ from forewarn.control.publishing import PublicationEnded, PublicationFailed, Pub
 from forewarn.control.readable import Freshness, ReadableControl
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.control.timekeeping import STEP_LOOK_MS, Timekeeping
-from forewarn.core.access import Authority
 from forewarn.core.step import PORTION_MAX, FollowUp, Steps
 from forewarn.core.stimulus import (
     ChangeTopology,

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from forewarn.access.roles import Authority
 from forewarn.audit_chain import CallRecord
 from forewarn.control.driver_calls import CallEnded
 from forewarn.control.plane import Committed, ControlPlane, StateView
 from forewarn.control.publishing import PublicationEnded
 from forewarn.control.service_state import ServiceStatus
-from forewarn.core.access import Authority
 from forewarn.core.step import FollowUp
 from forewarn.core.stimulus import (
     GroupsPolled,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 
+from forewarn.access.roles import Authority
 from forewarn.control import publication
-from forewarn.core.access import Authority
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import Operation
 from forewarn.core.maintenance import Maintenance

@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import TypeAlias, TypeVar
 
+from forewarn.access.roles import Principal
+from forewarn.access.tokens import AccessToken
 from forewarn.audit_chain import CallRecord
 from forewarn.clock import Clock
 from forewarn.control.inbox import Inbox, StateQuery, Stopping, refuse
 from forewarn.control.plane import Committed, StateView
 from forewarn.control.record_limit import RecordLimit
 from forewarn.control.service_state import STANDBY, ServiceStatus
-from forewarn.core.access import AccessToken, Principal
 from forewarn.core.state import Changes, Entry
 from forewarn.planning.blockers import Blocker
 from forewarn.replication.messages import NodeTroubles, VmPoll
@@ -129,18 +130,18 @@ class ReadableControl:
     def token(self, token_id: str) -> AccessToken | None:
         """Return a token by its id."""
         view = self.view
-        return view.state.tokens.get(token_id) if view else None
+        return view.state.access.tokens.get(token_id) if view else None
 
     def principal(self, name: str) -> Principal:
         """Return a principal with its bindings; without any if it is unknown."""
         view = self.view
-        return (view and view.state.principals.get(name)) or Principal(name)
+        return (view and view.state.access.principals.get(name)) or Principal(name)
 
     @property
     def has_principals(self) -> bool:
         """Whether callers are served."""
         view = self.view
-        return view is not None and bool(view.state.tokens or view.state.principals)
+        return view is not None and bool(view.state.access.tokens or view.state.access.principals)
 
     def read(self, query: Callable[[StateView], T]) -> Future[T]:
         """Run a query on the thread that owns the state, while it does not change."""

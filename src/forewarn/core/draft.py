@@ -11,7 +11,8 @@ from enum import IntEnum
 from heapq import heappop, heappush
 from typing import TypeAlias
 
-from forewarn.core.access import Authority
+from forewarn.access.reducer import AccessWrite
+from forewarn.access.roles import Authority
 from forewarn.core.document import Enrolment, View
 from forewarn.core.indexes import Place
 from forewarn.core.lifecycle import Event, Operation, OperationState
@@ -269,6 +270,12 @@ class Draft:
                 self.state.remove(record)
             images.append(Image(kind, key, None))
         self.log(action, text, tuple(images), about=records[0])
+
+    def write_access(self, write: AccessWrite) -> None:
+        """Write a record of access, with its history entry."""
+        actor, self.actor = self.actor, write.actor or self.actor
+        (self.remove if write.removed else self.put)(write.action, write.text, write.record)
+        self.actor = actor
 
     def rearrange(self, change: FleetChange) -> None:
         """Change the layout; the caller writes its records separately.

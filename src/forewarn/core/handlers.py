@@ -6,16 +6,8 @@ rules that follow each write.
 
 from __future__ import annotations
 
-from forewarn.core import confirmations, fleet_changes, maintenance_commands, targets, transitions
+from forewarn.core import fleet_changes, maintenance_commands, targets, transitions
 from forewarn.core import stimulus as stimuli
-from forewarn.core.access import (
-    IN_FLEET,
-    WITHIN_OWNER,
-    Principal,
-    Role,
-    ScopeInvalid,
-    UnknownBinding,
-)
 from forewarn.core.approvals import recount, wake_coupled
 from forewarn.core.document import Enrolment, fresh
 from forewarn.core.draft import Draft
@@ -289,7 +281,6 @@ def tick(draft: Draft, __: stimuli.Tick | None = None) -> None:
         late = move_alert(operation, AlertMove.EXCEED)
         draft.put("operation.overdue", f"{late.id} runs longer than it should", late)
     state.set_ticked(draft.now_ms)
-    confirmations.expire(draft)
 
 
 def proceed(draft: Draft, going_on: stimuli.Proceed) -> None:
@@ -364,12 +355,8 @@ def restored(draft: Draft, restore: stimuli.Restored) -> None:
     documents, waiting work may have been done, and running work may have ended. So the incarnation
     of every document is raised above any that was read. Work that had not started is withdrawn.
     Running work waits for its driver's answer. Tokens may have been revoked and calls refused, so
-    tokens are suspended and waiting calls dropped.
+    `step.py` suspends access as well.
     """
-    for token in tuple(draft.state.tokens.values()):
-        text = f"token {token.id} of {token.principal} is suspended: {RESTORED}"
-        draft.put("token.suspended", text, replace(token, suspended=True))
-    confirmations.drop_all(draft, RESTORED)
     for name in draft.topology.groups:
         _raise_documents(draft, name, restore.incarnation)
     for maintenance in tuple(draft.maintenances.values()):
@@ -449,68 +436,3 @@ def disabled_ms(polled_ms: int, after_s: int) -> int:
     See B-2.
     """
     return polled_ms + (after_s + POLL_RECORD_INTERVAL_S) * SECOND_MS
-
-
-def grant(draft: Draft, stimulus: stimuli.Grant) -> None:
-    """Grant a role to a principal; raises `ScopeInvalid` if the role cannot have this scope."""
-    _check_scope(stimulus.role, stimulus.owner)
-    known = draft.state.principals.get(stimulus.principal) or Principal(stimulus.principal)
-    pair = stimulus.role.value, stimulus.owner
-    if pair not in known.bindings:
-        granted = Principal(known.name, tuple(sorted({*known.bindings, pair})))
-        draft.put("access.granted", f"{known.name} is {_words(*pair)}", granted)
-
-
-def revoke(draft: Draft, stimulus: stimuli.Revoke) -> None:
-    """Remove a role from a principal; raises `UnknownBinding` if the principal lacks it."""
-    pair = stimulus.role.value, stimulus.owner
-    known = draft.state.principals.get(stimulus.principal)
-    if known is None or pair not in known.bindings:
-        raise UnknownBinding(what=f"binding of {stimulus.principal[:64]} as {_words(*pair)}")
-    left = tuple(each for each in known.bindings if each != pair)
-    text = f"{known.name} is no longer {_words(*pair)}"
-    if left:
-        draft.put("access.revoked", text, Principal(known.name, left))
-    else:
-        draft.remove("access.revoked", text, known)
-
-
-def add_token(draft: Draft, stimulus: stimuli.AddToken) -> None:
-    """Store a token; raises `ScopeInvalid` if its role cannot have its scope."""
-    token = stimulus.token
-    if draft.authority is not None:
-        makers = confirmations.persons(draft.state, draft.authority) - {token.principal}
-        token = replace(token, makers=tuple(sorted(makers)))
-    _check_scope(token.role, token.owner)
-    words = f"token {token.id} of {token.principal} is {_words(token.role.value, token.owner)}"
-    draft.put("token.created", words, token)
-
-
-def revoke_token(draft: Draft, stimulus: stimuli.RevokeToken) -> None:
-    """Remove a token; raises `UnknownBinding` if it does not exist."""
-    known = draft.state.tokens.get(stimulus.id)
-    if known is None:
-        raise UnknownBinding(what=f"token {stimulus.id[:64]}")
-    draft.remove("token.revoked", f"token {known.id} of {known.principal} is revoked", known)
-
-
-def resume_token(draft: Draft, stimulus: stimuli.ResumeToken) -> None:
-    """Accept a suspended token again; raises `UnknownBinding` if it does not exist."""
-    known = draft.state.tokens.get(stimulus.id)
-    if known is None:
-        raise UnknownBinding(what=f"token {stimulus.id[:64]}")
-    if known.suspended:
-        text = f"token {known.id} of {known.principal} is resumed"
-        draft.put("token.resumed", text, replace(known, suspended=False))
-
-
-def _check_scope(role: Role, owner: str) -> None:
-    if role not in (WITHIN_OWNER if owner else IN_FLEET):
-        wanted = (
-            "the whole fleet, not for one owner" if owner else "one owner, named with `--owner`"
-        )
-        raise ScopeInvalid(role=role.value, wanted=wanted)
-
-
-def _words(role: str, owner: str) -> str:
-    return f"{role} of {owner}" if owner else f"{role} of the whole fleet"

@@ -12,7 +12,9 @@ from operator import attrgetter, itemgetter
 from sys import intern
 from typing import TypeAlias, TypeVar
 
-from forewarn.core.access import AccessToken, Confirmation, Principal, Role
+from forewarn.access.confirmations import Confirmation
+from forewarn.access.roles import Principal, Role
+from forewarn.access.tokens import AccessToken
 from forewarn.core.document import Departure, Enrolment, View
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import (
@@ -122,7 +124,7 @@ ADDED: dict[str, Row] = {
     "operation": {"unseen_vms": "[]", "followed_by": "nothing", "unconfirmed_by": ""},
     "maintenance": {"return_s": 0, "unconfirmed_by": ""},
     "token": {"suspended": 0, "makers": "[]"},
-    "confirmation": {"token": "", "names": "[]", "built_in": 0, "permission": ""},
+    "confirmation": {"token": "", "names": "[]", "built_in": 0, "permission": "", "sentence": ""},
 }
 
 #: Columns with texts that many records share; each text is stored once.

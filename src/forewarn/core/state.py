@@ -12,8 +12,11 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import TypeAlias, TypeVar
 
+from forewarn.access.confirmations import Confirmation
+from forewarn.access.roles import Principal
+from forewarn.access.state import AccessState
+from forewarn.access.tokens import AccessToken
 from forewarn.audit_chain import CallRecord
-from forewarn.core.access import AccessToken, Confirmation, Principal
 from forewarn.core.deadlines import Deadlines
 from forewarn.core.document import Enrolment, View
 from forewarn.core.indexes import Members, Place, Places, is_placed_alike
@@ -39,7 +42,9 @@ _Undo: TypeAlias = "Callable[[], object]"
 #: The field of `Changes` for the records of each kind; topology first, for foreign keys.
 TABLES = {kind: f"{kind}s" for kind in KINDS} | {"document": "views", "policy": "policies"}
 
+#: Kinds of records that belong to the layout, and to access.
 OF_TOPOLOGY = frozenset({"host", "group", "vm"})
+OF_ACCESS = frozenset({"principal", "token", "confirmation"})
 
 
 @value
@@ -104,11 +109,8 @@ class State:
     targets: dict[str, Target] = field(default_factory=dict)
     #: The applied maintenance policy by its fixed name; empty before the first.
     policies: dict[str, AppliedPolicy] = field(default_factory=dict)
-    #: Role bindings by principal, and tokens by id. Source: P-2.
-    principals: dict[str, Principal] = field(default_factory=dict)
-    tokens: dict[str, AccessToken] = field(default_factory=dict)
-    #: Calls that wait for a second principal, by number. Source: P-8.
-    confirmations: dict[int, Confirmation] = field(default_factory=dict)
+    #: Roles, tokens and waiting calls, which no rule of the core reads.
+    access: AccessState = field(default_factory=AccessState)
     #: Highest operation number so far.
     last_number: int = 0
     #: Mark of the service's clock: the boot, and how far the clock is ahead of the time since boot,
@@ -277,7 +279,7 @@ class State:
             self._replace_operation(before, after)  # type: ignore[arg-type]  # both are of a kind
             return
         kept = after if not isinstance(after, Event | Maintenance) or after.live else None
-        table: dict[str | int, Record] = getattr(self, TABLES[kind])
+        table = self._table(kind)
         if kept is None:
             table.pop(key, None)
         else:
@@ -400,9 +402,17 @@ class State:
 
     def record(self, kind: str, key: str | int) -> Record | None:
         """Return the current record; None if it is not live."""
-        home = self.topology if kind in OF_TOPOLOGY else self
-        record: Record | None = getattr(home, TABLES[kind]).get(key)
+        record = self._table(kind).get(key)
         return self.aborts.get(int(key)) if record is None and kind == "operation" else record
+
+    def _table(self, kind: str) -> dict[str | int, Record]:
+        home: object = self
+        if kind in OF_TOPOLOGY:
+            home = self.topology
+        elif kind in OF_ACCESS:
+            home = self.access
+        table: dict[str | int, Record] = getattr(home, TABLES[kind])
+        return table
 
     def current_usage(self) -> Usage:
         """Return the use of each budget; O(VMs of records changed since the last call)."""
@@ -421,7 +431,7 @@ class State:
         )
         for kind, table in TABLES.items():
             if kind not in OF_TOPOLOGY:
-                getattr(changes, table).update(getattr(self, table))
+                getattr(changes, table).update(self._table(kind))
         changes.operations |= self.aborts
         state.adopt(changes)
         state.last_disturbed_ms.update(self.last_disturbed_ms)

@@ -11,8 +11,9 @@ publish and begin.
 1.  *The machines.* An operation and its events move by the tables of `lifecycle.py`, a maintenance
     by those of `maintenance.py`. A move of an operation together with its events is one function of
     `transitions.py`.
-2.  *A stimulus acts first.* `_HANDLERS` has its function, most in `handlers.py`. The function
-    checks, writes records, and puts their dependents on the agenda.
+2.  *A stimulus acts first.* What it changes of access is decided by `access/reducer.py`, which
+    knows nothing of the fleet, and written here. Then its function in `_HANDLERS`, most in
+    `handlers.py`, checks, writes records, and puts their dependents on the agenda.
 3.  *The agenda* is one ordered set of keys: a rule, and the number or group it applies to. The loop
     of `_settle` takes the first key and calls its rule until no key is left.
 4.  *What wakes what.* A blocked operation records its blocker and is woken by it: by the end of
@@ -40,13 +41,15 @@ The rules of single stimuli are in `handlers.py` and beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Never
 
+from forewarn.access import reducer as access
+from forewarn.access.stimulus import AccessStimulus, ConfirmCall, ExpireCalls, SuspendAccess
 from forewarn.audit_chain import CallRecord
 from forewarn.core import (
     approvals,
-    confirmations,
+    guards,
     handlers,
     transitions,
     waiting,
@@ -62,7 +65,7 @@ from forewarn.core.lifecycle import Alert, Operation, OperationState
 from forewarn.core.maintenance import Checking, Maintenance
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import Changes, State
-from forewarn.core.stimulus import PlaneStimulus
+from forewarn.core.stimulus import CoreStimulus, PlaneStimulus
 from forewarn.values import value
 
 #: Maximum operations that one step announces or starts. Further steps do the other work, so
@@ -211,28 +214,52 @@ def _distinct(numbers: Iterable[int]) -> tuple[int, ...]:
 
 def _outcome(draft: Draft, stimulus: PlaneStimulus) -> tuple[StepResult, Iterable[str]]:
     """Return the result without documents, and the groups whose documents change."""
-    each: tuple[PlaneStimulus, ...]
-    needs_confirmation = False
-    if isinstance(stimulus, stimuli.Reports):
-        each = stimulus.reports
-    elif isinstance(stimulus, stimuli.Confirmed):
-        confirmations.confirm(draft, stimulus)
-        each = (stimulus.act,)
-    else:
-        each = (stimulus,)
-        needs_confirmation = confirmations.guard(draft, stimulus)
+    confirmed = isinstance(stimulus, stimuli.Confirmed)
+    needs_second = not confirmed and guards.needs_second_person(draft, stimulus)
+    _change_access(draft, stimulus)
     about = tuple(
         number
-        for one in each
+        for one in _for_core(stimulus)
         for number in _HANDLERS[type(one)](draft, one) or ()  # type: ignore[arg-type]
     )
-    if needs_confirmation:  # only a call that would be executed waits
-        raise confirmations.ConfirmationNeeded
+    if needs_second:  # only a call that would be executed waits
+        raise guards.ConfirmationNeeded
     left, groups = _settle(draft)
     recovers = isinstance(stimulus, stimuli.Recover)
     maintenances = draft.state.maintenances if recovers else draft.changes.maintenances
     follows, plan = follow_up(draft), _to_plan(maintenances)
     return StepResult(draft.changes, about, follows, remaining=left, plan=plan), groups
+
+
+def _change_access(draft: Draft, stimulus: PlaneStimulus) -> None:
+    """Write what a stimulus changes of access, before it changes anything else."""
+    for each in _for_access(stimulus):
+        within_ms = draft.maintenance_policy.confirm_within_s * SECOND_MS
+        terms = access.AccessTerms(draft.now_ms, draft.authority, within_ms, draft.next_number)
+        for write in access.step(draft.state.access, each, terms):
+            draft.write_access(write)
+
+
+def _for_access(stimulus: PlaneStimulus) -> Iterator[AccessStimulus]:
+    if isinstance(stimulus, stimuli.Confirmed):
+        yield ConfirmCall(stimulus.number)
+    match stimuli.act_of(stimulus):
+        case AccessStimulus() as act:
+            yield act
+        case stimuli.Tick() | stimuli.Recover():
+            yield ExpireCalls()
+        case stimuli.Restored():
+            yield SuspendAccess(handlers.RESTORED)
+
+
+def _for_core(stimulus: PlaneStimulus) -> tuple[CoreStimulus, ...]:
+    match stimuli.act_of(stimulus):
+        case AccessStimulus():
+            return ()
+        case stimuli.Reports() as several:
+            return several.reports
+        case act:
+            return (act,)
 
 
 def follow_up(draft: Draft) -> FollowUp:
@@ -263,8 +290,8 @@ def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | N
 
     Past deadlines are left out, because the caller has stepped `Tick` since.
     """
-    expiries_ms = (each.expires_ms for each in state.confirmations.values())
-    deadlines_ms = [each for each in expiries_ms if each > now_ms]
+    expiry_ms = state.access.next_expiry_ms(now_ms)
+    deadlines_ms = [] if expiry_ms is None else [expiry_ms]
     for deadlines, later_ms in (
         (state.looks, 0),
         (state.ends, policy.overdue_after_s * SECOND_MS),
@@ -281,7 +308,7 @@ def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | N
 
 #: The function of each stimulus. It returns numbers of operations, or the number of a maintenance.
 #: A test checks that every stimulus has an entry.
-_HANDLERS: dict[type[PlaneStimulus], Callable[[Draft, Never], tuple[int, ...] | None]] = {
+_HANDLERS: dict[type[CoreStimulus], Callable[[Draft, Never], tuple[int, ...] | None]] = {
     stimuli.RequestMaintenance: handlers.request,
     stimuli.Approve: approvals.approve,
     stimuli.Acknowledge: approvals.acknowledge,
@@ -305,8 +332,6 @@ _HANDLERS: dict[type[PlaneStimulus], Callable[[Draft, Never], tuple[int, ...] | 
     stimuli.Proceed: handlers.proceed,
     stimuli.Recover: handlers.recover,
     stimuli.Restored: handlers.restored,
-    stimuli.AskConfirmation: confirmations.ask,
-    stimuli.DropConfirmation: confirmations.drop,
     stimuli.CreateMaintenance: commands.create,
     stimuli.StartMaintenance: commands.start,
     stimuli.PauseMaintenance: commands.pause,
@@ -318,11 +343,6 @@ _HANDLERS: dict[type[PlaneStimulus], Callable[[Draft, Never], tuple[int, ...] | 
     stimuli.GatePassed: commands.gate_passed,
     stimuli.GateFailed: commands.gate_failed,
     stimuli.ApplyPolicy: commands.apply_policy,
-    stimuli.Grant: handlers.grant,
-    stimuli.Revoke: handlers.revoke,
-    stimuli.AddToken: handlers.add_token,
-    stimuli.RevokeToken: handlers.revoke_token,
-    stimuli.ResumeToken: handlers.resume_token,
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from forewarn.core.access import AccessToken, Confirmation, Role
+from forewarn.access.stimulus import AccessStimulus
 from forewarn.core.impact import TRAITS, Cause, Impact, Source
 from forewarn.core.maintenance import Maintenance, MaintenancePlan
 from forewarn.core.policy import AppliedPolicy
@@ -18,14 +18,18 @@ from forewarn.protocol.identity import CallerIdentity
 from forewarn.values import value
 
 
-class PlaneStimulus:
+class CoreStimulus:
     """A request, an approval, a report or the passing of time."""
 
     __slots__ = ()
 
 
+#: Everything that a step takes.
+PlaneStimulus: TypeAlias = CoreStimulus | AccessStimulus
+
+
 @value
-class CreateMaintenance(PlaneStimulus):
+class CreateMaintenance(CoreStimulus):
     """An operator creates a maintenance as a draft. Source: F-1."""
 
     cause: Cause
@@ -59,14 +63,14 @@ class CreateMaintenance(PlaneStimulus):
 
 
 @value
-class StartMaintenance(PlaneStimulus):
+class StartMaintenance(CoreStimulus):
     """An operator starts a draft. Source: F-1."""
 
     maintenance: int
 
 
 @value
-class PauseMaintenance(PlaneStimulus):
+class PauseMaintenance(CoreStimulus):
     """An operator pauses a maintenance. Source: F-6."""
 
     maintenance: int
@@ -76,14 +80,14 @@ class PauseMaintenance(PlaneStimulus):
 
 
 @value
-class ResumeMaintenance(PlaneStimulus):
+class ResumeMaintenance(CoreStimulus):
     """An operator resumes a paused or stopped maintenance. Source: F-1."""
 
     maintenance: int
 
 
 @value
-class CancelMaintenance(PlaneStimulus):
+class CancelMaintenance(CoreStimulus):
     """An operator ends a maintenance for good. Source: F-6."""
 
     maintenance: int
@@ -91,7 +95,7 @@ class CancelMaintenance(PlaneStimulus):
 
 
 @value
-class PostponeHosts(PlaneStimulus):
+class PostponeHosts(CoreStimulus):
     """An owner, or an operator for the owner, asks for a later start of some hosts. Source: F-8."""
 
     maintenance: int
@@ -104,7 +108,7 @@ class PostponeHosts(PlaneStimulus):
 
 
 @value
-class PlanMade(PlaneStimulus):
+class PlanMade(CoreStimulus):
     """A plan passed the checker; it takes force if its parent is in force. F-2."""
 
     maintenance: int
@@ -120,7 +124,7 @@ class PlanMade(PlaneStimulus):
 
 
 @value
-class PlanFailed(PlaneStimulus):
+class PlanFailed(CoreStimulus):
     """Planning failed; it is tried again later."""
 
     maintenance: int
@@ -128,7 +132,7 @@ class PlanFailed(PlaneStimulus):
 
 
 @value
-class GateFailed(PlaneStimulus):
+class GateFailed(CoreStimulus):
     """Checks after a wave have failed. Source: F-5."""
 
     maintenance: int
@@ -136,14 +140,14 @@ class GateFailed(PlaneStimulus):
 
 
 @value
-class GatePassed(PlaneStimulus):
+class GatePassed(CoreStimulus):
     """Checks after a wave have passed. Source: F-5."""
 
     maintenance: int
 
 
 @value
-class ApplyPolicy(PlaneStimulus):
+class ApplyPolicy(CoreStimulus):
     """An operator replaces the maintenance policy in force. Source: F-3."""
 
     policy: MaintenancePolicy
@@ -161,7 +165,7 @@ TARGETS_MAX = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestMaintenance(PlaneStimulus):
+class RequestMaintenance(CoreStimulus):
     """A principal requests work: on all of its targets, or on none. Source: O-2."""
 
     cause: Cause
@@ -183,7 +187,7 @@ class RequestMaintenance(PlaneStimulus):
 
 
 @value
-class Approve(PlaneStimulus):
+class Approve(CoreStimulus):
     """A VM approves events of its document. Source: A-1."""
 
     vm: str
@@ -197,14 +201,14 @@ class Approve(PlaneStimulus):
 
 
 @value
-class Acknowledge(PlaneStimulus):
+class Acknowledge(CoreStimulus):
     """An operator approves events on behalf of their VMs, all or none. Source: A-9."""
 
     event_ids: tuple[str, ...]
 
 
 @value
-class Cancel(PlaneStimulus):
+class Cancel(CoreStimulus):
     """An operator or user cancels an operation that has not started. Source: L-3."""
 
     operation: int
@@ -212,7 +216,7 @@ class Cancel(PlaneStimulus):
 
 
 @value
-class Complete(PlaneStimulus):
+class Complete(CoreStimulus):
     """An operator reports that a running operation has succeeded or failed. Source: L-8."""
 
     operation: int
@@ -221,21 +225,21 @@ class Complete(PlaneStimulus):
 
 
 @value
-class Retry(PlaneStimulus):
+class Retry(CoreStimulus):
     """An operator retries a running operation. Source: L-8."""
 
     operation: int
 
 
 @value
-class Repair(PlaneStimulus):
+class Repair(CoreStimulus):
     """An operator marks a host as repaired."""
 
     host: str
 
 
 @value
-class DriverBegun(PlaneStimulus):
+class DriverBegun(CoreStimulus):
     """A driver confirms that it has begun an attempt."""
 
     operation: int
@@ -243,7 +247,7 @@ class DriverBegun(PlaneStimulus):
 
 
 @value
-class DriverProgressed(PlaneStimulus):
+class DriverProgressed(CoreStimulus):
     """A driver reports the progress of an attempt."""
 
     operation: int
@@ -257,7 +261,7 @@ class DriverProgressed(PlaneStimulus):
 
 
 @value
-class DriverDone(PlaneStimulus):
+class DriverDone(CoreStimulus):
     """A driver reports that an attempt has succeeded."""
 
     operation: int
@@ -267,7 +271,7 @@ class DriverDone(PlaneStimulus):
 
 
 @value
-class DriverFailed(PlaneStimulus):
+class DriverFailed(CoreStimulus):
     """A driver reports that an attempt has failed, and why. Source: L-8."""
 
     operation: int
@@ -277,7 +281,7 @@ class DriverFailed(PlaneStimulus):
 
 
 @value
-class DriverAborted(PlaneStimulus):
+class DriverAborted(CoreStimulus):
     """A driver was notified that an operation ended without it. Source: L-7."""
 
     operation: int
@@ -290,14 +294,14 @@ DriverReport: TypeAlias = DriverBegun | DriverProgressed | DriverDone | DriverFa
 
 
 @value
-class NoticeShown(PlaneStimulus):
+class NoticeShown(CoreStimulus):
     """The announcements of these operations are published. Source: L-7."""
 
     operations: tuple[int, ...]
 
 
 @value
-class NotShown(PlaneStimulus):
+class NotShown(CoreStimulus):
     """Some nodes did not show these operations in time. Source: M-4."""
 
     operations: tuple[int, ...]
@@ -307,7 +311,7 @@ class NotShown(PlaneStimulus):
 
 
 @value
-class ClockMarked(PlaneStimulus):
+class ClockMarked(CoreStimulus):
     """The service's clock has a new mark. Source: N-4."""
 
     #: See `clock.SystemClock.mark`.
@@ -316,7 +320,7 @@ class ClockMarked(PlaneStimulus):
 
 
 @value
-class PutOff(PlaneStimulus):
+class PutOff(CoreStimulus):
     """The service's clock is about to be set forward. Source: N-4."""
 
     #: The jump in ms, by which announced work is postponed.
@@ -324,7 +328,7 @@ class PutOff(PlaneStimulus):
 
 
 @value
-class Enable(PlaneStimulus):
+class Enable(CoreStimulus):
     """A VM of the group polled for the first time. Source: B-1."""
 
     group: str
@@ -337,7 +341,7 @@ VmRequest: TypeAlias = Approve | Enable
 
 
 @value
-class GroupsPolled(PlaneStimulus):
+class GroupsPolled(CoreStimulus):
     """VMs of these groups polled since the last report. Source: B-2."""
 
     groups: frozenset[str]
@@ -348,14 +352,14 @@ class GroupsPolled(PlaneStimulus):
 
 
 @value
-class Reports(PlaneStimulus):
+class Reports(CoreStimulus):
     """Several reports, in order, in one transaction."""
 
     reports: tuple[DriverReport | GroupsPolled, ...]
 
 
 @value
-class ChangeTopology(PlaneStimulus):
+class ChangeTopology(CoreStimulus):
     """The fleet's layout changes: records are written and removed, all or none."""
 
     hosts: tuple[Host, ...] = ()
@@ -368,12 +372,12 @@ class ChangeTopology(PlaneStimulus):
 
 
 @value
-class Tick(PlaneStimulus):
+class Tick(CoreStimulus):
     """Time has passed, and everything due happens."""
 
 
 @value
-class Proceed(PlaneStimulus):
+class Proceed(CoreStimulus):
     """Work that exceeded an earlier step's portion continues."""
 
     #: Operations to announce or start, and maintenances with more hosts.
@@ -381,7 +385,7 @@ class Proceed(PlaneStimulus):
 
 
 @value
-class Recover(PlaneStimulus):
+class Recover(CoreStimulus):
     """The service has restarted and continues work that a crash interrupted. Source: L-7."""
 
     #: How long VMs could not poll the service, in ms; this time does not count as silence. B-2.
@@ -389,7 +393,7 @@ class Recover(PlaneStimulus):
 
 
 @value
-class Restored(PlaneStimulus):
+class Restored(CoreStimulus):
     """The state comes from a backup and lacks all later changes. Source: U-2, U-3."""
 
     #: Base of all incarnations, higher than any incarnation that VMs have read.
@@ -397,61 +401,7 @@ class Restored(PlaneStimulus):
 
 
 @value
-class Grant(PlaneStimulus):
-    """A role is granted to a principal in a scope."""
-
-    principal: str
-    role: Role
-    owner: str = ""
-
-
-@value
-class Revoke(PlaneStimulus):
-    """A principal's role in a scope is removed."""
-
-    principal: str
-    role: Role
-    owner: str = ""
-
-
-@value
-class AddToken(PlaneStimulus):
-    """A token is created."""
-
-    token: AccessToken
-
-
-@value
-class RevokeToken(PlaneStimulus):
-    """A token is revoked."""
-
-    id: str
-
-
-@value
-class ResumeToken(PlaneStimulus):
-    """A suspended token is valid again. Source: U-5."""
-
-    id: str
-
-
-@value
-class AskConfirmation(PlaneStimulus):
-    """A call is stored until a second principal confirms it. Source: P-8."""
-
-    call: Confirmation
-
-
-@value
-class DropConfirmation(PlaneStimulus):
-    """The principal of a waiting call withdraws it, or another one refuses it. Source: P-8."""
-
-    number: int
-    principal: str
-
-
-@value
-class Confirmed(PlaneStimulus):
+class Confirmed(CoreStimulus):
     """The caller confirms another principal's call, and the call is executed. Source: P-8."""
 
     number: int

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.access.roles import Permission
 from forewarn.api.request_forms import EMPTY
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.schemas import FLAG, TEXT, TEXT_OR_NONE, list_of, object_schema, page_schema
 from forewarn.clock import SPEED_MAX
-from forewarn.core.access import Permission
 from forewarn.emulator import scenario_files
 from forewarn.emulator.attested_documents import ISSUER_PATH
 from forewarn.emulator.faults import FaultKind, FaultNotSet, read_fault

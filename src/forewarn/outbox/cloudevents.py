@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from forewarn.access.roles import actor_for_owner
 from forewarn.audit_chain import head_of
-from forewarn.core.access import actor_for_owner
 from forewarn.core.actions import ACTIONS
 from forewarn.core.lifecycle import Event, Operation
 from forewarn.core.outcomes import EventOutcome

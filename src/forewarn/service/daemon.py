@@ -14,6 +14,8 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
+from forewarn.access.roles import Permission
+from forewarn.access.tokens import proved
 from forewarn.api.listener import FEED, taken
 from forewarn.clock import SystemClock
 from forewarn.control.degraded import DegradedParts
@@ -31,7 +33,6 @@ from forewarn.control.standby import (
     become_writer,
     leave,
 )
-from forewarn.core.access import Permission, proved
 from forewarn.core.outcomes import EventOutcome
 from forewarn.core.stimulus import Proceed
 from forewarn.drivers.registry import (

@@ -21,7 +21,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from forewarn.core.access import AccessToken, Confirmation
+from forewarn.access.confirmations import Confirmation
+from forewarn.access.tokens import AccessToken
 from forewarn.core.document import NUMBERS_PER_INCARNATION
 from forewarn.core.draft import Terms
 from forewarn.core.lifecycle import OperationState
@@ -275,7 +276,7 @@ def _go_on(store: Store, incarnation: int, now_ms: int) -> RestoreFacts:
     """Raise the incarnations of documents and withdraw announced work; see `core/handlers.py`."""
     store.restoring = True
     state = store.load()
-    dropped = tuple(state.confirmations.values())
+    dropped = tuple(state.access.confirmations.values())
     read = [view.document.incarnation for view in state.views.values()]
     if max(read, default=0) >= incarnation:
         raise RestoreClockBehind
@@ -293,9 +294,9 @@ def _go_on(store: Store, incarnation: int, now_ms: int) -> RestoreFacts:
             for each in changes.maintenances.values()
             if each.state is MaintenanceState.PAUSED
         ),
-        suspended=tuple(state.tokens.values()),
+        suspended=tuple(state.access.tokens.values()),
         dropped=dropped,
-        principals=len(state.principals),
+        principals=len(state.access.principals),
     )
 
 

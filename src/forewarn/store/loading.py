@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from forewarn.core.access import AccessToken, Confirmation, Principal
+from forewarn.access.confirmations import Confirmation
+from forewarn.access.roles import Principal
+from forewarn.access.tokens import AccessToken
 from forewarn.core.document import Enrolment, View
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Event, Operation

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import requests
 
-from forewarn.core.access import Role
+from forewarn.access.roles import Role
 from forewarn.settings import AzureSettings, OperatorSettings
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
 
