@@ -29,7 +29,7 @@ from forewarn.metadata.routing import (
     refused,
     route,
 )
-from forewarn.metadata.snapshot import Pieces, PublishedView, Snapshot
+from forewarn.metadata.snapshot import Answer, PublishedView, Snapshot
 from forewarn.protocol.approvals import read_approval
 from forewarn.protocol.versions import EVENTS_PATH
 from forewarn.replication.messages import (
@@ -80,14 +80,6 @@ CUT = InjectedFault(reset=True)
 FORWARDED_REFUSED = refusal(400, "Bad request. X-Forwarded-For is not accepted")
 
 
-class Send(NamedTuple):
-    """Send an answer now."""
-
-    pieces: Pieces
-    is_document: bool = False
-    """Whether the answer may be cached until the document changes."""
-
-
 class Hold(NamedTuple):
     """Hold the request until its view changes or its approval is decided."""
 
@@ -107,7 +99,7 @@ class Reset(NamedTuple):
     """Reset the connection."""
 
 
-Reaction: TypeAlias = Send | Hold | Reset
+Reaction: TypeAlias = Answer | Hold | Reset
 
 
 class Responder:
@@ -161,7 +153,7 @@ class Responder:
 
     # `admit` checks each request's head; `respond` answers the complete request.
 
-    def admit(self, asked: PendingRequest, peer: Peer, now_s: float) -> Send | None:
+    def admit(self, asked: PendingRequest, peer: Peer, now_s: float) -> Answer | None:
         """Return a refusal that does not depend on the request's body, or None."""
         identified = self.callers.find(peer, asked.request)
         if identified.caller is None:
@@ -206,7 +198,7 @@ class Responder:
             asked.disturbance = None
         return self._disturbed(asked, asked.caller, peer, now_s=now_s)
 
-    def look_again(self, asked: PendingRequest, now_s: float) -> Send | Hold:
+    def look_again(self, asked: PendingRequest, now_s: float) -> Answer | Hold:
         """Return the answer to a document request after a change of its view. Source: E-9, B-1."""
         view, action = asked.view, asked.routed.action
         assert view is not None
@@ -221,18 +213,18 @@ class Responder:
             return Hold(asked.ends_s)
         return self._document(asked, view, action, ahead=ahead)
 
-    def late(self, asked: PendingRequest, now_s: float) -> Send:
+    def late(self, asked: PendingRequest, now_s: float) -> Answer:
         """Return the answer to a request at the deadline of its hold."""
         asked.ends_s = 0.0
         if asked.view is not None and asked.view.enabled:
             shown = self.look_again(asked, now_s)
-            assert isinstance(shown, Send)
+            assert isinstance(shown, Answer)
             return shown
         if isinstance(asked.routed.action, ApproveEvents):
             self.figures.approvals_unanswered += 1
         return self._answer(asked, BUSY)
 
-    def decided(self, asked: PendingRequest, answer: RequestAnswer | None) -> Send:
+    def decided(self, asked: PendingRequest, answer: RequestAnswer | None) -> Answer:
         """Return the answer for the control plane's decision; None: no decision arrived.
 
         Source: A-1, A-3, A-6, X-1.
@@ -252,11 +244,11 @@ class Responder:
         error = answer.error or "Bad request. An event id is not known"
         return self._answer(asked, refusal(self.settings.unknown_event_status, error))
 
-    def malformed(self, error: CallerError) -> Pieces:
+    def malformed(self, error: CallerError) -> Answer:
         """Return the answer to bytes that are not a request."""
         answer = refused(error)
         head = head_of(answer, self.settings.server_header)
-        return Pieces(head, answer.body, close=True, old=False)
+        return Answer(head, answer.body, close=True, old=False)
 
     def _of_nobody(self, asked: PendingRequest, peer: Peer, now_s: float) -> Reaction:
         """Answer an unknown caller with 404, or with the emulator's fault for a removed VM.
@@ -336,7 +328,7 @@ class Responder:
 
     def _document(
         self, asked: PendingRequest, view: PublishedView, action: ShowDocument, *, ahead: int
-    ) -> Send:
+    ) -> Answer:
         iaas = asked.caller is None or PAAS_FACT not in asked.caller.instance
         version = action.version
         rendered = (
@@ -347,19 +339,19 @@ class Responder:
             head, body = rendered.head_unchanged(), b""
         return _sent(asked, head, body, is_document=True)
 
-    def _answer(self, asked: PendingRequest, answer: Response) -> Send:
+    def _answer(self, asked: PendingRequest, answer: Response) -> Answer:
         return _sent(asked, head_of(answer, self.settings.server_header), answer.body)
 
 
-def _sent(asked: PendingRequest, head: bytes, body: bytes, *, is_document: bool = False) -> Send:
+def _sent(asked: PendingRequest, head: bytes, body: bytes, *, is_document: bool = False) -> Answer:
     """Encode the answer; a fault may cut half of its body. E-10."""
     if asked.request.method == "HEAD":
         body = b""
-    pieces = Pieces(head, body, asked.close, asked.request.old)
+    answer = Answer(head, body, asked.close, asked.request.old, is_document)
     if asked.disturbance is not None and asked.disturbance.truncate:
         asked.close = True  # the connection closes without a `Connection: close` header
-        pieces = pieces._replace(body=body[: len(body) // 2])
-    return Send(pieces, is_document)
+        answer = answer._replace(body=body[: len(body) // 2])
+    return answer
 
 
 def too_many(retry_after_s: int) -> Response:

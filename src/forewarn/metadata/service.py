@@ -21,7 +21,7 @@ from forewarn.metadata.http.response import CLOSES, STAYS, STAYS_OLD
 from forewarn.metadata.identity import Peer
 from forewarn.metadata.rate_limit import Bucket
 from forewarn.metadata.responder import KNOWN_BYTES_MAX, Responder
-from forewarn.metadata.snapshot import Pieces, PublishedView, Remembered
+from forewarn.metadata.snapshot import Answer, CachedAnswer, PublishedView
 from forewarn.protocol import timestamps
 from forewarn.replication.messages import DocumentChange, Upstream, VmPoll
 from forewarn.settings import MetadataSettings
@@ -91,17 +91,17 @@ class MetadataService:
             return False
         return len(raw) <= KNOWN_BYTES_MAX
 
-    def answer(self, known: Remembered) -> bytes:
+    def answer(self, known: CachedAnswer) -> bytes:
         """Return a cached answer with the current date.
 
         The first cached answer in each second records the group's poll. Source: B-2.
         """
         if known.dated != self.dated:
             self.responder.polled[known.view] = None
-            head, body, close, old = known.pieces
-            known.answer = b"".join((head, self._tails[close, old], body))
+            head, body, close, old, _ = known.answer
+            known.octets = b"".join((head, self._tails[close, old], body))
             known.dated = self.dated
-        return known.answer
+        return known.octets
 
     def times(self) -> tuple[float, float]:
         """Return the time arguments of `Bucket.take`."""
@@ -132,9 +132,9 @@ class MetadataService:
                 self.views_by_address.clear()
             self.views_by_address[peer.address] = view, bucket
 
-    def joined(self, pieces: Pieces) -> bytes:
+    def joined(self, answer: Answer) -> bytes:
         """Return an encoded answer with the current date."""
-        return pieces.head + self.tail(close=pieces.close, old=pieces.old) + pieces.body
+        return answer.head + self.tail(close=answer.close, old=answer.old) + answer.body
 
     def tail(self, *, close: bool, old: bool) -> bytes:
         """Return the end of an answer's head: the date and the connection headers."""

@@ -16,7 +16,7 @@ READY_MAX = 32
 """Maximum number of cached requests of one view: versions times clients, with a margin."""
 
 
-class Pieces(NamedTuple):
+class Answer(NamedTuple):
     """An encoded answer without its date."""
 
     head: bytes
@@ -26,6 +26,8 @@ class Pieces(NamedTuple):
     """Whether the connection closes after the answer."""
     old: bool
     """Whether the answer uses HTTP/1.0."""
+    is_document: bool = False
+    """Whether the answer may be cached until the document changes."""
 
 
 class Waiter(Protocol):
@@ -52,16 +54,16 @@ class Rendered:
         return head_of(Response(304, headers=(("ETag", self.etag),)), self._server)
 
 
-class Remembered:
+class CachedAnswer:
     """The cached answer to requests with the same bytes, valid until the document changes."""
 
-    __slots__ = ("answer", "dated", "pieces", "user_agent", "view")
+    __slots__ = ("answer", "dated", "octets", "user_agent", "view")
 
-    def __init__(self, view: PublishedView, pieces: Pieces, user_agent: str) -> None:
+    def __init__(self, view: PublishedView, answer: Answer, user_agent: str) -> None:
         self.view = view
         self.user_agent = user_agent
-        self.pieces = pieces
-        self.answer = b""
+        self.answer = answer
+        self.octets = b""
         """Complete answer with the date that has the number `dated`."""
         self.dated = -1
         """Number of the answer's date; see `MetadataService.dated`."""
@@ -90,9 +92,9 @@ class PublishedView:
         self.enabled = False
         self.enabling = False
         self.document = Document()
-        self.ready: dict[bytes, Remembered] = {}
+        self.ready: dict[bytes, CachedAnswer] = {}
         """Request bytes -> cached answer on connections that stay open."""
-        self.ready_last: dict[bytes, Remembered] = {}
+        self.ready_last: dict[bytes, CachedAnswer] = {}
         """Request bytes -> cached answer on connections that close after the answer."""
         self.waiters: dict[Waiter, None] = {}
         self._server = server
@@ -133,13 +135,13 @@ class PublishedView:
         moved = Document(self.document.incarnation + by, self.document.events)
         return Rendered(moved, version, server=self._server, iaas=iaas)
 
-    def remember(self, request: bytes, pieces: Pieces, user_agent: str) -> None:
+    def remember(self, request: bytes, answer: Answer, user_agent: str) -> None:
         """Cache the answer to these request bytes until the document changes."""
-        ready = self.ready_last if pieces.close else self.ready
+        ready = self.ready_last if answer.close else self.ready
         if request not in ready:
             if len(ready) >= READY_MAX:
                 del ready[next(iter(ready))]
-            ready[request] = Remembered(self, pieces, user_agent)
+            ready[request] = CachedAnswer(self, answer, user_agent)
 
     def forget(self) -> None:
         """Drop the cached answers after a change of the document."""

@@ -15,10 +15,10 @@ from forewarn.metadata.http.request_reader import PendingRequest, RequestReader
 from forewarn.metadata.http.response import CONTINUE
 from forewarn.metadata.identity import UNIX, Peer
 from forewarn.metadata.rate_limit import Bucket
-from forewarn.metadata.responder import CUT, Hold, Reaction, Reset, Send
+from forewarn.metadata.responder import CUT, Hold, Reaction, Reset
 from forewarn.metadata.routing import ApproveEvents
 from forewarn.metadata.service import MetadataService
-from forewarn.metadata.snapshot import PublishedView, Remembered
+from forewarn.metadata.snapshot import Answer, CachedAnswer, PublishedView
 from forewarn.protocol.versions import EVENTS_PATH
 from forewarn.replication.messages import RequestAnswer
 
@@ -26,7 +26,7 @@ PIPELINE_BYTES_MAX = (
     128 * 1024
 )  # limit of buffered bytes while an answer is held; at the limit the transport stops reading
 WRITE_BYTES_MAX = 64 * 1024  # limit of answers to pipelined requests in one write
-NOTHING: dict[bytes, Remembered] = {}
+NOTHING: dict[bytes, CachedAnswer] = {}
 """Empty cache for a connection that must not use cached answers."""
 NOBODYS = Bucket()
 """Unused token bucket of a connection without cached answers."""
@@ -210,7 +210,7 @@ class Connection:
         if held is None:
             return
         reaction = self.service.responder.look_again(held, self.service.now_s())
-        if isinstance(reaction, Send):
+        if isinstance(reaction, Answer):
             self._send_held(reaction)
             return
         assert self._timer is not None
@@ -270,7 +270,7 @@ class Connection:
         reaction = responder.respond(asked, self.peer, service.now_s())
         return asked, self._octets(asked, reaction)
 
-    def _refused(self, asked: PendingRequest, refusal: Send) -> bytes:
+    def _refused(self, asked: PendingRequest, refusal: Answer) -> bytes:
         """Return a refusal, which closes the connection if its client has sent or must send more.
 
         A flood of requests therefore costs only one answer. Behind a proxy, the next request may
@@ -280,8 +280,8 @@ class Connection:
         asked.body_unread = length < 0 or (length > 0 and not self._reader.body(asked))
         if asked.body_unread or (len(self._reader) and not self.client.is_shared):
             asked.close = True
-            return self.service.joined(refusal.pieces._replace(close=True))
-        return self.service.joined(refusal.pieces)
+            return self.service.joined(refusal._replace(close=True))
+        return self.service.joined(refusal)
 
     def _remember(self, asked: PendingRequest) -> None:
         """Cache the answer to this request for this and new connections."""
@@ -301,9 +301,9 @@ class Connection:
             return None
         if reaction.is_document and asked.storable and self.service.remembers(asked.raw):
             assert asked.view is not None
-            asked.view.remember(asked.raw, reaction.pieces, asked.request.user_agent)
+            asked.view.remember(asked.raw, reaction, asked.request.user_agent)
             self._remember(asked)
-        return self.service.joined(reaction.pieces)
+        return self.service.joined(reaction)
 
     def _flush(self, out: list[bytes]) -> None:
         if out and not self.over:
@@ -353,7 +353,7 @@ class Connection:
         assert held is not None
         self._send_held(self.service.responder.late(held, self.service.now_s()))
 
-    def _send_held(self, answer: Send) -> None:
+    def _send_held(self, answer: Answer) -> None:
         held = self._let_go()
         assert held is not None
         octets = self._octets(held, answer)

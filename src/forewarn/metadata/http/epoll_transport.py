@@ -295,7 +295,7 @@ class EpollTransport:
                 continue
             connection.stamp = bucket.polled_tick = tick
             bucket.user_agent = ready.user_agent
-            answer = ready.answer if ready.dated == dated else service.answer(ready)
+            answer = ready.octets if ready.dated == dated else service.answer(ready)
             try:
                 sent = os.write(fd, answer)
             except OSError:
