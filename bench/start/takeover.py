@@ -1,13 +1,15 @@
 """Measures the waits of VMs while a standby takes over from the active process.
 
 Two real `forewarn serve` run on a PostgreSQL of their own, which the tests' fixture starts. One VM
-polls every 20 ms. The active process gets SIGTERM, then the next one SIGKILL. With nodes, metadata
-nodes follow the feed of both, and the time until all follow again is measured. Only loopback.
+polls every 20 ms. The active process gets SIGTERM, then the next one SIGKILL. The times until a
+poll is answered and until a process leads are measured. With nodes, metadata nodes follow the feed
+of both, and the time until all follow again is measured. Only loopback.
 """
 
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import logging
 import os
@@ -19,6 +21,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,7 @@ from forewarn.control.plane import ControlPlane
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, Host, Vm
+from forewarn.http_client import new_connection
 from forewarn.ids import Ids
 from forewarn.replication.feed_client import FeedClient, NodeIdentity
 from forewarn.store import open_store
@@ -48,11 +52,11 @@ class Service:
 
     def __init__(self, address: str, folder: Path, name: str, feed: str) -> None:
         """Start the service, which serves its feed at `feed`."""
-        self.port = free_port()
+        self.port, self.socket = free_port(), f"unix:{folder}/{name}.sock"
         config = folder / f"{name}.toml"
         config.write_text(
             f'[store]\nurl = "{address}"\n[listen]\nmetadata = ["127.0.0.1:{self.port}"]\n'
-            f'operator = "unix:{folder}/{name}.sock"\n'
+            f'operator = "{self.socket}"\n'
             "[metadata]\nvm_by_query = true\nrate_per_s = 0\n"
             f'[feed]\nlisten = "{feed}"\n'
         )
@@ -70,10 +74,21 @@ class Service:
         except (urllib.error.URLError, OSError):
             return False
 
-    def wait(self) -> float:
-        """Wait until the service answers; return the time in seconds."""
+    def leads(self) -> bool:
+        """Return whether the service says that it is the active process."""
+        connection = new_connection(self.socket, "", timeout_s=5)
+        try:
+            connection.request("GET", "/leader")
+            return connection.getresponse().status == http.client.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def wait(self, until: Callable[[], bool] | None = None) -> float:
+        """Wait until the service answers VMs, or something else; return the time in seconds."""
         began = time.monotonic()
-        while not self.answers():
+        while not (until or self.answers)():
             if time.monotonic() - began > WAIT_S_MAX:
                 raise SystemExit(f"nobody answers: {Path(self.log.name).read_text()}")
             time.sleep(0.02)
@@ -162,8 +177,10 @@ def main() -> None:
             services.append(Service(address, folder, f"heir-{number}", feeds[number + 1]))
             time.sleep(given.settle_s)  # the second process follows now
             os.kill(services[-2].process.pid, sign)
+            load = os.getloadavg()[0]
             print(f"takeover after {sign.name}: {services[-1].wait():.2f} s", flush=True)
-            print(f"all nodes follow {nodes.wait():.2f} s later", flush=True)
+            print(f"a leader {services[-1].wait(services[-1].leads):.2f} s later", flush=True)
+            print(f"all nodes follow {nodes.wait():.2f} s later; load {load:.1f}", flush=True)
         for each in services:
             each.process.kill()
             each.process.wait()
