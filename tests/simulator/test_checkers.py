@@ -32,6 +32,7 @@ from tests.core.test_moving import begun
 from tests.simulator.checkers.contract import obstacle
 from tests.simulator.checkers.maintenance_checker import MaintenanceChecker
 from tests.simulator.checkers.node_checker import NodeChecker
+from tests.simulator.checkers.node_notice import SHOWN_AGAIN_MS
 from tests.simulator.checkers.state_checker import StateChecker
 from tests.simulator.world.crash_points import Violation
 from tests.simulator.world.event_queue import START_MS, EventQueue
@@ -316,6 +317,21 @@ def test_work_waits_for_unseen_vms_by_the_policy_in_force() -> None:
     for impacts in (("Preempt",), ("Reboot",)):
         rig.tell(ApplyPolicy(MaintenancePolicy(wait_until_shown=impacts)))
         assert nodes.notice.waits(rig.now(operation)) is ("Preempt" in impacts)
+
+
+def test_work_waits_a_little_longer_for_a_vm_that_has_left_its_node() -> None:
+    """A redeploy that was announced before moved it; it is shown the work anew. Source: H-7."""
+    rig = small()
+    rig.tell(ApplyPolicy(MaintenancePolicy(wait_until_shown=("Preempt",))))
+    operation = rig.ask(Cause.EVICTION, "web_0")
+    states = StateChecker(EventQueue(), rig.state)
+    nodes = NodeChecker(states, lambda *_: True)
+    nodes.notice.durable(rig.tell(NotShown((operation.number,), ("n0",), ("h0",))).changes)
+    nodes.notice.durable(Changes(last_number=0, vms={"web_0": Vm("web_0", "h1", "web")}))
+    states.queue.now_ms += SHOWN_AGAIN_MS - 1
+    assert nodes.notice.waits(rig.now(operation))
+    states.queue.now_ms += 1
+    assert not nodes.notice.waits(rig.now(operation))
 
 
 def test_maintenance_that_waits_is_planned_again_for_hours() -> None:

@@ -76,6 +76,8 @@ class NodeNoticeChecker:
         self._nodes = nodes
         #: Operation -> what was reported of who does not show it.
         self._told: dict[int, str] = {}
+        #: VM -> its host, and since when.
+        self._arrived: dict[str, tuple[str, int]] = {}
         self._noticed: set[int] = set()
         #: Operation -> when it was begun, and the nodes that did not show it, with its VMs there.
         self._unaware: dict[int, tuple[int, dict[FarNode, tuple[str, ...]]]] = {}
@@ -90,6 +92,9 @@ class NodeNoticeChecker:
                 self._told[entry.operation] = "; ".join(told)
                 waits = entry.text.endswith("it waits for them")
                 self._states.premises["H-7: work waits for VMs that cannot be shown it"] += waits
+        for name, vm in changes.vms.items():
+            if vm and vm.host != self._arrived.get(name, ("", 0))[0]:
+                self._arrived[name] = vm.host, self._states.queue.now_ms
         for operation in changes.operations.values():
             if operation.notice.shown_ms and operation.number not in self._noticed:
                 self._noticed.add(operation.number)
@@ -121,14 +126,18 @@ class NodeNoticeChecker:
     def waits(self, operation: Operation) -> bool:
         """H-7: whether work may wait for VMs that a node could not show it to.
 
-        The policy in force decides; history has named the VMs, perhaps under another one.
+        The policy in force decides; history has named the VMs, perhaps under another one. VMs that
+        move to the host of a sound node are shown the work anew there, as if the old one were back.
         """
         told = self._told.get(operation.number, "")
-        return operation.impact.value in self._waiting_impacts and any(
-            any(name in told for name, _ in self._served(operation, node))
-            and self._nodes.sound_since_ms(node) + SHOWN_AGAIN_MS > self._states.queue.now_ms
+        since_ms = [
+            self._nodes.sound_since_ms(node)
             for node in self._nodes.far
-        )
+            if any(name in told for name, _ in self._served(operation, node))
+        ]
+        since_ms += [self._arrived[name][1] for name in operation.vms if name in self._arrived]
+        in_time = self._states.queue.now_ms < max(since_ms, default=0) + SHOWN_AGAIN_MS
+        return in_time and operation.impact.value in self._waiting_impacts
 
     @property
     def _waiting_impacts(self) -> tuple[str, ...]:
