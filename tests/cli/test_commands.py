@@ -3,7 +3,7 @@
 import datetime as dt
 import io
 import json
-import threading
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -399,13 +399,21 @@ def test_watch_follows_from_a_place(run: Run) -> None:
 
 @pytest.mark.parametrize(("more", "status"), [((), 0), (("--count", "99"), 3)])
 def test_watch_ends_with_the_service(
-    run: Run, live: Live, more: tuple[str, ...], status: int
+    run: Run,
+    live: Live,
+    more: tuple[str, ...],
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """When the service stops, the watch says so; it fails where it was to wait for entries."""
-    stopping = threading.Timer(0.3, live.daemon.bridge.call, (live.daemon.ended.set,))
-    stopping.start()
+
+    class Output(io.StringIO):
+        def write(self, text: str) -> int:
+            live.daemon.bridge.call(live.daemon.ended.set)  # now that the watch is open
+            return super().write(text)
+
+    monkeypatch.setattr(sys, "stdout", Output())
     ended = run("watch", "--after", "0", *more)
-    stopping.join()
     assert ended.status == status
     assert ended.err == "the server ended the stream: stopped\n"
 
