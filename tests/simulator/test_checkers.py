@@ -320,7 +320,7 @@ def test_work_waits_for_unseen_vms_by_the_policy_in_force() -> None:
 
 
 def test_work_waits_a_little_longer_for_a_vm_that_has_left_its_node() -> None:
-    """A redeploy that was announced before moved it; it is shown the work anew. Source: H-7."""
+    """A redeploy that was announced before moved it; it is shown the work again. Source: H-7."""
     rig = small()
     rig.tell(ApplyPolicy(MaintenancePolicy(wait_until_shown=("Preempt",))))
     operation = rig.ask(Cause.EVICTION, "web_0")

@@ -127,7 +127,7 @@ class NodeNoticeChecker:
         """H-7: whether work may wait for VMs that a node could not show it to.
 
         The policy in force decides; history has named the VMs, perhaps under another one. VMs that
-        move to the host of a sound node are shown the work anew there, as if the old one were back.
+        move to the host of a sound node are shown the work there, as if the old one were back.
         """
         told = self._told.get(operation.number, "")
         since_ms = [
