@@ -7,7 +7,7 @@ from dataclasses import replace
 from forewarn.access.roles import Permission
 from forewarn.azure import operations
 from forewarn.azure.creation import check_allowed, scaled_out
-from forewarn.azure.details import put_details, refuse
+from forewarn.azure.details import Details, put_details, refuse
 from forewarn.azure.event_settings import SETTINGS, with_settings
 from forewarn.azure.inventory import (
     AVAILABILITY_SETS,
@@ -41,6 +41,7 @@ from forewarn.core.impact import Cause
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, GroupKind, Vm
 from forewarn.validation.fields import ValidationFailed
+from forewarn.values import value
 
 _SETS = RESOURCE_GROUP + COMPUTE + f"/{SCALE_SETS}"
 SCALE_SET = _SETS + "/{set}"
@@ -233,30 +234,61 @@ async def _latest_rolling(call: ArmCall) -> ArmResponse:
 @ROUTES.serve(f"PATCH {SCALE_SET}", needs=_OPERATE)
 async def _change_set(call: ArmCall) -> ArmResponse:
     """Change capacity, scheduledEventsProfile and -Policy."""
-    inventory, group = await named_set(call)
-    vms = inventory.members(group)
-    shown = _shown(call, inventory, group, call.place)
-    more = call.resources.read_details(call.json, shown, _APPLIED)
-    if vms:
-        refuse(more, group.name, "the value cannot change while instances exist", only=_MODEL)
-    profile = member(call.json, "properties", "virtualMachineProfile", "scheduledEventsProfile")
-    policy = member(call.json, "properties", "scheduledEventsPolicy")
-    changed = with_settings(group, profile, policy, patch=call.method == "PATCH")
-    wanted = _capacity(call.json, len(vms))
-    going = _scaled_in(call, vms, len(vms) - wanted) if wanted < len(vms) else ()
-    if changed != group:
-        await call.control.submit(ChangeTopology(groups=(changed,)), call.actor)
-    shown = put_details(shown, more)
-    if wanted > len(vms):
-        await scaled_out(call, changed, vms, count=wanted - len(vms), shown=shown)
-    call.resources.remember(shown, more)
-    if going:
-        begun = await operations.begin(call, Cause.DELETION, going)
-        shown = _shown(call, inventory, changed, call.place)
+    inventory, before = await named_set(call)
+    vms = inventory.members(before)
+    change = _read_change(call, inventory, before)
+    if change.group != before:
+        await call.control.submit(ChangeTopology(groups=(change.group,)), call.actor)
+    if change.added:
+        await scaled_out(call, change.group, vms, count=change.added, shown=change.model)
+    call.resources.remember(change.model, change.details)
+    if change.removed:
+        begun = await operations.begin(call, Cause.DELETION, change.removed)
+        shown = _shown(call, inventory, change.group, call.place)
         shown["properties"]["provisioningState"] = "Updating"
         return ArmResponse(shown, 200, begun.headers)
     inventory, group = await named_set(call)
     return ArmResponse(_shown(call, inventory, group, call.place))
+
+
+@value
+class _SetChange:
+    """A request to change a scale set."""
+
+    #: The set with its new settings.
+    group: Group
+    #: Number of instances to add.
+    added: int
+    #: Instances to delete.
+    removed: tuple[Vm, ...]
+    #: Members that only the emulator stores.
+    details: Details
+    #: The set in Azure's form, with `details`: the model of new instances.
+    model: JsonObject
+
+
+def _read_change(call: ArmCall, inventory: Inventory, group: Group) -> _SetChange:
+    """Read the requested change of a set.
+
+    Raises:
+        ArmNotSupported: a value cannot change, or too many instances are protected.
+        ValidationFailed: a value is not one.
+    """
+    vms = inventory.members(group)
+    shown = _shown(call, inventory, group, call.place)
+    details = call.resources.read_details(call.json, shown, _APPLIED)
+    if vms:
+        refuse(details, group.name, "the value cannot change while instances exist", only=_MODEL)
+    profile = member(call.json, "properties", "virtualMachineProfile", "scheduledEventsProfile")
+    policy = member(call.json, "properties", "scheduledEventsPolicy")
+    growth = _capacity(call.json, len(vms)) - len(vms)
+    return _SetChange(
+        group=with_settings(group, profile, policy, patch=call.method == "PATCH"),
+        added=max(growth, 0),
+        removed=_scaled_in(call, vms, -growth) if growth < 0 else (),
+        details=details,
+        model=put_details(shown, details),
+    )
 
 
 def _scaled_in(call: ArmCall, vms: list[Vm], count: int) -> tuple[Vm, ...]:

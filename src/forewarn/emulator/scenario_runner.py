@@ -277,9 +277,9 @@ class Run:
 
         async def ready() -> bool:
             if wait.of in self.maintenances.numbers:
-                return await self.maintenances.reached(wait.of, wait.until)
+                return await self.maintenances.has_reached(wait.of, wait.until)
             return await self._control.read(
-                lambda plane: self.operations.reached(plane, wait.of, wait.until)
+                lambda plane: self.operations.have_reached(plane, wait.of, wait.until)
             )
 
         if not await self._until(ready, until_ms):

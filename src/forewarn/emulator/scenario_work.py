@@ -10,6 +10,7 @@ from collections.abc import Collection, Generator, Mapping
 from forewarn.control.plane import ControlPlane
 from forewarn.core.lifecycle import LIVE_OPERATION, Operation, OperationState
 from forewarn.core.maintenance import MaintenanceState
+from forewarn.core.state import State
 from forewarn.core.stimulus import (
     ApplyPolicy,
     CancelMaintenance,
@@ -52,12 +53,15 @@ class ScenarioOperations:
         operations = plane.state.operations.values()
         return [each.number for each in operations if each.maintenance == maintenance]
 
-    def reached(self, plane: ControlPlane, label: str, until: Until) -> bool:
-        """Return whether all operations of a label, without a maintenance, have reached a state."""
+    def have_reached(self, plane: ControlPlane, label: str, until: Until) -> bool:
+        """Return whether all operations that steps with a label requested have reached a state.
+
+        An ended operation has reached every state. Maintenances: `ScenarioMaintenances`.
+        """
         numbers = self.by_label.get(label, [])
-        operations = [plane.state.operations.get(n) or plane.store.operation(n) for n in numbers]
-        there = [operation for operation in operations if operation is not None]
-        return bool(there) and all(_reached(each, until) for each in there)
+        stored = (plane.state.operations.get(n) or plane.store.operation(n) for n in numbers)
+        operations = [operation for operation in stored if operation is not None]
+        return bool(operations) and all(_has_reached(each, until) for each in operations)
 
     def live(self, plane: ControlPlane) -> list[Operation]:
         """Return all operations that have not ended."""
@@ -88,12 +92,29 @@ class ScenarioOperations:
         ]
 
 
-def _reached(operation: Operation, until: Until) -> bool:
+def _has_reached(operation: Operation, until: Until) -> bool:
     if operation.state not in LIVE_OPERATION:
         return True
     if until is Until.STARTED:
         return operation.state is OperationState.RUNNING
     return until is Until.SCHEDULED and operation.state is not OperationState.PLANNED
+
+
+def _maintenance_has_reached(state: State, number: int, until: Until) -> bool:
+    maintenance = state.maintenances.get(number)
+    if maintenance is None:  # it is done or cancelled, and a gate did not stop it
+        return until is not Until.STOPPED
+    targets = state.progress(number).targets.values()
+    match until:
+        case Until.SCHEDULED:
+            return bool(targets)
+        case Until.STARTED:
+            operations = [state.operations.get(target.operation) for target in targets]
+            return any(each is None or each.state is OperationState.RUNNING for each in operations)
+        case Until.STOPPED:
+            return maintenance.state is MaintenanceState.STOPPED
+        case Until.ENDED:
+            return False
 
 
 class PolicyBusy(CallerError):
@@ -155,23 +176,12 @@ class ScenarioMaintenances:
 
         return Touched(hosts=frozenset(hosts), vms=await self._control.read(vms))
 
-    async def reached(self, label: str, until: Until) -> bool:
-        """Return whether a maintenance, or work on one of its hosts, has reached a state."""
+    async def has_reached(self, label: str, until: Until) -> bool:
+        """Return whether a maintenance has reached a state: one host is enough for its work."""
         number = self.numbers[label]
-
-        def look(plane: ControlPlane) -> bool:
-            maintenance = plane.state.maintenances.get(number)
-            if maintenance is None:  # the maintenance has ended
-                return until is not Until.STOPPED
-            if until in {Until.ENDED, Until.STOPPED}:
-                return until is Until.STOPPED and maintenance.state is MaintenanceState.STOPPED
-            targets = plane.state.progress(number).targets.values()
-            if until is Until.SCHEDULED:
-                return bool(targets)
-            states = {plane.state.operations.get(each.operation) for each in targets}
-            return any(each is None or each.state is OperationState.RUNNING for each in states)
-
-        return await self._control.read(look)
+        return await self._control.read(
+            lambda plane: _maintenance_has_reached(plane.state, number, until)
+        )
 
     async def resume(self, label: str) -> None:
         """Resume a stopped maintenance."""

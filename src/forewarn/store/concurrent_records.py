@@ -23,24 +23,23 @@ class ConcurrentRecords:
     """
 
     def __init__(self, address: str) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._engine: Engine | None = None
+        #: Empty for a store in memory, until the first use creates a file for the records.
         self._address = "" if address in {":memory:", "sqlite::memory:"} else address
 
     @property
     def address(self) -> str:
         """Address at which another process opens the same records; may contain a password.
 
-        For a store in memory, the records are in a temporary file.
+        For a store in memory, the records are in a temporary file, deleted with this object.
         """
-        if not self._address:
-            directory = Path(tempfile.mkdtemp("", "forewarn-"))
-            weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
-            self._address = str(directory / "store.db")
-            engine = engine_of(self._address)(must_exist=False)
-            migrate(engine)
-            engine.close()
-        return self._address
+        with self._lock:
+            if not self._address:
+                directory = Path(tempfile.mkdtemp("", "forewarn-"))
+                weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+                self._address = _new_store(directory)
+            return self._address
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
@@ -73,3 +72,12 @@ class ConcurrentRecords:
                 self._engine = opener(must_exist=True, **({"beside": True} if of_file else {}))
                 self._closing = weakref.finalize(self, self._engine.close)
             return self._engine
+
+
+def _new_store(directory: Path) -> str:
+    """Create an empty store in a directory; return its address."""
+    address = str(directory / "store.db")
+    engine = engine_of(address)(must_exist=False)
+    migrate(engine)
+    engine.close()
+    return address

@@ -7,14 +7,13 @@ stores the token. The module converts the library's exceptions.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from forewarn.drivers import PlatformUnanswered
 from forewarn.drivers.nova.config import NovaConfig
 from forewarn.errors import CallerError, PeerError
-
-_T = TypeVar("_T")
 
 #: Microversion of every request: Train (2019) and later. Up to 2.94, Nova starts evacuated servers
 #: that ran, and all used paths and members are the same.
@@ -87,7 +86,8 @@ class Nova:
     @property
     def user(self) -> str:
         """Id of the client's user; empty if the cloud has no users."""
-        return str(self._asking(lambda: self._cloud().get_session().get_user_id()) or "")
+        with self._own_errors():
+            return str(self._cloud().get_session().get_user_id() or "")
 
     @property
     def secret(self) -> bytes:
@@ -140,12 +140,11 @@ class Nova:
             marker = {"marker": items[-1]["id"]}
 
     def _send(self, verb: str, path: str, **words: Any) -> dict[str, Any]:  # noqa: ANN401 - the library's
-        answer = self._asking(
-            lambda: self._compute().request(
+        with self._own_errors():
+            answer = self._compute().request(
                 path, verb, microversion=MICROVERSION, timeout=REQUEST_TIMEOUT_S,
                 raise_exc=False, connect_retries=0, **words,
-            )
-        )  # fmt: skip
+            )  # fmt: skip
         status = answer.status_code
         if status < 400:
             return dict(answer.json()) if answer.content else {}
@@ -155,17 +154,18 @@ class Nova:
         kind = {404: NovaMissing, 409: NovaBusy}.get(status, NovaRefused)
         raise kind(verb=verb, path=path, reason=reason, status=status)
 
-    def _asking(self, ask: Callable[[], _T]) -> _T:
-        """Call a function that sends requests, and convert the library's exceptions."""
-        self._cloud()
-        from keystoneauth1 import exceptions as trouble  # noqa: PLC0415 - an extra
+    @contextmanager
+    def _own_errors(self) -> Iterator[None]:
+        """Replace the library's exceptions by Forewarn's errors."""
+        self._cloud()  # reports a missing library, or a wrong configuration
+        from keystoneauth1 import exceptions as library  # noqa: PLC0415 - an extra
 
         try:
-            return ask()
-        except (trouble.Unauthorized, trouble.MissingAuthPlugin, trouble.CatalogException) as error:
-            facts = {"cloud": self._config.cloud or "-", "reason": _clause(error)}
-            raise CloudUnconfigured(**facts) from error
-        except trouble.ClientException as error:
+            yield
+        except (library.Unauthorized, library.MissingAuthPlugin, library.CatalogException) as error:
+            reason = _clause(error)
+            raise CloudUnconfigured(cloud=self._config.cloud or "-", reason=reason) from error
+        except library.ClientException as error:
             raise NovaUnreachable(reason=_clause(error)) from error
 
     def _cloud(self) -> Any:  # noqa: ANN401 - the library's
