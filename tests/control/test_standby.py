@@ -339,7 +339,7 @@ class FailingStore(SlowStore):
             raise StoreDamaged(place="here", reason="a record cannot be read")
         return State()
 
-    def notice(self, _timeout_s: float) -> None:
+    def wait_for_commit(self, _timeout_s: float) -> None:
         """Learn of nothing."""
 
 

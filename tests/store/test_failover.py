@@ -68,9 +68,9 @@ def test_pooler_in_session_mode_is_used(
     """Statements, notices and the lease work through it, also after it lost its sessions. H-9."""
     with pooled(server, postgres_address, "session") as address:
         story, other = begin(opened(address)), opened(address)
-        assert other.notice(0)
+        assert other.wait_for_commit(0)
         commit(story)
-        assert other.notice(5)
+        assert other.wait_for_commit(5)
         lose_sessions(server, postgres_address)
         commit(story)
         assert story.store.lease() == other.lease()

@@ -185,7 +185,7 @@ def test_server_that_is_away_is_unavailable(story: Story, proxy: Proxy) -> None:
         lambda: story.store.history(HistoryPage()),
         story.store.load,
         story.store.lease,
-        lambda: story.store.notice(0.0),
+        lambda: story.store.wait_for_commit(0.0),
     )
     for question in questions:
         with pytest.raises(StoreUnavailable, match="The store postgresql://"):
@@ -224,11 +224,11 @@ def test_notice_tells_of_a_commit(postgres_address: str, opened: Opener) -> None
     """A standby hears of the writer's commits, and of nothing else."""
     writer = begin(opened(postgres_address))
     standby = opened(postgres_address)
-    assert standby.notice(0.0)  # a new listener looks for itself first
-    assert not standby.notice(0.0)
+    assert standby.wait_for_commit(0.0)  # a new listener looks for itself first
+    assert not standby.wait_for_commit(0.0)
     writer.store.commit(one_entry(writer))
-    assert standby.notice(30.0)
-    assert not standby.notice(0.0)
+    assert standby.wait_for_commit(30.0)
+    assert not standby.wait_for_commit(0.0)
 
 
 def test_place_holds_no_password(server: PostgresServer, database: str) -> None:

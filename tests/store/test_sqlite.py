@@ -246,10 +246,10 @@ def test_live_operations_are_found_by_their_own_index(
 def test_notice_wakes_another_thread(memory: Store) -> None:
     """Threads of the writing process hear of its commits."""
     story = begin(memory)
-    assert memory.notice(0.0)
-    assert not memory.notice(0.0)
+    assert memory.wait_for_commit(0.0)
+    assert not memory.wait_for_commit(0.0)
     told: list[bool] = []
-    thread = threading.Thread(target=lambda: told.append(memory.notice(30.0)))
+    thread = threading.Thread(target=lambda: told.append(memory.wait_for_commit(30.0)))
     thread.start()
     story.reboot("h0")
     thread.join()

@@ -201,7 +201,7 @@ class HistoryWatch:
                 with contextlib.suppress(
                     ForewarnError
                 ):  # watchers receive the error when they read
-                    self._store.notice(LOOK_S)
+                    self._store.wait_for_commit(LOOK_S)
                 loop.call_soon_threadsafe(self._wake)
             loop.call_soon_threadsafe(self._unwatched)
 

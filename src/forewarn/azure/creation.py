@@ -101,7 +101,7 @@ def _named_set(topology: Topology, body: JsonObject) -> Group | None:
     return None
 
 
-async def scaled_out(
+async def scale_out(
     call: ArmCall, group: Group, vms: list[Vm], *, count: int, shown: JsonObject
 ) -> None:
     """Add instances to a scale set, like its first instance, with the next higher numbers.
@@ -120,24 +120,15 @@ async def scaled_out(
     topology = (await call.resources.inventory()).topology
     numbers = [int(n) for vm in vms if (n := instance_id(group.name, vm.name)) != vm.name]
     first = max(numbers, default=-1) + 1
-    place = call.place
-    if vms:
-        model = vms[0]
-    elif member(shown, "properties", "orchestrationMode") == "Flexible":
-        reason = "the set uses Flexible orchestration; create VMs that name the set"
-        raise ArmNotSupported(action="Scaling out", name=group.name, reason=reason)
-    else:
-        profile = member(shown, "properties", "virtualMachineProfile")
-        model = Vm("model", host="", group=group.name, size=text_of(shown, "sku", "name"))
-        model = with_members(model, {"location": shown["location"], "properties": profile})
+    model = vms[0] if vms else _model_of(group, shown)
     added = tuple(
         replace(
             model,
             name=f"{group.name}_{first + index}",
             host=host.name,
             vm_id=Ids().guid("vm").lower(),
-            resource_group=place.resource_group,
-            subscription=place.subscription,
+            resource_group=call.place.resource_group,
+            subscription=call.place.subscription,
             addresses=(),
             instance_id="",
             interface="",
@@ -148,3 +139,17 @@ async def scaled_out(
         call.resources.forget(f"Microsoft.Compute/{SCALE_SETS}/virtualMachines", vm.name)
     names = tuple(("vm", vm.name) for vm in added)
     await call.control.submit(ChangeTopology(vms=added, absent=names), call.actor)
+
+
+def _model_of(group: Group, shown: JsonObject) -> Vm:
+    """Return a VM as the profile of a set without instances describes it.
+
+    Raises:
+        ArmNotSupported: the instances of the set are created one by one.
+    """
+    if member(shown, "properties", "orchestrationMode") == "Flexible":
+        reason = "the set uses Flexible orchestration; create VMs that name the set"
+        raise ArmNotSupported(action="Scaling out", name=group.name, reason=reason)
+    model = Vm("model", host="", group=group.name, size=text_of(shown, "sku", "name"))
+    profile = member(shown, "properties", "virtualMachineProfile")
+    return with_members(model, {"location": shown["location"], "properties": profile})

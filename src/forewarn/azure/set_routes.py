@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from forewarn.access.roles import Permission
 from forewarn.azure import operations
-from forewarn.azure.creation import check_allowed, scaled_out
+from forewarn.azure.creation import check_allowed, scale_out
 from forewarn.azure.details import Details, put_details, refuse
 from forewarn.azure.event_settings import SETTINGS, with_settings
 from forewarn.azure.inventory import (
@@ -240,7 +240,7 @@ async def _change_set(call: ArmCall) -> ArmResponse:
     if change.group != before:
         await call.control.submit(ChangeTopology(groups=(change.group,)), call.actor)
     if change.added:
-        await scaled_out(call, change.group, vms, count=change.added, shown=change.model)
+        await scale_out(call, change.group, vms, count=change.added, shown=change.model)
     call.resources.remember(change.model, change.details)
     if change.removed:
         begun = await operations.begin(call, Cause.DELETION, change.removed)

@@ -98,8 +98,8 @@ def _judged(story: Story, options: ClientOptions, ended: threading.Event) -> Res
             result = judged(check, partial(story.play, trial))
         finally:
             trial.close()
-    wrongs = trial.server.seen.wrongs
-    if not wrongs:
+    violations = trial.server.seen.violations
+    if not violations:
         return result
-    faults = [result.reason, *wrongs] if result.verdict is Verdict.FAILED else wrongs
+    faults = [result.reason, *violations] if result.verdict is Verdict.FAILED else violations
     return Result(check, Verdict.FAILED, "; ".join(faults))

@@ -56,12 +56,12 @@ class Seen:
     approved: dict[str, int] = field(default_factory=dict)
     posted: dict[str, int] = field(default_factory=dict)
     #: Violations of common rules, without duplicates.
-    wrongs: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
 
-    def wrong(self, text: str) -> None:
+    def add_violation(self, text: str) -> None:
         """Record a violation, once."""
-        if text not in self.wrongs:
-            self.wrongs.append(text)
+        if text not in self.violations:
+            self.violations.append(text)
 
 
 class PlayedServer:
@@ -151,7 +151,7 @@ class PlayedServer:
         try:
             ids = read_approval(body)
         except (ApprovalMalformed, ApprovalTooLarge) as error:
-            self.seen.wrong(f"the client sent a malformed approval: {error}")
+            self.seen.add_violation(f"the client sent a malformed approval: {error}")
             return 400
         with self.lock:
             shown = {event.event_id.upper(): event for event in self.events}
@@ -159,11 +159,13 @@ class PlayedServer:
                 event = shown.get(event_id)
                 if event is None:
                     if self.seen.shown > 1:  # the client has read the current document
-                        self.seen.wrong("the client approved an event that does not exist")
+                        self.seen.add_violation("the client approved an event that does not exist")
                 elif self.name not in event.resources:
-                    self.seen.wrong("the client approved an event that names only another VM")
+                    self.seen.add_violation(
+                        "the client approved an event that names only another VM"
+                    )
                 elif event.status == "Scheduled" and not self.prepared(event_id):
-                    self.seen.wrong("the client approved an event before preparing for it")
+                    self.seen.add_violation("the client approved an event before preparing for it")
             return 200 if all(event_id in shown for event_id in ids) else 400
 
     def accepted(self, body: bytes) -> None:
@@ -211,7 +213,7 @@ class PlayedHandler(BaseHTTPRequestHandler):
         elif path.startswith("/metadata/instance"):
             self._instance(path)
         elif path == ELSEWHERE:
-            self.played.seen.wrong("the client followed a redirect")
+            self.played.seen.add_violation("the client followed a redirect")
             self._answer(404, b'{"error":"Not found"}')
         else:
             self._answer(404, b'{"error":"Not found"}')
@@ -247,7 +249,7 @@ class PlayedHandler(BaseHTTPRequestHandler):
 
     def _address(self) -> tuple[str, dict[str, list[str]]]:
         if "://" in self.path:
-            self.played.seen.wrong("the client used a proxy")
+            self.played.seen.add_violation("the client used a proxy")
         parts = urlsplit(self.path)
         return parts.path.lower().rstrip("/"), parse_qs(parts.query)
 
@@ -268,13 +270,13 @@ class PlayedHandler(BaseHTTPRequestHandler):
         seen, versions = self.played.seen, self.played.versions
         version = "".join(query.get("api-version", []))
         if self.headers.get("Metadata", "").lower() != "true":
-            seen.wrong("the client sent no header `Metadata: true`")
+            seen.add_violation("the client sent no header `Metadata: true`")
             refusal: dict[str, object] = {
                 "error": "Bad request. Required metadata header not specified"
             }
         elif version not in versions:
             if versions == VERSIONS:
-                seen.wrong(f"the client used the api-version {version!r}")
+                seen.add_violation(f"the client used the api-version {version!r}")
             if self.played.versions_by_404:
                 self._answer(404, VERSION_UNKNOWN)
                 return True

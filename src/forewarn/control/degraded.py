@@ -80,7 +80,8 @@ class DegradedParts:
                 self._note_hosts(changes.hosts)
             else:
                 return
-            self._name(state)
+            self._log_zone_sources(state)
+            self._log_differences(state)
 
     def _note_hosts(self, hosts: Mapping[str, Host | None]) -> None:
         for name, host in hosts.items():
@@ -89,14 +90,19 @@ class DegradedParts:
             else:
                 self._hosts.pop(name, None)
 
-    def _name(self, state: State) -> None:
-        applied = state.applied_policy
-        windows = applied.policy.windows if applied else ()
-        zones = sources_text(each.time_zone for each in windows)
-        if zones not in {"", self._zones}:
-            self._zones = zones
-            log.info("time zones of windows are by %s", zones, extra={"action": "time-zones"})
-        named = [
+    def _log_differences(self, state: State) -> None:
+        before, self._sentences = self._sentences, tuple(self._missing_parts(state))
+        for sentence in self._sentences:
+            if sentence not in before:
+                log.error("%s", sentence, extra={"action": "degraded"})
+        for sentence in before:
+            if sentence not in self._sentences:
+                log.info("no longer: %s", sentence, extra={"action": "degraded.over"})
+
+    def _missing_parts(self, state: State) -> list[str]:
+        """Return a sentence for each part of the state that this process cannot use."""
+        windows = state.applied_policy.policy.windows if state.applied_policy else ()
+        sentences = [
             f"Window {each.name} is closed: this machine does not know the time zone "
             f"{each.time_zone}."
             for each in windows
@@ -105,18 +111,21 @@ class DegradedParts:
         for driver, count in sorted(Counter(self._hosts.values()).items()):
             hosts = "host uses" if count == 1 else "hosts use"
             reason = self.missing_driver(driver)
-            named.append(f"{count} {hosts} driver {driver}, whose work waits: {reason}.")
-        named += [
+            sentences.append(f"{count} {hosts} driver {driver}, whose work waits: {reason}.")
+        sentences += [
             f"Maintenance {each.id} stops after its next wave: gate {each.gate} is missing."
             for each in state.maintenances.values()
             if each.live and each.gate and each.gate not in self._gates
         ]
         unsent = self._unsent().items()
-        named += [f"Destination {name} receives nothing: it {reason}." for name, reason in unsent]
-        before, self._sentences = self._sentences, tuple(named)
-        for sentence in named:
-            if sentence not in before:
-                log.error("%s", sentence, extra={"action": "degraded"})
-        for sentence in before:
-            if sentence not in named:
-                log.info("no longer: %s", sentence, extra={"action": "degraded.over"})
+        sentences += [
+            f"Destination {name} receives nothing: it {reason}." for name, reason in unsent
+        ]
+        return sentences
+
+    def _log_zone_sources(self, state: State) -> None:
+        windows = state.applied_policy.policy.windows if state.applied_policy else ()
+        zones = sources_text(each.time_zone for each in windows)
+        if zones not in {"", self._zones}:
+            self._zones = zones
+            log.info("time zones of windows are by %s", zones, extra={"action": "time-zones"})

@@ -174,7 +174,7 @@ class StateFollower(ReadableControl):
             try:
                 self._follow()
                 self.record_omitted()
-                self._store.notice(LOOK_S_MAX)
+                self._store.wait_for_commit(LOOK_S_MAX)
             except FollowedTooLate:
                 self.view = None
             except ForewarnError as error:

@@ -315,15 +315,18 @@ class Draft:
         return image
 
 
-def owners_of(changes: Changes, state: State) -> dict[str, Operation]:
-    """Return the changed operation that explains a group's documents; costs their events."""
-    owners: dict[str, Operation] = {}
+def operation_by_group(changes: Changes, state: State) -> dict[str, Operation]:
+    """Return for each group the changed operation that explains its documents.
+
+    Costs the events of the changed operations.
+    """
+    groups: dict[str, Operation] = {}
     for operation in changes.operations.values():
         for event_id in operation.events:
             event = changes.events.get(event_id) or state.events.get(event_id)
             if event is not None:
-                owners[event.group] = operation
-    return owners
+                groups[event.group] = operation
+    return groups
 
 
 def image_of(before: Record | None, after: Record) -> Image:

@@ -177,8 +177,9 @@ def not_shown(draft: Draft, report: stimuli.NotShown) -> None:
             continue
         vms = unseen_vms(draft, operation, report.hosts)
         waited = waits_until_shown(draft, operation, operation.unseen_vms)
-        known = operation.unseen_vms if operation.unnoticed else ()
-        if known and (vms == known or (waited and not vms)):
+        recorded = operation.unseen_vms if operation.unnoticed else ()
+        is_repeat = vms == recorded or (waited and not vms)
+        if recorded and is_repeat:
             continue
         names = (
             f"vm {some_names(vms)}"

@@ -58,7 +58,7 @@ from forewarn.core import (
 from forewarn.core import maintenance_commands as commands
 from forewarn.core import stimulus as stimuli
 from forewarn.core.document import refreshed, visible
-from forewarn.core.draft import Draft, StepRule, Terms, owners_of
+from forewarn.core.draft import Draft, StepRule, Terms, operation_by_group
 from forewarn.core.host_admission import postpone, start_blockers
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Alert, Operation, OperationState
@@ -202,10 +202,10 @@ class Steps:
         groups: dict[Draft, list[str]] = {}
         for group, draft in self._documents.items():
             groups.setdefault(draft, []).append(group)
-        owners = owners_of(changes, self._state)
+        operations = operation_by_group(changes, self._state)
         for draft, names in groups.items():
             draft.changes = changes
-            _refresh(draft, names, owners)
+            _refresh(draft, names, operations)
 
 
 def _distinct(numbers: Iterable[int]) -> tuple[int, ...]:
@@ -430,8 +430,8 @@ def reason_to_start(draft: Draft, operation: Operation) -> str:
     return "" if approvals.is_coupled(draft, operation) else "everybody approved"
 
 
-def _refresh(draft: Draft, groups: Iterable[str], owners: Mapping[str, Operation]) -> None:
-    """Update the documents of groups. Source: D-1."""
+def _refresh(draft: Draft, groups: Iterable[str], operations: Mapping[str, Operation]) -> None:
+    """Update the documents of groups, whose changes these operations explain. Source: D-1."""
     updated = []
     for group in groups:
         if not draft.enabled(group) or group not in draft.topology.groups:
@@ -441,4 +441,4 @@ def _refresh(draft: Draft, groups: Iterable[str], owners: Mapping[str, Operation
             after = refreshed(view, visible(view, live))
             if after is not view:
                 updated.append(after)
-    draft.put_documents(updated, owners)
+    draft.put_documents(updated, operations)

@@ -598,12 +598,12 @@ class Store(StoreReader):
             rows = transaction.rows_filled("writer_now", {"now_ms": self._engine.now_ms})
         return int(rows[0][0]) if rows else None
 
-    def notice(self, timeout_s: float) -> bool:
+    def wait_for_commit(self, timeout_s: float) -> bool:
         """Wait up to `timeout_s` seconds for a commit of any process; return whether it happened.
 
         Also poll, because a notification can be lost while the database is unreachable.
         """
-        return self._engine.notice(timeout_s)
+        return self._engine.wait_for_commit(timeout_s)
 
     def close(self) -> None:
         """Close the database."""

@@ -221,10 +221,10 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def notify(self, transaction: Transaction) -> None:
-        """Notify processes that wait in `notice`, once the transaction is committed."""
+        """Notify processes that wait in `wait_for_commit`, once the transaction is committed."""
 
     @abc.abstractmethod
-    def notice(self, timeout_s: float) -> bool:
+    def wait_for_commit(self, timeout_s: float) -> bool:
         """Wait up to `timeout_s` seconds for a notification; return whether it arrived."""
 
     @abc.abstractmethod

@@ -255,7 +255,7 @@ class PostgresEngine(Engine):
         """Send a notification, which PostgreSQL delivers after the commit."""
         transaction.run_text(f"NOTIFY {CHANNEL}")
 
-    def notice(self, timeout_s: float) -> bool:
+    def wait_for_commit(self, timeout_s: float) -> bool:
         """Wait on a separate connection; return true after a reconnect, which may miss events."""
         with self._listening:
             if self._listener is None:

@@ -161,8 +161,9 @@ class SqliteEngine(Engine):
             assert path is not None
             if not path.exists():
                 raise StoreMissing(place=self.place)
-            at = self._connect(str(path), _WRITER_SETTINGS) if beside else self._reader(path)
-            self._writer = at
+            self._writer = (
+                self._connect(str(path), _WRITER_SETTINGS) if beside else self._reader(path)
+            )
             return
         self._file = (
             self._locked_file(path, must_exist=must_exist, replaces=replaces) if path else None
@@ -301,7 +302,7 @@ class SqliteEngine(Engine):
     def notify(self, transaction: Transaction) -> None:
         """Do nothing, because `writing` wakes this process's threads, and there are no others."""
 
-    def notice(self, timeout_s: float) -> bool:
+    def wait_for_commit(self, timeout_s: float) -> bool:
         """Wait for a write by another thread."""
         heard = self._news.wait(timeout_s)
         self._news.clear()
