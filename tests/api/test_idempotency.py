@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from forewarn.api.auth import ApiCaller
 from forewarn.api.idempotency import _owner
 from forewarn.audit_chain import CallRecord
 from forewarn.cli.api_client import ApiClient
+from forewarn.control.plane import ControlPlane
 from forewarn.settings import StoreSettings
 from forewarn.store.answers import ELSEWHERE, KeptAnswer, KeptAnswers
 from forewarn.store.engine import Value
@@ -74,6 +75,29 @@ def test_keys_of_two_principals_have_nothing_to_do_with_each_other(
         theirs = other.submit(live.call, "POST", "/v1/vms/web-0/reboot", {}, headers=headers)
         assert call(live).status == 202
         assert theirs.result(LIMIT_S).status == 202
+
+
+def test_key_that_is_sent_twice_at_once_changes_once(live: Live) -> None:
+    """While the first request runs, the second has no effect; later it gets the answer. P-10."""
+    path, form = "/v1/maintenances", {"cause": "host-reboot", "hosts": ["h1"], "duration": 60}
+    held, release = threading.Event(), threading.Event()
+
+    def hold(_: ControlPlane) -> bool:
+        held.set()
+        return release.wait(LIMIT_S)
+
+    blocked = live.daemon.control.read(hold)
+    assert held.wait(LIMIT_S), "the deciding thread is not held"
+    with ThreadPoolExecutor(2) as threads:
+        calls = [threads.submit(call, live, path, "k", form) for _ in range(2)]
+        done, waiting = wait(calls, LIMIT_S, FIRST_COMPLETED)
+        release.set()
+        assert [each.result().code for each in done] == ["answer-unknown"]
+        [first] = [each.result(LIMIT_S) for each in waiting]
+    assert blocked.result(LIMIT_S)
+    assert call(live, path, "k", form).body == first.body
+    drafts = [each["id"] for each in live.get("/v1/maintenances")["maintenances"]]
+    assert drafts == ["m-1"], f"one key, sent twice at once, made {drafts}"
 
 
 def token(live: Live, token_id: str, role: Role, owner: str = "") -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, local_now_ms, part
 from forewarn.cli.host_selection import add_host_selection, named_hosts
+from forewarn.cli.listing import records
 from forewarn.cli.maintenance_output import print_maintenances
 from forewarn.cli.output import (
     agrees,
@@ -236,8 +237,8 @@ def _silent_groups(client: ApiClient, names: list[str], selector: str | None) ->
         names = [each["name"] for each in hosts]
     if not names:
         return []
-    silent = client.get("/v1/groups", enabled="false", host=",".join(names[:HOSTS_ASKED_MAX]))
-    return [each["name"] for each in silent["groups"]]
+    query = {"enabled": "false", "host": ",".join(names[:HOSTS_ASKED_MAX])}
+    return [each["name"] for each in records(client, "/v1/groups", "groups", **query)]
 
 
 def _wants_maintenance() -> bool:

@@ -122,6 +122,22 @@ export function query(path, asked) {
   return text ? `${path}?${text}` : path;
 }
 
+/** Most pages of a list that a view reads at once. */
+const PAGES_MAX = 10;
+
+/** Reads the records of a list, page by page; `more` says whether records are left. */
+export async function getList(path, asked, name, cursor = "after") {
+  const records = [];
+  let place = "";
+  for (let page = 0; page < PAGES_MAX; page += 1) {
+    const reply = await get(query(path, { ...asked, [cursor]: place }));
+    records.push(...reply[name]);
+    place = reply.next ?? "";
+    if (!place) break;
+  }
+  return { records, more: Boolean(place) };
+}
+
 /** Encodes a segment of a path. */
 export const part = encodeURIComponent;
 

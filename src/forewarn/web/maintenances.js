@@ -1,7 +1,7 @@
 // Views of maintenances: waves, blockers and progress.
 
 import { act, button, buttons, unasked } from "./actions.js";
-import { call, get, part, query } from "./api.js";
+import { call, get, getList, part, query } from "./api.js";
 import { fill, h, head, section, soft, table } from "./dom.js";
 import {
   chip,
@@ -19,6 +19,7 @@ import { roomOf, roomPicture } from "./moves.js";
 import { facts as factList, kept } from "./records.js";
 import { remindButton } from "./reminders.js";
 
+const LIST_LIMIT = 100;
 const HOSTS_SHOWN_MAX = 40;
 const BLOCKED_SHOWN_MAX = 100;
 
@@ -68,26 +69,31 @@ export function maintenances(main) {
         location.hash = `#/maintenances/${reply.maintenance.id}`;
       },
     });
-  return kept(main, {
-    read: () => get("/v1/maintenances?limit=100"),
-    concerns: () => true,
-    often: true,
-    draw: (reply) =>
-      fill(
-        main,
-        head("Maintenances", button("create_maintenance", "New maintenance", "first", describe)),
-        reply.maintenances.length
-          ? h("div", { className: "stories" }, reply.maintenances.map(card))
-          : h(
-              "div",
-              { className: "card empty" },
-              h("p", {}, "No maintenances."),
-              soft(
-                "A maintenance is work on many hosts, done in waves that keep every group's fault domains apart.",
-              ),
+  const older = h("button", { type: "button", className: "plain" }, "Older");
+  let before = "";
+  const read = () => get(query("/v1/maintenances", { limit: LIST_LIMIT, before }));
+  const draw = (reply) => {
+    older.hidden = !reply.next;
+    older.onclick = async () => {
+      before = reply.next;
+      draw(await read());
+    };
+    fill(
+      main,
+      head("Maintenances", button("create_maintenance", "New maintenance", "first", describe)),
+      reply.maintenances.length
+        ? [h("div", { className: "stories" }, reply.maintenances.map(card)), older]
+        : h(
+            "div",
+            { className: "card empty" },
+            h("p", {}, "No maintenances."),
+            soft(
+              "A maintenance is work on many hosts, done in waves that keep every group's fault domains apart.",
             ),
-      ),
-  });
+          ),
+    );
+  };
+  return kept(main, { read, concerns: () => true, often: true, draw });
 }
 
 function card(each) {
@@ -372,8 +378,9 @@ function hostsOf(each) {
   const read = async () => {
     hostsOpen = fold.open;
     if (!fold.open) return;
-    const { hosts, next } = await get(`/v1/maintenances/${part(each.id)}/hosts`);
-    const rows = hosts
+    const path = `/v1/maintenances/${part(each.id)}/hosts`;
+    const { records, more } = await getList(path, {}, "hosts");
+    const rows = records
       .sort((one, other) => naturally(one.host, other.host))
       .map((one) => [
         link("hosts", one.host),
@@ -384,8 +391,8 @@ function hostsOf(each) {
         moment(one.ended),
         one.reason || "—",
       ]);
-    const more = next ? soft(`${count(rows.length)} hosts, by name.`) : "";
-    fill(box, more, table("Hosts", HOST_COLUMNS, rows));
+    const rest = more ? soft(`Only ${count(rows.length)} hosts are shown.`) : "";
+    fill(box, rest, table("Hosts", HOST_COLUMNS, rows));
   };
   const fold = h(
     "details",

@@ -22,6 +22,7 @@ import { remindButton } from "./reminders.js";
 import { plansOf, timeline } from "./timeline.js";
 
 const LIST_LIMIT = 100;
+const WORK_LIMIT = 30;
 
 /** Shows a view that reads its records again after their changes and after each action. */
 export async function kept(main, { read, concerns, draw, often = false }) {
@@ -293,9 +294,13 @@ function eventCard(event) {
 
 // --- hosts, VMs, groups -----------------------------------------------------------------------
 
-async function workOn(filter) {
-  return (await get(query("/v1/operations", { ...filter, limit: 30 }))).operations;
-}
+const workOn = (filter) => get(query("/v1/operations", { ...filter, limit: WORK_LIMIT }));
+
+/** Shows the newest operations on a record. */
+const workTable = (work, name) => [
+  operationTable(work.operations, `Work on ${name}`),
+  work.next ? soft(`Only the newest ${WORK_LIMIT} operations are shown.`) : "",
+];
 
 /** Shows one record with its facts, its work and its history. */
 function record(main, kind, name, { concerns, title, factsOf }) {
@@ -314,7 +319,7 @@ function record(main, kind, name, { concerns, title, factsOf }) {
           "div",
           { className: "columns with-work" },
           section("Facts", facts(factsOf(each))),
-          section("Work", operationTable(work, `Work on ${name}`)),
+          section("Work", workTable(work, name)),
         ),
         section("History", historyOf({ [kind]: name })),
       ),
@@ -388,7 +393,7 @@ export async function vm(main, name) {
       );
       if (main.dataset.shows === `vm ${name}`) {
         fill(main.querySelector(".document"), pretty(document));
-        fill(main.querySelector(".vm-work"), operationTable(work, `Work on ${name}`));
+        fill(main.querySelector(".vm-work"), workTable(work, name));
         return;
       }
       main.dataset.shows = `vm ${name}`;
@@ -423,7 +428,7 @@ export async function vm(main, name) {
               ["Tags", pairs(each.tags)],
             ]),
             h("h2", {}, "Work"),
-            h("div", { className: "vm-work" }, operationTable(work, `Work on ${name}`)),
+            h("div", { className: "vm-work" }, workTable(work, name)),
           ),
         ),
         section("History", historyOf({ vm: name })),

@@ -1,17 +1,20 @@
 // Reminders to owners who have not approved: messages to copy or mail. Forewarn sends nothing.
 
 import { dialog } from "./actions.js";
-import { get, part } from "./api.js";
+import { get, getList, part } from "./api.js";
 import { h, note, press } from "./dom.js";
 import { naturally, plural, stamp } from "./format.js";
 
 /** Groups whose owners are reminded at a time. */
 const GROUPS_MAX = 50;
 
-/** Returns the answers of groups that have not approved, and how many groups are left out. */
+/**
+ * Returns the answers of groups that have not approved, how many groups are omitted, and whether
+ * further events exist, which were not read.
+ */
 export async function unanswered() {
-  const { events } = await get("/v1/events");
-  const waiting = events.filter((each) => each.state === "scheduled");
+  const { records, more } = await getList("/v1/events", {}, "events");
+  const waiting = records.filter((each) => each.state === "scheduled");
   const every = [...new Set(waiting.map((each) => each.group))];
   const names = every.slice(0, GROUPS_MAX);
   const groups = await Promise.all(names.map((name) => get(`/v1/groups/${part(name)}`)));
@@ -25,7 +28,7 @@ export async function unanswered() {
       state: known.get(each.group).enabled ? "waiting" : "not-asked",
       missing: each.resources.filter((name) => !each.approved_by.includes(name)),
     }));
-  return [answers, every.length - names.length];
+  return { answers, omitted: every.length - names.length, more };
 }
 
 /** What one group is asked to do for one event. */
@@ -39,7 +42,7 @@ function sentence(each) {
 }
 
 /** Shows a message to each owner, to be copied or mailed. */
-export function remind(answers, omitted = 0) {
+export function remind({ answers, omitted = 0, more = false }) {
   const messages = new Map();
   for (const each of answers.toSorted((one, other) => naturally(one.owner, other.owner)))
     messages.set(each.owner, [...(messages.get(each.owner) ?? []), each]);
@@ -57,7 +60,8 @@ export function remind(answers, omitted = 0) {
       h("a", { href: mail }, "Write a mail"),
     );
   });
-  const left = omitted ? ` Not listed: ${plural(omitted, "further group")}.` : "";
+  const groups = plural(omitted, "further group");
+  const left = more ? ` Not listed: at least ${groups}.` : omitted ? ` Not listed: ${groups}.` : "";
   dialog({
     title: messages.size === 1 ? "Reminder" : `Reminders to ${plural(messages.size, "owner")}`,
     text: fields.length
@@ -83,7 +87,7 @@ export const remindButton = (label, spoken, answers = null) =>
     label,
     async () => {
       try {
-        remind(...(answers ? [answers] : await unanswered()));
+        remind(answers ? { answers } : await unanswered());
       } catch (error) {
         note(error.message, "refused");
       }

@@ -1,11 +1,9 @@
 // Report of a month's events, with filters for late starts, short notice and failures.
 
-import { get, now, query } from "./api.js";
+import { getList, now, query } from "./api.js";
 import { coded, fill, h, head, soft, table } from "./dom.js";
 import { chip, count, interruption, link, moment, span } from "./format.js";
 
-/** Maximum number of pages of outcomes; the command line reports larger months. */
-const PAGES_MAX = 10;
 const ROWS_MAX = 500;
 const DAY = 86400000;
 
@@ -27,18 +25,11 @@ function monthOf(ms, back = 0) {
     .slice(0, 7);
 }
 
-async function outcomesOf(month, owner) {
+/** Reads the outcomes of a month; the command line reports larger months. */
+function outcomesOf(month, owner) {
   const since = `${month}-01T00:00:00Z`;
   const until = `${monthOf(Date.parse(since) + 32 * DAY)}-01T00:00:00Z`;
-  const outcomes = [];
-  let before = "";
-  for (let page = 0; page < PAGES_MAX; page += 1) {
-    const reply = await get(query("/v1/outcomes", { since, until, owner, before }));
-    outcomes.push(...reply.outcomes);
-    before = reply.next ?? "";
-    if (!before) break;
-  }
-  return { outcomes, more: Boolean(before) };
+  return getList("/v1/outcomes", { since, until, owner }, "outcomes", "before");
 }
 
 export async function report(main, asked) {
@@ -65,7 +56,7 @@ export async function report(main, asked) {
     event.preventDefault();
     location.hash = address(Object.fromEntries(new FormData(form)));
   });
-  const { outcomes, more } = await outcomesOf(month, owner);
+  const { records: outcomes, more } = await outcomesOf(month, owner);
   const selected = outcomes.filter(SELECTIONS[only].fits);
   fill(
     main,

@@ -1,0 +1,123 @@
+"""Lists of more than one page, in a real browser: what stands on page 2 is found and counted."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from forewarn.api import maintenance_routes, outcome_routes, read_routes
+from tests.api.live import Live
+from tests.page.browser import PROGRAM, Browser
+from tests.page.test_page import browser, page, press, show
+
+__all__ = ["browser", "page"]  # fixtures
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PROGRAM, reason="there is no chromium; Debian's package has it"),
+]
+COUNT = 103
+"""Records of each list: the page asks for 100 at a time."""
+NAMES = [f"h{number:03}" for number in range(COUNT)]
+ROWS = "main table tbody tr"
+STORIES = "article.story"
+MORE = "main button.plain:not([hidden])"
+
+
+@pytest.fixture
+def service(page: Browser) -> Iterator[Live]:
+    """A service with 103 hosts, each with a lone VM; the page leaves it before it stops."""
+    live = Live()
+    live.fleet(
+        hosts={name: {} for name in NAMES}, vms={f"vm-{name}": {"host": name} for name in NAMES}
+    )
+    yield live
+    page.open("about:blank")
+    live.stop()
+
+
+def reboot(service: Live, names: list[str]) -> None:
+    """Request a reboot of hosts, 50 in a request."""
+    for start in range(0, len(names), 50):
+        form = {"cause": "host-reboot", "targets": names[start : start + 50], "not_before": "+1h"}
+        service.post("/v1/operations", **form)
+
+
+def names_shown(page: Browser, rows: str) -> list[str]:
+    """Return the text of the first link of each row, in the order of the page."""
+    script = (
+        f"[...document.querySelectorAll({rows!r})].map(row => row.querySelector('a').innerText)"
+    )
+    names = page.run(script)
+    assert isinstance(names, list)
+    return names
+
+
+def until_shown(page: Browser, rows: str, count: int) -> None:
+    """Wait until a number of rows is on the page."""
+    number = f"document.querySelectorAll({rows!r}).length"
+    page.until(f"{number} === {count}", f"{count} rows of {rows}")
+
+
+@pytest.mark.parametrize("kind", ["hosts", "vms", "groups"])
+def test_list_of_the_fleet_goes_on_with_its_second_page(
+    page: Browser, service: Live, kind: str
+) -> None:
+    """Each record is shown once, and the button goes with the last page."""
+    show(page, f"{service.url}/#/{kind}")
+    until_shown(page, ROWS, 100)
+    press(page, "mouse", MORE)
+    until_shown(page, ROWS, COUNT)
+    assert names_shown(page, ROWS) == (NAMES if kind == "hosts" else [f"vm-{n}" for n in NAMES])
+    assert not page.run(f"document.querySelector({MORE!r})")
+
+
+def test_work_history_and_maintenances_go_on_with_older_ones(page: Browser, service: Live) -> None:
+    """The newest 100 are shown first, then the others."""
+    reboot(service, NAMES)
+    show(page, f"{service.url}/#/work")
+    until_shown(page, ROWS, 100)
+    press(page, "mouse", MORE)
+    until_shown(page, ROWS, COUNT - 100)
+    assert sorted(names_shown(page, ROWS)) == ["op-1", "op-2", "op-3"]
+    for _ in range(COUNT):
+        service.call(
+            "POST", "/v1/maintenances", {"cause": "host-reboot", "hosts": ["h001"], "duration": 60}
+        )
+    show(page, f"{service.url}/#/maintenances")
+    until_shown(page, STORIES, 100)
+    press(page, "mouse", MORE)
+    until_shown(page, STORIES, COUNT - 100)
+    show(page, f"{service.url}/#/history?action=operation.announced")
+    until_shown(page, ROWS, 100)
+    press(page, "mouse", MORE)
+    until_shown(page, ROWS, COUNT)
+
+
+def test_views_that_count_read_every_page(
+    page: Browser, service: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reminders, the report and a maintenance's hosts have what stands on later pages."""
+    names = NAMES[:5]
+    for module in (read_routes, outcome_routes):
+        monkeypatch.setattr(module, "PAGE_MAX", 2)
+    monkeypatch.setattr(maintenance_routes, "HOSTS_PAGE_MAX", 2)
+    form = {"cause": "host-reboot", "hosts": names, "duration": 60}
+    service.call("POST", "/v1/maintenances", form)
+    service.post("/v1/maintenances/m-1/start")
+    reboot(service, NAMES[10:15])
+    service.settle()
+    show(page, f"{service.url}/#/work?state=announced")
+    press(page, "mouse", "[data-act=remind]")
+    page.until("document.querySelector('dialog textarea')", "a message")
+    message = page.run("document.querySelector('dialog textarea').value")
+    assert [name for name in NAMES[10:15] if f"vm-{name}" not in message] == []
+    page.key("Escape")
+    service.advance(2 * 3600)
+    for number in range(2, 12):  # m-1 has the number before
+        service.call("POST", f"/v1/operations/op-{number}/complete")
+    service.settle()
+    show(page, f"{service.url}/#/report?only=all")
+    until_shown(page, ROWS, 10)
+    show(page, f"{service.url}/#/maintenances/m-1")
+    press(page, "mouse", "details.racks summary")
+    until_shown(page, "details.racks tbody tr", 5)
