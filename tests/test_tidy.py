@@ -19,6 +19,7 @@ from tests.tidy.tree import (
     unimportable,
     unknown_errors,
 )
+from tests.tidy.wiring import assigned_outside
 
 by_name = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 
@@ -64,6 +65,8 @@ def test_every_exception_is_still_needed() -> None:
     """An exception goes when the thing it excuses has gone."""
     found = {(check.name, one.path, one.name) for check in CHECKS for one in findings(check)}
     found |= {("dead_modules", one.path, one.name) for one in dead_modules(python_sources())}
+    outside = assigned_outside(python_sources())
+    found |= {("assigned_outside", one.path, one.name) for one in outside}
     assert set(EXCEPTIONS) <= found, f"stale: {set(EXCEPTIONS) - found}"
 
 
@@ -83,6 +86,33 @@ def test_no_module_is_dead() -> None:
     """A module that no other one imports, and that nobody starts, goes."""
     dead = unexcused(dead_modules(python_sources()), "dead_modules")
     assert not dead, "\n".join(dead)
+
+
+def test_parts_are_connected_by_their_constructors() -> None:
+    """An attribute that holds a callable is assigned by its own class alone."""
+    outside = unexcused(assigned_outside(python_sources()), "assigned_outside")
+    assert not outside, "\n".join([assigned_outside.__doc__ or "", *outside])
+
+
+@pytest.mark.parametrize(
+    ("statement", "count"),
+    [
+        ("part.on_end = print", 1),
+        ("parts.one.on_end, other = print, 2", 1),
+        ("part.size = 2", 0),
+        ("self.on_end = print", 0),
+    ],
+)
+def test_assignment_from_outside_is_seen(statement: str, count: int) -> None:
+    """Whichever way the attribute is known to hold a callable, and in whichever module."""
+    called = "Callable[[], None]"
+    annotated = f"class Part:\n    def __init__(self):\n        self.on_end: {called} = f\n"
+    given = f"class Part:\n    def __init__(self, f: {called} | None):\n        self.on_end = f\n"
+    field = f"class Part:\n    on_end: '{called}' = print\n"
+    for shape in (annotated, given, field):
+        part = Source("src/forewarn/part.py", shape)
+        wiring = Source("src/forewarn/wiring.py", statement)
+        assert len([*assigned_outside([part, wiring])]) == count
 
 
 def test_docstrings_name_exceptions_that_exist() -> None:

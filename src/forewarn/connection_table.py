@@ -108,11 +108,14 @@ class TrackedConnection:
         """Add the connection to the table; see `counts`."""
         #: Source address for limits; empty for a Unix socket.
         self.source = source_of(str(address[0])) if isinstance(address, tuple) else ""
-        #: Ends the connection at once.
-        self.end: Callable[[], object] = lambda: None
+        self._end: Callable[[], object] = lambda: None
         self._table = table
         #: Whether the connection is in the table.
         self.counts = table.enter(self)
+
+    def ends_by(self, end: Callable[[], object]) -> None:
+        """Use a function from now on to end the connection at once."""
+        self._end = end
 
     def admit(self) -> None:
         """Protect the connection, because its caller is authenticated."""
@@ -133,7 +136,7 @@ class TrackedConnection:
     def cut(self) -> None:
         """End the connection at once."""
         self.leave()
-        self.end()
+        self._end()
 
 
 class CountedPort:
@@ -212,20 +215,20 @@ class CountedPort:
             task.cancel()
             connection.close()
 
-        tracked.end = drop
+        tracked.ends_by(drop)
 
     async def _connect(self, connection: socket.socket, tracked: TrackedConnection) -> None:
         """Serve a connection on the event loop, after its handshake."""
         task = asyncio.current_task()
         assert task is not None
-        tracked.end = task.cancel  # from now on the event loop closes the socket
+        tracked.ends_by(task.cancel)  # from now on the event loop closes the socket
         try:
             transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
                 partial(self._make_protocol, tracked),
                 connection,
                 **self._options,  # type: ignore[arg-type]
             )
-            tracked.end = transport.abort
+            tracked.ends_by(transport.abort)
         except OSError:
             tracked.leave()  # failed handshakes of unknown clients are not logged
         except BaseException:

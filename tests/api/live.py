@@ -3,7 +3,8 @@
 import asyncio
 import http.client
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Self, TypeAlias
 
 from forewarn.access.roles import Role
@@ -12,6 +13,8 @@ from forewarn.access.tokens import AccessToken, digest_of, written_token
 from forewarn.api.server import OperatorServer
 from forewarn.ids import Ids
 from forewarn.service.daemon import Daemon
+from forewarn.service.hooks import NO_HOOKS, ServiceHooks
+from forewarn.service.reload import Reload
 from forewarn.settings import (
     DriverSettings,
     ListenSettings,
@@ -41,13 +44,25 @@ SETTINGS = Settings(
 )
 
 
+def rereading(read: Callable[[], Settings]) -> ServiceHooks:
+    """Return the hooks of a service that reads other settings at a reload."""
+    return ServiceHooks(reload=partial(Reload, read=read))
+
+
 class Live:
     """A running service; its clock moves only when a test moves it."""
 
-    def __init__(self, settings: Settings = SETTINGS, *, starts_s: float = LIMIT_S) -> None:
+    def __init__(
+        self,
+        settings: Settings = SETTINGS,
+        *,
+        starts_s: float = LIMIT_S,
+        hooks: ServiceHooks = NO_HOOKS,
+    ) -> None:
         """Start it; a large fleet needs more than `LIMIT_S`."""
         self.clock = VirtualClock(NOW_MS)
         self._settings = settings
+        self._hooks = hooks
         self._started = threading.Event()
         self._failure: BaseException | None = None
         self._also: list[OperatorServer] = []
@@ -72,7 +87,7 @@ class Live:
         self._loop.close()
 
     async def _serve(self) -> None:
-        self.daemon = Daemon(self._settings, clock=self.clock, ids=Ids(seed=1))
+        self.daemon = Daemon(self._settings, clock=self.clock, ids=Ids(seed=1), hooks=self._hooks)
         try:
             await self.daemon.start()
         except BaseException as error:  # noqa: BLE001 - raised again on the test's thread

@@ -24,10 +24,9 @@ from forewarn.access.roles import Role
 from forewarn.access.stimulus import Grant
 from forewarn.api.oidc import IssuerTokenWrong, Oidc
 from forewarn.api.sign_outs import SignOuts
-from forewarn.service.reload import Reload
 from forewarn.settings import OidcSettings, OperatorSettings
 from tests.api.issuer import CLIENT, NOW_S, Issuer
-from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
+from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live, rereading
 from tests.asking import Reply
 from tests.waiting import LIMIT_S, wait_until
 
@@ -37,7 +36,8 @@ def serving() -> Iterator[tuple[Live, Issuer]]:
     """Yield a service that accepts an issuer's tokens; its group sre are operators."""
     issuer = Issuer()
     oidc = OidcSettings(issuer=issuer.url, client_id=CLIENT)
-    service = Live(replace(SETTINGS, operator=OperatorSettings(), oidc=oidc))
+    settings = replace(SETTINGS, operator=OperatorSettings(), oidc=oidc)
+    service = Live(settings, hooks=rereading(lambda: replace(settings, oidc=OidcSettings())))
     grant(service, "group:sre", Role.OPERATOR)
     yield service, issuer
     service.stop()
@@ -585,8 +585,6 @@ def test_owner_who_signed_in_sees_only_their_own(live: Live, issuer: Issuer) -> 
 def test_issuer_is_taken_over_without_a_restart(live: Live, issuer: Issuer) -> None:
     """Tokens of an issuer that is gone from the settings count no longer. Source: P-9."""
     assert ask(live, issuer.token()).status == 200
-    daemon = live.daemon
-    daemon.reload = Reload(daemon, lambda: replace(daemon.settings, oidc=OidcSettings()))
     headers = {"Authorization": f"Bearer {TOKEN}"}
     assert live.call("POST", "/v1/reload", headers=headers).json["needs_restart"] == []
     assert ask(live, issuer.token()).code == "token-wrong"

@@ -13,9 +13,8 @@ import pytest
 from forewarn.access.roles import Role
 from forewarn.access.stimulus import Grant
 from forewarn.cli.api_client import ApiClient, ApiRefused, ServerUnreachable
-from forewarn.service.reload import Reload
 from forewarn.settings import OperatorSettings
-from tests.api.live import SETTINGS, TOKEN, Live
+from tests.api.live import SETTINGS, TOKEN, Live, rereading
 from tests.e2e.certificates import make_certificates
 from tests.telemetry.scraping import samples, scrape, value, with_metrics
 from tests.waiting import LIMIT_S
@@ -124,8 +123,7 @@ def test_renewed_certificate_is_served_after_a_reload(
         certificate=str(place / "control.pem"), key=str(place / "control.key")
     )
     settings = replace(with_metrics(), operator=operator)
-    live = Live(settings)
-    live.daemon.reload = Reload(live.daemon, lambda: settings)
+    live = Live(settings, hooks=rereading(lambda: settings))
 
     def days_left() -> int:
         found = samples(scrape(live.daemon.metrics_address)[1])

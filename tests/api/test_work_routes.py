@@ -4,6 +4,7 @@ import pytest
 
 from forewarn.api.work_routes import REQUEST_TARGETS_MAX
 from forewarn.control.plane import Committed
+from forewarn.service.hooks import ServiceHooks
 from forewarn.values import replace
 from tests.api.live import SETTINGS, Json, Live
 
@@ -221,18 +222,17 @@ def test_id_may_be_shortened(fleet: Live) -> None:
         assert (reply.status, reply.code) == (404, "unknown-operation"), name
 
 
-def test_shared_beginning_is_ambiguous(live: Live) -> None:
+def test_shared_beginning_is_ambiguous() -> None:
     """The beginning of two live events' ids stands for neither."""
     guids = iter(["ABCD0000-0000-4000-8000-000000000001", "ABCD0000-0000-4000-8000-000000000002"])
-    live.daemon.new_guid = lambda: next(guids)
-    live.daemon.control._plane._new_guid = lambda: next(guids)
-    live.fleet(
-        hosts={"h": {}}, groups={"g": {}}, vms={n: {"host": "h", "group": "g"} for n in "ab"}
-    )
-    live.enable("a")
-    live.call("POST", "/v1/operations", {"cause": "reboot", "targets": ["a", "b"]})
-    reply = live.call("GET", "/v1/events/abcd")
-    assert (reply.status, reply.code) == (409, "ambiguous")
+    with Live(hooks=ServiceHooks(new_guid=lambda: next(guids))) as live:
+        live.fleet(
+            hosts={"h": {}}, groups={"g": {}}, vms={n: {"host": "h", "group": "g"} for n in "ab"}
+        )
+        live.enable("a")
+        live.call("POST", "/v1/operations", {"cause": "reboot", "targets": ["a", "b"]})
+        reply = live.call("GET", "/v1/events/abcd")
+        assert (reply.status, reply.code) == (409, "ambiguous")
 
 
 def test_operations_are_filtered_and_paged(fleet: Live) -> None:

@@ -83,8 +83,8 @@ def test_processes_and_their_lag_are_listed(address: str, run: Run) -> None:
     store = open_store(address)
     tenure = Tenure(store, 5000)
     assert tenure.attempt(0)
-    active, follower = SignsOfLife(store, tenure.token), SignsOfLife(store, "another")
-    active.url = "http://here"
+    active = SignsOfLife(store, tenure.token, lambda: "http://here")
+    follower = SignsOfLife(store, "another")
     try:
         wait_until(lambda: len(processes(store._engine)) == 2)
         answer = run("--json", "upgrade", "check", "--store", address).json

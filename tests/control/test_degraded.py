@@ -16,7 +16,6 @@ from forewarn.drivers.registry import DriverKindUnknown
 from forewarn.outbox.destinations import DestinationInvalid
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.planning.windows import Window
-from forewarn.service.reload import Reload
 from forewarn.settings import (
     DriverSettings,
     GateSettings,
@@ -25,7 +24,7 @@ from forewarn.settings import (
     Settings,
     StoreSettings,
 )
-from tests.api.live import FLEET, SETTINGS, Json, Live
+from tests.api.live import FLEET, SETTINGS, Json, Live, rereading
 from tests.waiting import LIMIT_S, wait_until
 
 SITE = NamedTable("site", {"kind": "manual"})
@@ -92,7 +91,8 @@ def test_driver_that_left_the_settings_holds_up_its_hosts_alone(tmp_path: Path) 
     drivers = DriverSettings("manual", tables=(SITE,))
     with Live(settings(tmp_path, drivers=drivers)) as live:
         live.call("PUT", "/v1/topology", layout("site"))
-    with Live(settings(tmp_path)) as live:
+    hooks = rereading(lambda: settings(tmp_path, drivers=drivers))
+    with Live(settings(tmp_path), hooks=hooks) as live:
         [named] = degraded(live)
         assert "1 host uses driver site, whose work waits: [drivers.site] is not in" in named
         [waiting] = live.post("/v1/hosts/h1/reboot")["operations"]
@@ -103,7 +103,6 @@ def test_driver_that_left_the_settings_holds_up_its_hosts_alone(tmp_path: Path) 
         assert live.get(f"/v1/operations/{other['id']}")["operation"]["state"] == "running"
         why = live.get(f"/v1/why?id={waiting['id']}")
         assert "waits for its driver: [drivers.site] is not in" in why["blockers"][0]["text"]
-        live.daemon.reload = Reload(live.daemon, lambda: settings(tmp_path, drivers=drivers))
         live.post("/v1/reload")
         live.settle()
         assert degraded(live, 0) == []

@@ -52,7 +52,7 @@ def test_takeover_shortens_no_notice_by_a_wrong_clock(
     reboot = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h1",))
     for stimulus in (FLEET, Enable("web"), reboot):
         plane.commit(stimulus, actor="test", now_ms=clock.now_ms())
-    stores[0].clock_ms = clock.now_ms
+    stores[0].compare_clocks(clock.now_ms)
     assert Tenure(stores[0], 5000).attempt(0)
     taken_up(stores[1], heir_clock)
     late_ms = clock.now_ms() - heir_clock.now_ms()
@@ -64,7 +64,7 @@ def test_clock_that_differs_from_the_database_is_reported(
     stores: tuple[Store, Store], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Once, however often the lease is renewed. Source: H-6."""
-    stores[0].clock_ms = clock_of("one", 7).now_ms
+    stores[0].compare_clocks(clock_of("one", 7).now_ms)
     tenure = Tenure(stores[0], 5000)
     assert tenure.attempt(0)
     assert tenure.attempt(1)

@@ -67,13 +67,13 @@ class LeaseTable:
             raise StoreUnavailable(place="here", reason=self.outages.pop(0))
         return self.held
 
-    def move_lease(self, seen: Lease, holder: str) -> Lease | None:
+    def move_lease(self, seen: Lease, holder: str, url: str = "") -> Lease | None:
         """Give the lease to somebody if it still stands as it was seen."""
         if self.outages:
             raise StoreUnavailable(place="here", reason=self.outages.pop(0))
         if seen != self.held:
             return None
-        self.held = Lease(holder, seen.beat + 1)
+        self.held = Lease(holder, seen.beat + 1, url)
         return self.held
 
 
@@ -128,10 +128,10 @@ def test_process_that_is_stopped_while_it_takes_over_releases_the_lease() -> Non
     began, may_end = threading.Event(), threading.Event()
 
     class SlowTable(LeaseTable):
-        def move_lease(self, seen: Lease, holder: str) -> Lease | None:
+        def move_lease(self, seen: Lease, holder: str, url: str = "") -> Lease | None:
             began.set()
             assert may_end.wait(LIMIT_S)
-            return super().move_lease(seen, holder)
+            return super().move_lease(seen, holder, url)
 
     async def stop_early() -> None:
         tenure, clock = Tenure(table, TERM_MS), Ticking()

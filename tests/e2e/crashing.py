@@ -20,6 +20,7 @@ from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.ids import Ids
 from forewarn.service.daemon import Daemon
+from forewarn.service.hooks import ServiceHooks
 from forewarn.settings import (
     DriverSettings,
     ListenSettings,
@@ -76,9 +77,8 @@ def serve(store: str, ready: Connection, fleet: ChangeTopology = FLEET) -> None:
             plane.commit(fleet, actor="test", now_ms=SystemClock().now_ms())
 
     async def run() -> None:
-        daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
-        daemon.term_ms = TERM_MS
-        daemon.prepare = lay_out
+        hooks = ServiceHooks(prepare=lay_out, term_ms=TERM_MS)
+        daemon = Daemon(settings, clock=SystemClock(), ids=Ids(), hooks=hooks)
         bound = await daemon.start()
         ready.send((bound.metadata[0], bound.operator.removeprefix("http://")))
         await daemon.ended.wait()

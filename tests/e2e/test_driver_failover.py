@@ -14,6 +14,7 @@ from forewarn.drivers.registry import make_driver
 from forewarn.drivers.task_records import TaskRecords
 from forewarn.ids import Ids
 from forewarn.service.daemon import Daemon
+from forewarn.service.hooks import ServiceHooks
 from forewarn.settings import (
     DriverSettings,
     ListenSettings,
@@ -47,8 +48,8 @@ def serve(store: str, ready: Connection, begin: list[str]) -> None:
             plane.commit(FLEET, actor="test", now_ms=SystemClock().now_ms())
 
     async def run() -> None:
-        daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
-        daemon.term_ms, daemon.prepare = TERM_MS, lay_out
+        hooks = ServiceHooks(prepare=lay_out, term_ms=TERM_MS)
+        daemon = Daemon(settings, clock=SystemClock(), ids=Ids(), hooks=hooks)
         bound = await daemon.start()
         ready.send((bound.metadata[0], bound.operator.removeprefix("http://")))
         await daemon.ended.wait()

@@ -18,6 +18,7 @@ from forewarn.core.stimulus import ChangeTopology, RequestMaintenance
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.ids import Ids
 from forewarn.service.daemon import Daemon
+from forewarn.service.hooks import ServiceHooks
 from forewarn.settings import (
     DriverSettings,
     ListenSettings,
@@ -69,8 +70,8 @@ def test_service_outlives_an_outage_of_its_database(
     )
 
     async def story() -> None:
-        daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
-        daemon.term_ms = TERM_MS
+        hooks = ServiceHooks(term_ms=TERM_MS)
+        daemon = Daemon(settings, clock=SystemClock(), ids=Ids(), hooks=hooks)
         await live_through(daemon, proxy, caplog)
 
     asyncio.run(story())

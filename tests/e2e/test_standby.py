@@ -21,6 +21,7 @@ from forewarn.control import service_state
 from forewarn.control.engine import LAPSED
 from forewarn.ids import Ids
 from forewarn.service.daemon import Daemon
+from forewarn.service.hooks import ServiceHooks
 from forewarn.settings import ListenSettings, Settings, StoreSettings
 from forewarn.store import open_store
 from forewarn.store.lease import Tenure
@@ -172,11 +173,11 @@ def test_writer_that_hangs_is_followed_by_another(
     )
 
     async def story() -> None:
-        daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
-        daemon.term_ms = 2000
+        hooks = ServiceHooks(term_ms=2000)
+        daemon = Daemon(settings, clock=SystemClock(), ids=Ids(), hooks=hooks)
         await daemon.start()
         rival_store = await asyncio.to_thread(open_store, postgres_address)
-        rival = Tenure(rival_store, daemon.term_ms)
+        rival = Tenure(rival_store, hooks.term_ms)
         for path in ("/v1/health", "/ready", "/leader", "/live"):
             assert (await asyncio.to_thread(asked, tmp_path / "operator", path))[0] == 200
         released = threading.Event()

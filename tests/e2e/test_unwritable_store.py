@@ -8,6 +8,7 @@ from forewarn.core.impact import Cause
 from forewarn.core.stimulus import NoticeShown, RequestMaintenance
 from forewarn.ids import Ids
 from forewarn.service.daemon import Daemon
+from forewarn.service.hooks import ServiceHooks
 from forewarn.settings import StoreSettings
 from forewarn.store import open_store
 from forewarn.store.sqlite import SqliteEngine
@@ -42,8 +43,8 @@ def test_known_vms_are_told_what_was_loaded(tmp_path: Path) -> None:
     settings = replace(SETTINGS, metadata=metadata, store=StoreSettings(url=url))
 
     async def look() -> None:
-        daemon = Daemon(settings, clock=VirtualClock(story.now_ms), ids=Ids(1))
-        daemon.prepare = seal
+        hooks = ServiceHooks(prepare=seal)
+        daemon = Daemon(settings, clock=VirtualClock(story.now_ms), ids=Ids(1), hooks=hooks)
         await daemon.start()
         try:
             assert daemon.bound

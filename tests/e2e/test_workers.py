@@ -22,6 +22,7 @@ from forewarn.core.topology import Group, Host, Vm
 from forewarn.ids import Ids
 from forewarn.replication import nodes
 from forewarn.service.daemon import Daemon
+from forewarn.service.hooks import ServiceHooks
 from forewarn.service.workers import FEED, FOLDER_PREFIX, WorkerFailed
 from forewarn.settings import (
     DriverSettings,
@@ -64,8 +65,8 @@ async def serving(settings: Settings) -> AsyncIterator[Daemon]:
         )
         plane.commit(fleet, actor="test", now_ms=SystemClock().now_ms())
 
-    daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
-    daemon.prepare = lay_out
+    hooks = ServiceHooks(prepare=lay_out)
+    daemon = Daemon(settings, clock=SystemClock(), ids=Ids(), hooks=hooks)
     await daemon.start()
     try:
         yield daemon
@@ -152,9 +153,9 @@ def test_takeover_does_not_wait_for_workers() -> None:
 
     async def story(address: str) -> None:
         settings = replace(settings_for("127.0.0.1:0"), store=StoreSettings(url=address))
-        heir = Daemon(settings, clock=SystemClock(), ids=Ids())
         following = asyncio.Event()
-        heir.on_standby = lambda _: following.set()
+        hooks = ServiceHooks(on_standby=lambda _: following.set())
+        heir = Daemon(settings, clock=SystemClock(), ids=Ids(), hooks=hooks)
         async with serving(settings):
             starting = asyncio.create_task(heir.start())
             await asyncio.wait_for(following.wait(), LIMIT_S)

@@ -20,8 +20,7 @@ class Heard:
         voice = Console(self.said.append)
 
         async def listen() -> None:
-            stage.emulator.emulator.on_commit = voice.show
-            stage.emulator.emulator.say = voice.say
+            stage.emulator.emulator.attach(voice)
 
         stage.emulator.call(listen)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self, TypeVar
 
 from forewarn.ids import Ids
+from forewarn.metadata.responder import NOT_EMULATED, EmulatedAnswers
 from forewarn.metadata.server import MetadataServer, new_event_loop
 from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.replication.messages import (
@@ -312,6 +313,8 @@ def serving(
     listen: tuple[str, ...] = ("127.0.0.1:0",),
     portable: bool = False,
     control: Control | None = None,
+    emulated: EmulatedAnswers = NOT_EMULATED,
+    on_pause: Callable[[], object] = lambda: None,
     event_loop: Callable[[], asyncio.AbstractEventLoop] = new_event_loop,
 ) -> Iterator[Live]:
     """Run a server in a thread of its own, with vm-a at this address, group-1 empty."""
@@ -320,7 +323,15 @@ def serving(
     thread.start()
     control = control or Control()
     clock = VirtualClock(NOW_MS)
-    server = MetadataServer(settings, control, clock=clock, ids=Ids(1), portable=portable)
+    server = MetadataServer(
+        settings,
+        control,
+        clock=clock,
+        ids=Ids(1),
+        on_pause=on_pause,
+        emulated=emulated,
+        portable=portable,
+    )
     live = Live(server, control, clock, loop)
     try:
         start = server.start(listen)

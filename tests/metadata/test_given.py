@@ -11,6 +11,7 @@ from forewarn.metadata.http.addresses import processes_of
 from forewarn.metadata.http.request import HttpRequest
 from forewarn.metadata.http.response import Response
 from forewarn.metadata.identity import Peer
+from forewarn.metadata.responder import EmulatedAnswers
 from forewarn.metadata.server import MetadataServer
 from forewarn.protocol.documents import Document
 from forewarn.replication.messages import Caller, DocumentChange, Publication
@@ -38,11 +39,11 @@ def test_token_is_given_to_the_vm_that_asks(portable: bool) -> None:
         words = {"error": "invalid_request", "error_description": "Identity not found"}
         assert (none.status, json.loads(none.body)) == (400, words)
         assert live.get(TOKEN).status == 400
-        live.call(
-            lambda: live.server.set_token_giver(
-                lambda vm, resource: Response(body=f"{vm} {resource}".encode())
-            )
-        )
+
+    def give(vm: str, resource: str) -> Response:
+        return Response(body=f"{vm} {resource}".encode())
+
+    with serving(portable=portable, emulated=EmulatedAnswers(give_token=give)) as live:
         assert live.get(f"{TOKEN}?resource=r").body == b"vm-a r"
         assert live.get(TOKEN).status == 400
         assert live.get(f"{TOKEN}?resource=r", metadata="").status == 400
@@ -53,13 +54,11 @@ def test_document_is_signed_for_the_vm_that_asks(portable: bool) -> None:
     with serving(portable=portable) as live:
         assert live.get(ATTESTED).status == 404
         assert live.get(f"{ATTESTED}&nonce=x").status == 404
-        live.call(
-            lambda: live.server.set_attester(
-                lambda caller, version, nonce: Response(
-                    body=f"{caller.vm} {version} {nonce}".encode()
-                )
-            )
-        )
+
+    def attest(caller: Caller, version: str, nonce: str) -> Response:
+        return Response(body=f"{caller.vm} {version} {nonce}".encode())
+
+    with serving(portable=portable, emulated=EmulatedAnswers(attest=attest)) as live:
         assert live.get(f"{ATTESTED}&nonce=12").body == b"vm-a 2020-09-01 12"
         assert live.get(f"{ATTESTED}&nonce=x").status == 400
 
@@ -78,15 +77,15 @@ class Gone:
 @pytest.mark.parametrize("hold_s", [0.0, 0.02])
 def test_gone_vm_is_held_then_cut(portable: bool, hold_s: float) -> None:
     """No answer comes, at once or after a while; another path is not found. Source: E-10."""
-    with serving(portable=portable) as live:
-        live.call(lambda: live.server.set_absence(Gone(InjectedFault(hold_s=hold_s, reset=True))))
+    gone = Gone(InjectedFault(hold_s=hold_s, reset=True))
+    with serving(portable=portable, emulated=EmulatedAnswers(absence=gone)) as live:
         with live.connect(source=STRANGER) as raw:
             raw.send(request(EVENTS))
             assert raw.closed()
         with live.connect(source=STRANGER) as raw:
             raw.send(request("/metadata/versions"))
             assert raw.reply().status == 404
-        live.call(lambda: live.server.set_absence(Gone(None)))
+        gone.disturbance = None
         with live.connect(source=STRANGER) as raw:
             raw.send(request(EVENTS))
             reply = raw.reply()
@@ -97,8 +96,8 @@ def test_gone_vm_is_held_then_cut(portable: bool, hold_s: float) -> None:
 def test_vm_that_goes_while_it_waits_is_cut(portable: bool) -> None:
     """It is nobody from then on, and what is for nobody is done to it. Source: S-4, E-10."""
     for disturbance in (None, InjectedFault(reset=True), InjectedFault(hold_s=0.02, reset=True)):
-        with serving(portable=portable) as live, live.connect() as raw:
-            live.call(lambda: live.server.set_absence(Gone(disturbance)))  # noqa: B023
+        emulated = EmulatedAnswers(absence=Gone(disturbance))
+        with serving(portable=portable, emulated=emulated) as live, live.connect() as raw:
             raw.send(request(wait_for(30)))
             view = live.server.service.responder.snapshot.view("group-1")
             while not live.call(lambda: len(view.waiters)):  # noqa: B023

@@ -205,13 +205,20 @@ def test_many_requests_are_not_all_remembered(live: Live) -> None:
     assert len(service.responder.known) <= 1024
 
 
-def test_nothing_old_is_answered_after_a_pause(monkeypatch: pytest.MonkeyPatch, live: Live) -> None:
+def test_nothing_old_is_answered_after_a_pause(
+    monkeypatch: pytest.MonkeyPatch, portable: bool
+) -> None:
     """A process that was stopped looks at its lease before it answers what waited. H-3."""
-    asked, metadata = request(EVENTS, method="GET", body=b""), live.server.service
-    with live.connect() as raw:
+    asked, outdated = request(EVENTS, method="GET", body=b""), False
+
+    def look() -> None:
+        if outdated:
+            live.server.service.set_fault(Outdated(BUSY))
+
+    with serving(portable=portable, on_pause=look) as live, live.connect() as raw:
         raw.send(asked)
         assert raw.reply().status == 200
-        metadata.on_pause = lambda: metadata.set_fault(Outdated(BUSY))
+        outdated = True
         monkeypatch.setattr(service, "PAUSE_S", 0.0)
         raw.send(asked)
         assert raw.reply().status == 503

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.service.reload import Reload
 from forewarn.settings import Settings
 from forewarn.settings_loader import load_settings
-from tests.api.live import FLEET, SETTINGS, Live
+from tests.api.live import FLEET, SETTINGS, Live, rereading
 
 GATE = '[gates.{name}]\ncommand = ["true"]\n'
 
@@ -25,8 +24,7 @@ class Reloading:
         """Start it with an empty file."""
         self.path = path
         path.write_text("")
-        self.live = Live()
-        self.live.daemon.reload = Reload(self.live.daemon, self._read)
+        self.live = Live(hooks=rereading(self._read))
 
     def _read(self) -> Settings:
         found = load_settings([self.path], {})

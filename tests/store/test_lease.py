@@ -47,11 +47,11 @@ def test_renewed_lease_is_kept(pair: tuple[Tenure, Tenure]) -> None:
         assert not theirs.attempt(now_ms + 1)
 
 
-def test_rival_knows_the_address_of_the_holder(store: Store, pair: tuple[Tenure, Tenure]) -> None:
+def test_rival_knows_the_address_of_the_holder(store: Store) -> None:
     """It hands calls on to it; before its first look it knows of none. Source: L-7."""
-    mine, theirs = pair
+    mine = Tenure(store, TERM_MS, lambda: "https://one.example")
+    theirs = Tenure(store, TERM_MS)
     assert theirs.holder_url == ""
-    store.url = "https://one.example"
     assert mine.attempt(0)
     assert not theirs.attempt(0)
     assert theirs.holder_url == "https://one.example"

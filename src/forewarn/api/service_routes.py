@@ -187,8 +187,8 @@ async def get_version(_call: ApiCall) -> ApiResponse:
 )
 async def show_leader(call: ApiCall) -> ApiResponse:
     """Show the active process; any process can answer."""
-    store = call.control.store
-    return ApiResponse({"url": store.url, "generation": store.generation, "store": store.epoch})
+    store, url = call.control.store, call.control.loop.operator_url()
+    return ApiResponse({"url": url, "generation": store.generation, "store": store.epoch})
 
 
 def process_routes(

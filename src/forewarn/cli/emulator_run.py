@@ -393,5 +393,4 @@ def _attach_console(emulator: Emulator, write: Callable[[str], None], *, as_json
         write(banner + "\n")
         dated = console.Dated(emulator.pace.now_ms())
         speaker = console.Console(lambda text: write(dated.lines(text, emulator.pace.now_ms())))
-    emulator.on_commit = speaker.show
-    emulator.say = speaker.say
+    emulator.attach(speaker)

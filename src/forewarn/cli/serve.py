@@ -107,10 +107,12 @@ def _check(settings: Settings, *, as_json: bool) -> int:
 async def _serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
     import asyncio  # noqa: PLC0415
     import logging  # noqa: PLC0415
+    from functools import partial  # noqa: PLC0415
 
     from forewarn.clock import SystemClock  # noqa: PLC0415
     from forewarn.ids import Ids  # noqa: PLC0415
     from forewarn.service.daemon import BoundAddresses, Daemon  # noqa: PLC0415
+    from forewarn.service.hooks import ServiceHooks  # noqa: PLC0415
     from forewarn.service.process import (  # noqa: PLC0415
         keep_watchdog,
         notify,
@@ -150,9 +152,8 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
         if address:
             log.info("serving operators at %s as a follower", address, extra={"action": "standby"})
 
-    daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
-    daemon.on_standby = show_standby
-    daemon.reload = Reload(daemon, read_again)
+    hooks = ServiceHooks(on_standby=show_standby, reload=partial(Reload, read=read_again))
+    daemon = Daemon(settings, clock=SystemClock(), ids=Ids(), hooks=hooks)
     watchdog = asyncio.create_task(keep_watchdog(daemon))
     status = 0
     if await start_unless_stopped(daemon):

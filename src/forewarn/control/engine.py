@@ -23,7 +23,7 @@ from forewarn.control.inbox import Item, KeptReports, StateQuery, Stopping, Subm
 from forewarn.control.plane import Committed, ControlPlane
 from forewarn.control.planner_host import PlannerHost
 from forewarn.control.publishing import PublicationEnded, PublicationFailed, Publisher, Publishing
-from forewarn.control.readable import Freshness, ReadableControl
+from forewarn.control.readable import ALONE, Freshness, ProcessFacts, ReadableControl
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.control.timekeeping import STEP_LOOK_MS, Timekeeping
 from forewarn.core.step import PORTION_MAX, FollowUp, Steps
@@ -83,27 +83,27 @@ class ControlEngine(ReadableControl):
         drivers: DriverSetup,
         publisher: Publisher,
         on_lost: Callable[[ForewarnError], None] = lambda _: None,
+        on_went_back: Callable[[], object] = lambda: None,
+        process: ProcessFacts = ALONE,
     ) -> None:
         """Prepare the loop, which owns the plane from now on; `start` begins.
 
-        `on_lost` is called on the loop's thread when it ends because of another writer or a bug.
+        `on_lost` is called on the loop's thread when it ends because of another writer or a bug,
+        and `on_went_back` when this process's documents are older than those that VMs have seen.
 
         Raises:
             DriverUnknown: the default driver does not exist.
         """
-        super().__init__(clock, ServiceStatus(), decides=True)
+        super().__init__(clock, ServiceStatus(), decides=True, process=process)
         self.view = self._plane = plane
         self._publishing = Publishing(publisher, self._inbox.put)
         self._drivers = DriverHost(plane, drivers, deliver=self._inbox.put, report=self._report)
-        plane.driver_waits = self._drivers.waits
         self.planner = PlannerHost(
             plane, clock, drivers, inbox=self._inbox, replica=self.replica, report=self._report
         )
         self._time = Timekeeping(clock, plane)
         self._on_lost = on_lost
-        #: Called on the loop's thread when this process's documents are older than those that VMs
-        #: have seen; set by the service.
-        self.on_went_back: Callable[[], object] = lambda: None
+        self._on_went_back = on_went_back
         self._withheld = False
         #: Why the service last stopped deciding.
         self._doubted: ForewarnError | None = None
@@ -135,6 +135,10 @@ class ControlEngine(ReadableControl):
     def trouble(self) -> str:
         """Why the control plane cannot decide now; empty while it can. Callable on any thread."""
         return LAPSED if self.lapsed() else self._status.trouble
+
+    def driver_waits(self, number: int) -> str:
+        """Return what the driver of an operation waits for; empty while the driver works."""
+        return self._drivers.waits(number)
 
     def recover(self) -> Future[None]:
         """Resume unfinished work and publish everything; call it once, before `start`.
@@ -288,7 +292,7 @@ class ControlEngine(ReadableControl):
         """Show nothing that is older than what VMs have seen; they keep their documents. H-10."""
         if not (self._withheld or self._plane.store.lineage.ahead):
             self._withheld = True
-            self.on_went_back()
+            self._on_went_back()
             self._shown = self._publishing.publish(self._plane.withheld(), (), FollowUp())
 
     def _sleep_s(self) -> float:

@@ -80,21 +80,26 @@ class StateView:
     """
 
     def __init__(
-        self, state: State, store: Store, policy: NoticePolicy, *, new_guid: Callable[[], str]
+        self,
+        state: State,
+        store: Store,
+        policy: NoticePolicy,
+        *,
+        new_guid: Callable[[], str],
+        missing_driver: Callable[[str], str] = lambda _: "",
     ) -> None:
-        """Wrap a state; the store has ended operations, `new_guid` returns ids for drafts."""
+        """Wrap a state; the store has ended operations, `new_guid` returns ids for drafts.
+
+        `missing_driver` returns why a driver is missing here, by its name; empty while it is there.
+        """
         self.state = state
         self.store = store
         self.policy = policy
         #: Grows by one with each writing commit.
         self.sequence = store.generation
         self._new_guid = new_guid
-        #: Called with each adopted change and its sequence number; must be quick.
-        self.on_adopted: Callable[[tuple[Changes, int]], None] = lambda _: None
-        #: Returns the reason why an operation's driver waits; set by the engine.
-        self.driver_waits: Callable[[int], str] = lambda _: ""
-        #: Returns why a driver is missing; set by the service.
-        self.missing_driver: Callable[[str], str] = lambda _: ""
+        self._missing_driver = missing_driver
+        self._follower: Callable[[tuple[Changes, int]], None] = lambda _: None
         #: Cached views of the state and its layout, each restricted to some owners (P-3).
         self.scoped: dict[frozenset[str], StateView] = {}
         self.scoped_layouts: dict[frozenset[str], Topology] = {}
@@ -103,6 +108,15 @@ class StateView:
     def maintenance_policy(self) -> MaintenancePolicy:
         """The budgets, windows, pauses and confirmations in force."""
         return maintenance_policy(self.state.applied_policy, self.policy)
+
+    def follow(self, follower: Callable[[tuple[Changes, int]], None]) -> None:
+        """Call a quick follower with each further change and its sequence number."""
+        self._follower = follower
+
+    def note(self, changes: Changes, sequence: int) -> None:
+        """Pass a change of the state to the follower; its sequence number is this view's now."""
+        self._follower((changes, sequence))
+        self.sequence = sequence  # callers notified of it may read it
 
     def adopt(self, changes: Changes, sequence: int) -> None:
         """Apply durable changes of a commit; costs the records they touch."""
@@ -125,27 +139,33 @@ class StateView:
 
     def beside(self, state: State) -> StateView:
         """Return a view of another state as of the same commit."""
-        view = StateView(state, self.store, self.policy, new_guid=self._new_guid)
-        view.driver_waits = self.driver_waits
-        view.missing_driver = self.missing_driver
+        view = StateView(
+            state,
+            self.store,
+            self.policy,
+            new_guid=self._new_guid,
+            missing_driver=self._missing_driver,
+        )
         view.sequence = self.sequence
         return view
 
-    def why(self, number: int, now_ms: int) -> tuple[Blocker, ...]:
+    def why(
+        self, number: int, now_ms: int, driver_waits: Callable[[int], str]
+    ) -> tuple[Blocker, ...]:
         """Return all blockers of a live operation; empty if it has ended or never existed."""
         operation = self.state.operations.get(number)
         if operation is None:
             return ()
-        return why(self.draft(now_ms), operation)
+        return why(self.draft(now_ms, driver_waits), operation)
 
-    def draft(self, now_ms: int) -> Draft:
+    def draft(self, now_ms: int, driver_waits: Callable[[int], str] = lambda _: "") -> Draft:
         """Return a draft to read the state; its changes are never committed."""
         terms = Terms(
             self.policy,
             "",
             self._new_guid,
-            driver_waits=self.driver_waits,
-            missing_driver=self.missing_driver,
+            driver_waits=driver_waits,
+            missing_driver=self._missing_driver,
         )
         return Draft(self.state, now_ms, terms)
 
@@ -163,9 +183,11 @@ class ControlPlane(StateView):
         new_guid: Callable[[], str],
         *,
         followed: State | None = None,
+        missing_driver: Callable[[str], str] = lambda _: "",
     ) -> None:
         """Load the state, or only the changes since `followed`; call `recover` next."""
-        super().__init__(store.load(followed), store, policy, new_guid=new_guid)
+        state = store.load(followed)
+        super().__init__(state, store, policy, new_guid=new_guid, missing_driver=missing_driver)
         #: Default driver, for hosts without a named driver.
         self.default_driver = ""
         #: The service itself may have set poll times up to this time, ms since the epoch UTC.
@@ -231,7 +253,7 @@ class ControlPlane(StateView):
             self._new_guid,
             self.default_driver,
             authority=authority,
-            missing_driver=self.missing_driver,
+            missing_driver=self._missing_driver,
         )
         # A change of the fleet may contain thousands of records, which all stay in memory.
         act = act_of(stimulus)
@@ -258,7 +280,7 @@ class ControlPlane(StateView):
             raise
         self.state.keep()
         if written:
-            self._note(written)
+            self.note(written, self.store.generation)
         return self._committed(result)
 
     def _committed(self, outcome: StepResult) -> Committed:
@@ -295,7 +317,7 @@ class ControlPlane(StateView):
         happened = self.store.settle()
         if happened is not None:
             self.state.adopt(happened)
-            self._note(happened)
+            self.note(happened, self.store.generation)
 
     def silent_groups(self, number: int, now_ms: int) -> tuple[str, ...]:
         """Return the groups that polled before a maintenance's last wave and not since. F-5."""
@@ -384,12 +406,6 @@ class ControlPlane(StateView):
         return tuple(
             sorted({each.operation for each in events if each} - written.operations.keys())
         )
-
-    def _note(self, written: Changes) -> None:
-        """Pass a change to copies of the state."""
-        sequence = self.store.generation
-        self.on_adopted((written, sequence))
-        self.sequence = sequence  # callers notified of it may read it
 
     def _ended(self, stimulus: PlaneStimulus) -> CallerError | None:
         """Return an error if an operation or maintenance has ended; otherwise None."""

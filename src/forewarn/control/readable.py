@@ -66,10 +66,36 @@ class Freshness:
     as_of_ms: int
 
 
+@value
+class ProcessFacts:
+    """What a control plane reports about the other parts of its process; on any thread."""
+
+    #: Return a VM's last poll, and the number of polling VMs by client.
+    poll_of: Callable[[str], VmPoll | None] = lambda _: None
+    user_agents: Callable[[], Mapping[str, int]] = dict
+    #: Returns the metadata nodes in trouble.
+    node_troubles: Callable[[], NodeTroubles] = NodeTroubles
+    #: Returns a sentence about each part that this process cannot use.
+    degraded: Callable[[], tuple[str, ...]] = tuple
+    #: Returns whether another process may have had a newer state for longer than a term.
+    lapsed: Callable[[], bool] = lambda: False
+    #: Returns the token of this process's lease, by which followers prove themselves; empty:
+    #: this process is not active.
+    lease_token: Callable[[], str] = str
+    #: Returns the URL of this process's operator API for other processes; empty: not known yet.
+    operator_url: Callable[[], str] = str
+
+
+#: A process of which the control plane is the only part.
+ALONE = ProcessFacts()
+
+
 class ReadableControl:
     """The part of a control plane that active processes and followers share."""
 
-    def __init__(self, clock: Clock, status: ServiceStatus, *, decides: bool) -> None:
+    def __init__(
+        self, clock: Clock, status: ServiceStatus, *, decides: bool, process: ProcessFacts
+    ) -> None:
         """Start without a copy; `decides`: this process makes the commits, and logs them."""
         #: The service's time.
         self.clock = self._clock = clock
@@ -84,17 +110,14 @@ class ReadableControl:
         #: Called for each commit, once it can be read.
         self.on_committed = CommitListeners(self.replica.look, logged=decides)
         self.refused_records = RefusedRecords(clock)
-        #: Return a VM's last poll, and the number of polling VMs by client; set by the service.
-        self.poll_of: Callable[[str], VmPoll | None] = lambda _: None
-        self.user_agents: Callable[[], Mapping[str, int]] = dict
-        self.node_troubles: Callable[[], NodeTroubles] = NodeTroubles  # set by the service
-        #: Returns a sentence about each part that this process cannot use; set by the service.
-        self.degraded: Callable[[], tuple[str, ...]] = tuple
-        #: Returns whether another process may have had a newer state for longer than a term.
-        self.lapsed: Callable[[], bool] = lambda: False
-        #: Returns the token of this process's lease, by which followers prove themselves; empty:
-        #: this process is not active. Set by the service.
-        self.lease_token: Callable[[], str] = str
+        #: The functions of `ProcessFacts`.
+        self.poll_of = process.poll_of
+        self.user_agents = process.user_agents
+        self.node_troubles = process.node_troubles
+        self.degraded = process.degraded
+        self.lapsed = process.lapsed
+        self.lease_token = process.lease_token
+        self.operator_url = process.operator_url
 
     @property
     def word(self) -> str:
@@ -150,7 +173,11 @@ class ReadableControl:
     def why(self, number: int) -> Future[tuple[Blocker, ...]]:
         """Return all blockers of a live operation; empty if it has ended or never existed."""
         now = self._clock.now_ms
-        return self.replica.read(lambda view: view.why(number, now()))
+        return self.replica.read(lambda view: view.why(number, now(), self.driver_waits))
+
+    def driver_waits(self, number: int) -> str:  # noqa: ARG002 - a follower calls no driver
+        """Return what the driver of an operation waits for; empty while the driver works."""
+        return ""
 
     def may_record(self, call: CallRecord) -> bool:
         """Return whether a call that was refused or changed nothing is recorded; or count it.
@@ -205,7 +232,7 @@ class StateReplica:
     def copy(self, owner: StateView) -> None:
         """Copy a state, and follow its changes from now on; runs on the owner's thread."""
         self._put(owner.view())
-        owner.on_adopted = self._items.append
+        owner.follow(self._items.append)
 
     def look(self, committed: Committed) -> None:
         """Update the copy if many changes, or a possibly large one, wait."""

@@ -18,7 +18,7 @@ from forewarn.clock import Clock
 from forewarn.control import publication
 from forewarn.control.inbox import StateQuery
 from forewarn.control.plane import Committed, StateView
-from forewarn.control.readable import Freshness, ReadableControl
+from forewarn.control.readable import ALONE, Freshness, ProcessFacts, ReadableControl
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import Changes, State
@@ -27,6 +27,7 @@ from forewarn.replication.messages import DocumentChange
 from forewarn.store import Store
 from forewarn.store.errors import FollowedTooLate, StoreLost, StoreWentBack
 from forewarn.store.lease import Tenure
+from forewarn.values import replace
 
 log = logging.getLogger("forewarn.control")
 
@@ -111,13 +112,15 @@ class StateFollower(ReadableControl):
         *,
         new_guid: Callable[[], str],
         show: Callable[[DocumentChange | None, int], object],
+        process: ProcessFacts = ALONE,
     ) -> None:
         """Start without following.
 
         `show` receives the visible changes of some commits (None: no difference) and the last
         commit's number, on the follower's thread.
         """
-        super().__init__(clock, ServiceStatus("follower"), decides=False)
+        process = replace(process, lapsed=self._is_stale)
+        super().__init__(clock, ServiceStatus("follower"), decides=False, process=process)
         self._store = store
         self._policy = policy
         self._new_guid = new_guid
@@ -129,7 +132,6 @@ class StateFollower(ReadableControl):
         self._fresh = Freshness(0, clock.elapsed_ms() - STALE_MS_MAX - 1)
         #: Why the state could not be followed last; empty while it is followed.
         self._trouble = ""
-        self.lapsed = self._is_stale
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
 
     def start(self) -> None:
@@ -229,8 +231,7 @@ class StateFollower(ReadableControl):
             self._hidden = hidden
             change = publication.loaded(view.state, generation)
         self._show(change, generation)
-        view.sequence += 1
-        view.on_adopted((changes, view.sequence))
+        view.note(changes, view.sequence + 1)
         self._announce(view, changes)
 
     def _announce(self, view: StateView, changes: Changes) -> None:

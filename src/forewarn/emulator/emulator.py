@@ -6,8 +6,9 @@ The operator API, documents and approvals work as in the service.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from forewarn.clock import ScaledClock
 from forewarn.control.plane import Committed, ControlPlane
@@ -26,7 +27,9 @@ from forewarn.emulator.scenario_runner import Run
 from forewarn.emulator.vm_restore import VmRestore
 from forewarn.errors import CallerError
 from forewarn.ids import Ids
+from forewarn.metadata.responder import EmulatedAnswers
 from forewarn.service.daemon import Daemon
+from forewarn.service.hooks import ServiceHooks
 
 #: Most scenarios that run in parallel.
 RUNS_MAX = 20
@@ -83,36 +86,50 @@ class ScenarioIdle(CallerError):
     advice = "Run `forewarn emulator scenario list`."
 
 
+class Audience(Protocol):
+    """People who follow an emulator; called on the event loop."""
+
+    def show(self, committed: Committed, topology: Topology) -> None:
+        """Show a commit, and the fleet after it."""
+
+    def say(self, text: str) -> None:
+        """Show a remark of a scenario."""
+
+
 class Emulator(Daemon):
     """An emulator; not thread-safe, for one event loop."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(
+        self, options: Options, routes: Callable[[Emulator], Sequence[object]] = lambda _: ()
+    ) -> None:
         """Create an emulator; `start` starts it.
+
+        `routes` returns its own routes of the operator API.
 
         Raises:
             ClockSpeedInvalid: the speed is invalid.
         """
         clock = ScaledClock(options.speed)
         ids = Ids(options.seed)
-        super().__init__(settings_of(options), clock=clock, ids=ids)
+        hooks = ServiceHooks(
+            new_guid=None if options.seed is None else self._unused_guid,
+            prepare=self._lay_out,
+            emulated=self._emulated_answers,
+            on_serving=self._follow,
+            more_routes=lambda: routes(self),
+        )
+        super().__init__(settings_of(options), clock=clock, ids=ids, hooks=hooks)
         self.policy = replace(self.policy, adds_hosts=True)
         self.options = options
         self.pace: ScaledClock = clock
         #: Last run of each scenario, by name.
         self.runs: dict[str, Run] = {}
-        #: Callback for each commit, with the resulting fleet; called on the event loop.
-        self.on_commit: Callable[[Committed, Topology], None] = lambda _, __: None
-        #: Callback for the remarks of scenarios.
-        self.say: Callable[[str], None] = lambda _: None
+        self._audience: Audience | None = None
         self._faults: FaultPlan | None = None
         self._gone_vms: GoneVms | None = None
         self._comebacks: VmRestore | None = None
         self._loop = asyncio.get_running_loop()
         self._layout: Topology | None = None
-        self.prepare = self._lay_out
-        self.on_serving = self._follow
-        if options.seed is not None:
-            self.new_guid = self._unused_guid
 
     # --- life -----------------------------------------------------------------------------
 
@@ -128,18 +145,6 @@ class Emulator(Daemon):
     def _follow(self) -> None:
         """Follow commits and the clock."""
         self._comebacks = VmRestore(self.control, self.clock)
-        if self.options.gone_vm != "404":
-            from forewarn.emulator.gone_vms import GoneVmAnswer, GoneVms  # noqa: PLC0415 - seldom wanted
-
-            answer, vms = GoneVmAnswer(self.options.gone_vm), self._plane.state.topology.vms
-            self._gone_vms = GoneVms(answer, self.settings.metadata, vms.values())
-            self.metadata.set_absence(self._gone_vms)
-        if self.options.azure:
-            from forewarn.emulator.managed_identity import token_giver  # noqa: PLC0415 - seldom
-
-            self.metadata.set_token_giver(token_giver(self.settings.azure.token_key))
-        self.attested = AttestedDocuments(self.clock, lambda: self.bound)
-        self.metadata.set_attester(self.attested.answer)
         self.pacing = ClockControl(
             self.pace,
             self.control,
@@ -226,6 +231,29 @@ class Emulator(Daemon):
         assert self._layout is not None
         names = dict.fromkeys([self.default_vm, *self._names(self._layout)])
         return tuple(name for name in names if name)  # the default VM may be missing
+
+    def _emulated_answers(self) -> EmulatedAnswers:
+        give_token = None
+        if self.options.gone_vm != "404":
+            from forewarn.emulator.gone_vms import GoneVmAnswer, GoneVms  # noqa: PLC0415 - seldom wanted
+
+            answer, vms = GoneVmAnswer(self.options.gone_vm), self._plane.state.topology.vms
+            self._gone_vms = GoneVms(answer, self.settings.metadata, vms.values())
+        if self.options.azure:
+            from forewarn.emulator.managed_identity import token_giver  # noqa: PLC0415 - seldom
+
+            give_token = token_giver(self.settings.azure.token_key)
+        self.attested = AttestedDocuments(self.clock, lambda: self.bound)
+        return EmulatedAnswers(self._gone_vms, give_token, self.attested.answer)
+
+    def attach(self, audience: Audience) -> None:
+        """Show further commits and the remarks of scenarios to people; on the event loop."""
+        self._audience = audience
+
+    def say(self, text: str) -> None:
+        """Tell people a remark of a scenario."""
+        if self._audience is not None:
+            self._audience.say(text)
 
     @property
     def faults(self) -> FaultPlan:
@@ -362,7 +390,8 @@ class Emulator(Daemon):
                 self._comebacks.away(vm)
         for run in self.runs.values():
             run.wake()
-        self.on_commit(committed, topology)
+        if self._audience is not None:
+            self._audience.show(committed, topology)
 
     def _follow_gone(self, gone_vms: GoneVms, committed: Committed, topology: Topology) -> None:
         """Track new VMs, and forget those that an operator has removed."""

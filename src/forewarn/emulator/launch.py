@@ -14,13 +14,11 @@ def new_emulator(options: Options) -> Emulator:
     Raises:
         ClockSpeedInvalid: the speed is invalid.
     """
+    return Emulator(options, _routes)
 
-    def routes() -> Sequence[object]:
-        from forewarn.api.routes import routes_of  # noqa: PLC0415 - after VMs are served
-        from forewarn.emulator import routes  # noqa: PLC0415
 
-        return routes_of(routes, emulator)
+def _routes(emulator: Emulator) -> Sequence[object]:
+    from forewarn.api.routes import routes_of  # noqa: PLC0415 - after VMs are served
+    from forewarn.emulator import routes  # noqa: PLC0415
 
-    emulator = Emulator(options)
-    emulator.more_routes = routes
-    return emulator
+    return routes_of(routes, emulator)

@@ -52,7 +52,7 @@ class Outdated:
 
 
 class Absence(Protocol):
-    """Decides on requests of unknown callers; `MetadataServer.set_absence` installs it."""
+    """Decides on requests of unknown callers; see `EmulatedAnswers`."""
 
     def fault_for(self, peer: Peer, request: HttpRequest) -> InjectedFault | None:
         """Return the delay before a reset of the connection; None: answer 404."""

@@ -102,23 +102,32 @@ class Reset(NamedTuple):
 Reaction: TypeAlias = Answer | Hold | Reset
 
 
+class EmulatedAnswers(NamedTuple):
+    """Answers that only an emulator has; None: not given."""
+
+    absence: Absence | None = None
+    """Decides on requests of unknown callers. Source: E-10."""
+    give_token: Callable[[str, str], Response] | None = None
+    """Issues a token for a VM and a resource. Source: Z-3."""
+    attest: Callable[[Caller, str, str], Response] | None = None
+    """Signs attested documents. Source: I-1."""
+
+
+NOT_EMULATED = EmulatedAnswers()
+
+
 class Responder:
     """The state of a metadata node, and functions that derive answers from it."""
 
-    def __init__(self, settings: MetadataSettings) -> None:
+    def __init__(
+        self, settings: MetadataSettings, emulated: EmulatedAnswers = NOT_EMULATED
+    ) -> None:
         self.settings = settings
         self.callers = Callers(settings)
         self.snapshot = Snapshot(settings.server_header)
         self.limit = RateLimit(settings.rate_per_s, settings.rate_burst)
         self.fault: Fault | None = None
-        self.absence: Absence | None = None
-        self.give_token: Callable[[str, str], Response] | None = None
-        """Function that issues a token for a VM and a resource; None: tokens are not available.
-
-        Source: Z-3.
-        """
-        self.attest: Callable[[Caller, str, str], Response] | None = None
-        """Function that signs attested documents; None: no signed documents. Source: I-1."""
+        self.absence, self.give_token, self.attest = emulated
         self.known: dict[bytes, tuple[HttpRequest, RoutedRequest]] = {}
         self.polled: dict[PublishedView, None] = {}
         """Views with polls or approvals since the last report. Source: B-2."""

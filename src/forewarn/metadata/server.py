@@ -1,4 +1,4 @@
-"""The metadata service as one object: start, stop, and installed handlers.
+"""The metadata service as one object: start and stop.
 
 Other modules read requests and the command line.
 """
@@ -11,14 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from forewarn.clock import Clock, SystemClock
 from forewarn.ids import Ids
-from forewarn.metadata.fault import Absence
 from forewarn.metadata.http import addresses
 from forewarn.metadata.http.addresses import bind_clients
 from forewarn.metadata.http.asyncio_transport import AsyncioTransport
 from forewarn.metadata.http.epoll_transport import EpollTransport
-from forewarn.metadata.http.response import Response
+from forewarn.metadata.responder import NOT_EMULATED, EmulatedAnswers
 from forewarn.metadata.service import MetadataService
-from forewarn.replication.messages import Caller, Upstream
+from forewarn.replication.messages import Upstream
 from forewarn.settings import MetadataSettings
 
 STEP_LOOK_S = 60.0
@@ -52,13 +51,17 @@ class MetadataServer:
         *,
         clock: Clock,
         ids: Ids | None = None,
+        on_pause: Callable[[], object] = lambda: None,
+        emulated: EmulatedAnswers = NOT_EMULATED,
         portable: bool = sys.platform != "linux",
     ) -> None:
-        """Create a server without sockets, which `start` opens."""
+        """Create a server without sockets, which `start` opens; see `MetadataService`."""
         self._settings = settings
         self._upstream = upstream
         self._clock = clock
         self._ids = ids or Ids()
+        self._on_pause = on_pause
+        self._emulated = emulated
         self._portable = portable
         self._service: MetadataService | None = None
         self._transport: EpollTransport | AsyncioTransport | None = None
@@ -106,21 +109,14 @@ class MetadataServer:
         """
         if self._service is None:
             self._service = MetadataService(
-                self._settings, self._upstream, clock=self._clock, ids=self._ids
+                self._settings,
+                self._upstream,
+                clock=self._clock,
+                ids=self._ids,
+                on_pause=self._on_pause,
+                emulated=self._emulated,
             )
         return self._service
-
-    def set_absence(self, absence: Absence) -> None:
-        """Set the handler for requests of unknown callers. Source: E-10."""
-        self.service.responder.absence = absence
-
-    def set_token_giver(self, give: Callable[[str, str], Response]) -> None:
-        """Set the function that issues tokens to VMs. Source: Z-3."""
-        self.service.responder.give_token = give
-
-    def set_attester(self, attest: Callable[[Caller, str, str], Response]) -> None:
-        """Set the function that signs attested documents. Source: I-1."""
-        self.service.responder.attest = attest
 
     def leave_shared(self) -> None:
         """Stop listening on ports that other processes share; open connections stay."""

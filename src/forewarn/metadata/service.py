@@ -20,7 +20,7 @@ from forewarn.metadata.http.request_reader import PendingRequest
 from forewarn.metadata.http.response import CLOSES, STAYS, STAYS_OLD
 from forewarn.metadata.identity import Peer
 from forewarn.metadata.rate_limit import Bucket
-from forewarn.metadata.responder import KNOWN_BYTES_MAX, Responder
+from forewarn.metadata.responder import KNOWN_BYTES_MAX, NOT_EMULATED, EmulatedAnswers, Responder
 from forewarn.metadata.snapshot import Answer, CachedAnswer, PublishedView
 from forewarn.protocol import timestamps
 from forewarn.replication.messages import DocumentChange, Upstream, VmPoll
@@ -55,13 +55,24 @@ class MetadataService:
     """The state behind every connection."""
 
     def __init__(
-        self, settings: MetadataSettings, upstream: Upstream, *, clock: Clock, ids: Ids
+        self,
+        settings: MetadataSettings,
+        upstream: Upstream,
+        *,
+        clock: Clock,
+        ids: Ids,
+        on_pause: Callable[[], object] = lambda: None,
+        emulated: EmulatedAnswers = NOT_EMULATED,
     ) -> None:
-        """Start without VMs or documents; call on the event loop."""
+        """Start without VMs or documents; call on the event loop.
+
+        `on_pause` is called after a pause, before any answer, because documents may be outdated
+        (H-3).
+        """
         self.settings = settings
         self.upstream = upstream
         self.loop = asyncio.get_running_loop()
-        self.responder = Responder(settings)
+        self.responder = Responder(settings, emulated)
         self.views_by_address: dict[str, tuple[PublishedView, Bucket]] = {}
         """Peer address -> cached answers and token bucket of its VM."""
         self.connections = OpenConnections(settings, self.responder.callers, fds_max=fd_limit())
@@ -70,8 +81,7 @@ class MetadataService:
         self.stopping = False
         self.emptied: asyncio.Future[None] | None = None
         """Future that completes with the last connection's close; set only while stopping."""
-        self.on_pause: Callable[[], object] = lambda: None
-        """Called after a pause, before any answer, because documents may be outdated. H-3."""
+        self._on_pause = on_pause
         self._served_s = 0.0
         self._clock = clock
         self._ids = ids
@@ -114,7 +124,7 @@ class MetadataService:
     def look_after_pause(self, now_s: float) -> None:
         """Call `on_pause` if nothing was served for so long that the process may have stopped."""
         if now_s - self._served_s > PAUSE_S:
-            self.on_pause()
+            self._on_pause()
         self._served_s = now_s
 
     def enable(self, asked: PendingRequest) -> None:

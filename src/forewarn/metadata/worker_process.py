@@ -42,30 +42,32 @@ PROOF_LOOK_S = 0.1
 class Worker:
     """A metadata server and the client of its feed."""
 
-    def __init__(self, settings: MetadataSettings, feed: str, name: str) -> None:
+    def __init__(
+        self, settings: MetadataSettings, feed: str, name: str, proof: SharedProof | None = None
+    ) -> None:
+        """Create the parts; without a proof the service always decides."""
         self.feed_client = FeedClient(feed, self._apply, identity=NodeIdentity(name))
         self.clock = SystemClock()
-        self.server = MetadataServer(settings, self.feed_client, clock=self.clock)
+        self._proof = proof
+        self._outdated = False
+        # After a pause this process itself may have been stopped.
+        self.server = MetadataServer(
+            settings, self.feed_client, clock=self.clock, on_pause=self._look
+        )
 
     def _apply(self, change: DocumentChange) -> None:
         self.server.service.apply(change)
 
-    def require(self, proof: SharedProof) -> None:
+    def follow_proof(self) -> None:
         """Answer VMs with 503 while the service does not prove that it decides. Source: H-3."""
-        service, outdated = self.server.service, False
+        self._look()
+        self.server.service.loop.call_later(PROOF_LOOK_S, self.follow_proof)
 
-        def look() -> None:
-            nonlocal outdated
-            if proof.holds(self.clock.elapsed_ms()) is outdated:
-                outdated = not outdated
-                service.set_fault(Outdated(BUSY) if outdated else None)
-
-        def look_again() -> None:
-            look()
-            service.loop.call_later(PROOF_LOOK_S, look_again)
-
-        service.on_pause = look  # this process itself may have been stopped
-        look_again()
+    def _look(self) -> None:
+        proof = self._proof
+        if proof is not None and proof.holds(self.clock.elapsed_ms()) is self._outdated:
+            self._outdated = not self._outdated
+            self.server.service.set_fault(Outdated(BUSY) if self._outdated else None)
 
 
 def read_settings(text: str) -> MetadataSettings:
@@ -102,11 +104,12 @@ async def work(settings: MetadataSettings, place: WorkerPlace) -> int:
         ValueError, OSError
     ):  # a terminal or /dev/null as standard input never closes
         loop.add_reader(sys.stdin.fileno(), _parent_said, ended)
-    worker = Worker(settings, place.feed, place.name)
+    proof = SharedProof(place.proof) if place.proof >= 0 else None
+    worker = Worker(settings, place.feed, place.name, proof)
     client = worker.feed_client
     client.start()
-    if place.proof >= 0:
-        worker.require(SharedProof(place.proof))
+    if proof is not None:
+        worker.follow_proof()
     follow_clock_steps(worker.clock)
     followed, stopped, failed = (
         loop.create_task(event.wait()) for event in (client.followed, ended, client.failed)

@@ -74,7 +74,15 @@ class Bridge:
     `publish` is called on the control loop's thread, everything else on the event loop.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        find_outcome: Callable[[str, str], RequestAnswer] | None = None,
+    ) -> None:
+        """Start without a control plane.
+
+        `find_outcome` returns the outcome of a VM's event, on a thread; None: none is known.
+        """
         self._loop = loop
         self._control: ControlEngine | None = None
         self._node: LocalNode | None = None
@@ -86,14 +94,9 @@ class Bridge:
         self._behind: tuple[str, ...] = ()
         #: Whether the node of this process may show a partial change, after a bug.
         self._doubtful = False
-        #: Called on the event loop after each shown change, for live views.
-        self.on_change: Callable[[DocumentChange], None] | None = None
-        #: Returns the outcome of a VM's event, on a thread; set by the service.
-        self.find_outcome: Callable[[str, str], RequestAnswer] = no_outcome
+        self._find_outcome = find_outcome or _no_outcome
         self._lookups = 0
-        #: Called on the event loop once a second with the groups that polled and the age of the
-        #: polls in ms; must be quick.
-        self.on_polled: Callable[[frozenset[str], int], None] = lambda *_: None
+        self._on_polled: Callable[[frozenset[str], int], None] = lambda *_: None
 
     def connect(
         self,
@@ -102,12 +105,18 @@ class Bridge:
         *,
         far: RemoteNodes | None = None,
         wait_s: float = NODES_WAIT_S_MAX,
+        on_polled: Callable[[frozenset[str], int], None] = lambda *_: None,
     ) -> None:
-        """Connect the two sides before the control loop starts; `far` has a time limit."""
+        """Connect the two sides before the control loop starts; `far` has a time limit.
+
+        `on_polled` is called on the event loop once a second with the groups that polled and the
+        age of the polls in ms; it must be quick.
+        """
         self._control = control
         self._node = node
         self._far = far
         self._wait_s = wait_s
+        self._on_polled = on_polled
 
     def follow(self, node: LocalNode, relay: Relay) -> None:
         """Forward the requests of nodes to another process, until `connect`."""
@@ -154,8 +163,6 @@ class Bridge:
         assert self._node is not None
         self._node.apply(change)
         self._doubtful = False
-        if self.on_change is not None:
-            self.on_change(change)
 
     def _confirm(
         self, sequence: int, concerned: frozenset[str] | None, shown: Future[PublishResult]
@@ -211,7 +218,7 @@ class Bridge:
             answer.cancel()
             return answer
         self._lookups += 1
-        answer = asyncio.ensure_future(asyncio.to_thread(self.find_outcome, vm, event_id))
+        answer = asyncio.ensure_future(asyncio.to_thread(self._find_outcome, vm, event_id))
         answer.add_done_callback(self._looked_up)
         return answer
 
@@ -225,7 +232,7 @@ class Bridge:
             self._relay.polled(groups, age_ms)
             return
         self._control.note(GroupsPolled(groups, age_ms), "metadata")
-        self.on_polled(groups, age_ms)
+        self._on_polled(groups, age_ms)
 
     def vms_polled(self, polls: Sequence[VmPoll]) -> None:
         """Record the last polls of VMs, for lists and metrics. Source: B-5."""
@@ -244,8 +251,7 @@ class Bridge:
         self.call(lambda: settle(done, answer))
 
 
-def no_outcome(_vm: str, _event_id: str) -> RequestAnswer:
-    """Refuse every request for an outcome: a placeholder until the service sets the function."""
+def _no_outcome(_vm: str, _event_id: str) -> RequestAnswer:
     return RequestAnswer(accepted=False)
 
 

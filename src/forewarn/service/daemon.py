@@ -24,6 +24,7 @@ from forewarn.control.engine import ControlEngine
 from forewarn.control.history_keeper import HistoryKeeper
 from forewarn.control.plane import ControlPlane
 from forewarn.control.planner_host import PlannerProcess
+from forewarn.control.readable import ProcessFacts
 from forewarn.control.service_state import Liveness
 from forewarn.control.standby import (
     RENEWALS,
@@ -45,13 +46,14 @@ from forewarn.errors import ForewarnError, PeerError
 from forewarn.metadata.fault import Outdated
 from forewarn.metadata.responder import BUSY
 from forewarn.metadata.server import MetadataServer
-from forewarn.replication.messages import RequestAnswer
+from forewarn.replication.messages import NodeTroubles, RequestAnswer
 from forewarn.service.address_probes import check_addresses
 from forewarn.service.bridge import Bridge
 from forewarn.service.commit_checks import CommitChecks
 from forewarn.service.credentials import ServedCertificates, connect_feed, login_of
+from forewarn.service.hooks import NO_HOOKS, ServiceHooks
 from forewarn.service.observers import make_observers
-from forewarn.service.operators import OperatorApi, cannot_reload, imported
+from forewarn.service.operators import OperatorApi, imported
 from forewarn.service.service_files import commit_file_of, retention_of
 from forewarn.service.settings_check import policy_of
 from forewarn.service.store_watch import StoreWatch
@@ -62,7 +64,7 @@ from forewarn.store.processes import SignsOfLife
 from forewarn.values import replace, value
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from forewarn.api.relay import Relay
     from forewarn.clock import Clock
@@ -103,7 +105,9 @@ class BoundAddresses:
 class Daemon:
     """One running service. Use it on one event loop."""
 
-    def __init__(self, settings: Settings, *, clock: Clock, ids: Ids) -> None:
+    def __init__(
+        self, settings: Settings, *, clock: Clock, ids: Ids, hooks: ServiceHooks = NO_HOOKS
+    ) -> None:
         """Create the parts without opening anything.
 
         Raises:
@@ -132,20 +136,12 @@ class Daemon:
             scheduling_drivers=scheduling(self.drivers, settings.drivers.default),
             unscheduled_drivers=unscheduled(self.drivers),
         )
-        #: Returns event ids; may be replaced before `start`. Source: D-3.
-        self.new_guid: Callable[[], str] = partial(ids.guid, "event")
-        #: Called with the control plane before any client; may be replaced before `start`.
-        self.prepare: Callable[[ControlPlane], None] = lambda _: None
-        #: Called when VMs are served, before the operator API opens; may be replaced before
-        #: `start`.
-        self.on_serving: Callable[[], None] = lambda: None
-        #: Called with the operator API's address when the service becomes a standby; may be
-        #: replaced.
-        self.on_standby: Callable[[str], None] = lambda _: None
-        #: Returns further routes for the operator API; may be replaced before `start`.
-        self.more_routes: Callable[[], Sequence[object]] = tuple
-        #: Duration of the service's lease of a shared store, in ms; may be replaced before `start`.
-        self.term_ms = TERM_MS
+        self.hooks = hooks
+        self._new_guid = hooks.new_guid or partial(ids.guid, "event")
+        #: Returns further routes for the operator API.
+        self.more_routes = hooks.more_routes
+        #: Applies changed settings, and returns the sections that need a restart.
+        self.reload = hooks.reload(self)
         #: Why the service ended on its own; None while the service runs, and after a stop.
         self.failure: ForewarnError | None = None
         #: Set when the service should end.
@@ -164,9 +160,6 @@ class Daemon:
         self.outbox: Outbox | None = None
         #: Makes the plans of maintenances, in processes if large.
         self.planner = PlannerProcess()
-        #: Applies changed settings, and returns the sections that need a restart. `serve` sets the
-        #: function; the default refuses.
-        self.reload: Callable[[], Awaitable[tuple[str, ...]]] = cannot_reload
         self._task: asyncio.Future[None] | None = None
         #: The next attempt to start the outbox; None: it runs, or there is no destination.
         self._outbox_due: asyncio.TimerHandle | None = None
@@ -184,8 +177,6 @@ class Daemon:
         self._report_lease: Callable[[], None] = lambda: None
         #: Follows the state while another process is active.
         self._follower: StateFollower | None = None
-        #: Announces this process to other processes; None if the store is not shared.
-        self._signs: SignsOfLife | None = None
         #: Forwards requests of this process's metadata nodes to the active process.
         self._relay: Relay | None = None
         #: Closes the feed of this process while its state may be outdated.
@@ -203,7 +194,7 @@ class Daemon:
         try:
             await check_addresses(self.settings)
             metadata = await self._start_planes()
-            self.on_serving()
+            self.hooks.on_serving()
             self._closing.push_async_callback(self.operators.stop)
             await self.operators.serve(self.control)
             if self._follower is not None:
@@ -213,8 +204,6 @@ class Daemon:
             await self.stop()
             raise
         operators = self.operators
-        self.store.url = operators.url
-        self._note_url()
         self.bound = BoundAddresses(
             metadata, operators.address, operators.azure, operators.azure_certificate
         )
@@ -228,7 +217,7 @@ class Daemon:
 
     async def _start_planes(self) -> tuple[str, ...]:
         settings = self.settings
-        bridge = self.bridge = Bridge(asyncio.get_running_loop())
+        bridge = self.bridge = Bridge(asyncio.get_running_loop(), self._find_outcome)
         self.liveness.watch("event loop", bridge.call)
         # Loading a large store takes seconds; meanwhile callers are served.
         self.store = await asyncio.to_thread(
@@ -246,18 +235,28 @@ class Daemon:
             self._closing.push_async_callback(asyncio.to_thread, watch.stop)
         followed = await asyncio.to_thread(self._follower.stop) if self._follower else None
         plane = await asyncio.to_thread(
-            ControlPlane, self.store, self.policy, self.new_guid, followed=followed
+            ControlPlane,
+            self.store,
+            self.policy,
+            self._new_guid,
+            followed=followed,
+            missing_driver=self.degraded.missing_driver,
         )
-        self.prepare(plane)
-        plane.missing_driver = self.degraded.missing_driver
+        self.hooks.prepare(plane)
         if self._follower is None:
             self._check_unused(plane.state)
             self.metadata = self._new_metadata()
         observers = await make_observers(settings, plane, clock=self.clock, drivers=self.drivers)
-        self.control = self._new_control(plane, bridge, observers)
         self.feed = self.feed or self._new_feed(bridge)
+        self.control = self._new_control(plane, bridge, observers)
         workers = self._new_workers(self.feed)
-        self._connect(bridge, observers)
+        bridge.connect(
+            self.control,
+            self.metadata.service,
+            far=self.feed,
+            wait_s=settings.lifecycle.show_timeout_s,
+            on_polled=observers.polled,
+        )
         self.metrics_address = await observers.attach(
             self.control,
             self._closing,
@@ -276,7 +275,7 @@ class Daemon:
         shown = await asyncio.to_thread(self.control.recover)
         if shown.done():
             shown.result()
-        self.store.clock_ms = self.clock.now_ms
+        self.store.compare_clocks(self.clock.now_ms)
         await self._open_feed()
         bound = bound or await self._listen(settings.listen.metadata, workers)
         if workers is not None and self._follower is not None:
@@ -294,22 +293,6 @@ class Daemon:
         self._closing.push_async_callback(self._stop_outbox)
         self._keep_history()
         return bound
-
-    def _connect(self, bridge: Bridge, observers: Observers) -> None:
-        """Connect control plane, metadata service and feed."""
-        wait_s = self.settings.lifecycle.show_timeout_s
-        self.control.lapsed = self._lapsed
-        self.control.on_went_back = partial(bridge.call, self._refuse_outdated)
-        self.control.poll_of = self.metadata.service.poll_of
-        self.control.degraded = self._degraded
-        self.control.user_agents = self.metadata.user_agents
-        if self.feed is not None:
-            self.control.node_troubles = self.feed.troubles
-        self.metadata.service.on_pause = self._wake
-        bridge.find_outcome = self._find_outcome
-        bridge.connect(self.control, self.metadata.service, far=self.feed, wait_s=wait_s)
-        if observers.metrics is not None:
-            bridge.on_polled = observers.metrics.polled
 
     def _new_control(
         self, plane: ControlPlane, bridge: Bridge, observers: Observers
@@ -333,6 +316,16 @@ class Daemon:
             ),
             publisher=bridge,
             on_lost=self._lost,
+            on_went_back=partial(bridge.call, self._refuse_outdated),
+            process=ProcessFacts(
+                poll_of=self.metadata.service.poll_of,
+                user_agents=self.metadata.user_agents,
+                node_troubles=self.feed.troubles if self.feed else NodeTroubles,
+                degraded=self._degraded,
+                lapsed=self._lapsed,
+                lease_token=self.lease_token,
+                operator_url=self._operator_url,
+            ),
         )
 
     def _ask_control(self, answer: Callable[[], object]) -> None:
@@ -569,9 +562,12 @@ class Daemon:
 
     async def _take_lease(self) -> None:
         """Follow until this process holds the lease of the shared store, and renew the lease."""
-        tenure = self._tenure = Tenure(self.store, self.term_ms)
-        self._signs = SignsOfLife(self.store, tenure.token)
-        self._closing.push_async_callback(asyncio.to_thread, self._signs.stop)
+        operators = self.operators
+        tenure = self._tenure = Tenure(self.store, self.hooks.term_ms, self._operator_url)
+        signs = SignsOfLife(
+            self.store, tenure.token, lambda: operators.url if operators.address else ""
+        )
+        self._closing.push_async_callback(asyncio.to_thread, signs.stop)
         # Even a process that is stopped while it acquires the lease releases it.
         self._closing.push_async_callback(leave, tenure)
         # A separate clock, because a term is elapsed time.
@@ -590,9 +586,9 @@ class Daemon:
         self._report_lease = keeper.report
         self._closing.push_async_callback(asyncio.to_thread, keeper.stop)
 
-    def _note_url(self) -> None:
-        if self._signs is not None and self.operators.address:
-            self._signs.url = self.operators.url
+    def _operator_url(self) -> str:
+        """Return the URL of the operator API once this process serves; until then, nothing."""
+        return self.operators.url if self.bound is not None else ""
 
     def _prove(self, for_ms: int) -> None:
         """Permit the workers to answer VMs while the lease is held; on any thread."""
@@ -643,7 +639,14 @@ class Daemon:
             self._show_lapse(lapsed=True)
 
     def _new_metadata(self) -> MetadataServer:
-        return MetadataServer(self.settings.metadata, self.bridge, clock=self.clock, ids=self.ids)
+        return MetadataServer(
+            self.settings.metadata,
+            self.bridge,
+            clock=self.clock,
+            ids=self.ids,
+            on_pause=self._wake,
+            emulated=self.hooks.emulated(),
+        )
 
     def _show_followed(self, change: DocumentChange | None, generation: int) -> None:
         """Send visible changes to nodes, and store them for VMs after a takeover."""
@@ -672,7 +675,6 @@ class Daemon:
         )
         self._relay = relay
         self.bridge.follow(self.metadata.service, relay)
-        self.bridge.find_outcome = self._find_outcome
         feed = self.feed = self._new_feed(self.bridge)
         assert feed is not None
         feed.suspend(suspended=True)
@@ -700,22 +702,28 @@ class Daemon:
             until.push_async_callback(scraped.stop)
         self.metadata = self._new_metadata()
         follower = self._follower = StateFollower(
-            self.store, self.clock, self.policy, new_guid=self.new_guid, show=self._show_followed
+            self.store,
+            self.clock,
+            self.policy,
+            new_guid=self._new_guid,
+            show=self._show_followed,
+            process=ProcessFacts(
+                poll_of=self.metadata.service.poll_of,
+                degraded=lambda: self.degraded.sentences,
+                lease_token=self.lease_token,
+            ),
         )
-        follower.poll_of = self.metadata.service.poll_of
-        follower.degraded = lambda: self.degraded.sentences
         follower.on_committed.add(partial(self._look_at_followed, follower))
         self._closing.push_async_callback(self.operators.stop)
         await self.operators.serve_followed(
             follower, lambda: tenure.holder_url, lambda: tenure.holder
         )
-        self._note_url()
         if self.settings.feed.listen and self.settings.listen.operator:
             await self._follow_feed(follower, tenure)
         self._closing.callback(follower.stop_reads)
         until.push_async_callback(asyncio.to_thread, follower.stop)
         follower.start()
-        self.on_standby(self.operators.address)
+        self.hooks.on_standby(self.operators.address)
 
     def _lost(self, error: ForewarnError) -> None:
         """End the service after another process became the writer. Called on any thread."""

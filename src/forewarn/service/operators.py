@@ -173,7 +173,6 @@ class OperatorApi:
                 ),
             ),
         )
-        control.lease_token = service.lease_token
         self.oidc = app.state.oidc
         if self._app is None:
             await self._open(serving, app)

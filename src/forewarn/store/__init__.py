@@ -121,10 +121,8 @@ class Store(StoreReader):
         #: Changes that `load` added to the followed state; None after loading the whole state.
         self.taken_up: Changes | None = None
         #: Clock of the active service, which is compared with the database's clock.
-        self.clock_ms: Callable[[], int] | None = None
+        self._clock_ms: Callable[[], int] | None = None
         self._clock_off = False
-        #: URL of this process's operator API for other processes; empty: not known yet.
-        self.url = ""
         #: Whether this process finishes an unfinished restore.
         self.restoring = False
         #: Whether this process is the writer of the loaded state.
@@ -557,25 +555,30 @@ class Store(StoreReader):
             [(holder, beat, url)] = transaction.rows("lease")
         return Lease(str(holder), int(beat), str(url))
 
-    def move_lease(self, seen: Lease, holder: str) -> Lease | None:
-        """Move the lease to `holder` if it equals `seen`; otherwise return None."""
+    def move_lease(self, seen: Lease, holder: str, url: str = "") -> Lease | None:
+        """Move the lease to `holder` if it equals `seen`; otherwise return None.
+
+        `url` is that of this process's operator API, for other processes; empty: not known yet.
+        """
         if holder and seen.holder not in {"", holder}:
             self._engine.end_silent_sessions()
         with self._engine.lease_writing() as transaction:
             moved = transaction.rows(
                 "lease_move",
                 holder=holder,
-                url=self.url,
+                url=url,
                 seen_holder=seen.holder,
                 seen_beat=seen.beat,
             )
-            if moved and holder and self.clock_ms is not None:
-                self._compare_clocks(transaction, holder, self.clock_ms)
-        return Lease(holder, int(moved[0][0]), self.url) if moved else None
+            if moved and holder and self._clock_ms is not None:
+                self._compare(transaction, holder, self._clock_ms)
+        return Lease(holder, int(moved[0][0]), url) if moved else None
 
-    def _compare_clocks(
-        self, transaction: Transaction, holder: str, clock_ms: Callable[[], int]
-    ) -> None:
+    def compare_clocks(self, clock_ms: Callable[[], int]) -> None:
+        """Compare a clock with the database's from now on, because this process decides by it."""
+        self._clock_ms = clock_ms
+
+    def _compare(self, transaction: Transaction, holder: str, clock_ms: Callable[[], int]) -> None:
         """Store the difference of the writer's and the database's clocks, for the next writer. H-6.
 
         The delay of the message makes the difference too small, which can only lengthen a notice.

@@ -23,7 +23,7 @@ class LeaseStore(Protocol):
     def lease(self) -> Lease:
         """Return the current lease."""
 
-    def move_lease(self, seen: Lease, holder: str) -> Lease | None:
+    def move_lease(self, seen: Lease, holder: str, url: str = "") -> Lease | None:
         """Move the lease to `holder` if it equals `seen`; otherwise return None."""
 
 
@@ -47,11 +47,15 @@ class Tenure:
     later, even if the clocks differ. Source: N-4.
     """
 
-    def __init__(self, store: LeaseStore, term_ms: int) -> None:
-        """Compete for the process that opened `store`; a term lasts `term_ms` milliseconds."""
+    def __init__(self, store: LeaseStore, term_ms: int, url: Callable[[], str] = str) -> None:
+        """Compete for the process that opened `store`; a term lasts `term_ms` milliseconds.
+
+        `url` returns the URL of the process's operator API for others; empty: not known yet.
+        """
         assert term_ms > 0, term_ms
         self.term_ms = term_ms
         self._store = store
+        self._url = url
         self.token = Ids().token("tenure")
         self._seen: Lease | None = None
         self._seen_ms = 0
@@ -101,7 +105,7 @@ class Tenure:
         if seen.holder not in {"", self.token} and not silent:
             self._until_ms = 0
             return False
-        mine = self._store.move_lease(seen, self.token)
+        mine = self._store.move_lease(seen, self.token, self._url())
         if mine is None:  # another process acquired the lease first
             self._until_ms = 0
             return False
@@ -113,4 +117,4 @@ class Tenure:
         """Release the lease, so that another process need not wait for the end of the term."""
         self._until_ms = 0
         if self._seen is not None and self._seen.holder == self.token:
-            self._store.move_lease(self._seen, "")
+            self._store.move_lease(self._seen, "", self._url())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 
 from forewarn.errors import ForewarnError
@@ -74,10 +75,12 @@ def processes(engine: Engine) -> tuple[ControlProcess, ...]:
 class SignsOfLife:
     """Writes this process's row every `NOTE_S` seconds, on a thread, until `stop`."""
 
-    def __init__(self, store: Store, token: str) -> None:
-        """Start to write; `token` is this process's token for the lease."""
-        #: URL of this process's operator API; may be set at any time.
-        self.url = ""
+    def __init__(self, store: Store, token: str, url: Callable[[], str] = str) -> None:
+        """Start to write; `token` is this process's token for the lease.
+
+        `url` returns the URL of its operator API, on any thread; empty: not known yet.
+        """
+        self._url = url
         self._store = store
         self._token = token
         self._stopping = threading.Event()
@@ -98,6 +101,6 @@ class SignsOfLife:
 
     def _note(self) -> None:
         try:
-            self._store.note_process(self._token, self.url, version(), kept_ms=KEPT_S * 1000)
+            self._store.note_process(self._token, self._url(), version(), kept_ms=KEPT_S * 1000)
         except ForewarnError as error:  # the thread of the lease reports an outage
             log.debug("the heartbeat could not be written: %s", error)

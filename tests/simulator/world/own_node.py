@@ -98,8 +98,8 @@ class OwnNode(SimulatedNode):
         terms = self._terms
         self.feed = FeedServer(bridge, epoch=EPOCH, access=terms.access, pace=terms.pace)
         shown = _Shown(self, self._observers.show)
-        bridge.connect(cast("ControlEngine", self.service), shown, far=self.feed)
-        bridge.on_polled = self._observers.polled
+        control = cast("ControlEngine", self.service)
+        bridge.connect(control, shown, far=self.feed, on_polled=self._observers.polled)
         return bridge
 
 
