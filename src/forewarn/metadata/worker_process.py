@@ -43,7 +43,12 @@ class Worker:
     """A metadata server and the client of its feed."""
 
     def __init__(
-        self, settings: MetadataSettings, feed: str, name: str, proof: SharedProof | None = None
+        self,
+        settings: MetadataSettings,
+        feed: str,
+        name: str,
+        *,
+        proof: SharedProof | None = None,
     ) -> None:
         """Create the parts; without a proof the service always decides."""
         self.feed_client = FeedClient(feed, self._apply, identity=NodeIdentity(name))
@@ -105,7 +110,7 @@ async def work(settings: MetadataSettings, place: WorkerPlace) -> int:
     ):  # a terminal or /dev/null as standard input never closes
         loop.add_reader(sys.stdin.fileno(), _parent_said, ended)
     proof = SharedProof(place.proof) if place.proof >= 0 else None
-    worker = Worker(settings, place.feed, place.name, proof)
+    worker = Worker(settings, place.feed, place.name, proof=proof)
     client = worker.feed_client
     client.start()
     if proof is not None:
