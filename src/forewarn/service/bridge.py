@@ -81,7 +81,7 @@ class Bridge:
     ) -> None:
         """Start without a control plane.
 
-        `find_outcome` returns the outcome of a VM's event, on a thread; None: none is known.
+        `find_outcome` returns the outcome of a VM's event, on a thread; None: no outcome is known.
         """
         self._loop = loop
         self._control: ControlEngine | None = None
