@@ -251,7 +251,7 @@ class Emulator(Daemon):
         self._audience = audience
 
     def say(self, text: str) -> None:
-        """Tell people a remark of a scenario."""
+        """Show people a remark of a scenario."""
         if self._audience is not None:
             self._audience.say(text)
 
