@@ -12,6 +12,7 @@ DEATHS ?= 20
 FAULTS ?= 90
 UPDATE ?=
 FULLY_COVERED := src/forewarn/core/*,src/forewarn/planning/*,src/forewarn/protocol/*
+FULLY_COVERED := $(FULLY_COVERED),src/forewarn/rules/*
 FULLY_COVERED := $(FULLY_COVERED),src/forewarn/agent/core/*
 PYTEST ?= $(BIN)/pytest
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes

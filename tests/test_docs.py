@@ -14,8 +14,8 @@ import pytest
 from forewarn.agent.cli import ACTIONS
 from forewarn.cli.main import NOUNS, parser_for
 from forewarn.errors import every_error
-from forewarn.planning.blockers import Code
 from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
+from forewarn.rules.blockers import Code
 from tools.docs.pages import PAGES
 from tools.docs.reference import load_everything
 

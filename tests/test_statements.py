@@ -144,7 +144,7 @@ RULE = re.compile(r"Source: ([^.]*)\.")
 def rule_functions() -> dict[str, list[str]]:
     """Return the functions of the pure packages that are each statement's rule."""
     rules: dict[str, list[str]] = {}
-    for package in ("core", "planning", "protocol"):
+    for package in ("core", "planning", "protocol", "rules"):
         for path in sorted((ROOT / "src" / "forewarn" / package).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.FunctionDef):

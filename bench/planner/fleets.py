@@ -8,7 +8,7 @@ from bench.planner.ganeti import Cluster, Instance
 from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
 from forewarn.planning.plan import Asked, FleetState
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.planning.windows import Window
+from forewarn.rules.local_time import Window
 
 RACK_HOSTS = 40
 FAULT_DOMAINS = 20

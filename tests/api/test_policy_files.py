@@ -14,8 +14,8 @@ from forewarn.api.policy_file import policy_of, written_policy
 from forewarn.api.policy_routes import open_time
 from forewarn.api.topology_file import TOML, YAML
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.planning.windows import Window
 from forewarn.protocol import timestamps
+from forewarn.rules.local_time import Window
 from forewarn.validation.fields import ValidationFailed
 from forewarn.validation.json_reader import JSON
 from tests.api.live import Live
@@ -102,7 +102,7 @@ def test_policy_is_written_as_it_is_read(policy: MaintenancePolicy, media: str) 
         ("freezes = [{from = '+1h', to = '+2h'}]", "freezes[0].from must be a fixed time"),
         (
             "freezes = [{from = '2028-01-02T00:00:00Z', to = '2028-01-01T00:00:00Z'}]",
-            "freezes[0] ends before it begins",
+            "freezes[0] is wrong: it ends before it begins",
         ),
     ],
     ids=lambda text: text[:24].split("\n")[-1],

@@ -17,7 +17,7 @@ from forewarn.cli.doctor import Doctor
 from forewarn.clock import SystemClock
 from forewarn.core.stimulus import ApplyPolicy
 from forewarn.planning.policy import MaintenancePolicy
-from forewarn.planning.windows import Window
+from forewarn.rules.local_time import Window
 from forewarn.settings import FeedSettings, LifecycleSettings, NamedTable, OutboxSettings
 from forewarn.store import open_store
 from forewarn.store.sqlite_file import file_system_of

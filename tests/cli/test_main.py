@@ -13,7 +13,7 @@ from forewarn import exit_codes
 from forewarn.cli.main import NOUNS, RARE_NAMES, main, parser_for
 from forewarn.emulator.options import METADATA_ADDRESS
 from forewarn.errors import every_error
-from forewarn.planning.blockers import Code
+from forewarn.rules.blockers import Code
 from tests.api.live import Live
 from tests.cli.conftest import Run
 

@@ -15,7 +15,7 @@ from forewarn.core.stimulus import ApplyPolicy
 from forewarn.drivers.registry import DriverKindUnknown
 from forewarn.outbox.destinations import DestinationInvalid
 from forewarn.planning.policy import MaintenancePolicy
-from forewarn.planning.windows import Window
+from forewarn.rules.local_time import Window
 from forewarn.settings import (
     DriverSettings,
     GateSettings,

@@ -25,8 +25,8 @@ from forewarn.core.topology import Group, Host, Topology, Vm
 from forewarn.core.usage import UNCOUNTED_MAX, Disturbed, Share, Usage, share_of_host, share_of_vm
 from forewarn.core.why import blocker_of, why_host, why_maintenance
 from forewarn.errors import CallerError
-from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.policy import Subject
+from forewarn.rules.blockers import Blocker, Code
 from tests.core.replay import Replay
 
 S, E = OperationState, EventState

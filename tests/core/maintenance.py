@@ -13,7 +13,7 @@ from forewarn.core.step import StepResult, next_deadline_ms
 from forewarn.core.stimulus import ChangeTopology, Enable, PlaneStimulus, Tick
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.core.why import why_host, why_maintenance
-from forewarn.planning.blockers import Blocker
+from forewarn.rules.blockers import Blocker
 from tests.core.rig import Rig
 
 

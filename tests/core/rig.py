@@ -32,8 +32,8 @@ from forewarn.core.topology import Group, Health, Host, Vm
 from forewarn.core.why import why
 from forewarn.errors import ForewarnError
 from forewarn.ids import Ids
-from forewarn.planning.blockers import Blocker
 from forewarn.protocol.documents import ScheduledEvent
+from forewarn.rules.blockers import Blocker
 from forewarn.values import replace
 from tests.core import invariants
 from tests.core.replay import Replay

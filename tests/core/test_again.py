@@ -19,8 +19,8 @@ from forewarn.core.stimulus import (
     Repair,
     Tick,
 )
-from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.policy import MaintenancePolicy
+from forewarn.rules.blockers import Blocker, Code
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS, START_MS
 

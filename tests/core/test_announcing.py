@@ -22,12 +22,12 @@ from forewarn.core.stimulus import (
     Tick,
 )
 from forewarn.core.topology import Group, GroupKind, Vm
-from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.plan import Wave
 from forewarn.planning.plan_text import read_plan
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.planning.windows import Window
 from forewarn.protocol.documents import Document, ScheduledEvent
+from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.local_time import Window
 from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small, small_fleet

@@ -25,10 +25,10 @@ from forewarn.core.records import KINDS
 from forewarn.core.state import Changes, Entry, State
 from forewarn.core.topology import Health
 from forewarn.errors import CallerError
-from forewarn.planning.blockers import Blocker
 from forewarn.protocol import approvals
 from forewarn.protocol.identity import CallerIdentity
 from forewarn.protocol.versions import VERSIONS
+from forewarn.rules.blockers import Blocker
 from tests.core.rig import small
 
 SAID: dict[str, object] = {

@@ -12,7 +12,7 @@ from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import Cancel, ChangeTopology, DriverDone, Tick
 from forewarn.core.topology import Group
 from forewarn.planning.policy import MaintenancePolicy
-from forewarn.planning.windows import Window
+from forewarn.rules.local_time import Window
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS
 

@@ -15,12 +15,12 @@ from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import ChangeTopology, Enable
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.core.waves import withdrawn_because
-from forewarn.planning.blockers import JUDGES, Code, Judge
 from forewarn.planning.checker import check
 from forewarn.planning.plan import Plan
 from forewarn.planning.planner import plan as make_plan
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.planning.windows import Window
+from forewarn.rules.blockers import Code, Judge, judges_of
+from forewarn.rules.local_time import Window
 from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS
@@ -325,7 +325,7 @@ JUDGED: dict[Judge, Callable[[Planned, Code], bool]] = {
 }
 
 
-DECLARED = [(code, judge) for code in SITUATIONS for judge in Judge if judge in JUDGES[code]]
+DECLARED = [(code, judge) for code in SITUATIONS for judge in Judge if judge in judges_of(code)]
 
 
 @pytest.mark.parametrize(("code", "judge"), DECLARED, ids=lambda each: each.value)
@@ -337,5 +337,5 @@ def test_rule_is_judged_wherever_its_code_says(code: Code, judge: Judge) -> None
 
 def test_every_rule_has_a_situation() -> None:
     """A new code says where it is judged, and a situation shows it."""
-    rules = {code for code, judges in JUDGES.items() if judges}
+    rules = {code for code in Code if judges_of(code)}
     assert rules == SITUATIONS.keys()

@@ -18,9 +18,9 @@ from forewarn.core.refusals import (
 from forewarn.core.step import PORTION_MAX
 from forewarn.core.stimulus import ChangeTopology, Complete, DriverFailed, Recover, Repair, Tick
 from forewarn.core.topology import Host, Vm
-from forewarn.planning.blockers import Code
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.planning.windows import Window
+from forewarn.rules.blockers import Code
+from forewarn.rules.local_time import Window
 from forewarn.values import replace
 from tests.core.maintenance import fleet
 from tests.core.rig import DAY_MS, MINUTE_MS, START_MS

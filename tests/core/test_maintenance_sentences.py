@@ -6,7 +6,7 @@ from forewarn.core.policy import NoticePolicy
 from forewarn.core.refusals import MaintenanceImpossible
 from forewarn.core.stimulus import Complete, DriverFailed
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.planning.windows import Window
+from forewarn.rules.local_time import Window
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS
 from tests.core.test_sentences import texts

@@ -22,8 +22,8 @@ from forewarn.core.stimulus import (
 from forewarn.core.targets import silent_groups
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.core.waiting import lack_of_room
-from forewarn.planning.blockers import Code
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn.rules.blockers import Code
 from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import MINUTE_MS

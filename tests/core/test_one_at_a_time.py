@@ -5,7 +5,7 @@ import pytest
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.outcomes import EventOutcome, EventResult
-from forewarn.planning.blockers import Code
+from forewarn.rules.blockers import Code
 from tests.core.rig import Rig, small
 
 S = OperationState

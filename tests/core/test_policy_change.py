@@ -1,16 +1,19 @@
 """A policy applied while maintenances run: kept, replayed, and what it changes."""
 
+import json
+
 import pytest
 
 from forewarn.core import stimulus as words
-from forewarn.core.impact import Cause
+from forewarn.core.impact import Cause, Impact
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.refusals import PlanSuperseded
 from forewarn.core.stimulus import PutOff, RequestMaintenance
-from forewarn.planning.blockers import Code
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.policy_text import policy_text, read_policy
-from forewarn.planning.windows import Window
+from forewarn.rules.blockers import Code
+from forewarn.rules.local_time import Window
+from forewarn.rules.members import ChoiceKind, ListKind, members_of
 from tests.core.maintenance import fleet
 from tests.core.rig import DAY_MS, MINUTE_MS
 
@@ -30,6 +33,36 @@ def test_policy_is_the_same_after_its_text() -> None:
     """What the store and history keep gives back the policy, member by member."""
     assert read_policy(policy_text(FULL)) == FULL
     assert read_policy(policy_text(MaintenancePolicy())) == MaintenancePolicy()
+
+
+def test_stored_policy_has_the_form_of_the_first_release() -> None:
+    """The release before reads the members that it knows, in the form that it wrote. H-8."""
+    stored = json.loads(policy_text(FULL))
+    window = ["nights", "Europe/Berlin", [0, 4], 1320, 240, ["2028-02-29"], ["zone=1"], None]
+    first = {
+        "budgets": [["rack", 10, 1, ""], ["label", 1, 0, "tier=db"]],
+        "windows": [[*window, "", ""]],
+        "freezes": [[1, 2], [5, 9]],
+        "confirm": [],
+        "pause_s": 60,
+        "owner_rest_s": 3600,
+        "canary_count": 2,
+        "notice_s": 1200,
+        "max_failures": 3,
+        "postpone_max_s": 0,
+        "confirm_within_s": 3600,
+        "confirm_above": 0,
+    }
+    assert stored.items() >= first.items()
+    assert read_policy(json.dumps(first)) == FULL
+
+
+def test_policy_knows_every_impact() -> None:
+    """Work of every impact may wait until its VMs can read its notice. Source: H-7."""
+    [member] = [each for name, each in members_of(MaintenancePolicy) if name == "wait_until_shown"]
+    assert isinstance(member.kind, ListKind)
+    assert isinstance(member.kind.kind, ChoiceKind)
+    assert [*member.kind.kind.words] == [each.value for each in Impact]
 
 
 def test_applied_policy_is_kept_and_replayed() -> None:

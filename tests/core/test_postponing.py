@@ -8,8 +8,8 @@ from forewarn.core.impact import SECOND_MS
 from forewarn.core.maintenance import MaintenanceState, postponed_hosts
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.refusals import PlanSuperseded, PostponementRefused
-from forewarn.planning.blockers import Code
 from forewarn.planning.policy import MaintenancePolicy
+from forewarn.rules.blockers import Code
 from tests.core.maintenance import MaintenanceRig, fleet
 
 HOUR_MS = 3_600_000

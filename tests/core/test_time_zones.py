@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from forewarn import time_zones
 from forewarn.core import stimulus as words
 from forewarn.core.draft import Draft
 from forewarn.core.refusals import MaintenanceImpossible
 from forewarn.core.stimulus import Recover
 from forewarn.core.why import why_host
-from forewarn.planning import time_zones, windows
-from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.policy import MaintenancePolicy
-from forewarn.planning.windows import UNREADABLE, Window
+from forewarn.rules import local_time
+from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.local_time import UNREADABLE, Window
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import MINUTE_MS
 
@@ -45,8 +46,8 @@ class Machine:
     def _restart(self) -> None:
         zoneinfo.ZoneInfo.clear_cache()
         for each in (
-            *(time_zones.zone_of, windows._stretches, windows._spans),
-            windows._spans_of_blocks,
+            *(time_zones.zone_of, local_time._stretches, local_time._spans),
+            local_time._spans_of_blocks,
         ):
             each.cache_clear()
 

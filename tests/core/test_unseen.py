@@ -15,8 +15,8 @@ from forewarn.core.stimulus import (
     Recover,
 )
 from forewarn.core.topology import Topology
-from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.policy import MaintenancePolicy
+from forewarn.rules.blockers import Blocker, Code
 from tests.core.rig import MINUTE_MS, Rig, small
 
 S = OperationState

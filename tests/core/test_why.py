@@ -24,9 +24,9 @@ from forewarn.core.stimulus import (
 )
 from forewarn.core.topology import Group, Health, Host, Vm
 from forewarn.core.why import blocker_of, why, why_host, why_maintenance, why_wave
-from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.plan_text import PlanBody
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn.rules.blockers import Blocker, Code
 from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS, START_MS, Rig, small

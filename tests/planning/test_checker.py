@@ -14,7 +14,7 @@ from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
 from forewarn.planning.plan import Asked, FleetState, Live, Plan, PlanEntry, VmMove, WaveBound
 from forewarn.planning.planner import plan
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.planning.windows import Window
+from forewarn.rules.local_time import Window
 from tests.planning.worlds import DAY_MS, HOUR_MS, MINUTE_MS, NOW_MS
 
 FLEET = Fleet.of(

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from forewarn.planning.blockers import Code
 from forewarn.planning.checker import check
 from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
 from forewarn.planning.plan import Asked, FleetState, Live, Plan
 from forewarn.planning.planner import plan
 from forewarn.planning.policy import Budget, MaintenancePolicy, PolicyInvalid, Scope
-from forewarn.planning.windows import Window
+from forewarn.rules.blockers import Code
+from forewarn.rules.local_time import Window
 from tests.planning.worlds import DAY_MS, HOUR_MS, MINUTE_MS, NOW_MS, everyone, fleet_of
 
 LONE = fleet_of("a", "b", "c", "d")

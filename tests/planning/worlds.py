@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
 from forewarn.planning.plan import Asked, FleetState, Live
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.planning.windows import Window
+from forewarn.rules.local_time import Window
 
 #: Wednesday 2026-07-01 00:00 UTC, in ms.
 NOW_MS = 1_782_864_000_000

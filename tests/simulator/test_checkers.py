@@ -1,8 +1,10 @@
 """Checkers hold the service to the contract, and to no more than that."""
 
+import ast
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -347,3 +349,18 @@ def test_maintenance_that_waits_is_planned_again_for_hours() -> None:
         work.note_plan(waits, None)
     with pytest.raises(Violation, match="F-2"):
         work.note_plan(waits, None)
+
+
+CHECKERS = sorted((Path(__file__).parent / "checkers").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", CHECKERS, ids=lambda path: path.stem)
+def test_checkers_judge_without_the_rules(path: Path) -> None:
+    """A second opinion shares the codes of blockers with the rules, and none of their functions."""
+    imported = [
+        node.module or ""
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom)
+    ]
+    rules = {each for each in imported if each.startswith("forewarn.rules")}
+    assert rules <= {"forewarn.rules.blockers"}

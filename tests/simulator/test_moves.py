@@ -11,7 +11,7 @@ from forewarn.core.lifecycle import OperationState
 from forewarn.core.state import State
 from forewarn.core.stimulus import ChangeTopology, CreateMaintenance, DriverDone, StartMaintenance
 from forewarn.core.topology import Group, Host, Topology, Vm
-from forewarn.planning.blockers import Code
+from forewarn.rules.blockers import Code
 from tests.simulator.transcripts.commands import CommandRunner
 from tests.simulator.transcripts.scripted_deployment import ScriptedDeployment
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forewarn.api.policy_file import BUDGET, FREEZE, POLICY, WINDOW
+from forewarn.api.policy_file import POLICY, table_forms
 from forewarn.validation.fields import (
     Choice,
     Duration,
@@ -24,12 +24,6 @@ _WORDS = {
     TimeOfDay: "time of day: `22:30`",
     Timestamp: "time: `2028-12-24T00:00:00+01:00`",
 }
-_PLACES = (
-    (POLICY, "The whole file"),
-    (BUDGET, "Budgets: `[[budgets]]`"),
-    (WINDOW, "Windows: `[windows.NAME]`"),
-    (FREEZE, "Freezes: `[[freezes]]`"),
-)
 
 
 def policy_page() -> str:
@@ -41,7 +35,14 @@ def policy_page() -> str:
         "Examples: [windows](../howto/maintenance-windows.md),",
         "[budgets](../howto/maintenance-budgets.md).",
     ]
-    for form, title in _PLACES:
+    places = [
+        ("The whole file", POLICY),
+        *(
+            (f"{place.strip('[]').partition('.')[0].title()}: `{place}`", f)
+            for place, f in table_forms()
+        ),
+    ]
+    for title, form in places:
         lines += ["", f"## {title}", "", form.meaning, ""]
         lines += table(("member", "kind", "meaning"), map(_row, form.fields))
     return page("Policy file", *lines)

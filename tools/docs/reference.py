@@ -20,7 +20,7 @@ import forewarn
 from forewarn import settings
 from forewarn.core.impact import NOTICE_S, TRAITS, Source, Traits
 from forewarn.errors import ForewarnError, every_error
-from forewarn.planning.blockers import JUDGES, MEANINGS, Code, Judge
+from forewarn.rules.blockers import MEANINGS, Code, Judge, judges_of
 
 WRITTEN = "<!-- Written by `make docs`; edit the code it comes from, not this page. -->\n"
 
@@ -69,7 +69,10 @@ def _routine(traits: Traits) -> str:
 
 def blockers_page() -> str:
     """Return the table of blockers, from their codes and meanings."""
-    rows = [(f"`{code.value}`", *meaning, _judges(code)) for code, meaning in MEANINGS.items()]
+    rows = [
+        (f"`{code.value}`", MEANINGS[code].meaning, MEANINGS[code].end, _judges(code))
+        for code in Code
+    ]
     return page(
         "Blockers",
         "A blocker is the reason why an operation, a host, a wave or a maintenance waits.",
@@ -86,7 +89,7 @@ def blockers_page() -> str:
 
 
 def _judges(code: Code) -> str:
-    return ", ".join(each.value for each in Judge if each in JUDGES[code])
+    return ", ".join(each.value for each in Judge if each in judges_of(code))
 
 
 def errors_page() -> str:

@@ -37,7 +37,7 @@ from forewarn.control.readable import ReadableControl
 from forewarn.core.stimulus import Confirmed, PlaneStimulus
 from forewarn.core.topology import Topology
 from forewarn.errors import OurError
-from forewarn.planning.blockers import Blocker
+from forewarn.rules.blockers import Blocker
 from forewarn.store import Store
 from forewarn.validation.complexity import abandonable
 from forewarn.values import replace, value

@@ -27,8 +27,8 @@ from forewarn.core.maintenance import (
     Postponement,
 )
 from forewarn.core.outlook import GroupOutlook, HostRoom
-from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.plan import Wave
+from forewarn.rules.blockers import Blocker, Code
 from forewarn.store.maintenances import HostState, HostWork
 from forewarn.validation.durations import written
 from forewarn.validation.fields import Schema

@@ -72,6 +72,7 @@ def _schemas(routes: Iterable[Route]) -> dict[str, Schema]:
         for each in vars(module).values():
             if isinstance(each, Form | schemas.ObjectSchema):
                 definitions[each.name] = each.definition()
+    definitions |= {form.name: form.definition() for _, form in policy_file.table_forms()}
     return dict(sorted(definitions.items()))
 
 

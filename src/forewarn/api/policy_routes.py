@@ -20,9 +20,9 @@ from forewarn.core.refusals import Unknown
 from forewarn.core.stimulus import ApplyPolicy
 from forewarn.errors import ForewarnError
 from forewarn.planning.policy import MaintenancePolicy
-from forewarn.planning.time_zones import zone_of
-from forewarn.planning.windows import Span, Window, open_spans, without
 from forewarn.protocol import timestamps
+from forewarn.rules.local_time import Span, Window, open_spans, without
+from forewarn.time_zones import zone_of
 from forewarn.validation.durations import written
 from forewarn.validation.fields import NAME, Boolean, Choice, Integer
 from forewarn.validation.forms import Field

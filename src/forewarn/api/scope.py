@@ -23,7 +23,7 @@ from forewarn.core.stimulus import (
     RequestMaintenance,
 )
 from forewarn.core.topology import Topology
-from forewarn.planning.blockers import Blocker, Code
+from forewarn.rules.blockers import Blocker, Code
 from forewarn.store import HistoryPage, OperationPage, Recorded, Store
 from forewarn.store.reading import StoreReader, owners_text
 from forewarn.values import replace

@@ -1,6 +1,6 @@
 """Routes that list blockers of an operation, host, wave or maintenance, or all blockers.
 
-Source: F-4. `planning/blockers.py` defines the blockers.
+Source: F-4. `rules/blockers.py` defines the blockers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from forewarn.api.schemas import TEXT, TEXTS, TIME, WHOLE, list_of, object_schem
 from forewarn.control.plane import StateView
 from forewarn.core.refusals import Unknown, UnknownMaintenance, UnknownOperation
 from forewarn.core.why import blocker_of, why_host, why_maintenance, why_wave
-from forewarn.planning.blockers import Blocker
+from forewarn.rules.blockers import Blocker
 from forewarn.validation.durations import written
 from forewarn.validation.fields import Schema, Text
 from forewarn.validation.forms import Field

@@ -33,8 +33,7 @@ from forewarn.core.stimulus import ApplyPolicy
 from forewarn.core.topology import Group
 from forewarn.errors import CallerError
 from forewarn.planning.policy import MaintenancePolicy
-from forewarn.planning.time_zones import zone_of
-from forewarn.planning.windows import (
+from forewarn.rules.local_time import (
     EVERY_MAX,
     PLACES,
     WEEKDAYS,
@@ -43,6 +42,7 @@ from forewarn.planning.windows import (
     WindowInvalid,
     is_month_day,
 )
+from forewarn.time_zones import zone_of
 from forewarn.validation.fields import NAME, ValidationFailed
 from forewarn.values import replace
 

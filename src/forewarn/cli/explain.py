@@ -9,7 +9,7 @@ import pkgutil
 from forewarn.cli.output import show_record
 from forewarn.cli.parsing import CommandGroup
 from forewarn.errors import CallerError, every_error, nearest
-from forewarn.planning.blockers import MEANINGS, Code
+from forewarn.rules.blockers import MEANINGS, Code
 
 
 class CodeUnknown(CallerError):
@@ -33,8 +33,12 @@ def _explain(arguments: argparse.Namespace) -> int:
     blocker = next((each for each in Code if each.value == arguments.code), None)
     if blocker is None:
         return show_record(arguments, _error(arguments.code))
-    meaning, end = MEANINGS[blocker]
-    blocker_facts = {"code": blocker.value, "meaning": meaning, "what ends it": end}
+    described = MEANINGS[blocker]
+    blocker_facts = {
+        "code": blocker.value,
+        "meaning": described.meaning,
+        "what ends it": described.end,
+    }
     return show_record(arguments, blocker_facts)
 
 

@@ -37,9 +37,9 @@ from forewarn.core.waiting import unseen_vms, waits_until_shown
 from forewarn.core.why import why
 from forewarn.errors import CallerError
 from forewarn.garbage import uncollected
-from forewarn.planning.blockers import Blocker
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.replication.messages import DocumentChange
+from forewarn.rules.blockers import Blocker
 from forewarn.store import HistoryPage, Store
 from forewarn.values import value
 

@@ -24,8 +24,8 @@ from forewarn.control.plane import Committed, StateView
 from forewarn.control.record_limit import RecordLimit
 from forewarn.control.service_state import STANDBY, ServiceStatus
 from forewarn.core.state import Changes, Entry
-from forewarn.planning.blockers import Blocker
 from forewarn.replication.messages import NodeTroubles, VmPoll
+from forewarn.rules.blockers import Blocker
 from forewarn.values import replace, value
 
 log = logging.getLogger("forewarn.control")

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable
 from pathlib import Path
 
-from forewarn.planning.time_zones import ZONES_MAX, zone_of
+from forewarn.time_zones import ZONES_MAX, zone_of
 
 #: Longest line with the version of the machine's data, in characters.
 _VERSION_LINE_MAX = 200

@@ -29,8 +29,8 @@ from forewarn.core.refusals import Unknown, UnknownOperation, WrongState
 from forewarn.core.topology import Health
 from forewarn.core.waiting import some_names, unseen_vms, waits_until_shown
 from forewarn.core.waves import is_ahead_of_clock
-from forewarn.planning.windows import UNREADABLE
 from forewarn.protocol.documents import Document
+from forewarn.rules.local_time import UNREADABLE
 from forewarn.values import replace
 
 #: Polls are recorded to the minute to save writes; the time limit is a day (B-2).

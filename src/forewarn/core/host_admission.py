@@ -31,12 +31,12 @@ from forewarn.core.stimulus import PostponeHosts
 from forewarn.core.topology import Health
 from forewarn.core.usage import disturbed_owners, owners_of, subjects_of_host
 from forewarn.core.waiting import lack_of_room, waits_since_ms, work_before
-from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.eligible import HORIZON_MS
 from forewarn.planning.plan import Wave
 from forewarn.planning.policy import Scope, Subject, subject_text
-from forewarn.planning.windows import Span
 from forewarn.protocol.timestamps import iso8601
+from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.local_time import Span
 from forewarn.values import replace
 
 #: Maximum number of postponements per maintenance.

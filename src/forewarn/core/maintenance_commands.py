@@ -43,10 +43,10 @@ from forewarn.core.stimulus import ApplyPolicy
 from forewarn.core.targets import return_time_s
 from forewarn.core.waiting import waits_until_shown
 from forewarn.core.waves import PLAN_AGAIN_S, PLAN_AGAIN_S_MAX, renewal_ms, stop, withdraw
-from forewarn.core.why import NEVER_CLEARS, why_impossible
-from forewarn.planning.blockers import CLEARS_EARLY
+from forewarn.core.why import why_impossible
 from forewarn.planning.plan_text import PlanBody
 from forewarn.planning.policy import MaintenancePolicy
+from forewarn.rules.blockers import MEANINGS
 from forewarn.values import replace
 
 #: Hosts that cannot be done are planned again after an eighth of their wait. History stores each
@@ -260,8 +260,8 @@ def _next_phase(draft: Draft, maintenance: Maintenance, plan: MaintenancePlan) -
     waited_ms = draft.now_ms - min((each.since_ms for each in blocked), default=0)
     again_s = max(PLAN_AGAIN_S, min(waited_ms // WAITED_PARTS // SECOND_MS, PLAN_AGAIN_S_MAX))
     again_ms = draft.now_ms + again_s * SECOND_MS
-    waits = any(each.code not in NEVER_CLEARS for each in blocked)
-    waits = waits or any(each.waits.code in CLEARS_EARLY for each in plan.waves[:1])
+    waits = any(not MEANINGS[each.code].never_clears for each in blocked)
+    waits = waits or any(MEANINGS[each.waits.code].clears_early for each in plan.waves[:1])
     if plan.waves and (not waits or plan.waves[0].shown_ms <= again_ms):
         if maintenance.move_s and renewal_ms(plan) > again_ms:
             return Planning(renewal_ms(plan))

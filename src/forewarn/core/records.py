@@ -40,10 +40,11 @@ from forewarn.core.maintenance import (
 )
 from forewarn.core.policy import AppliedPolicy
 from forewarn.core.topology import Group, GroupKind, Health, Host, Vm
-from forewarn.planning.plan_text import budgets_text, plan_text, read_budgets, read_plan
+from forewarn.planning.plan_text import plan_text, read_plan
 from forewarn.planning.policy_text import policy_text, read_policy
 from forewarn.protocol.documents import Document, read_document, render_document
 from forewarn.protocol.versions import VERSIONS
+from forewarn.rules.budget import budgets_text, read_budgets
 
 Record: TypeAlias = (
     Host

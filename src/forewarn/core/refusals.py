@@ -1,6 +1,6 @@
 """Errors of the core: every refusal with its sentence, status and advice.
 
-A "not yet" is a value instead: see `Blocker` in `planning/blockers.py`.
+A "not yet" is a value instead: see `Blocker` in `rules/blockers.py`.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ from forewarn.core.naming import (
     read_selector,
 )
 from forewarn.core.refusals import FleetContradiction
-from forewarn.planning.windows import group_word
 from forewarn.protocol.versions import VERSIONS
+from forewarn.rules.local_time import group_word
 from forewarn.values import Word, value
 
 #: Host or group -> sorted names of its VMs.

@@ -14,7 +14,8 @@ from forewarn.core.indexes import Place, disturbed_groups, is_disturbing
 from forewarn.core.lifecycle import EventState, Operation, OperationState
 from forewarn.core.maintenance import TargetState
 from forewarn.core.topology import Health
-from forewarn.planning.blockers import UNSIZED, Blocker, Code
+from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.capacity import UNSIZED
 
 #: Maximum VMs that one sentence of history names.
 NAMED_MAX = 20

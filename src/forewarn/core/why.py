@@ -19,8 +19,8 @@ from forewarn.core.lifecycle import Alert, Operation, OperationState, progress_t
 from forewarn.core.maintenance import Checking, Maintenance, MaintenanceState, Planning
 from forewarn.core.topology import Health
 from forewarn.core.waiting import unseen_blocker, unseen_note, waits_since_ms, work_before
-from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.plan import Wave
+from forewarn.rules.blockers import MEANINGS, Blocker, Code
 from forewarn.values import replace
 
 
@@ -97,17 +97,6 @@ def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Blocke
     return (Blocker(Code.DRIVER, operation.target, since_ms, clears_ms, text),)
 
 
-#: Blockers of a host that last until people change the policy or the maintenance.
-NEVER_CLEARS = frozenset({Code.WINDOW, Code.WINDOW_TOO_SHORT, Code.DEADLINE})
-#: Blockers of a host with which a draft cannot start.
-_UNSTARTABLE = NEVER_CLEARS | {Code.OWN_MOVES}
-
-#: Blockers in a plan made beside a wave at work that may end before the whole wave ends.
-_ENDS_WITH_WAVE = frozenset(
-    {Code.NOTICE, Code.HOST_BUSY, Code.FAULT_DOMAIN, Code.ARRIVALS, Code.BUDGET}
-)
-
-
 def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
     """Return the first blocker of a maintenance; None after its end. Costs its working hosts."""
     blocker = _of_maintenance(draft, maintenance)
@@ -168,7 +157,7 @@ def why_wave(draft: Draft, maintenance: Maintenance, number: int) -> Blocker | N
     if number == at_work or (at_work is None and wave is following):
         return why_maintenance(draft, maintenance)
     halted = _why_halted(draft, maintenance)
-    early = wave is following and wave.waits.code in _ENDS_WITH_WAVE
+    early = wave is following and MEANINGS[wave.waits.code].ends_with_wave
     if halted is None and at_work is not None and (early or wave.shown_ms <= draft.now_ms):
         before = Blocker(Code.PREVIOUS_WAVE, f"wave {at_work}", wave.waits.since_ms)
         clears_ms = wave.shown_ms if wave.shown_ms > draft.now_ms else 0
@@ -232,7 +221,9 @@ def why_impossible(draft: Draft, maintenance: Maintenance) -> Blocker | None:
         late = Blocker(Code.DEADLINE, "its notice", maintenance.moved_ms)
         return _of_host(maintenance.hosts[0], late)
     blocked = draft.plan_of(maintenance).blocked if not maintenance.plan_wanted else ()
-    return next((_of_host(host, each) for host, each in blocked if each.code in _UNSTARTABLE), None)
+    return next(
+        (_of_host(host, each) for host, each in blocked if MEANINGS[each.code].prevents_start), None
+    )
 
 
 def _why_halted(draft: Draft, maintenance: Maintenance) -> Blocker | None:

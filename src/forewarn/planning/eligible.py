@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from forewarn.planning.blockers import FREEZE, Blocker, Code
 from forewarn.planning.fleet import Index
+from forewarn.planning.limits import BudgetLimits
 from forewarn.planning.occupied import Occupied
 from forewarn.planning.plan import Asked, FleetState
-from forewarn.planning.policy import BudgetLimits, MaintenancePolicy, subject_text
-from forewarn.planning.windows import SPANS_DAYS_MAX, Span, group_word
+from forewarn.planning.policy import MaintenancePolicy, subject_text
+from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.local_time import SPANS_DAYS_MAX, Span, group_word
+from forewarn.rules.window import FREEZE
 from forewarn.values import value
 
 #: How far ahead to search for openings, unless a deadline comes first.

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from forewarn.planning.blockers import NO_OTHER_HOST, UNSIZED, Blocker, Code, own_moves
 from forewarn.planning.eligible import Calendar, Calendars, PlanningTerms, closed
 from forewarn.planning.fleet import Index
+from forewarn.planning.limits import BudgetLimits
 from forewarn.planning.occupied import Occupied
 from forewarn.planning.placement import Placement
 from forewarn.planning.plan import VmMove
-from forewarn.planning.policy import BudgetLimits, subject_text
+from forewarn.planning.policy import subject_text
 from forewarn.planning.timing import Batch
+from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.capacity import NO_OTHER_HOST, UNSIZED, own_moves
 
 #: A wave is closed after this many successive hosts that do not fit; a wave of hosts whose VMs
 #: stay well placed even if it is empty.

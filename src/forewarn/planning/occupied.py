@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
-from forewarn.planning.blockers import Code
 from forewarn.planning.fleet import Index
+from forewarn.planning.limits import BudgetLimits
 from forewarn.planning.plan import FleetState, Live
-from forewarn.planning.policy import BudgetLimits, Subject
+from forewarn.planning.policy import Subject
+from forewarn.rules.blockers import Code
 
 #: Blocker of a host: the code, the end (0: unknown) and the live work.
 Obstacle = tuple[Code, int, str]

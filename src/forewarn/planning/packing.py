@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from forewarn.planning import colouring
 from forewarn.planning.colouring import lowest_zero
 from forewarn.planning.fleet import Index
+from forewarn.planning.limits import BudgetLimits
 from forewarn.planning.occupied import Occupied
-from forewarn.planning.policy import BudgetLimits, Subject
+from forewarn.planning.policy import Subject
 from forewarn.planning.prng import Prng
 
 #: The search ends after this many successive orders without a saved wave. Otherwise a few hosts

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from forewarn.planning.fleet import Index
-from forewarn.planning.policy import BudgetLimits
+from forewarn.planning.limits import BudgetLimits
 from forewarn.planning.spread import LabelValues, Nearness, Spread
 
 #: Hosts of a fault domain that are compared for one VM; beyond, its host may have more VMs of its

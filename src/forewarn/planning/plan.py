@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 
-from forewarn.planning.blockers import Blocker
 from forewarn.planning.policy import Budget, Subject
+from forewarn.rules.blockers import Blocker
 from forewarn.values import value
 
 

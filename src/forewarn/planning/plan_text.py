@@ -1,4 +1,4 @@
-"""Plans and budgets as JSON text, for the store and for history.
+"""Plans as JSON text, for the store and for history.
 
 Each entry's times come from its wave. The fleet determines the groups that get notice.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.plan import Wave, WaveBound
-from forewarn.planning.policy import Budget, Scope, Subject
+from forewarn.planning.policy import Scope, Subject
+from forewarn.rules.blockers import Blocker, Code
 from forewarn.values import value
 
 
@@ -91,16 +91,3 @@ def _blocker_list(blocker: Blocker) -> list[object]:
 
 def _blocker(code: str, subject: str, since_ms: int, clears_ms: int) -> Blocker:
     return Blocker(Code(code), subject, since_ms, clears_ms)
-
-
-def budgets_text(budgets: tuple[Budget, ...]) -> str:
-    """Encode budgets."""
-    return json.dumps([[b.scope.value, b.limit, int(b.percent), b.name] for b in budgets])
-
-
-def read_budgets(text: str) -> tuple[Budget, ...]:
-    """Decode budgets."""
-    return tuple(
-        Budget(Scope(scope), limit, bool(percent), name)
-        for scope, limit, percent, name in json.loads(text)
-    )

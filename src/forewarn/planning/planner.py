@@ -5,17 +5,18 @@ Source: F-2, F-3. `plan.py` defines the parts of a plan; `checker.py` checks pla
 
 from __future__ import annotations
 
-from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.bound import bound_of, together
 from forewarn.planning.eligible import Calendar, Calendars, PlanningTerms, split_eligible
 from forewarn.planning.fleet import Fleet, Index
+from forewarn.planning.limits import BudgetLimits
 from forewarn.planning.moving import MovingPlan, Part
 from forewarn.planning.occupied import Occupied, live_work
 from forewarn.planning.packing import Problem, classes_of, first_fit, packed
 from forewarn.planning.plan import Asked, FleetState, Plan, WaveBound, content_id
-from forewarn.planning.policy import BudgetLimits, MaintenancePolicy
+from forewarn.planning.policy import MaintenancePolicy
 from forewarn.planning.prng import Prng
 from forewarn.planning.timing import Batch, Timetable
+from forewarn.rules.blockers import Blocker, Code
 
 #: Hosts examined per canary host to find hosts that may share a wave.
 _CANARY_CANDIDATES = 50

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from forewarn.planning.fleet import FleetGroup, FleetHost, Index
-from forewarn.planning.policy import BudgetLimits, Scope
+from forewarn.planning.limits import BudgetLimits
+from forewarn.planning.policy import Scope
 
 #: Values of a host for the labels that groups name, in the order of `Spread.keys`.
 LabelValues: TypeAlias = tuple[str, ...]

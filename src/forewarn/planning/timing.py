@@ -10,12 +10,13 @@ from bisect import bisect
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from forewarn.planning.blockers import CLEARS_EARLY, Blocker, Code
 from forewarn.planning.eligible import Calendar, PlanningTerms
 from forewarn.planning.fleet import Index
+from forewarn.planning.limits import BudgetLimits
 from forewarn.planning.occupied import Occupied
 from forewarn.planning.plan import PlanEntry, VmMove, Wave
-from forewarn.planning.policy import BudgetLimits, Subject, subject_text
+from forewarn.planning.policy import Subject, subject_text
+from forewarn.rules.blockers import MEANINGS, Blocker, Code
 
 #: An earliest announcement or start of a wave, its reason, and the awaited subject.
 _Earliest = tuple[int, Code, str]
@@ -199,7 +200,7 @@ class Timetable:
         if opening is not None:
             opens_ms, start_ms = opening
             # Without live work that may end early, the wave might fit into an earlier opening.
-            firm_ms = max(each[0] for each in reasons if each[1] not in CLEARS_EARLY)
+            firm_ms = max(each[0] for each in reasons if not MEANINGS[each[1]].clears_early)
             if start_ms > first_ms and self._opening(batch, firm_ms) == opening:
                 code, subject = Code.WINDOW, batch.calendar.subject
             earliest_ms = max(start_ms - notice_ms, opens_ms, *(each[0] for each in started))

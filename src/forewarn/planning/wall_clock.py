@@ -1,4 +1,4 @@
-"""Checks windows minute by minute in local time, independently of `windows.py`.
+"""Checks windows minute by minute in local time, independently of `rules/local_time.py`.
 
 Source: F-7.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import datetime as dt
 import functools
 
-from forewarn.planning.time_zones import zone_of
-from forewarn.planning.windows import Unit, Window
+from forewarn.planning.policy import Unit, Window
+from forewarn.time_zones import zone_of
 
 _MINUTE_MS = 60_000
 

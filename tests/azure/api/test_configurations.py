@@ -12,7 +12,7 @@ from forewarn.api.policy_file import policy_form, read_policy_table
 from forewarn.azure.configuration_routes import MaintenanceWindowInvalid, times_of, window_of
 from forewarn.core.policy import maintenance_policy
 from forewarn.planning.policy import MaintenancePolicy
-from forewarn.planning.windows import Window, open_spans
+from forewarn.rules.local_time import Window, open_spans
 from tests.api.live import Json
 from tests.azure.api.conftest import GROUP, SUBSCRIPTION, Arm, Password
 from tests.waiting import LIMIT_S

@@ -26,8 +26,8 @@ from forewarn.core.stimulus import (
 from forewarn.core.why import why_host, why_maintenance
 from forewarn.errors import CallerError
 from forewarn.ids import Ids
-from forewarn.planning.blockers import NO_OTHER_HOST, Blocker, Code
 from forewarn.planning.policy import MaintenancePolicy
+from forewarn.rules.blockers import Blocker, Code
 from forewarn.values import replace
 from tests.simulator.world.crash_points import Violation
 
@@ -178,7 +178,7 @@ class WorldCopy:
         self, blocker: Blocker, maintenance: Maintenance
     ) -> Callable[[], None] | None:
         """Return what gives VMs room to leave, and for own moves ends budgets or other work."""
-        if NO_OTHER_HOST in blocker.subject:
+        if "no other host" in blocker.subject:
             return None
         roomy = self._roomy()
         if blocker.code is Code.CAPACITY:

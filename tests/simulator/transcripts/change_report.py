@@ -6,8 +6,8 @@ Times are relative to the world's beginning.
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import Alert, Operation, OperationState
 from forewarn.core.why import why
-from forewarn.planning.blockers import Blocker, Code
 from forewarn.protocol.documents import Document, ScheduledEvent
+from forewarn.rules.blockers import Blocker, Code
 from tests.simulator.transcripts.time_spans import moment
 from tests.simulator.world.deployment import Deployment
 

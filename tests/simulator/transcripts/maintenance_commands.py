@@ -10,7 +10,7 @@ from forewarn.core.impact import Cause
 from forewarn.core.stimulus import PlaneStimulus
 from forewarn.core.why import why_host, why_maintenance
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.planning.windows import Window
+from forewarn.rules.local_time import Window
 from forewarn.store import HistoryPage
 from tests.simulator.transcripts.grammar import Options, Words
 from tests.simulator.transcripts.scripted_deployment import ScriptedDeployment

@@ -14,9 +14,8 @@ from forewarn.core.maintenance import Maintenance, MaintenanceState
 from forewarn.core.policy import maintenance_policy
 from forewarn.core.stimulus import ChangeTopology, PlaneStimulus
 from forewarn.core.topology import select
-from forewarn.planning.blockers import NO_OTHER_HOST
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.planning.windows import Window
+from forewarn.rules.local_time import Window
 from forewarn.values import replace
 from tests.simulator.world.deployment import Deployment
 from tests.simulator.world.dice import Dice
@@ -166,7 +165,7 @@ def finish(people: Operators) -> None:
         number = maintenance.number
         late = maintenance.deadline_ms and maintenance.deadline_ms < now_ms
         plan = world.checker.state.plans.get(maintenance.plan)
-        alone = plan and any(each.subject == NO_OTHER_HOST for _, each in plan.body.blocked)
+        alone = plan and any(each.subject == "no other host" for _, each in plan.body.blocked)
         if maintenance.state is M.DRAFT or late or alone:
             people.submit(stimuli.CancelMaintenance(number, "comes too late"), "operator")
         elif maintenance.state is not M.RUNNING:

@@ -2,7 +2,7 @@
 
 A name that was valid when a policy was applied may be unknown to another machine or after an
 upgrade: Debian keeps old names such as `US/Eastern` in a package of its own. Its windows then count
-as closed (`windows.py`). The answers are cached, so new data counts after a restart.
+as closed (`rules/window.py`). The answers are cached, so new data counts after a restart.
 """
 
 from __future__ import annotations

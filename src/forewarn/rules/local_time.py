@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
 from forewarn.errors import CallerError
-from forewarn.planning.time_zones import zone_of
+from forewarn.time_zones import zone_of
 from forewarn.values import Word, value
 
 _EPOCH = dt.date(1970, 1, 1)
