@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.api.live import Live
 from tests.page.browser import Browser
+from tests.waiting import wait_until
 
 PICTURES = Path(__file__).parents[1] / "docs/pictures"
 ZONES, RACKS, HOSTS, VMS = 3, 8, 20, 4
@@ -44,12 +45,13 @@ def main() -> None:
         live.post("/v1/hosts/z3-r1-h01/update", duration="9s")
         live.post("/v1/vms/vm-0100/redeploy")
         live.advance(200)
-        take(browser, f"{live.url}/", "page-fleet.png")
-        take(browser, f"{live.url}/#/operations/op-2", "page-operation.png")
         hosts = [f"z1-r4-h{number:02}" for number in range(1, 7)]
         form = {"cause": "host-update", "hosts": hosts, "duration": "PT5M", "reason": "firmware"}
         made = live.call("POST", "/v1/maintenances", form).json["maintenance"]["id"]
         live.post(f"/v1/maintenances/{made}/start")
+        wait_until(lambda: live.get(f"/v1/maintenances/{made}")["maintenance"]["announced"])
+        take(browser, f"{live.url}/", "page-fleet.png")
+        take(browser, f"{live.url}/#/operations/op-2", "page-operation.png")
         take(browser, f"{live.url}/#/maintenances/{made}", "page-maintenance.png")
         browser.run("localStorage.setItem('forewarn-theme', 'dark')")
         browser.resize(390, 844, phone=True)

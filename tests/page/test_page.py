@@ -154,10 +154,10 @@ STORY: tuple[tuple[str, str, dict[str, str], str], ...] = (
 )
 
 
-MAINTENANCES, FIRST = "nav [href='#/maintenances']", "h2 [href='#/maintenances/m-1']"
+FIRST = "h2 [href='#/maintenances/m-1']"
 #: Task -> what is pressed from the start page, fields of the dialog, and what is then seen.
 TASKS: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
-    "why m-1 waits": ((MAINTENANCES, FIRST), {}, "has not approved event"),
+    "why m-1 waits": ((FIRST,), {}, "has not approved event"),
     "who has not approved": (("#unapproved", "td [href='#/operations/op-2']"), {}, "group db"),
     "remind the owners": (
         ("#unapproved", "[data-act=remind]", "dialog [type=submit]"),
@@ -165,17 +165,17 @@ TASKS: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
         "Copied.",
     ),
     "postpone for an owner": (
-        (MAINTENANCES, FIRST, "main [data-act=postpone_maintenance]", "dialog [type=submit]"),
+        (FIRST, "main [data-act=postpone_maintenance]", "dialog [type=submit]"),
         {"hosts": "h2", "until": "+3h", "by": "bank"},
         "Postpone hosts of m-1: done.",
     ),
     "pause": (
-        (MAINTENANCES, FIRST, "main [data-act=pause_maintenance]", "dialog [type=submit]"),
+        ("main [data-act=pause_maintenance]", "dialog [type=submit]"),
         {"reason": "incident"},
-        "Paused. Nothing more is announced",
+        "resume m-1, which is paused (incident)",
     ),
     "resume": (
-        (MAINTENANCES, FIRST, "main [data-act=resume_maintenance]", "dialog [type=submit]"),
+        (FIRST, "main [data-act=resume_maintenance]", "dialog [type=submit]"),
         {},
         "Resume m-1: done.",
     ),
@@ -194,6 +194,9 @@ TASKS: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
     "what is not delivered": (("nav [href='#/outbox']",), {}, "No destinations."),
     "who did what": (("nav [href='#/history']",), {}, "m-1 is paused"),
 }
+
+
+WINDOWS = {"windows": {"nights": {"from": "00:00", "to": "23:00"}}}
 
 
 @pytest.mark.parametrize(
@@ -329,9 +332,15 @@ def test_maintenance_says_who_has_not_approved(page: Browser, service: Live) -> 
     service.post(f"/v1/operations/{event}/approve")
     show(page, f"{service.url}/#/maintenances/m-1")
     page.see("web")
-    rows = page.run("[...document.querySelectorAll('tr')].map((each) => each.innerText)")
-    assert any(each.split()[:3] == ["web", "shop", "waiting"] for each in rows), rows
-    assert any(each.split()[:3] == ["db", "bank", "approved"] for each in rows), rows
+    owners = page.run("[...document.querySelectorAll('.owner h3')].map((each) => each.innerText)")
+    assert owners == ["shop 0 of 1 approved", "bank 1 of 1 approved"]
+    rows = page.run("[...document.querySelectorAll('.owner tr')].map((each) => each.innerText)")
+    assert any(each.split()[:2] == ["web", "waiting"] for each in rows), rows
+    assert any(each.split()[:2] == ["db", "approved"] for each in rows), rows
+    press(page, "mouse", ".owner [data-act=postpone_maintenance]")
+    page.until("document.querySelector('#field-hosts')?.value === 'h1'")
+    assert page.run("document.querySelector('#field-by').value") == "shop"
+    page.key("Escape")
     press(page, "mouse", "[data-act=remind]")
     assert "web-0" in page.run("document.querySelector('#reminder-0').value")
     page.key("Escape")
@@ -808,13 +817,55 @@ def test_timeline_shows_what_is_planned(page: Browser, service: Live) -> None:
     page.until("document.querySelector(\"details a[href='#/operations/op-2']\")")
 
 
-def test_unapproved_event_is_seen_on_every_view(page: Browser, service: Live) -> None:
-    """A strip says which event nobody has approved yet, and goes when all have."""
+TROUBLE = "document.querySelector('#trouble')"
+
+
+def test_waiting_is_quiet_until_work_is_near(page: Browser, service: Live) -> None:
+    """A number beside Work counts events that nobody approved; two minutes before, a bar tells."""
     service.post("/v1/hosts/h1/reboot")
     show(page, f"{service.url}/#/policy")
-    page.see("2 events not approved. op-1 of h1 starts in 15 min 0")
+    page.until("document.querySelector('#unapproved').textContent === '2'")
+    assert page.run("document.querySelector('#unapproved').title") == "2 events not approved"
+    assert page.run(f"{TROUBLE}.hidden")
+    service.advance(14 * 60)
+    page.see("op-1 of h1 is not approved and starts in ")
+    assert page.run(f"{TROUBLE}.classList.contains('soon')")
     service.post("/v1/operations/op-1/approve")
-    page.until("document.querySelector('#unapproved').hidden")
+    page.until(f"document.querySelector('#unapproved').hidden && {TROUBLE}.hidden")
+
+
+def test_what_is_wrong_is_loud_and_first(page: Browser, service: Live) -> None:
+    """A failed host is named on every view, before work, and its VMs are down, not running."""
+    service.post("/v1/hosts/h2/reboot")
+    service.post("/v1/hosts/h1/fail")
+    show(page, f"{service.url}/#/")
+    page.see("Host h1 has failed, 2 VMs down")
+    first = "document.querySelector('.job').innerText"
+    page.until(f"{first}.includes('h1') && {first}.includes('down')")
+    assert "running" not in page.run("document.querySelector('main').innerText")
+    press(page, "keyboard", "#trouble a")
+    page.see("Host h1")
+    service.post("/v1/hosts/h1/repair")
+    page.until(f"{TROUBLE}.hidden")
+
+
+def test_first_page_shows_what_is_under_way(page: Browser, service: Live) -> None:
+    """Maintenances come with progress, blocker and end; and what happened in the last day."""
+    service.call("PUT", "/v1/policy", WINDOWS)
+    form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": "PT5M", "reason": "kernel"}
+    service.call("POST", "/v1/maintenances", form)
+    service.post("/v1/maintenances/m-1/start")
+    service.post("/v1/hosts/h4/fail")
+    show(page, f"{service.url}/#/")
+    for text in ("kernel", "0 of 2 hosts done", "has not approved event", "Planned end: "):
+        page.see(text)
+    page.see("In the last 24 hours: 1 host failed.")
+    press(page, "mouse", "h2 [href='#/maintenances/m-1']")
+    page.until("document.querySelectorAll('.timeline .piece.planned').length >= 2")
+    names = "[...document.querySelectorAll('.timeline .lane-name')].map((each) => each.textContent)"
+    assert page.run(names)[:4] == ["UTC", "nights", "Wave 1", "Wave 2"]
+    press(page, "keyboard", "[data-zoom='1 week']")
+    page.until("document.querySelector('.piece.open')")
 
 
 def test_page_asks_nobody_else(page: Browser, service: Live) -> None:

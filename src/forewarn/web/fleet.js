@@ -1,18 +1,24 @@
 // The fleet overview: totals, the map, live operations, and racks as a table.
 
 import { offer } from "./actions.js";
+import { get, may, now, query } from "./api.js";
 import { cells, fill, h, head, keyed, setText, soft } from "./dom.js";
 import { chip, count, interruption, plural, stateOf, ticking, words } from "./format.js";
 import { heatmap } from "./heatmap.js";
+import { underWay } from "./maintenances.js";
 import { listen, live, sorted, totals } from "./live.js";
 
 const LISTED_MAX = 60;
+/** Entries of one kind that are read for the sum of a day. */
+const COUNTED_MAX = 200;
 const RACKS_LISTED_MAX = 200;
 
 export function fleet(main) {
   const map = heatmap((name) => (location.hash = `#/hosts/${encodeURIComponent(name)}`));
   Object.assign(window, { forewarnMap: map }); // for measurements
-  const bars = { hosts: bar("Hosts"), vms: bar("VMs") };
+  const bars = { hosts: bar("Hosts"), vms: bar("VMs", OF_VMS) };
+  const going = underWay();
+  const day = sinceYesterday();
   const work = workList();
   const refused = h("ul");
   const refusals = h(
@@ -50,6 +56,7 @@ export function fleet(main) {
     main,
     head("Fleet", offer.fleet()),
     refusals,
+    going.element,
     h(
       "section",
       { className: "totals", aria: { label: "Totals" } },
@@ -66,6 +73,7 @@ export function fleet(main) {
       ),
       h("section", { className: "card under-way", aria: { label: "Open work" } }, work.element),
     ),
+    day,
     table,
   );
   const draw = () => {
@@ -99,11 +107,52 @@ export function fleet(main) {
   });
   return () => {
     unlisten();
+    going.close();
     map.close();
   };
 }
 
-function bar(title) {
+/** What the states of hosts mean for VMs. */
+const OF_VMS = { f: "down", r: "disturbed now", h: "undisturbed" };
+
+const DAY_MS = 86_400_000;
+/** Actions of history -> what happened, for the sum of a day. */
+const OF_A_DAY = [
+  ["host.failed", "host", " failed", "bad"],
+  ["operation.failed", "operation", " failed", "bad"],
+  ["operation.succeeded", "operation", " done", ""],
+  ["operation.cancelled", "operation", " cancelled", ""],
+  ["maintenance.done", "maintenance", " done", ""],
+];
+
+/** Returns parts of a sentence with commas between them. */
+const listed = (parts) => parts.flatMap((each, index) => (index ? [", ", each] : [each]));
+
+/** Returns a line with what happened in the last day; the server counts nothing for it. */
+function sinceYesterday() {
+  const box = h("p", { className: "soft day" });
+  if (!may("list_history")) return box;
+  const since = now() - DAY_MS;
+  const newest = (action) =>
+    get(query("/v1/history", { action, order: "newest", limit: COUNTED_MAX }));
+  Promise.all(OF_A_DAY.map(([action]) => newest(action)))
+    .then((replies) => {
+      const parts = replies.flatMap(({ entries }, index) => {
+        const [action, noun, verb, look] = OF_A_DAY[index];
+        const found = entries.filter((each) => Date.parse(each.at) >= since).length;
+        if (!found) return [];
+        const more = found === COUNTED_MAX ? " or more" : "";
+        const text = `${plural(found, noun)}${more}${verb}`;
+        return [h("a", { href: query("#/history", { action }), className: look }, text)];
+      });
+      const none = "nothing ended, and nothing failed";
+      fill(box, "In the last 24 hours: ", parts.length ? listed(parts) : none, ".");
+    })
+    .catch(() => {});
+  return box;
+}
+
+function bar(title, names = {}) {
   const total = h("strong");
   const stripe = h("div", { className: "stripe", aria: { hidden: "true" } });
   const legend = h("ul", { className: "legend" });
@@ -131,7 +180,7 @@ function bar(title) {
           {},
           h("span", { className: `dot fill-${each}`, aria: { hidden: "true" } }),
           h("b"),
-          ` ${live.states[each]}`,
+          ` ${names[each] ?? live.states[each]}`,
         ),
       (element, each) => setText(element.querySelector("b"), count(found[each] ?? 0)),
     );

@@ -94,8 +94,14 @@ export const words = (text) =>
     "VM",
   );
 
-/** Returns an operation's state, or its alert: blocked, overdue or stuck. */
-export const stateOf = (each) => (each.alert === "none" ? each.state : each.alert);
+/** Whether an operation stands for a failed host, whose VMs are down. */
+export const isFailure = (each) => each.cause === "hardware-failure" && each.state === "running";
+
+/** Returns an operation's state, or its trouble: blocked, overdue, stuck or down. */
+export const stateOf = (each) => {
+  if (each.alert !== "none") return each.alert;
+  return isFailure(each) ? "down" : each.state;
+};
 
 /** Returns a small coloured label for a state or an impact. */
 export const chip = (text, kind = text) =>

@@ -13,6 +13,11 @@ const NAMED_FROM = 52;
 const HEADER = 24;
 /** Pixels between two racks; in a bitmap, racks are whole cells apart. */
 const GAP = 12;
+/** Pixels of a rack's name above its hosts; a bitmap has no room for it. */
+const RACK_HEADER = 15;
+const rackHeaderOf = (size) => (size < DRAWN_FROM ? 0 : RACK_HEADER / size);
+/** Narrowest rack that shows its name, in pixels. */
+const RACK_NAMED_FROM = 28;
 /** Rows of a zone's title, and cells between two racks, for cells of a size. */
 const headerOf = (size) => (size < DRAWN_FROM ? Math.ceil(HEADER / size) : HEADER / size);
 const gapOf = (size) => (size < DRAWN_FROM ? 1 : Math.min(GAP / size, 1));
@@ -75,7 +80,7 @@ export function heatmap(open) {
 
   function flow(size, aspect) {
     const wide = Math.max(Math.floor(width / size), 1);
-    const [header, gap] = [headerOf(size), gapOf(size)];
+    const [header, gap, name] = [headerOf(size), gapOf(size), rackHeaderOf(size)];
     const found = { blocks: [], zones: [], rows: 0, wide };
     let x = 0,
       y = 0,
@@ -92,9 +97,9 @@ export function heatmap(open) {
         zone = rack.zone;
         [x, y, tall] = [0, y + header, 0];
       } else if (x + across > wide) [x, y, tall] = [0, y + tall + gap, 0];
-      found.blocks.push({ x, y, across, down, first: place, hosts, index });
+      found.blocks.push({ x, y: y + name, across, down, first: place, hosts, index });
       x += across + gap;
-      tall = Math.max(tall, down);
+      tall = Math.max(tall, name + down);
       place += hosts;
     }
     found.rows = y + tall;
@@ -296,6 +301,15 @@ export function heatmap(open) {
           Math.max(left, 0) + 1,
           y,
         );
+    }
+    if (cell < DRAWN_FROM) return;
+    pen.font = "11px system-ui, sans-serif";
+    for (const { x, y, across, index } of blocks) {
+      const [side, top, room] = [left + x * size, above + y * size, across * size - 4];
+      if (top < 0 || top > height + RACK_HEADER || side > width || side + room < 0) continue;
+      const { first, last } = live.racks[index];
+      const text = first === last ? first : `${first} to ${last}`;
+      if (room >= RACK_NAMED_FROM) pen.fillText(shortened(text, room), side + 1, top - 4);
     }
   }
 

@@ -160,13 +160,19 @@ function change(reply) {
   top();
 }
 
+/** Whether something is wrong with an operation: such ones come first. */
+const isWrong = (each) => each.alert !== "none" || each.cause === "hardware-failure";
+
 /** Live operations, the most urgent first. */
 export function sorted() {
   const when = (each) =>
     Date.parse((each.state === "running" ? each.started : each.not_before) ?? "") || 0;
   return [...live.operations.values()].sort(
     (one, other) =>
-      ORDER[one.state] - ORDER[other.state] || when(one) - when(other) || one.number - other.number,
+      Number(isWrong(other)) - Number(isWrong(one)) ||
+      ORDER[one.state] - ORDER[other.state] ||
+      when(one) - when(other) ||
+      one.number - other.number,
   );
 }
 

@@ -3,17 +3,18 @@
 import { access } from "./access.js";
 import { call, caller, get, hold, may, now, onSignIn, Refusal, recognize, token } from "./api.js";
 import { confirmations, drawWaiting } from "./confirmations.js";
-import { coded, fill, h, note, setText } from "./dom.js";
+import { coded, fill, h, keyed, note, setText, unpressed } from "./dom.js";
 import { clock, emulator, isEmulator, readClock } from "./emulator.js";
 import { fleet } from "./fleet.js";
-import { plural, stamp, switchZone, tick, ticking } from "./format.js";
+import { count, plural, stamp, switchZone, tick } from "./format.js";
 import { history } from "./history.js";
-import { leave as unfollow, listen, live, sorted, start } from "./live.js";
+import { leave as unfollow, listen, live, start } from "./live.js";
 import { maintenance, maintenances } from "./maintenances.js";
 import { outbox, policy } from "./policy.js";
 import { group, host, list, operation, refused, vm, work } from "./records.js";
 import { report } from "./report.js";
 import { search, suggest } from "./suggest.js";
+import { trouble, unapproved } from "./trouble.js";
 
 const main = document.getElementById("main");
 /** Address of a view -> its name and function. */
@@ -74,6 +75,14 @@ async function route() {
   document.title = title && title !== "Fleet" ? `${title} · Forewarn` : "Forewarn";
 }
 
+/** Number of unapproved events beside the view of work. */
+const badge = h("a", {
+  id: "unapproved",
+  className: "chip announced",
+  href: "#/work?state=announced",
+  hidden: true,
+});
+
 function drawViews(view) {
   const all = hasEmulator ? [...VIEWS, ["emulator", "Emulator", "get_clock"]] : VIEWS;
   const shown = all.filter(([, , route]) => may(route));
@@ -81,9 +90,10 @@ function drawViews(view) {
   const current = parents[view] ?? view;
   fill(
     document.getElementById("views"),
-    shown.map(([name, label]) =>
+    shown.map(([name, label]) => [
       h("a", { href: `#/${name}`, aria: name === current ? { current: "page" } : {} }, label),
-    ),
+      name === "work" ? badge : "",
+    ]),
   );
 }
 
@@ -203,18 +213,31 @@ function drawConnection() {
   setText(alarm, lost ? text : "");
 }
 
-/** Shows the number of unapproved events on every view, with the first operation to start. */
+/** Shows the number of unapproved events on every view; waiting for approvals is routine. */
 function drawUnapproved() {
-  const strip = document.getElementById("unapproved");
-  const found = sorted().filter((each) => each.state === "announced" && each.approved < each.asked);
-  const missing = found.reduce((sum, each) => sum + each.asked - each.approved, 0);
-  strip.hidden = !found.length;
-  if (!found.length) return fill(strip);
-  const [first] = found;
-  fill(
-    strip,
-    `${plural(missing, "event")} not approved. `,
-    ticking(first.not_before, `${first.id} of ${first.target} starts `),
+  const missing = unapproved().reduce((sum, each) => sum + each.asked - each.approved, 0);
+  const text = missing ? `${plural(missing, "event")} not approved` : "";
+  badge.hidden = !missing;
+  badge.title = text;
+  badge.setAttribute("aria-label", text);
+  setText(badge, missing ? count(missing) : "");
+}
+
+/** Shows trouble on every view, the gravest first, and work that starts unapproved soon. */
+function drawTrouble() {
+  const list = document.getElementById("trouble");
+  const found = trouble();
+  list.hidden = !found.length;
+  list.classList.toggle(
+    "soon",
+    found.every((each) => each.soon),
+  );
+  keyed(
+    list,
+    found,
+    (each) => each.text,
+    (each) => h("p", {}, h("a", { href: each.href }, each.text), each.more ?? ""),
+    () => {},
   );
 }
 
@@ -233,6 +256,10 @@ function setTheme(theme) {
 }
 
 function startBar() {
+  const top = /** @type {HTMLElement} */ (document.querySelector(".top"));
+  new ResizeObserver(() => {
+    document.documentElement.style.setProperty("--top", `${top.offsetHeight}px`);
+  }).observe(top);
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   setTheme(localStorage.getItem("forewarn-theme") ?? (dark ? "dark" : "light"));
   document.getElementById("theme").addEventListener("click", () => {
@@ -260,6 +287,7 @@ function startBar() {
   setInterval(() => {
     tick();
     drawClock();
+    unpressed().then(drawTrouble);
   }, 500);
 }
 
@@ -304,6 +332,7 @@ onSignIn(askToken);
 listen((what) => {
   if (what === "connection") drawConnection();
   if (what === "operations" || what === "all") drawUnapproved();
+  if (["operations", "racks", "time", "all"].includes(what)) unpressed().then(drawTrouble);
   if (what === "all") drawClock();
   if (what === "time" || what === "all") drawWaiting();
   if (hasEmulator && (what === "time" || what === "all")) readClock().then(drawClock);

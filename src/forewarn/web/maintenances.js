@@ -1,7 +1,7 @@
 // Views of maintenances: waves, blockers and progress.
 
-import { act, button, buttons, unasked } from "./actions.js";
-import { call, get, getList, part, query } from "./api.js";
+import { act, button, buttons, rowButton, unasked } from "./actions.js";
+import { call, get, getList, may, part, query } from "./api.js";
 import { fill, h, head, section, soft, table } from "./dom.js";
 import {
   chip,
@@ -16,8 +16,10 @@ import {
   words,
 } from "./format.js";
 import { roomOf, roomPicture } from "./moves.js";
+import { listen } from "./live.js";
 import { facts as factList, kept } from "./records.js";
 import { remindButton } from "./reminders.js";
+import { waveChart } from "./timeline.js";
 
 const LIST_LIMIT = 100;
 const HOSTS_SHOWN_MAX = 40;
@@ -96,27 +98,88 @@ export function maintenances(main) {
   return kept(main, { read, concerns: () => true, often: true, draw });
 }
 
+/** Maintenances under way that the first page shows. */
+const UNDER_WAY_MAX = 6;
+/** Milliseconds between two reads of the maintenances under way. */
+const REREAD_MS = 1000;
+
+/** Returns the maintenances that were started, as cards that follow their changes. */
+export function underWay() {
+  const element = h("section", { hidden: true, aria: { label: "Maintenances under way" } });
+  const close = followed(async () => {
+    const { maintenances: found, next } = await get("/v1/maintenances?live=true&limit=100");
+    const shown = found.filter((each) => each.state !== "draft");
+    const more = shown.length > UNDER_WAY_MAX || next;
+    element.hidden = !shown.length;
+    fill(
+      element,
+      h("div", { className: "going" }, shown.slice(0, UNDER_WAY_MAX).map(going)),
+      more ? h("p", { className: "more" }, h("a", { href: "#/maintenances" }, "All")) : "",
+    );
+  });
+  return { element, close };
+}
+
+/** Calls a function now, and after changes of work; returns a function that ends this. */
+function followed(read) {
+  if (!may("list_maintenances")) return () => {};
+  let waiting = null;
+  const again = () => {
+    waiting ??= setTimeout(() => {
+      waiting = null;
+      read().catch(() => {});
+    }, REREAD_MS);
+  };
+  const unlisten = listen((what) => ["operations", "time", "all"].includes(what) && again());
+  addEventListener("acted", again);
+  read().catch(() => {});
+  return () => {
+    clearTimeout(waiting);
+    waiting = -1; // an answer that is on its way starts no other read
+    removeEventListener("acted", again);
+    unlisten();
+  };
+}
+
+const titleOf = (each) =>
+  h(
+    "h2",
+    {},
+    h(
+      "a",
+      { href: `#/maintenances/${each.id}` },
+      `${words(each.cause)}, ${plural(each.hosts, "host")}`,
+    ),
+    " ",
+    h("span", { className: "soft" }, each.id),
+  );
+
+const plannedEnd = (each) =>
+  each.expected_end && each.state === "running"
+    ? soft("Planned end: ", moment(each.expected_end), " ", ticking(each.expected_end))
+    : "";
+
 function card(each) {
   return h(
     "article",
     { className: "card story" },
-    h(
-      "h2",
-      {},
-      h(
-        "a",
-        { href: `#/maintenances/${each.id}` },
-        `${words(each.cause)}, ${plural(each.hosts, "host")}`,
-      ),
-      " ",
-      h("span", { className: "soft" }, each.id),
-    ),
+    titleOf(each),
     h("p", {}, chip(each.state), " ", each.reason),
     progress(each),
     h("p", { className: "now-line" }, now(each)),
-    each.expected_end && each.state === "running"
-      ? soft("Planned end: ", moment(each.expected_end))
-      : "",
+    plannedEnd(each),
+  );
+}
+
+/** Returns a maintenance under way as one row. */
+function going(each) {
+  return h(
+    "article",
+    { className: "card story" },
+    h("div", {}, titleOf(each), h("p", {}, chip(each.state), " ", each.reason)),
+    progress(each),
+    h("div", {}, h("p", { className: "now-line" }, now(each)), plannedEnd(each)),
+    each.state === "running" ? rowButton("pause_maintenance", "Pause", { name: each.id }) : "",
   );
 }
 
@@ -124,13 +187,8 @@ function card(each) {
 function now({ state, wave, planning, checking, waits_for: waits, ended }) {
   if (ended) return ["Ended ", moment(ended), "."];
   if (HALTED[state]) return waits ? linked(waits.text) : HALTED[state];
-  const doing = checking
-    ? "The gate is being checked"
-    : planning
-      ? "A plan is being computed"
-      : wave
-        ? `Wave ${wave}`
-        : "Between waves";
+  if (planning) return "A plan is being computed.";
+  const doing = checking ? "The gate is being checked" : wave ? `Wave ${wave}` : "Between waves";
   return [
     `${doing}. `,
     waits ? linked(waits.text) : "",
@@ -166,13 +224,16 @@ async function preview(values) {
   ];
 }
 
-export function maintenance(main, id) {
-  return kept(main, {
+export async function maintenance(main, id) {
+  const chart = waveChart();
+  const windows = get(query("/v1/windows", { days: WINDOW_DAYS })).catch(() => ({ spans: [] }));
+  const leave = await kept(main, {
     read: () => get(`/v1/maintenances/${part(id)}`),
     concerns: () => true,
     often: true,
     draw: (reply) => {
       const { maintenance: each, waves, approvals } = reply;
+      windows.then(({ spans }) => chart.draw(waves, spans));
       fill(
         main,
         head(
@@ -184,9 +245,10 @@ export function maintenance(main, id) {
           buttons("maintenances", each.id, each),
         ),
         whatNow(reply),
-        approvals.length ? section("Approvals", approvalTable(approvals)) : "",
+        approvals.length ? section("Approvals", answers(each, approvals)) : "",
         section(
           "Waves",
+          chart.element,
           waves.length
             ? table(
                 "Waves",
@@ -212,7 +274,14 @@ export function maintenance(main, id) {
       );
     },
   });
+  return () => {
+    leave();
+    chart.close();
+  };
 }
+
+/** Days of open times that the chart of waves can show. */
+const WINDOW_DAYS = 31;
 
 const NO_WAVES = {
   paused: "None while paused. Resume the maintenance to get a new plan.",
@@ -238,8 +307,10 @@ function whatNow({ maintenance: each, blocked, approvals, not_asked: groups }) {
   return h(
     "section",
     { className: `card now ${each.state}`, aria: { label: "What now" } },
-    h("p", { className: "headline" }, chip(each.state), " ", halted ?? ""),
+    h("p", { className: "headline" }, chip(each.state), " ", halted ?? each.reason),
+    halted && each.reason ? h("p", {}, each.reason) : "",
     progress(each),
+    plannedEnd(each),
     waits
       ? h(
           "p",
@@ -267,37 +338,79 @@ function whatNow({ maintenance: each, blocked, approvals, not_asked: groups }) {
   );
 }
 
-const APPROVAL_COLUMNS = [
-  "Group",
-  "Owner",
-  "Answer",
-  "Operation",
-  "Not approved by",
-  "Last poll",
-  "Action",
-];
+const APPROVAL_COLUMNS = ["Group", "Answer", "Operation", "Not approved by", "Last poll", "Action"];
 const ANSWERS = { "not-asked": "not asked" };
+const UNANSWERED = ["waiting", "not-asked"];
 
-/** Shows the groups' answers; groups without an approval come first. */
-function approvalTable(approvals) {
+/** Shows the groups' answers by owner; owners who have not approved come first. */
+function answers(each, approvals) {
+  const owners = new Map();
+  for (const one of approvals) owners.set(one.owner, [...(owners.get(one.owner) ?? []), one]);
+  const open = (list) => list.filter((one) => UNANSWERED.includes(one.state));
+  return [...owners]
+    .sort(
+      ([one, mine], [other, theirs]) =>
+        Number(!open(mine).length) - Number(!open(theirs).length) || naturally(one, other),
+    )
+    .map(([owner, list]) => ownerOf(each, owner, list, open(list)));
+}
+
+/** Shows the answers of one owner, with what an operator can do about those that lack. */
+function ownerOf(each, owner, list, open) {
+  const name = owner || "groups without an owner";
+  const waiting = list.filter((one) => one.state === "waiting").length;
+  const asked = list.filter((one) => one.state !== "not-asked").length;
+  const hosts = [...new Set(open.map((one) => one.host))].toSorted(naturally);
+  return h(
+    "div",
+    { className: "owner" },
+    h(
+      "div",
+      { className: "head" },
+      h(
+        "h3",
+        {},
+        owner || "Groups without an owner",
+        " ",
+        h(
+          "span",
+          { className: "soft" },
+          asked ? `${count(asked - waiting)} of ${count(asked)} approved` : "nobody asked",
+        ),
+      ),
+      open.length
+        ? h(
+            "div",
+            { className: "buttons" },
+            remindButton("Remind", `Remind ${name}`, open),
+            rowButton("postpone_maintenance", "Postpone", {
+              name: each.id,
+              object: owner ? `${each.id} for ${owner}` : each.id,
+              given: { hosts, ...(owner ? { by: owner } : {}) },
+            }),
+          )
+        : "",
+    ),
+    approvalTable(name, list),
+  );
+}
+
+function approvalTable(name, approvals) {
   const order = ["waiting", "not-asked", "approved", "started"];
-  const sorted = [...approvals].sort(
+  const sorted = approvals.toSorted(
     (one, other) =>
-      order.indexOf(one.state) - order.indexOf(other.state) ||
-      naturally(one.owner, other.owner) ||
-      naturally(one.group, other.group),
+      order.indexOf(one.state) - order.indexOf(other.state) || naturally(one.group, other.group),
   );
   return table(
-    "Approvals",
+    `Approvals of ${name}`,
     APPROVAL_COLUMNS,
     sorted.map((each) => [
       link("groups", each.group),
-      each.owner || "—",
       chip(ANSWERS[each.state] ?? each.state, each.state),
       [link("operations", each.operation), " of ", link("hosts", each.host)],
-      each.missing.map((name) => [link("vms", name), " "]),
+      each.missing.map((vm) => [link("vms", vm), " "]),
       each.polled ? moment(each.polled) : "never",
-      ["waiting", "not-asked"].includes(each.state)
+      UNANSWERED.includes(each.state)
         ? remindButton("Remind", `Remind the owner of ${each.group}`, [each])
         : "",
     ]),

@@ -13,7 +13,7 @@ const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
 /**
- * Label and length of the shown time, a third of which is in the past.
+ * Label and length of a time that is shown on demand, a third of it in the past.
  * @type {[string, number][]}
  */
 const ZOOMS = [
@@ -39,11 +39,19 @@ export async function plansOf(state) {
 }
 
 /** Draws operations and plans; a table next to the timeline has the same content. */
-export function timeline() {
+export const timeline = () =>
+  zoomable(([operations, plans]) => lanesOf(operations, plans), aroundNow);
+
+/** Draws the waves of a maintenance and the open times; a table next to it has the same content. */
+export const waveChart = () => zoomable(([waves, spans]) => waveLanes(waves, spans), whole);
+
+/** Returns a picture of lanes that can be zoomed, at first to what `fit` chooses. */
+function zoomable(lanesFrom, fit) {
   const picture = h("div", { className: "timeline", aria: { hidden: "true" } });
   let zoom = null;
-  let shown = { operations: [], plans: [] };
-  const buttons = ZOOMS.map(([label, length]) =>
+  /** @type {any[] | null} */
+  let shown = null;
+  const choose = (label, length) =>
     h(
       "button",
       {
@@ -56,16 +64,17 @@ export function timeline() {
         },
       },
       label,
-    ),
-  );
+    );
+  const choices = [["Fit", null], ...ZOOMS].map(([label, length]) => choose(label, length));
   const redraw = () => {
-    const lanes = lanesOf(shown.operations, shown.plans);
-    const length = zoom ?? fitting(lanes);
-    buttons.forEach((each, index) =>
-      each.setAttribute("aria-pressed", String(ZOOMS[index][1] === length)),
+    if (!shown) return;
+    const lanes = lanesFrom(shown);
+    const view = zoom ? { from: now() - zoom * PAST, length: zoom } : fit(lanes);
+    choices.forEach((each, index) =>
+      each.setAttribute("aria-pressed", String((index ? ZOOMS[index - 1][1] : null) === zoom)),
     );
     element.hidden = !lanes.length;
-    fill(picture, drawn(lanes, length));
+    fill(picture, drawn(lanes, view));
   };
   const element = h(
     "div",
@@ -74,25 +83,90 @@ export function timeline() {
       "div",
       { className: "buttons", role: "group", aria: { label: "Time shown" } },
       h("span", { className: "soft" }, "Show"),
-      buttons,
+      choices,
     ),
     picture,
   );
   const timer = setInterval(() => unpressed().then(redraw), REDRAW_MS);
   return {
     element,
-    draw: (operations, plans) => {
-      shown = { operations, plans };
+    draw: (...found) => {
+      shown = found;
       redraw();
     },
     close: () => clearInterval(timer),
   };
 }
 
-/** Returns the shortest time that shows the end, or else the start, of all live work. */
-function fitting(lanes) {
+/** Returns the shortest time around now that shows the end, or else the start, of all live work. */
+function aroundNow(lanes) {
   const ahead = Math.max(0, ...lanes.flatMap((each) => each.pieces.map((one) => one.to - now())));
-  return (ZOOMS.find(([, length]) => length * (1 - PAST) >= ahead) ?? ZOOMS.at(-1))[1];
+  const [, length] = ZOOMS.find(([, each]) => each * (1 - PAST) >= ahead) ?? ZOOMS.at(-1);
+  return { from: now() - length * PAST, length };
+}
+
+/** Returns the time that shows every piece but open times, and now. */
+function whole(lanes) {
+  const pieces = lanes.flatMap((each) => each.pieces.filter((one) => one.look !== "open"));
+  const from = Math.min(now(), ...pieces.map((each) => each.from));
+  const to = Math.max(now(), ...pieces.map((each) => each.to));
+  const length = Math.max((to - from) * 1.04, MINUTE);
+  return { from: from - (length - (to - from)) / 2, length };
+}
+
+const WAVE_LANES_MAX = 40;
+
+/** Returns a lane for each window with its open times, and one for each wave or some of them. */
+function waveLanes(waves, spans) {
+  if (!waves.length) return [];
+  const names = [...new Set(spans.map((each) => each.window))].filter((each) => each);
+  const open = names.map((name) => ({
+    label: name,
+    href: "#/policy",
+    look: "wave-lane",
+    pieces: spans
+      .filter((each) => each.window === name)
+      .map((each) => ({
+        look: "open",
+        from: Date.parse(each.opens),
+        to: Date.parse(each.closes),
+      })),
+  }));
+  const band = Math.ceil(waves.length / WAVE_LANES_MAX);
+  const lanes = [];
+  for (let first = 0; first < waves.length; first += band) {
+    const some = waves.slice(first, first + band);
+    const [from, to] = [some[0].number, some.at(-1).number];
+    lanes.push({
+      label: from === to ? `Wave ${from}` : `Waves ${from} to ${to}`,
+      href: location.hash,
+      look: "",
+      pieces: some.flatMap(piecesOf),
+    });
+  }
+  return [...open, ...lanes];
+}
+
+/** Returns the notice, the work and the planned time of a wave. */
+function piecesOf(wave) {
+  const at = (text) => Date.parse(text ?? "");
+  const [announced, started, ended] = [at(wave.announced), at(wave.started), at(wave.ended)];
+  const [start, end] = [at(wave.latest_start), at(wave.latest_end)];
+  const planned = (from) => (end > from ? [{ look: "planned", from, to: end }] : []);
+  if (wave.state === "planned") return announced ? planned(announced) : [];
+  const pieces = [];
+  const noticed = started || ended || Math.max(start || 0, now());
+  if (announced && noticed > announced)
+    pieces.push({ look: "notice", from: announced, to: noticed });
+  if (!started) return [...pieces, ...planned(noticed)];
+  const failed = wave.counts.failed > 0;
+  pieces.push({
+    look: failed ? "failed" : ended ? "succeeded" : "running",
+    text: failed ? `${wave.counts.failed} failed` : "",
+    from: started,
+    to: ended || Math.max(now(), started),
+  });
+  return ended ? pieces : [...pieces, ...planned(Math.max(now(), started))];
 }
 
 /**
@@ -170,8 +244,7 @@ function laneOf(each) {
   return { label: each.target, href: `#/operations/${each.id}`, pieces, look: "" };
 }
 
-function drawn(lanes, length) {
-  const from = now() - length * PAST;
+function drawn(lanes, { from, length }) {
   const share = (at) => ((at - from) / length) * 100;
   const step = STEPS.find((each) => length / each <= TICKS_MAX) ?? STEPS.at(-1);
   const ticks = [];
