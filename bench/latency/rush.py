@@ -1,8 +1,10 @@
 """Measure a rush: every VM of a fleet approves at the same instant.
 
-    python -m bench.latency.rush [--vms N] [--delays-ms 0 20 300] [--no-postgres]
+    python -m bench.latency.rush [--vms N] [--delays-ms 0 20 300] [--engines SQLite PostgreSQL]
+    python -m bench.latency.rush --follower
 
-Each VM has an address and a connection of its own. Meanwhile an operator asks for small changes. A
+Each VM has an address and a connection of its own. With `--follower`, the VMs ask a metadata node
+that follows a follower of the active process. Meanwhile an operator asks for small changes. A
 library that is loaded into the service, or into PostgreSQL, makes each fsync slower, as a slow or
 busy disk does.
 """
@@ -26,6 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.latency.client import SETTINGS, Line, call
+from forewarn.access.roles import Role
+from tests.access import seed_token
 from tests.postgres import running_postgres
 
 VMS, VMS_PER_HOST = 2000, 10
@@ -152,25 +156,63 @@ class Calls(threading.Thread):
 
 
 @contextlib.contextmanager
-def serving(directory: Path, store: str, environment: dict[str, str]) -> Iterator[tuple[int, int]]:
+def serving(
+    directory: Path, store: str, environment: dict[str, str], more: str = ""
+) -> Iterator[tuple[int, int]]:
     """Run a service; yield its operator port and its metadata port."""
     operator, metadata = free_port(), free_port()
-    config = directory / "forewarn.toml"
     text = SETTINGS.format(operator=operator, metadata=metadata, store="STORE")
     text = text.replace("sqlite:///STORE", store).replace("vm_by_query = true", "")
+    with running(directory, ["serve"], text + more, operator, environment):
+        yield operator, metadata
+
+
+@contextlib.contextmanager
+def behind_follower(
+    directory: Path, store: str, environment: dict[str, str], hosts: Sequence[str]
+) -> Iterator[tuple[int, int]]:
+    """Run two services and a node of the second; yield the operator port of the first, the node's.
+
+    The second service is a follower.
+    """
+    token = seed_token(store, "node", Role.NODE)
+    feeds = [free_port(), free_port()]
+    more = '[feed]\nlisten = "127.0.0.1:{}"\nhosts = ["node={}"]\n'
+    metadata = free_port()
+    words = ["node", "run", "--follow", f"127.0.0.1:{feeds[1]}", "--name", "node"]
+    words += ["--store", str(directory / "node"), "--listen", f"127.0.0.1:{metadata}"]
+    node = f'[node]\ntoken = "{token}"\n[metadata]\nrate_per_s = 0.0\n[log]\nlevel = "warning"\n'
+    with contextlib.ExitStack() as stack:
+        ports = [
+            stack.enter_context(
+                serving(directory, store, environment, more.format(feed, ",".join(hosts)))
+            )
+            for feed in feeds
+        ]
+        stack.enter_context(running(directory, words, node, metadata, environment))
+        yield ports[0][0], metadata
+
+
+@contextlib.contextmanager
+def running(
+    directory: Path, words: Sequence[str], text: str, port: int, environment: dict[str, str]
+) -> Iterator[None]:
+    """Run `forewarn WORDS` with settings, from the time when it accepts connections at a port."""
+    config = directory / f"{port}.toml"
     config.write_text(text)
-    command = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(config)]
+    config.chmod(0o600)
+    command = [sys.executable, "-m", "forewarn.cli.main", *words, "--config", str(config)]
     process = subprocess.Popen(command, env=dict(os.environ) | environment)
     try:
         ends = time.perf_counter() + START_S_MAX
         while True:
             with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", operator)).close()
+                socket.create_connection(("127.0.0.1", port)).close()
                 break
-            assert process.poll() is None, "the service has ended"
-            assert time.perf_counter() < ends, "the service does not start"
+            assert process.poll() is None, f"{words[0]} has ended"
+            assert time.perf_counter() < ends, f"{words[0]} does not start"
             time.sleep(0.05)
-        yield operator, metadata
+        yield
     finally:
         process.terminate()
         process.wait(START_S_MAX)
@@ -269,29 +311,45 @@ def share(found: Sequence[float], part: float) -> str:
     return f"{found[min(int(len(found) * part), len(found) - 1)]:.2f}" if found else "-"
 
 
-def measure(engine: str, delay_ms: int, count: int, per_host: int, parent: Path) -> Rush:
-    """Run one rush on a store of its own."""
+def measure(
+    engine: str, delay_ms: int, count: int, per_host: int, parent: Path, *, follower: bool = False
+) -> Rush:
+    """Run one rush on a store of its own; `follower`: through a node that follows a follower."""
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=parent))).resolve()
         directory.chmod(0o755)  # PostgreSQL runs as another user
         environment = slowed(directory) if delay_ms else {}
         store = stack.enter_context(storing(engine, directory, environment))
-        ports = stack.enter_context(serving(directory, store, environment))
+        hosts = [f"h{number}" for number in range(-(-count // per_host))]
+        services = (
+            behind_follower(directory, store, environment, hosts)
+            if follower
+            else serving(directory, store, environment)
+        )
+        ports = stack.enter_context(services)
         approvals = announced(count, ports, per_host)
         if environment:
             (directory / "delay").write_text(str(delay_ms * 1000))
         return rush(approvals, ports[0])
 
 
-def table(count: int, engines: Sequence[str], delays_ms: Sequence[int], parent: Path) -> None:
+def table(
+    count: int,
+    engines: Sequence[str],
+    delays_ms: Sequence[int],
+    parent: Path,
+    *,
+    follower: bool = False,
+) -> None:
     """Print a row for each store and each delay."""
-    print(f"{count} VMs approve at once, {VMS_PER_HOST} on each host; seconds\n")
+    where = ", at a node of a follower" if follower else ""
+    print(f"{count} VMs approve at once{where}, {VMS_PER_HOST} on each host; seconds\n")
     columns = ("store", "fsync", "p50", "p99", "worst", "refused", "call p50", "worst", "refused")
     print(f"| {' | '.join(columns)} |")
     print("|---" * len(columns) + "|")
     for engine in engines:
         for delay_ms in delays_ms:
-            one = measure(engine, delay_ms, count, VMS_PER_HOST, parent)
+            one = measure(engine, delay_ms, count, VMS_PER_HOST, parent, follower=follower)
             cells = [engine, f"+{delay_ms} ms"]
             cells += [share(one.approved_s, part) for part in (0.5, 0.99, 1.0)]
             cells += [str(one.refused)]
@@ -306,11 +364,13 @@ def main() -> int:
     parser.add_argument("--delays-ms", type=int, nargs="*", default=DELAYS_MS)
     parser.add_argument("--engines", nargs="*", default=ENGINES)
     parser.add_argument("--directory", type=Path, help="directory of the store (default: .build)")
+    parser.add_argument("--follower", action="store_true", help="at a node of a follower")
     asked = parser.parse_args()
     parent = asked.directory or Path(".build")
     parent.mkdir(parents=True, exist_ok=True)
     print(f"Python {platform.python_version()}, {platform.platform()}, {os.cpu_count()} cores")
-    table(asked.vms, asked.engines, asked.delays_ms, parent)
+    engines = ("PostgreSQL",) if asked.follower else asked.engines
+    table(asked.vms, engines, asked.delays_ms, parent, follower=asked.follower)
     return 0
 
 
