@@ -43,6 +43,7 @@ class Service:
 
     operator_port: int
     metadata_port: int
+    pid: int = 0
     operator: Line = field(init=False)
     vm: Line = field(init=False)
     other: Line = field(init=False)
@@ -70,8 +71,8 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def serving(directory: Path) -> Iterator[Service]:
-    """Run a service whose store is in a directory."""
+def serving(directory: Path, tree: Path | None = None) -> Iterator[Service]:
+    """Run a service whose store is in a directory, perhaps of another source tree."""
     service = Service(free_port(), free_port())
     config = directory / "forewarn.toml"
     config.write_text(
@@ -82,7 +83,9 @@ def serving(directory: Path) -> Iterator[Service]:
         )
     )
     command = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(config)]
-    process = subprocess.Popen(command)
+    environment = dict(os.environ) | ({"PYTHONPATH": str(tree / "src")} if tree else {})
+    process = subprocess.Popen(command, env=environment, cwd=directory)
+    service.pid = process.pid
     try:
         ends = time.perf_counter() + START_S_MAX
         while True:
@@ -211,6 +214,41 @@ def measure(rounds: int, warm_up: int, directory: Path) -> dict[str, list[float]
     return {name: sorted(each) for name, each in found.items()}
 
 
+def compare(rounds: int, warm_up: int, directory: Path, tree: Path) -> None:
+    """Print what approvals cost this tree and another one, in alternate rounds."""
+    with contextlib.ExitStack() as stack:
+        services = []
+        for name, source in (("this", None), ("other", tree)):
+            (directory / name).mkdir()
+            services.append(stack.enter_context(serving(directory / name, source)))
+        found: list[list[float]] = [[], []]
+        for _ in range(warm_up):
+            for service in services:
+                approval_to_started(service)
+        before_s = [processor_s(service.pid) for service in services]
+        for number in range(rounds):
+            for at in (0, 1) if number % 2 else (1, 0):
+                found[at].append(approval_to_started(services[at]))
+        used_s = [
+            (processor_s(service.pid) - before) / rounds
+            for service, before in zip(services, before_s, strict=True)
+        ]
+    this, other = map(sorted, found)
+    load = os.getloadavg()[0]
+    print(f"{rounds} alternate rounds, last approval to Started; load {load:.1f}\n")
+    print("| | this tree | other tree | ratio |\n|---|---|---|---|")
+    rows = {name: (share(this, p), share(other, p)) for name, p in {"p50": 0.5, "p90": 0.9}.items()}
+    rows["processor time of a round"] = (used_s[0] * 1000, used_s[1] * 1000)
+    for name, (ours, theirs) in rows.items():
+        print(f"| {name} | {ours:.2f} ms | {theirs:.2f} ms | {ours / theirs:.2f} |")
+
+
+def processor_s(pid: int) -> float:
+    """Return the processor time that a process has used, in seconds; only on Linux."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def share(found: Sequence[float], part: float) -> float:
     """Return the value below which a part of sorted values lies, in ms."""
     return found[min(int(len(found) * part), len(found) - 1)] * 1000
@@ -223,10 +261,16 @@ def main() -> int:
     parser.add_size("--warm-up", 20, 20, 1, "number of rounds before the measured ones")
     parser.add_argument("--directory", type=Path, help="directory of the store (default: .build)")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--against", type=Path, help="another source tree, in alternate rounds with this one"
+    )
     asked = parser.sized()
     parent = asked.directory or Path(".build")
     parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=parent, prefix="latency-") as directory:
+        if asked.against:
+            compare(asked.rounds, asked.warm_up, Path(directory).resolve(), asked.against.resolve())
+            return 0
         found = measure(asked.rounds, asked.warm_up, Path(directory).resolve())
     parts = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "most": 1.0}
     rows = {name: {n: share(each, p) for n, p in parts.items()} for name, each in found.items()}
