@@ -9,6 +9,7 @@ import pytest
 from forewarn.api import file_process
 from forewarn.api.file_process import (
     HERE_BYTES_MAX,
+    NAMES_BODIES,
     PART,
     POLICY_FILE,
     TOPOLOGY_FILE,
@@ -80,6 +81,27 @@ def test_long_policy_is_read() -> None:
     read = read_file(POLICY_FILE, body.encode(), JSON)
     assert read["windows"]["night"]["groups"] == tuple(groups)
     assert (read["pause"], read["freezes"]) == (300, ())
+
+
+NAMES = [f"{n:0>128}" for n in range(2 * PART + 1)]
+
+
+@pytest.mark.parametrize(
+    "changed", [{}, {"cause": 5}, {"hosts": [*NAMES, ""]}, {"more": 1}, {"duration": None}]
+)
+def test_list_of_names_is_the_same_wherever_it_is_read(
+    changed: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A body that lists hosts keeps their order, and is refused with the same sentence."""
+    form = {"cause": "host-update", "duration": "PT9M", "hosts": NAMES, **changed}
+    body = json.dumps({name: each for name, each in form.items() if each is not None}).encode()
+    kind = NAMES_BODIES["MaintenanceForm"]
+    try:
+        read: object = read_file(kind, body, JSON)
+    except CallerError as refusal:
+        read = str(refusal)
+    assert read == here(monkeypatch, kind, body, JSON)
+    assert isinstance(read, str) is bool(changed)
 
 
 def test_process_ends_when_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,7 +160,7 @@ def test_work_is_given_up_with_its_caller() -> None:
 
 
 def test_large_topology_has_a_limit_of_its_own() -> None:
-    """How large a topology may be is a setting."""
+    """How large a topology may be is a setting. Source: P-13."""
     operator = replace(SETTINGS.operator, max_topology_bytes=65_536)
     with Live(replace(SETTINGS, operator=operator)) as live:
         body = b" " * 65_536

@@ -1,9 +1,15 @@
 """Whether the processor time of a call grows in proportion to its input."""
 
 import contextlib
+import os
+import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
+
+from forewarn.garbage import uncollected
+from forewarn.service.process import SWITCH_S
 
 GROWTH_MAX = 3.0
 """Limit of the growth of the time between an input and one of twice its length."""
@@ -29,3 +35,29 @@ def growth(call: Callable[[Any], object], text_of: Callable[[int], object], size
     if longer_s < SMALL_S:
         return 1.0
     return longer_s / min(thread_time_s(call, text_of(size)) for _ in range(RUNS))
+
+
+def longest_hold_s(work: Callable[[], object]) -> float:
+    """Return the most processor time for which work on a thread keeps other threads waiting.
+
+    The time is that of the whole process between two turns of this thread, the best of three.
+    """
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_S)
+    try:
+        with uncollected():  # a service exempts what survives a collection
+            return min(_longest_hold_s(work) for _ in range(RUNS))
+    finally:
+        sys.setswitchinterval(usual_s)
+
+
+def _longest_hold_s(work: Callable[[], object]) -> float:
+    kept: list[object] = []  # not released while measured
+    worker = threading.Thread(target=lambda: kept.append(work()))
+    longest_s, last_s = 0.0, time.process_time()
+    worker.start()
+    while worker.is_alive():
+        os.sched_yield()  # lets the worker run
+        now_s = time.process_time()
+        longest_s, last_s = max(longest_s, now_s - last_s), now_s
+    return longest_s

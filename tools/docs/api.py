@@ -32,6 +32,7 @@ Neither needs a token or the internet.
 The emulator, and a service with `[operator] open_on_loopback`, need none on the machine's own loopback address.
 
 **Bodies and times.** Bodies are JSON; topologies and policies are also taken as TOML and YAML.
+The [contract](contract.md#p-13) lists the limits of requests.
 Unknown members and parameters are refused.
 Times are RFC 3339 in UTC; a request may also give one relative to now (`+4h`).
 Durations are seconds (`90`), short (`1h30m`) or ISO 8601 (`PT90S`).

@@ -35,7 +35,9 @@ class CallAudit:
         """Set the objects of the call from its body."""
         named = form.get("targets") or form.get("hosts") or form.get("principal")
         if named:
-            text = named if isinstance(named, str) else ", ".join(map(str, named))
+            text = (
+                named if isinstance(named, str) else ", ".join(map(str, named[:REQUEST_LENGTH_MAX]))
+            )
             self.record = replace(self.record, object=text[:REQUEST_LENGTH_MAX])
 
     @contextmanager

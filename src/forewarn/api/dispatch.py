@@ -25,6 +25,7 @@ from forewarn.api.call_audit import CallAudit, call_record
 from forewarn.api.confirmation_routes import ConfirmationAwaited, keep_for_confirmation
 from forewarn.api.connections import SAFE
 from forewarn.api.control_client import ControlClient
+from forewarn.api.file_process import NAMES_BODIES, read_file
 from forewarn.api.idempotency import HEADER as IDEMPOTENCY_KEY
 from forewarn.api.idempotency import answered_once
 from forewarn.api.refusal_log import REFUSALS
@@ -255,6 +256,9 @@ class Dispatch:
     async def _form(self, form: Form | None, body: bytes, media: str) -> Values:
         if len(body) <= READ_BYTES_MAX:
             return _form(form, body, media)
+        kind = NAMES_BODIES.get(form.name) if form and media == JSON else None
+        if kind:
+            return await self._control.read_file(partial(read_file, kind, body, media))
         return await self._control.compute(partial(_form, form, body, media))
 
 

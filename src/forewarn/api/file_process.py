@@ -1,4 +1,4 @@
-"""Reads large files in a process of their own, so that reading delays no poll.
+"""Reads large files and lists of names in a separate process, so that reading delays no poll.
 
 Python's parsers hold the interpreter: a TOML or YAML file of 4 MB for seconds, in slices between
 which a poll may run, and a JSON list without a pause. The process parses the file, checks it by its
@@ -8,6 +8,7 @@ reads only valid members, a few at a time. Start: `python -m forewarn.api.file_p
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import sys
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from forewarn.api.policy_file import POLICY
-from forewarn.api.request_forms import TOPOLOGY
+from forewarn.api.request_forms import MAINTENANCE, POSTPONE, TOPOLOGY
 from forewarn.api.topology_file import parsed
 from forewarn.control.planner_worker import give_way
 from forewarn.errors import CallerError, OurError
@@ -60,7 +61,12 @@ class FileKind:
 TOPOLOGY_FILE = FileKind("topology", TOPOLOGY, "the topology")
 POLICY_FILE = FileKind("policy", POLICY, "the policy")
 
-_KINDS = {each.name: each for each in (TOPOLOGY_FILE, POLICY_FILE)}
+#: Bodies that may list every host of a fleet, by the name of their form.
+NAMES_BODIES = {
+    form.name: FileKind(form.name, form, "the body") for form in (MAINTENANCE, POSTPONE)
+}
+
+_KINDS = {each.name: each for each in (TOPOLOGY_FILE, POLICY_FILE, *NAMES_BODIES.values())}
 _REFUSALS: dict[str, Callable[..., CallerError]] = {
     each.__name__: each for each in (BodyUnreadable, FileTooComplex, ValidationFailed)
 }
@@ -95,17 +101,19 @@ def read_file(kind: FileKind, body: bytes, media: str) -> Values:
 def _joined(kind: FileKind, output: bytearray) -> Values:
     """Return the members that a process has printed."""
     members: dict[str, Any] = {}
-    for line in output.splitlines():
+    for line in io.BytesIO(output):
         checkpoint()
         word, given = json.loads(line)
         if word != "members":
             raise _REFUSALS[word](**given)
-        for name, part in kind.form.read(given, kind.where).items():
+        for name, part in kind.form.read_members(given, kind.where).items():
             if isinstance(part, dict):
                 members.setdefault(name, {}).update(part)
+            elif isinstance(part, tuple):
+                members.setdefault(name, []).extend(part)
             else:
                 members[name] = part
-    return members
+    return {name: tuple(each) if isinstance(each, list) else each for name, each in members.items()}
 
 
 def _lines(kind: FileKind, body: bytes, media: str) -> Iterator[str]:
@@ -118,12 +126,20 @@ def _lines(kind: FileKind, body: bytes, media: str) -> Iterator[str]:
         return
     assert isinstance(members, dict), kind
     for name, given in members.items():
-        several = given.items() if isinstance(given, dict) else ()
-        parts = iter(several)
-        while part := dict(itertools.islice(parts, PART)):
+        for part in _parts(given):
             yield json.dumps(["members", {name: part}], ensure_ascii=False)
-        if not several:
-            yield json.dumps(["members", {name: given}], ensure_ascii=False)
+
+
+def _parts(given: object) -> Iterator[object]:
+    """Yield a member, or the parts of a list or an object, at least one."""
+    if not given or not isinstance(given, dict | list):
+        yield given
+    elif isinstance(given, list):
+        yield from (given[start : start + PART] for start in range(0, len(given), PART))
+    else:
+        pairs = iter(given.items())
+        while part := dict(itertools.islice(pairs, PART)):
+            yield part
 
 
 def main() -> None:

@@ -116,13 +116,13 @@ async def preview_maintenance(call: ApiCall) -> ApiResponse:
     """
     asked = await _asked(call)
     topology = await call.control.fleet()
-    for host in asked.hosts:
-        if host not in topology.hosts:
-            raise Unknown(kind="host", name=host)
     now_ms = call.control.clock.now_ms()
-    maintenance = asked.maintenance(0, now_ms, call.actor)
 
     def take(view: StateView) -> tuple[PlannerTask, set[str]]:
+        for host in asked.hosts:
+            if host not in topology.hosts:
+                raise Unknown(kind="host", name=host)
+        maintenance = asked.maintenance(0, now_ms, call.actor)
         wanted = replace(maintenance, return_s=return_time_s(asked, view.policy))
         task = planner_task(view.state, wanted, policy=view.policy, now_ms=now_ms)
         live = view.state.operations.values()

@@ -197,7 +197,7 @@ def parsed(body: bytes, media: str) -> object:
         BodyUnreadable: the file is malformed.
     """
     if media == JSON:
-        return read_json(body)
+        return read_json(body, whole_bytes_max=len(body))  # larger ones have their own process
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -9,7 +9,7 @@ from forewarn.access.roles import Permission
 from forewarn.api import request_forms as forms
 from forewarn.api import schemas
 from forewarn.api.lookup import check_named, find
-from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
+from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.control.plane import Committed
 from forewarn.core.guards import ConfirmationNeeded
 from forewarn.core.impact import TRAITS, Cause, TargetKind
@@ -102,7 +102,6 @@ def _precise(cause: Cause, call: ApiCall) -> Cause:
     summary="Request work on hosts or VMs. A deletion waits for the approvals of the "
     "request's other deletions.",
     form=forms.WORK_REQUEST,
-    body_bytes_max=NAMES_BYTES_MAX,
     answer=_OPERATIONS,
     status=202,
     sentence="request {cause} of {targets}",

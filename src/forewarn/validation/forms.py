@@ -150,6 +150,16 @@ class Form:
 
     def read(self, value: object, where: str = "the body") -> dict[str, Any]:
         """Return the parsed members of an object."""
+        values = self.read_members(value, where)
+        if not self._required <= values.keys():
+            lacks = next(
+                each.name for each in self.fields if each.required and each.name not in values
+            )
+            raise ValidationFailed(where=where, problem=f"lacks the member {lacks!r}")
+        return values
+
+    def read_members(self, value: object, where: str = "the body") -> dict[str, Any]:
+        """Return the parsed members of an object that may lack required members."""
         if not isinstance(value, dict):
             raise wrong(where, value, "an object")
         readers, values = self._readers, {}
@@ -162,11 +172,6 @@ class Form:
             except ValidationFailed:  # parse again, to give the exact location in the error
                 read(each, name if where == "the body" else f"{where}.{name}")
                 raise
-        if not self._required <= values.keys():
-            lacks = next(
-                each.name for each in self.fields if each.required and each.name not in values
-            )
-            raise ValidationFailed(where=where, problem=f"lacks the member {lacks!r}")
         return values
 
     def read_text(self, text: str, where: str) -> object:
