@@ -33,6 +33,9 @@ PARTS = (
     "forewarn/version.py",
     "forewarn/protocol/*.py",
     "forewarn/agent/**/*.py",
+    "forewarn/validation/__init__.py",
+    "forewarn/validation/complexity.py",
+    "forewarn/validation/toml_reader.py",
 )
 MAIN = """\
 import sys

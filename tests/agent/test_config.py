@@ -37,6 +37,8 @@ def path(tmp_path: Path) -> Path:
     ("text", "words"),
     [
         ("[agent", "is not TOML"),
+        (f"a = {'[' * 10_000}", "nested too deeply"),
+        ("a." * 9 + "a = 1", "has a name with more than 8 parts"),
         ("[agnet]", "[agnet] is unknown"),
         ("[agent]\nport = 1", "port is unknown"),
         ("[agent]\nstatus_listen = ''", "status_listen is unknown"),

@@ -1,4 +1,7 @@
-"""Every function of the product that takes a text needs time in proportion to its length."""
+"""Functions of the product that take a text, or read a file, need time in proportion to its length.
+
+They are found by the types of their parameters.
+"""
 
 import contextlib
 import importlib
@@ -21,6 +24,8 @@ SIZE = 16 * 1024
 SUSPECT_S = 0.008
 """Time of a call above which its growth is measured."""
 TEXTS = {"str", "bytes", "bytes | str", "str | bytes", "bytes | bytearray", "object"}
+PATH, FILE = "Path", "file"
+THERE = Path("there")
 OTHERS: dict[str, object] = {
     "int": 1,
     "int | None": 1,
@@ -33,6 +38,7 @@ OTHERS: dict[str, object] = {
     "Iterable[str]": (),
     "Mapping[str, str]": {},
     "tuple[str, ...]": (),
+    PATH: THERE,
 }
 """Annotation of a parameter -> its value while another one is hostile."""
 ACTING = {
@@ -41,6 +47,7 @@ ACTING = {
     "forewarn.agent.undo_commands": "changes the user",
     "forewarn.drivers.libvirt.connection": "opens connections; the library keeps the last error",
     "forewarn.emulator.attested_documents": "makes keys",
+    "forewarn.azure.certificate": "makes keys",
     "forewarn.api.listener": "opens sockets",
     "forewarn.service.process": "ends the process",
     "forewarn.store": "opens stores",
@@ -79,6 +86,17 @@ def calls(function: Callable[..., object]) -> Iterator[tuple[str, Callable[[obje
     for name, kind in kinds.items():
         if kind in TEXTS:
             yield kind, partial(call_with, function, usual, name)
+        if kind == PATH or (kind == "str" and name == "path"):
+            yield FILE, partial(call_with_file, function, usual, name)
+
+
+def call_with_file(
+    function: Callable[..., object], usual: dict[str, object], name: str, text: object
+) -> object:
+    """Call a function with the path of a file that has the text."""
+    path = Path("file.toml").resolve()
+    path.write_text(str(text), "utf-8")
+    return call_with(function, usual, name, path if usual[name] == THERE else str(path))
 
 
 def call_with(
@@ -118,4 +136,9 @@ def test_functions_are_found() -> None:
     """The readers of each format are among them."""
     for name in ("validation.complexity.check_toml", "metadata.http.request.parse_head"):
         assert f"forewarn.{name}-0" in FOUND
+    files = {
+        *("settings_loader.read_settings_file-0", "agent.config.read_config-1"),
+        *("agent.sdk.discovery._lines-1", "drivers.libvirt.config.read_config-0"),
+    }
+    assert {f"forewarn.{name}" for name in files} <= FOUND.keys()
     assert len(FOUND) > 300

@@ -1,6 +1,6 @@
 """Configuration: reads and checks the TOML file, drop-ins and hook directories.
 
-A short-lived process (see `load`) runs this module, because `tomllib` and the checks would cost the
+A short-lived process (see `load`) runs this module, because the parser and checks would cost the
 running agent 2 MiB of memory.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +26,8 @@ from forewarn.agent.settings import DEFAULTS
 from forewarn.errors import CallerError
 from forewarn.host_port import host_and_port
 from forewarn.protocol.versions import VERSIONS
+from forewarn.validation.complexity import FileTooComplex
+from forewarn.validation.toml_reader import read_toml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,6 +45,7 @@ INHERITED = (
 )
 """Variables of the agent that hooks inherit, and all `LC_…`; others may be the agent's secrets."""
 
+FILE_BYTES_MAX = 1024 * 1024
 STEPS_MAX = 200  # limit for steps and checks, and for rules
 TABLES = {
     "agent": "",
@@ -156,12 +158,16 @@ def _refuse_writable(
 
 def _parsed(file: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(file.read_text("utf-8"))
+        if file.stat().st_size > FILE_BYTES_MAX:
+            raise ConfigInvalid(where=file, reason=f"is larger than {FILE_BYTES_MAX} bytes")
+        return read_toml(file.read_text("utf-8"))
     except FileNotFoundError as error:
         raise ConfigMissing(where=file) from error
     except OSError as error:
         raise ConfigInvalid(where=file, reason=f"cannot be read: {error.strerror}") from error
-    except ValueError as error:  # tomllib and the decoder raise subclasses of ValueError
+    except FileTooComplex as error:
+        raise ConfigInvalid(where=file, reason=error.facts["problem"]) from error
+    except ValueError as error:  # the parser and the decoder raise subclasses of ValueError
         raise ConfigInvalid(where=file, reason=f"is not TOML: {error}") from error
 
 
