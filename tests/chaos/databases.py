@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -387,11 +388,20 @@ class AsynchronousPatroniDatabase(PatroniDatabase):
         super().__init__(directory, addresses)
         self._senders: list[int] = []
 
-    def await_whole(self) -> bool:
-        """Wait until two replicas follow; whether they do in time."""
-        with suppress(AssertionError):
+    def await_replicas(self) -> int:
+        """Wait until two replicas have all commits before a time; return that, 0: not in time.
+
+        In ms since the epoch UTC.
+        """
+        with suppress(AssertionError, psycopg.Error):
             wait_until(self.whole, what="two replicas", limit_s=STARTED_S_MAX, every_s=0.5)
-        return self.whole()
+            since_ms = time.time_ns() // 1_000_000
+            [[place]] = self.run("SELECT pg_current_wal_lsn()::text")
+            count = f"SELECT count(*) FROM pg_stat_replication WHERE flush_lsn >= '{place}'"
+            have_it = lambda: self.run(count)[0][0] == 2  # noqa: E731 - one line
+            wait_until(have_it, what="replicas", limit_s=STARTED_S_MAX, every_s=0.1)
+            return since_ms
+        return 0
 
     def await_primary(self) -> None:
         """Wait until a server takes writes."""

@@ -287,9 +287,9 @@ def _promote_lagging(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
     """Promote a replica that lacks the last seconds of the server that takes writes."""
     database = scene.database
     assert isinstance(database, AsynchronousPatroniDatabase)
-    if not database.await_whole():
+    begin_ms = database.await_replicas()
+    if not begin_ms:
         return "no replica follows", _nothing
-    begin_ms = time.time_ns() // 1_000_000
     database.hold_back()
     _PAUSE.wait(chance.uniform(*LOST_S))
     known = database.generation()
