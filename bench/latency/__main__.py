@@ -221,6 +221,8 @@ def compare(rounds: int, warm_up: int, directory: Path, tree: Path) -> None:
         for name, source in (("this", None), ("other", tree)):
             (directory / name).mkdir()
             services.append(stack.enter_context(serving(directory / name, source)))
+        for service in services:
+            service.connect()  # idle connections are closed while another service starts
         found: list[list[float]] = [[], []]
         for _ in range(warm_up):
             for service in services:
