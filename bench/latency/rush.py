@@ -11,7 +11,6 @@ busy disk does.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -28,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.latency.client import SETTINGS, Line, call
+from bench.sizes import Parser
 from forewarn.access.roles import Role
 from tests.access import seed_token
 from tests.postgres import running_postgres
@@ -359,13 +359,13 @@ def table(
 
 def main() -> int:
     """Measure and print a table."""
-    parser = argparse.ArgumentParser(prog="python -m bench.latency.rush", description=__doc__)
-    parser.add_argument("--vms", type=int, default=VMS)
-    parser.add_argument("--delays-ms", type=int, nargs="*", default=DELAYS_MS)
+    parser = Parser("bench.latency.rush", __doc__)
+    parser.add_size("--vms", VMS, 500, 20, "number of VMs")
+    parser.add_size("--delays-ms", DELAYS_MS, (0, 20), (0,), "delays of an fsync, in milliseconds")
     parser.add_argument("--engines", nargs="*", default=ENGINES)
     parser.add_argument("--directory", type=Path, help="directory of the store (default: .build)")
     parser.add_argument("--follower", action="store_true", help="at a node of a follower")
-    asked = parser.parse_args()
+    asked = parser.sized()
     parent = asked.directory or Path(".build")
     parent.mkdir(parents=True, exist_ok=True)
     print(f"Python {platform.python_version()}, {platform.platform()}, {os.cpu_count()} cores")

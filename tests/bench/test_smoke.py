@@ -18,6 +18,7 @@ FIGURES = {
     "attack": r"after +\d+ +[\d.]+",
     "growth": r"\n +0\.1 +[\d,]+ +[\d.]+ +[\d.]+",
     "latency": r"last approval to Started +\| +[\d.]+",
+    "latency.rush": r"PostgreSQL \| \+0 ms \| [\d.]+ \| [\d.]+ \| [\d.]+ \| 0",
     "maintenance": r"approvals: [\d.]+ ms median(.|\n)*promises broken: 0",
     "metadata": r"keep-alive per_s +[\d,.]+(.|\n)*idle connection_kib +[\d,.]+",
     "nodes": r"NATS: 400 VMs over 40 nodes: all nodes follow after [\d.]+ s",
@@ -41,7 +42,7 @@ PROGRAMS = {
     "telemetry": ("wrk",),
 }
 """Other programs of a benchmark; without one, its test is skipped."""
-POSTGRES = ("start.takeover", "store.run")
+POSTGRES = ("latency.rush", "start.takeover", "store.run")
 LIMITS_S = 5 * LIMIT_S
 """Time limit of a benchmark, which waits for several processes in turn."""
 

@@ -79,8 +79,8 @@ STORIES: dict[str, Told] = {
     "image-upgrade": (
         ("", ["Reboot Scheduled vm-1 Platform 180"]),
         ("approve", ["Reboot Started vm-1 Platform 180"]),
-        ("180s", ["Reboot Scheduled upgrade-2 Platform 180"]),
-        ("30s", ["Reboot Started upgrade-2 Platform 180"]),
+        ("180s", [f"Reboot Scheduled {vm} Platform 180" for vm in ("upgrade-2", "upgrade-3")]),
+        ("30s", [f"Reboot Started {vm} Platform 180" for vm in ("upgrade-2", "upgrade-3")]),
         ("180s", []),
     ),
     "two-fault-domains": (

@@ -421,6 +421,39 @@ def test_operation_is_not_found_under_another_subscription(arm: Arm) -> None:
     assert arm.http("GET", foreign).status_code == 404
 
 
+UPGRADED = """
+[hosts.h1]
+[hosts.h2]
+fault_domain = 7
+[groups.web]
+kind = "scale-set"
+reimage_notice = true
+"""
+
+
+def shown_in_turn(arm: Arm, turns: int) -> list[list[str]]:
+    """Return the events of each turn of an upgrade; every VM approves."""
+    found = []
+    for _ in range(turns):
+        found.append(arm.sees("app-1"))
+        arm.approve("app-1", by="3m")
+    return [*found, arm.sees("app-1")]
+
+
+def test_image_upgrade_shows_what_its_scenario_shows(arms: Callable[..., Arm]) -> None:
+    """The VMs of one fault domain restart together, then those of the next. Source: O-2, G-1."""
+    vm = '[vms.{0}]\nhost = "{1}"\ngroup = "web"\nsubscription = "{2}"\nresource_group = "{3}"\n'
+    where = {"app-1": "h1", "upgrade-2": "h2", "upgrade-3": "h2"}
+    vms = [vm.format(name, host, SUBSCRIPTION, GROUP) for name, host in where.items()]
+    upgraded = arms(topology="".join([UPGRADED, *vms]))
+    upgraded.http("POST", f"{SETS}/web/osRollingUpgrade", params=VERSION)
+    played = arms(topology="".join([UPGRADED, vms[0]]))
+    played.emulator.run_scenario("image-upgrade", "app-1")
+    turns = shown_in_turn(upgraded, 2)
+    assert turns == shown_in_turn(played, 2)
+    assert [len(each) for each in turns] == [1, 2, 0]
+
+
 @pytest.mark.parametrize("notified", [True, False])
 def test_image_upgrade_reimages_one_fault_domain_after_the_other(
     arm: Arm, *, notified: bool
