@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.mark.slow
 def test_an_approval_passes_what_the_architecture_says() -> None:
-    """The table is a limit; whoever lowers a figure writes the lower one down."""
+    """The table is a limit; a change that lowers a figure lowers the limit."""
     words = [sys.executable, "-m", "tools.approval_trace"]
     printed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     rows = re.findall(r"^to the (\w+) +(\d+) +(\d+) +(\d+)$", printed, re.MULTILINE)

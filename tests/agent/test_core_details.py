@@ -612,7 +612,7 @@ def test_start_seen_before_the_approval_ends_is_told_after_it() -> None:
 
 
 def test_start_of_an_event_is_told_without_an_answer_to_the_approval() -> None:
-    """The start is told at the event's end at the latest, and only once. Source: L-1."""
+    """The agent reports the start once, at the event's end at the latest. Source: L-1."""
     agent = prepared()
     agent.step(polled(2, STARTED), NOW)
     assert said(agent.step(polled(3), NOW)) == ["Reboot E1 has started.", "Reboot E1 is over."]

@@ -128,7 +128,7 @@ def test_lone_recover_hook_of_an_abort_runs_once() -> None:
 
 
 def test_unprepared_vm_is_not_shown_as_prepared() -> None:
-    """Other VMs and load balancers are told what is true. Source: C-5."""
+    """Other VMs and load balancers see the true state. Source: C-5."""
     agent: AgentEngine = core((DRAIN,), (STOP,))
     agent.step(polled(1, STARTED), NOW)
     assert prepared_form("vm_0", agent)["prepared"] == []

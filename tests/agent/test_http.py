@@ -156,7 +156,7 @@ def test_endpoint_names_a_target(endpoint: str, target: Endpoint) -> None:
 
 
 def test_zone_of_an_address_stays_on_this_machine() -> None:
-    """In a URL it follows `%25`, as RFC 6874 says; no server is told."""
+    """In a URL it follows `%25`, as RFC 6874 says; requests do not contain it."""
     target = target_of("http://[fe80::1%25eth0]:8169")
     assert str(target) == "http://[fe80::1%25eth0]:8169"
     assert b"Host: [fe80::1]:8169\r\n" in request_bytes("GET", target, path="/")

@@ -162,7 +162,7 @@ def test_api_server_that_is_away_fails_no_drain(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_node_that_is_uncordoned_during_its_drain_holds_the_event(tmp_path: Path) -> None:
-    """A manual uncordon is a decision: nothing more is evicted, and people are told."""
+    """A manual uncordon is a decision: the driver evicts nothing more and reports it."""
     with Answers(
         n_GET=[(200, NODE), (200, CORDONED), (200, NODE)],
         n_PATCH=[(200, {})],

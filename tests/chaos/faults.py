@@ -181,7 +181,7 @@ def _clone_node(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
     while not (told := scene.clone_is_known(name)) and time.monotonic() < ends_s:
         _PAUSE.wait(0.1)
     # It is refused only at the control plane that the node follows.
-    return f"{name}, {'which is told' if told else 'which follows elsewhere'}", scene.end_clone
+    return f"{name}, {'which is notified' if told else 'which follows elsewhere'}", scene.end_clone
 
 
 def _skew_node(scene: Scene, chance: random.Random) -> tuple[str, Heal]:

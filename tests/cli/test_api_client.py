@@ -77,7 +77,7 @@ def test_token_in_clear_to_another_machine_is_warned_of_before(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Once for each command, whoever reads the network could use the token."""
+    """A warning once for each command: readers of the network could use the token."""
     monkeypatch.setenv("FOREWARN_TOKEN", token)
     arguments = argparse.Namespace(server=server, token_file=None)
     for _ in range(2):

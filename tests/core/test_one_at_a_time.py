@@ -19,31 +19,21 @@ def both(rig: Rig, on_host: Cause, on_vm: Cause) -> tuple[Operation, Operation]:
 
 
 @pytest.mark.parametrize("on_host", OF_HOST)
-def test_work_on_a_vm_waits_for_running_work_on_its_host(on_host: Cause) -> None:
+@pytest.mark.parametrize(("first", "code"), [(0, Code.HOST_BUSY), (1, Code.VM_BUSY)])
+def test_work_on_a_host_and_work_on_its_vm_exclude_each_other(
+    on_host: Cause, first: int, code: Code
+) -> None:
     """Both are approved, and the second starts when the first has ended. Source: L-10."""
     rig = small()
-    of_host, of_vm = both(rig, on_host, Cause.REBOOT)
-    rig.approve("web_1", of_host)
-    rig.approve("web_1", of_vm)
-    assert (rig.now(of_host).state, rig.now(of_vm).state) == (S.RUNNING, S.ANNOUNCED)
-    [blocker] = rig.why(of_vm)
-    assert (blocker.code, blocker.subject) == (Code.HOST_BUSY, of_host.id)
-    rig.finish(of_host)
-    assert rig.now(of_vm).state is S.RUNNING
-
-
-@pytest.mark.parametrize("on_host", OF_HOST)
-def test_work_on_a_host_waits_for_running_work_on_its_vms(on_host: Cause) -> None:
-    """A host's work begins when its VMs' own work has ended. Source: L-10."""
-    rig = small()
-    of_host, of_vm = both(rig, on_host, Cause.REBOOT)
-    rig.approve("web_1", of_vm)
-    rig.approve("web_1", of_host)
-    assert (rig.now(of_host).state, rig.now(of_vm).state) == (S.ANNOUNCED, S.RUNNING)
-    [blocker] = rig.why(of_host)
-    assert (blocker.code, blocker.subject) == (Code.VM_BUSY, of_vm.id)
-    rig.finish(of_vm)
-    assert rig.now(of_host).state is S.RUNNING
+    works = both(rig, on_host, Cause.REBOOT)
+    running, waiting = works[first], works[1 - first]
+    rig.approve("web_1", running)
+    rig.approve("web_1", waiting)
+    assert (rig.now(running).state, rig.now(waiting).state) == (S.RUNNING, S.ANNOUNCED)
+    [blocker] = rig.why(waiting)
+    assert (blocker.code, blocker.subject) == (code, running.id)
+    rig.finish(running)
+    assert rig.now(waiting).state is S.RUNNING
 
 
 @pytest.mark.parametrize("on_vm", OF_VM)

@@ -106,7 +106,7 @@ def test_guest_whose_hypervisor_is_busy_is_rebooted_later(
 def test_guest_whose_hypervisor_stays_busy_is_stuck_in_the_end(
     config: LibvirtConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """People are told what the hypervisor said last. Source: L-8."""
+    """The task reports the last error of the hypervisor. Source: L-8."""
     monkeypatch.setattr(work, "TRY_EVERY_S", 0.05)
     flaky(monkeypatch, "setMetadata", trouble(BUSY), 1_000_000)
     end, _ = rebooted(replace(config, unreachable_timeout_s=1))
@@ -137,7 +137,7 @@ def test_refusal_of_a_hypervisor_fails_at_once(
 def test_only_an_unknown_result_is_asked_for_again(
     kind: tuple[int, int], text: str, *, unknown: bool
 ) -> None:
-    """Errors are told apart by the library's codes."""
+    """The library's codes distinguish the errors."""
     with pytest.raises(HypervisorFailed) as caught, failing("h1"):
         raise trouble(kind, text)
     assert isinstance(caught.value, PlatformUnanswered) == unknown

@@ -1,4 +1,4 @@
-"""Two machines with the name of one node, as after a clone: one follows, and people are told."""
+"""Two machines with the name of one node, as after a clone: one follows, the other is reported."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What log lines look like, whoever writes them, and that nobody waits for their reader."""
+"""The form of log lines from every logger; no thread waits for their reader."""
 
 import io
 import json

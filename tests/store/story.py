@@ -58,7 +58,7 @@ class Story:
         return changes
 
     def decide_together(self, stimuli: Iterable[PlaneStimulus]) -> StepResult | None:
-        """What several stimuli come to in one commit; the state is not touched.
+        """Return the result of several stimuli in one commit, without a change of the state.
 
         None: all were refused.
         """

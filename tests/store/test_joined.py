@@ -1,4 +1,4 @@
-"""Steps that are committed together come to what the same steps come to one by one."""
+"""Steps that are committed together have the result of the same steps one by one."""
 
 from contextlib import suppress
 

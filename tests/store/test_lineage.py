@@ -1,4 +1,4 @@
-"""A store that has lost commits is recognised by whoever knows them. Source: H-10."""
+"""A store that has lost commits is recognised by every process that knows them. Source: H-10."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -5,7 +5,7 @@ destination, or returns before the wave ends; room for it stays reserved on its 
 driver's own scheduler chooses, the plan has no destination for its VMs and reserves no room.
 
 A wave takes hosts whose VMs all have a destination where they are as well placed as now, in other
-fault domains than the rest of their group. If there is no such host, the wave takes any host whose
+fault domains than the rest of their group. Without such a host, the wave takes any host whose
 VMs have a destination. Moves may take the room or the budget that a later host needs; then another
 order is tried.
 """

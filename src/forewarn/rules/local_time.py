@@ -119,12 +119,12 @@ class Window:
             raise WindowInvalid(name=self.name, problem=f"{error}") from error
 
     def contradiction(self) -> str:
-        """Return why the window cannot be meant; empty if it can.
+        """Return what contradicts itself in the window; empty if nothing does.
 
         Where people write windows, they are refused for it. A stored window is read all the same.
         """
         if not self.is_readable:
-            return f"there is no time zone {self.time_zone!r}"
+            return f"the time zone {self.time_zone!r} is unknown"
         anchored = self.every > 1 or (self.unit is Unit.MONTH and not self.month_days)
         if self.last_date and self.first_date > self.last_date:
             return f"its last opening, {self.last_date}, is before its first, {self.first_date}"

@@ -325,7 +325,7 @@ class StateChecker:
                 raise Violation("L-4", f"{other.id} goes on, and {fault.host} has failed")
 
     def _check_alone(self, operation: Operation, changes: Changes) -> None:
-        """L-10: a VM has one running operation, whoever asked for it and whatever failed."""
+        """L-10: a VM has one running operation, for any caller and any failure."""
         for number, known in self.state.operations.items():
             other = changes.operations.get(number, known)
             if number != operation.number and other.state is S.RUNNING:
