@@ -159,7 +159,7 @@ def test_takeover_does_not_wait_for_workers() -> None:
         async with serving(settings):
             starting = asyncio.create_task(heir.start())
             await asyncio.wait_for(following.wait(), LIMIT_S)
-            await asyncio.to_thread(wait_until, lambda: heir._follower and heir._follower.view)
+            await asyncio.to_thread(wait_until, lambda: heir.parts and heir.parts.control.view)
         await starting
         assert json.loads(await ask(heir))["DocumentIncarnation"] == 0
         workers = heir.workers

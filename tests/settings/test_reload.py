@@ -61,7 +61,7 @@ def test_gates_destinations_and_drivers_are_taken_over(service: Reloading) -> No
     assert live.call("POST", "/v1/maintenances", form).status == 201
     assert service.write("") == ["[drivers.fence]"]
     assert live.get("/v1/outbox")["destinations"] == []
-    assert live.daemon.gates == {}
+    assert live.daemon.configured.gates == {}
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_faulty_file_changes_nothing(service: Reloading, text: str) -> None:
     assert service.write(GATE.format(name="ping")) == []
     service.path.write_text(text)
     assert service.live.call("POST", "/v1/reload", {}).status >= 400
-    assert list(service.live.daemon.gates) == ["ping"]
+    assert list(service.live.daemon.configured.gates) == ["ping"]
 
 
 def test_reloads_under_load_refuse_no_call(service: Reloading) -> None:
@@ -109,7 +109,7 @@ def test_reloads_under_load_refuse_no_call(service: Reloading) -> None:
             ended.set()
     assert [each.result() for each in calls] == [None] * 3
     assert min(answered.values()) > 10
-    assert list(live.daemon.gates) == ["g19"]
+    assert list(live.daemon.configured.gates) == ["g19"]
 
 
 def test_level_of_the_log_is_taken_over(service: Reloading) -> None:

@@ -336,6 +336,24 @@ class LeaseKeeper:
                 log.info("the lease is renewed again", extra={"action": "lease.renewed"})
 
 
+class UnsharedLease:
+    """The lease of a store that only this process uses; it never lapses."""
+
+    def lapsed(self) -> bool:
+        """Whether another process may be the writer by now."""
+        return False
+
+    def look(self) -> bool:
+        """Whether the lease has lapsed."""
+        return False
+
+    def renew(self) -> None:
+        """Do nothing: no process waits for a renewal."""
+
+    def report(self) -> None:
+        """Do nothing: nobody follows the lease."""
+
+
 async def leave(tenure: Tenure) -> None:
     """Release the lease if the database is reachable; otherwise the lease ends with its term."""
     try:

@@ -18,8 +18,6 @@ from forewarn.access.roles import Permission
 from forewarn.access.tokens import proved
 from forewarn.api.listener import FEED, taken
 from forewarn.clock import SystemClock
-from forewarn.control.degraded import DegradedParts
-from forewarn.control.driver_calls import CallLimits, DriverSetup, DriverUnknown
 from forewarn.control.engine import ControlEngine
 from forewarn.control.history_keeper import HistoryKeeper
 from forewarn.control.plane import ControlPlane
@@ -31,18 +29,13 @@ from forewarn.control.standby import (
     TERM_MS,
     LeaseKeeper,
     StateFollower,
+    UnsharedLease,
     become_writer,
     leave,
 )
 from forewarn.core.outcomes import EventOutcome
 from forewarn.core.stimulus import Proceed
-from forewarn.drivers.registry import (
-    check_installed,
-    make_drivers,
-    scheduling,
-    unscheduled,
-)
-from forewarn.errors import ForewarnError, PeerError
+from forewarn.errors import ForewarnError
 from forewarn.metadata.fault import Outdated
 from forewarn.metadata.responder import BUSY
 from forewarn.metadata.server import MetadataServer
@@ -50,35 +43,32 @@ from forewarn.replication.messages import NodeTroubles, RequestAnswer
 from forewarn.service.address_probes import check_addresses
 from forewarn.service.bridge import Bridge
 from forewarn.service.commit_checks import CommitChecks
+from forewarn.service.configured import ConfiguredParts
 from forewarn.service.credentials import ServedCertificates, connect_feed, login_of
 from forewarn.service.hooks import NO_HOOKS, ServiceHooks
 from forewarn.service.observers import make_observers
 from forewarn.service.operators import OperatorApi, imported
+from forewarn.service.outbox_runner import OutboxRunner
+from forewarn.service.parts import ActiveParts, FollowerParts, driver_setup
 from forewarn.service.service_files import commit_file_of, retention_of
-from forewarn.service.settings_check import policy_of
 from forewarn.service.store_watch import StoreWatch
 from forewarn.store import open_store
 from forewarn.store.lease import Tenure
 from forewarn.store.past_check import PastCheck
 from forewarn.store.processes import SignsOfLife
-from forewarn.values import replace, value
+from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable
 
     from forewarn.api.relay import Relay
     from forewarn.clock import Clock
-    from forewarn.control.gate_checks import Gate
     from forewarn.control.plane import Committed, StateView
-    from forewarn.control.readable import ReadableControl
-    from forewarn.core.state import State
     from forewarn.drivers import Driver
     from forewarn.ids import Ids
-    from forewarn.outbox.delivery import Destination
     from forewarn.outbox.outbox import Outbox
     from forewarn.replication.messages import DocumentChange
     from forewarn.replication.server import FeedServer
-    from forewarn.service.observers import Observers
     from forewarn.service.workers import Workers
     from forewarn.settings import Settings
     from forewarn.store.errors import StoreWentBack
@@ -87,8 +77,6 @@ log = logging.getLogger("forewarn")
 
 #: Interval of a follower's checks whether it may serve the feed, in seconds.
 FEED_LOOK_S = 0.2
-#: Interval of attempts to start the outbox while the store cannot be written, in seconds.
-OUTBOX_AGAIN_S = 5.0
 
 
 @value
@@ -120,22 +108,9 @@ class Daemon:
         self.settings = settings
         self.clock = clock
         self.ids = ids
-        tables = {each.name: each.values for each in settings.drivers.tables}
-        self.drivers: dict[str, Driver] = make_drivers(tables, settings.store.url)
-        self.gates = self.new_gates(settings)
-        self.destinations = self.new_destinations(settings)
-        if settings.drivers.default not in self.drivers:
-            known = ", ".join(self.drivers)
-            raise DriverUnknown(name=settings.drivers.default, known=known)
-        #: Names what this process cannot use of the state.
-        self.degraded = DegradedParts(
-            self.drivers, settings.drivers.default, gates=self.gates, unsent=self._unsent
-        )
-        self.policy = replace(
-            policy_of(settings.lifecycle),
-            scheduling_drivers=scheduling(self.drivers, settings.drivers.default),
-            unscheduled_drivers=unscheduled(self.drivers),
-        )
+        self.configured = ConfiguredParts(settings)
+        #: The rules of notices, with the policy of maintenances until an operator applies one.
+        self.policy = self.configured.policy
         self.hooks = hooks
         self._new_guid = hooks.new_guid or partial(ids.guid, "event")
         #: Returns further routes for the operator API.
@@ -148,41 +123,71 @@ class Daemon:
         self.ended = asyncio.Event()
         #: Addresses of the metadata service; None while it does not listen.
         self.bound: BoundAddresses | None = None
-        #: The processes that share the metadata addresses; None without workers.
-        self.workers: Workers | None = None
-        #: The feed for metadata nodes in other processes; None without nodes.
-        self.feed: FeedServer | None = None
+        #: The parts in use; None before the start. A takeover replaces the follower's by the
+        #: active process's.
+        self.parts: FollowerParts | ActiveParts | None = None
         #: Address for nodes on other machines; empty: none.
         self.feed_address = ""
         #: Address of the metrics; empty: none.
         self.metrics_address = ""
-        #: Delivers transitions; None without a destination.
-        self.outbox: Outbox | None = None
         #: Makes the plans of maintenances, in processes if large.
         self.planner = PlannerProcess()
-        self._task: asyncio.Future[None] | None = None
-        #: The next attempt to start the outbox; None: it runs, or there is no destination.
-        self._outbox_due: asyncio.TimerHandle | None = None
         #: The APIs for operators.
         self.operators = OperatorApi(self)
         #: The certificates in use.
         self.certificates = ServedCertificates()
         #: Whether the event loop and the deciding thread respond.
         self.liveness = Liveness(SystemClock().elapsed_ms)
-        self._lapsed: Callable[[], bool] = lambda: False
+        #: The lease of the store; without a shared store it never lapses.
+        self._lease: LeaseKeeper | UnsharedLease = UnsharedLease()
+        self._tenure: Tenure | None = None
         #: Whether VMs have seen documents that the store has lost.
         self._outdated = False
-        self._announce: Callable[[], None] = lambda: None
-        self._look: Callable[[], bool] = lambda: False
-        self._report_lease: Callable[[], None] = lambda: None
-        #: Follows the state while another process is active.
-        self._follower: StateFollower | None = None
-        #: Forwards requests of this process's metadata nodes to the active process.
-        self._relay: Relay | None = None
         #: Closes the feed of this process while its state may be outdated.
         self._following: asyncio.Task[None] | None = None
-        self._tenure: Tenure | None = None
+        self._task: asyncio.Future[None] | None = None
         self._closing = contextlib.AsyncExitStack()
+
+    # ---- the parts in use ----------------------------------------------------------------------
+
+    @property
+    def active(self) -> ActiveParts | None:
+        """The parts of the active process; None while this process does not decide."""
+        return self.parts if isinstance(self.parts, ActiveParts) else None
+
+    @property
+    def control(self) -> ControlEngine:
+        """The control plane of the active process."""
+        assert self.active is not None, "this process does not decide"
+        return self.active.control
+
+    @property
+    def metadata(self) -> MetadataServer:
+        """The metadata service of this process."""
+        assert self.parts is not None, "the service has not started"
+        return self.parts.metadata
+
+    @property
+    def feed(self) -> FeedServer | None:
+        """The feed for metadata nodes in other processes; None without nodes."""
+        return self.parts.feed if self.parts else None
+
+    @property
+    def workers(self) -> Workers | None:
+        """The processes that share the metadata addresses; None without workers."""
+        return self.active.workers if self.active else None
+
+    @property
+    def outbox(self) -> Outbox | None:
+        """Delivers transitions; None without a destination."""
+        return self.active.outbox.outbox if self.active else None
+
+    @property
+    def drivers(self) -> dict[str, Driver]:
+        """The drivers by their names."""
+        return self.configured.drivers
+
+    # ---- life ----------------------------------------------------------------------------------
 
     async def start(self) -> BoundAddresses:
         """Check the addresses, open the store, run the control loop, listen.
@@ -193,12 +198,13 @@ class Daemon:
         """
         try:
             await check_addresses(self.settings)
-            metadata = await self._start_planes()
+            followed = await self._open()
+            metadata = await self._decide(followed)
             self.hooks.on_serving()
             self._closing.push_async_callback(self.operators.stop)
             await self.operators.serve(self.control)
-            if self._follower is not None:
-                await asyncio.to_thread(self._follower.stop_reads)
+            if followed is not None:
+                await asyncio.to_thread(followed.control.stop_reads)
             await self.operators.serve_azure()
         except BaseException:
             await self.stop()
@@ -207,7 +213,7 @@ class Daemon:
         self.bound = BoundAddresses(
             metadata, operators.address, operators.azure, operators.azure_certificate
         )
-        self._announce()
+        self._lease.renew()
         return self.bound
 
     async def stop(self) -> None:
@@ -215,10 +221,11 @@ class Daemon:
         self.planner.stop()
         await self._closing.aclose()
 
-    async def _start_planes(self) -> tuple[str, ...]:
+    async def _open(self) -> FollowerParts | None:
+        """Open the store, and become its writer; return the parts of a process that followed."""
         settings = self.settings
-        bridge = self.bridge = Bridge(asyncio.get_running_loop(), self._find_outcome)
-        self.liveness.watch("event loop", bridge.call)
+        self.bridge = Bridge(asyncio.get_running_loop(), self._find_outcome)
+        self.liveness.watch("event loop", self.bridge.call)
         # Loading a large store takes seconds; meanwhile callers are served.
         self.store = await asyncio.to_thread(
             open_store,
@@ -233,100 +240,98 @@ class Daemon:
         elif not settings.store.url.endswith(":memory:"):
             watch = StoreWatch(self.store)
             self._closing.push_async_callback(asyncio.to_thread, watch.stop)
-        followed = await asyncio.to_thread(self._follower.stop) if self._follower else None
+        return self.parts if isinstance(self.parts, FollowerParts) else None
+
+    async def _build_active(self, followed: FollowerParts | None) -> ActiveParts:
+        """Load the state, and build the parts that decide; VMs may be served from the followed."""
+        state = await asyncio.to_thread(followed.control.stop) if followed else None
         plane = await asyncio.to_thread(
             ControlPlane,
             self.store,
             self.policy,
             self._new_guid,
-            followed=followed,
-            missing_driver=self.degraded.missing_driver,
+            followed=state,
+            missing_driver=self.configured.degraded.missing_driver,
         )
         self.hooks.prepare(plane)
-        if self._follower is None:
-            self._check_unused(plane.state)
-            self.metadata = self._new_metadata()
+        settings = self.settings
+        if followed is None:
+            self.configured.check_unused(plane.state, self.store.cursors.names)
+        metadata = followed.metadata if followed else self._new_metadata()
         observers = await make_observers(settings, plane, clock=self.clock, drivers=self.drivers)
-        self.feed = self.feed or self._new_feed(bridge)
-        self.control = self._new_control(plane, bridge, observers)
-        workers = self._new_workers(self.feed)
-        bridge.connect(
-            self.control,
-            self.metadata.service,
-            far=self.feed,
-            wait_s=settings.lifecycle.show_timeout_s,
-            on_polled=observers.polled,
-        )
-        self.metrics_address = await observers.attach(
-            self.control,
-            self._closing,
-            figures=self._figures,
-            lags=lambda: self.feed.lags() if self.feed else {},
-        )
-        # Stopped in the opposite order, so that VMs and approvals are answered until the end.
-        self._closing.push_async_callback(asyncio.to_thread, self.control.stop)
-        bound: tuple[str, ...] = ()
-        newest = plane.taken_up()
-        if newest is not None:  # VMs are answered from the followed state
-            self.metadata.service.apply(newest)
-            bound = await self._listen(settings.listen.metadata, workers)
-        # The first caller gets its document, not a 404: this process shows it when `recover`
-        # returns. Nodes show it once they can connect, so nothing waits for them here.
-        shown = await asyncio.to_thread(self.control.recover)
-        if shown.done():
-            shown.result()
-        self.store.compare_clocks(self.clock.now_ms)
-        await self._open_feed()
-        bound = bound or await self._listen(settings.listen.metadata, workers)
-        if workers is not None and self._follower is not None:
-            workers.start_soon(bound, self.metadata.leave_shared)
-        if settings.listen.operator:
-            await asyncio.to_thread(self.control.replica.begin, plane)
-        self.control.start()
-        observers.watch(lambda: self.outbox, self.certificates.expiries, self._carrier)
-        self.control.on_committed.add(lambda _: self._outbox_grew())
-        self.control.on_committed.add(lambda each: self.degraded.look(plane.state, each.changes))
-        self.degraded.look(plane.state)
-        self.liveness.watch("deciding thread", self._ask_control)
-        if self.destinations:
-            await self._start_outbox()
-        self._closing.push_async_callback(self._stop_outbox)
-        self._keep_history()
-        return bound
-
-    def _new_control(
-        self, plane: ControlPlane, bridge: Bridge, observers: Observers
-    ) -> ControlEngine:
-        """Return the engine of the control plane, not started yet."""
-        drivers = self.settings.drivers
-        return ControlEngine(
+        feed = (followed.feed if followed else None) or self._new_feed(self.bridge)
+        control = ControlEngine(
             plane,
             self.clock,
-            drivers=DriverSetup(
-                self.drivers,
-                drivers.default,
-                CallLimits(
-                    timeout_ms=int(drivers.call_timeout_s * 1000),
-                    max_concurrent=drivers.max_concurrent_calls,
-                    unanswered_ms=int(drivers.unanswered_timeout_s * 1000),
-                ),
-                gates=self.gates,
-                planner=self.planner,
-                observe=observers.observe_call,
-            ),
-            publisher=bridge,
+            drivers=driver_setup(settings.drivers, self.configured, self.planner, observers),
+            publisher=self.bridge,
             on_lost=self._lost,
-            on_went_back=partial(bridge.call, self._refuse_outdated),
+            on_went_back=partial(self.bridge.call, self._refuse_outdated),
             process=ProcessFacts(
-                poll_of=self.metadata.service.poll_of,
-                user_agents=self.metadata.user_agents,
-                node_troubles=self.feed.troubles if self.feed else NodeTroubles,
+                poll_of=metadata.service.poll_of,
+                user_agents=metadata.user_agents,
+                node_troubles=feed.troubles if feed else NodeTroubles,
                 degraded=self._degraded,
-                lapsed=self._lapsed,
+                lapsed=self._lease.lapsed,
                 lease_token=self.lease_token,
                 operator_url=self._operator_url,
             ),
         )
+        workers = self._new_workers(feed)
+        outbox = OutboxRunner(self.store, self.clock, self.configured)
+        return ActiveParts(plane, metadata, observers, feed, control, workers, outbox)
+
+    async def _decide(self, followed: FollowerParts | None) -> tuple[str, ...]:
+        """Build the parts that decide, and start them; return the metadata addresses."""
+        parts = self.parts = await self._build_active(followed)
+        plane, control, observers = parts.plane, parts.control, parts.observers
+        settings, workers = self.settings, parts.workers
+        self.bridge.connect(
+            control,
+            parts.metadata.service,
+            far=parts.feed,
+            wait_s=settings.lifecycle.show_timeout_s,
+            on_polled=observers.polled,
+        )
+        if workers is not None:
+            self._prove_workers()
+        self.metrics_address = await observers.attach(
+            control,
+            self._closing,
+            figures=self._figures,
+            lags=lambda: parts.feed.lags() if parts.feed else {},
+        )
+        # Stopped in the opposite order, so that VMs and approvals are answered until the end.
+        self._closing.push_async_callback(asyncio.to_thread, control.stop)
+        shared = followed is not None and workers is not None
+        bound: tuple[str, ...] = ()
+        newest = plane.taken_up()
+        if newest is not None:  # VMs are answered from the followed state
+            parts.metadata.service.apply(newest)
+            bound = await self._listen(workers, shared=shared)
+        # The first caller gets its document, not a 404: this process shows it when `recover`
+        # returns. Nodes show it once they can connect, so nothing waits for them here.
+        shown = await asyncio.to_thread(control.recover)
+        if shown.done():
+            shown.result()
+        self.store.compare_clocks(self.clock.now_ms)
+        await self._open_feed(parts.feed, followed.relay if followed else None)
+        bound = bound or await self._listen(workers, shared=shared)
+        if workers is not None and shared:
+            workers.start_soon(bound, parts.metadata.leave_shared)
+        if settings.listen.operator:
+            await asyncio.to_thread(control.replica.begin, plane)
+        control.start()
+        observers.watch(lambda: self.outbox, self.certificates.expiries, self._carrier)
+        control.on_committed.add(lambda _: parts.outbox.grew())
+        degraded = self.configured.degraded
+        control.on_committed.add(lambda each: degraded.look(plane.state, each.changes))
+        degraded.look(plane.state)
+        self.liveness.watch("deciding thread", self._ask_control)
+        await parts.outbox.start()
+        self._closing.push_async_callback(parts.outbox.stop)
+        self._keep_history()
+        return bound
 
     def _ask_control(self, answer: Callable[[], object]) -> None:
         """Call `answer` once the run loop has answered or ended."""
@@ -346,65 +351,26 @@ class Daemon:
         workers = self.workers.figures if self.workers else {}
         return {"service": self.metadata.figures(), **workers}
 
-    @staticmethod
-    def new_gates(settings: Settings) -> dict[str, Gate]:
-        """Return the gates of the settings; without gates nothing is imported."""
-        if not settings.gates.tables:
-            return {}
-        from forewarn.control.gate_checks import make_gates  # noqa: PLC0415
+    async def adopt(self, settings: Settings) -> None:
+        """Use changed settings, whose parts are configured already."""
+        before, self.settings = self.settings, settings
+        self.store.audit.key = settings.audit.key.encode()
+        active = self.active
+        if active is not None and settings.outbox != before.outbox:
+            await active.outbox.restart()
+        self._look_again()
 
-        return make_gates({each.name: each.values for each in settings.gates.tables})
-
-    def new_destinations(self, settings: Settings) -> tuple[Destination, ...]:
-        """Return the destinations of the settings."""
-        if not settings.outbox.tables:
-            return ()
-        from forewarn.outbox.destinations import make_destinations  # noqa: PLC0415 - if wanted
-
-        return make_destinations({each.name: each.values for each in settings.outbox.tables})
-
-    def _unsent(self) -> dict[str, str]:
-        """Return the destinations whose package is not installed, with the reason."""
-        absent = {each.name: getattr(each.sink, "absent", "") for each in self.destinations}
-        return {name: reason for name, reason in absent.items() if reason}
-
-    @staticmethod
-    def check_destinations(
-        destinations: Sequence[Destination], known: Collection[str] = ()
-    ) -> None:
-        """Refuse destinations whose package is not installed, except those in `known`.
-
-        Raises:
-            DestinationInvalid: a package is missing.
-        """
-        if destinations:
-            from forewarn.outbox.destinations import check_installed  # noqa: PLC0415 - loaded by now
-
-            check_installed(each for each in destinations if each.name not in known)
-
-    def _check_unused(self, state: State) -> None:
-        """Refuse drivers and destinations that are not installed and were never in use. See L-12.
-
-        Raises:
-            DriverKindUnknown, DriverUnusable, DestinationInvalid: it is not installed.
-        """
-        default = self.settings.drivers.default
-        used = {each.driver or default for each in state.topology.hosts.values()}
-        check_installed(each for name, each in self.drivers.items() if name not in used)
-        known = self.store.cursors.names() if self._unsent() else ()
-        self.check_destinations(self.destinations, known)
-
-    def look_again(self) -> None:
+    def _look_again(self) -> None:
         """Compare the state with reloaded parts, and look at work that waited for them."""
-        control: ControlEngine | None = getattr(self, "control", None)
-        if control is None:  # a standby looks when it takes over
+        active = self.active
+        if active is None:  # a standby looks when it takes over
             return
 
         def look(view: StateView) -> None:
-            self.degraded.look(view.state)
-            control.note(Proceed(tuple(view.state.operations)), "clock")
+            self.configured.degraded.look(view.state)
+            active.control.note(Proceed(tuple(view.state.operations)), "clock")
 
-        control.read(look)
+        active.control.read(look)
 
     def reload_soon(self) -> None:
         """Reload, and log an error on failure; on the event loop."""
@@ -416,44 +382,6 @@ class Daemon:
                 log.error("%s %s Nothing was changed.", error, error.advice_text())  # noqa: TRY400 - the sentence says it
 
         self._task = asyncio.ensure_future(reload())
-
-    async def restart_outbox(self) -> None:
-        """Restart delivery; each current destination continues at its cursor."""
-        before, self.outbox = self.outbox, None
-        if before is not None:
-            await asyncio.to_thread(before.stop)
-        if self.destinations:
-            await self._start_outbox()
-
-    def _outbox_grew(self) -> None:
-        if self.outbox is not None:
-            self.outbox.grew()
-
-    async def _stop_outbox(self) -> None:
-        if self._outbox_due is not None:
-            self._outbox_due.cancel()
-        if self.outbox is not None:
-            await asyncio.to_thread(self.outbox.stop)
-
-    async def _start_outbox(self) -> None:
-        """Start delivering transitions, later if the store cannot be written now."""
-        (module,) = await imported("forewarn.outbox.outbox")
-        try:
-            outbox: Outbox = await asyncio.to_thread(
-                module.Outbox, self.store, self.destinations, self.clock
-            )
-        except PeerError as error:
-            text = "the outbox starts later: %s"
-            log.warning(text, error, extra={"action": "outbox.waits"})
-            self._outbox_due = asyncio.get_running_loop().call_later(
-                OUTBOX_AGAIN_S, self._start_outbox_again
-            )
-            return
-        self.outbox = outbox
-        outbox.start()
-
-    def _start_outbox_again(self) -> None:
-        self._task = asyncio.ensure_future(self._start_outbox())
 
     def _keep_history(self) -> None:
         """Enforce the limits of the past, and check it, in the background."""
@@ -475,7 +403,8 @@ class Daemon:
         """Return the parts of the state that cannot be used, and problems of history."""
         store = self.store
         damage = store.past_progress.damage if store.past_progress else ""
-        return (*self.degraded.sentences, *(text for text in (store.past_excess, damage) if text))
+        sentences = self.configured.degraded.sentences
+        return (*sentences, *(text for text in (store.past_excess, damage) if text))
 
     def _new_feed(self, bridge: Bridge) -> FeedServer | None:
         """Return the feed for metadata nodes in other processes; None if no setting needs it."""
@@ -500,8 +429,8 @@ class Daemon:
 
     def _prove_node(self, name: str, given: str) -> bool:
         """Return whether a token belongs to a node and permits following the feed."""
-        known: ReadableControl | None = getattr(self, "control", self._follower)
-        token = proved(given, known.token, self.clock.now_ms()) if known else None
+        control = self.parts.control if self.parts else None
+        token = proved(given, control.token, self.clock.now_ms()) if control else None
         if token is None or token.principal != name:
             return False
         return token.bearer.owners_for(Permission.FOLLOW) is None
@@ -512,24 +441,26 @@ class Daemon:
         assert feed is not None
         from forewarn.service.workers import Workers  # noqa: PLC0415 - most services start without
 
-        workers = self.workers = Workers(self.settings, feed)
+        return Workers(self.settings, feed)
+
+    def _prove_workers(self) -> None:
+        """Permit the workers to answer VMs from now on, while this process leads."""
         if self._tenure is not None:
-            self._report_lease()
+            self._lease.report()
         else:
             proving = asyncio.ensure_future(self._prove_alive())
             self._closing.callback(proving.cancel)
-        return workers
 
-    async def _open_feed(self) -> None:
+    async def _open_feed(self, feed: FeedServer | None, relay: Relay | None) -> None:
         """Open the feed for metadata nodes; at a takeover, this process's nodes stay connected."""
-        feed, settings = self.feed, self.settings.feed
+        settings = self.settings.feed
         if feed is None:
             return
-        if self._relay is not None and self._following is not None:
+        if relay is not None and self._following is not None:
             self._following.cancel()
             feed.epoch = self.store.epoch
             feed.suspend(suspended=self._outdated)
-            await self._relay.stop(self.bridge)
+            await relay.stop(self.bridge)
         elif settings.listen:
             self.feed_address = await self._start_feed(feed)
         if settings.nats:
@@ -544,15 +475,15 @@ class Daemon:
         except OSError as error:
             raise taken(address, FEED, error) from error
 
-    async def _listen(self, addresses: Sequence[str], workers: Workers | None) -> tuple[str, ...]:
+    async def _listen(self, workers: Workers | None, *, shared: bool) -> tuple[str, ...]:
         """Open the metadata addresses; Unix sockets, which cannot be shared, stay here.
 
-        At a takeover this process serves every address until its workers have started, so that VMs
-        need not wait for them. Source: H-2.
+        At a takeover this process serves every address, `shared` with its workers, until these have
+        started, so that VMs need not wait for them. Source: H-2.
         """
-        alone = workers is None or self._follower is not None
+        addresses, alone = self.settings.listen.metadata, workers is None or shared
         own = [each for each in addresses if alone or each.startswith("unix:")]
-        bound = await self.metadata.start(own, shared=int(alone and workers is not None))
+        bound = await self.metadata.start(own, shared=int(shared))
         self._closing.push_async_callback(self.metadata.stop)
         if workers is not None:
             self._closing.push_async_callback(workers.stop)
@@ -574,7 +505,7 @@ class Daemon:
         clock = SystemClock()
         async with contextlib.AsyncExitStack() as standing_by:
             await become_writer(tenure, clock, partial(self._stand_by, standing_by, tenure))
-        keeper = LeaseKeeper(
+        keeper = self._lease = LeaseKeeper(
             tenure,
             clock,
             self._lost,
@@ -582,8 +513,6 @@ class Daemon:
             on_lapse=self._take_lapse,
             on_renewal=self._prove,
         )
-        self._lapsed, self._announce, self._look = keeper.lapsed, keeper.renew, keeper.look
-        self._report_lease = keeper.report
         self._closing.push_async_callback(asyncio.to_thread, keeper.stop)
 
     def _operator_url(self) -> str:
@@ -605,7 +534,7 @@ class Daemon:
 
     def lease_token(self) -> str:
         """Return the token of the lease while this process leads; otherwise an empty text."""
-        leads = self._tenure is not None and self.bound is not None and not self._lapsed()
+        leads = self._tenure is not None and self.bound is not None and not self._lease.lapsed()
         return self._tenure.holder if self._tenure and leads else ""
 
     def _take_lapse(self, lapsed: bool) -> None:  # noqa: FBT001 - as the keeper calls it
@@ -622,9 +551,8 @@ class Daemon:
 
     def _note_went_back(self, error: StoreWentBack) -> None:
         """Stop deciding; a follower notices the mark in the store. On any thread."""
-        control: ControlEngine | None = getattr(self, "control", None)
-        if control is not None:
-            control.note_went_back(error)
+        if self.active is not None:
+            self.active.control.note_went_back(error)
 
     def _refuse_outdated(self) -> None:
         """Answer no VM and no node any more: they have seen newer documents. Source: H-10."""
@@ -635,7 +563,7 @@ class Daemon:
 
     def _wake(self) -> None:
         """Look at the lease before anything is answered: this process may have been stopped."""
-        if self._look():
+        if self._lease.look():
             self._show_lapse(lapsed=True)
 
     def _new_metadata(self) -> MetadataServer:
@@ -663,20 +591,58 @@ class Daemon:
 
         self.bridge.call(show)
 
-    def _look_at_followed(self, follower: StateFollower, committed: Committed) -> None:
-        if follower.view is not None:
-            self.degraded.look(follower.view.state, committed.changes)
+    async def _stand_by(self, until: contextlib.AsyncExitStack, tenure: Tenure) -> None:
+        """Follow the active process, and forward operators' calls to it."""
+        if self.settings.listen.metrics:
+            (telemetry,) = await imported("forewarn.telemetry.endpoint")
+            scraped = await telemetry.start_standby_metrics(self.settings.listen.metrics)
+            until.push_async_callback(scraped.stop)
+        parts = self.parts = await self._build_follower(tenure)
+        follower = parts.control
+        self._closing.push_async_callback(self.operators.stop)
+        await self.operators.serve_followed(
+            follower, lambda: tenure.holder_url, lambda: tenure.holder
+        )
+        if parts.feed is not None and parts.relay is not None:
+            await self._follow_feed(follower, parts.feed, parts.relay)
+        self._closing.callback(follower.stop_reads)
+        until.push_async_callback(asyncio.to_thread, follower.stop)
+        follower.start()
+        self.hooks.on_standby(self.operators.address)
 
-    async def _follow_feed(self, follower: StateFollower, tenure: Tenure) -> None:
-        """Serve metadata nodes from the followed state. Source: H-4."""
+    async def _build_follower(self, tenure: Tenure) -> FollowerParts:
+        """Build the parts that follow the active process."""
+        metadata, degraded = self._new_metadata(), self.configured.degraded
+        follower = StateFollower(
+            self.store,
+            self.clock,
+            self.policy,
+            new_guid=self._new_guid,
+            show=self._show_followed,
+            process=ProcessFacts(
+                poll_of=metadata.service.poll_of,
+                degraded=lambda: degraded.sentences,
+                lease_token=self.lease_token,
+                operator_url=self._operator_url,
+            ),
+        )
+
+        def look(committed: Committed) -> None:
+            if follower.view is not None:
+                degraded.look(follower.view.state, committed.changes)
+
+        follower.on_committed.add(look)
+        if not (self.settings.feed.listen and self.settings.listen.operator):
+            return FollowerParts(metadata, follower, None, None)
         (relays,) = await imported("forewarn.api.relay")
         relay: Relay = relays.Relay(
             lambda: tenure.holder_url, lambda: tenure.holder, self.settings.operator.url_ca
         )
-        self._relay = relay
+        return FollowerParts(metadata, follower, relay, self._new_feed(self.bridge))
+
+    async def _follow_feed(self, follower: StateFollower, feed: FeedServer, relay: Relay) -> None:
+        """Serve metadata nodes from the followed state. Source: H-4."""
         self.bridge.follow(self.metadata.service, relay)
-        feed = self.feed = self._new_feed(self.bridge)
-        assert feed is not None
         feed.suspend(suspended=True)
         self.feed_address = await self._start_feed(feed)
         relay.start(feed)
@@ -693,37 +659,6 @@ class Daemon:
 
         task = self._following = asyncio.ensure_future(keep())
         self._closing.callback(task.cancel)
-
-    async def _stand_by(self, until: contextlib.AsyncExitStack, tenure: Tenure) -> None:
-        """Follow the active process, and forward operators' calls to it."""
-        if self.settings.listen.metrics:
-            (telemetry,) = await imported("forewarn.telemetry.endpoint")
-            scraped = await telemetry.start_standby_metrics(self.settings.listen.metrics)
-            until.push_async_callback(scraped.stop)
-        self.metadata = self._new_metadata()
-        follower = self._follower = StateFollower(
-            self.store,
-            self.clock,
-            self.policy,
-            new_guid=self._new_guid,
-            show=self._show_followed,
-            process=ProcessFacts(
-                poll_of=self.metadata.service.poll_of,
-                degraded=lambda: self.degraded.sentences,
-                lease_token=self.lease_token,
-            ),
-        )
-        follower.on_committed.add(partial(self._look_at_followed, follower))
-        self._closing.push_async_callback(self.operators.stop)
-        await self.operators.serve_followed(
-            follower, lambda: tenure.holder_url, lambda: tenure.holder
-        )
-        if self.settings.feed.listen and self.settings.listen.operator:
-            await self._follow_feed(follower, tenure)
-        self._closing.callback(follower.stop_reads)
-        until.push_async_callback(asyncio.to_thread, follower.stop)
-        follower.start()
-        self.hooks.on_standby(self.operators.address)
 
     def _lost(self, error: ForewarnError) -> None:
         """End the service after another process became the writer. Called on any thread."""

@@ -58,16 +58,28 @@ class OperatedService(Protocol):
     clock: Clock
     store: Store
     bridge: Bridge
-    control: ControlEngine
-    drivers: dict[str, Driver]
-    feed: FeedServer | None
-    outbox: Outbox | None
     certificates: ServedCertificates
     #: Set when the service should end.
     ended: asyncio.Event
     #: Returns further routes for the operator API.
     more_routes: Callable[[], Sequence[object]]
     reload: Callable[[], Awaitable[tuple[str, ...]]]
+
+    @property
+    def control(self) -> ControlEngine:
+        """The control plane of the active process."""
+
+    @property
+    def drivers(self) -> dict[str, Driver]:
+        """The drivers by their names."""
+
+    @property
+    def feed(self) -> FeedServer | None:
+        """The feed for metadata nodes in other processes; None without nodes."""
+
+    @property
+    def outbox(self) -> Outbox | None:
+        """Delivers transitions; None without a destination."""
 
     def lease_token(self) -> str:
         """Return the token of the lease while this process leads; otherwise an empty text."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.drivers.registry import AbsentDriver, make_driver, make_drivers
 from forewarn.log_format import configure_logs
+from forewarn.service.configured import check_destinations, new_destinations, new_gates
 from forewarn.service.settings_check import check_settings
 
 if TYPE_CHECKING:
@@ -56,27 +57,20 @@ async def take_over(daemon: Daemon, settings: Settings) -> tuple[str, ...]:
     absent = {name for name, each in daemon.drivers.items() if isinstance(each, AbsentDriver)}
     left_absent = {name: after[name] for name in absent & after.keys() - changed.keys()}
     drivers |= make_drivers(left_absent, store) if left_absent else {}
-    gates = daemon.new_gates(settings)
-    destinations = daemon.new_destinations(settings)
+    gates = new_gates(settings)
+    destinations = new_destinations(settings)
     sent_before, sent_after = (_tables(s.outbox.tables) for s in (daemon.settings, settings))
     unchanged = [name for name, table in sent_after.items() if sent_before.get(name) == table]
-    daemon.check_destinations(destinations, unchanged)
+    check_destinations(destinations, unchanged)
     certificates = await asyncio.to_thread(daemon.certificates.check, settings)
     configure_logs(settings.log.level, settings.log.format)  # refuses invalid files first
 
-    daemon.drivers.update(drivers)
-    daemon.gates.update(gates)
-    for name in daemon.gates.keys() - gates.keys():
-        del daemon.gates[name]
+    daemon.configured.adopt(drivers, gates, destinations)
     for load in certificates:
         load()
-    daemon.store.audit.key = settings.audit.key.encode()
     oidc = daemon.operators.oidc
     if oidc and settings.oidc != daemon.settings.oidc:
         oidc.adopt(settings.oidc)
-    if settings.outbox != daemon.settings.outbox:
-        daemon.destinations = destinations
-        await daemon.restart_outbox()
     kept = [each for each in daemon.settings.drivers.tables if each.name not in after]
     adopted = replace(
         daemon.settings,
@@ -87,14 +81,13 @@ async def take_over(daemon: Daemon, settings: Settings) -> tuple[str, ...]:
         audit=settings.audit,
         oidc=settings.oidc,
     )
-    daemon.settings = adopted
+    await daemon.adopt(adopted)
     left = [f"[drivers.{each.name}]" for each in kept]  # work may have begun with the old driver
     left += [
         f"[{section.name}]"
         for section in fields(adopted)
         if getattr(adopted, section.name) != getattr(settings, section.name)
     ]
-    daemon.look_again()
     waiting = f"; a restart is needed for {', '.join(left)}" if left else ""
     log.info("the settings were reloaded%s", waiting, extra={"action": "settings.reloaded"})
     return tuple(left)

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING
 
 from forewarn.api.listener import OperatorAddressTaken
 from forewarn.azure.server import check_certificate
-from forewarn.clock import SystemClock
 from forewarn.drivers.registry import check_installed
-from forewarn.ids import Ids
 from forewarn.metadata.http import addresses
 from forewarn.nats_client import NatsUnreachable
 from forewarn.service.address_probes import address_probes
+from forewarn.service.configured import ConfiguredParts, check_destinations
 from forewarn.service.credentials import connect_feed, tls_of
-from forewarn.service.daemon import Daemon
 from forewarn.service.observers import traces_module
 from forewarn.store.errors import StoreInUse
 from forewarn.store.inspection import inspect_store
@@ -51,9 +49,9 @@ async def check_start_beside(settings: Settings, *, held: bool) -> tuple[str, ..
     Raises:
         ForewarnError: the error that would prevent a start.
     """
-    daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
-    check_installed(daemon.drivers.values())
-    daemon.check_destinations(daemon.destinations)
+    configured = ConfiguredParts(settings)
+    check_installed(configured.drivers.values())
+    check_destinations(configured.destinations)
     notes = []
     if settings.otlp.endpoint:
         await traces_module()

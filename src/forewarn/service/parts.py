@@ -1,0 +1,75 @@
+"""The parts of a process in each of its roles: one frozen set, built in order.
+
+A takeover builds the next set from the one before, and `Daemon.parts` then names the next one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.control.driver_calls import CallLimits, DriverSetup
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from forewarn.api.relay import Relay
+    from forewarn.control.engine import ControlEngine
+    from forewarn.control.plane import ControlPlane
+    from forewarn.control.planner_host import PlannerProcess
+    from forewarn.control.standby import StateFollower
+    from forewarn.metadata.server import MetadataServer
+    from forewarn.replication.server import FeedServer
+    from forewarn.service.configured import ConfiguredParts
+    from forewarn.service.observers import Observers
+    from forewarn.service.outbox_runner import OutboxRunner
+    from forewarn.service.workers import Workers
+    from forewarn.settings import DriverSettings
+
+
+@value
+class FollowerParts:
+    """The parts of a process that follows the active one."""
+
+    #: Has the documents, and opens no address.
+    metadata: MetadataServer
+    control: StateFollower
+    #: Forwards requests of this process's metadata nodes to the active process, and the feed for
+    #: these nodes; None: the process has no feed.
+    relay: Relay | None
+    feed: FeedServer | None
+
+
+@value
+class ActiveParts:
+    """The parts of the process that decides."""
+
+    plane: ControlPlane
+    metadata: MetadataServer
+    observers: Observers
+    #: The feed for metadata nodes in other processes; None without nodes.
+    feed: FeedServer | None
+    control: ControlEngine
+    #: The processes that share the metadata addresses; None without workers.
+    workers: Workers | None
+    outbox: OutboxRunner
+
+
+def driver_setup(
+    settings: DriverSettings,
+    configured: ConfiguredParts,
+    planner: PlannerProcess,
+    observers: Observers,
+) -> DriverSetup:
+    """Return the drivers of an active process with their limits, its gates and its planner."""
+    limits = CallLimits(
+        timeout_ms=int(settings.call_timeout_s * 1000),
+        max_concurrent=settings.max_concurrent_calls,
+        unanswered_ms=int(settings.unanswered_timeout_s * 1000),
+    )
+    return DriverSetup(
+        configured.drivers,
+        settings.default,
+        limits,
+        gates=configured.gates,
+        planner=planner,
+        observe=observers.observe_call,
+    )
