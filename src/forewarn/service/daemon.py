@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 from functools import partial
 from itertools import count
@@ -19,7 +18,6 @@ from forewarn.access.tokens import proved
 from forewarn.api.listener import FEED, taken
 from forewarn.clock import SystemClock
 from forewarn.control.engine import ControlEngine
-from forewarn.control.history_keeper import HistoryKeeper
 from forewarn.control.plane import ControlPlane
 from forewarn.control.planner_host import PlannerProcess
 from forewarn.control.readable import ProcessFacts
@@ -30,32 +28,28 @@ from forewarn.control.standby import (
     LeaseKeeper,
     StateFollower,
     UnsharedLease,
-    become_writer,
-    leave,
 )
-from forewarn.core.outcomes import EventOutcome
 from forewarn.core.stimulus import Proceed
 from forewarn.errors import ForewarnError
-from forewarn.metadata.fault import Outdated
-from forewarn.metadata.responder import BUSY
 from forewarn.metadata.server import MetadataServer
-from forewarn.replication.messages import NodeTroubles, RequestAnswer
+from forewarn.replication.messages import NodeTroubles
 from forewarn.service.address_probes import check_addresses
+from forewarn.service.answering import Answering
 from forewarn.service.bridge import Bridge
 from forewarn.service.commit_checks import CommitChecks
 from forewarn.service.configured import ConfiguredParts
 from forewarn.service.credentials import ServedCertificates, connect_feed, login_of
 from forewarn.service.hooks import NO_HOOKS, ServiceHooks
+from forewarn.service.lease_holding import LeaseListeners, take_lease
 from forewarn.service.observers import make_observers
 from forewarn.service.operators import OperatorApi, imported
 from forewarn.service.outbox_runner import OutboxRunner
 from forewarn.service.parts import ActiveParts, FollowerParts, driver_setup
-from forewarn.service.service_files import commit_file_of, retention_of
+from forewarn.service.past import find_outcome, keep_history, problems_of
+from forewarn.service.service_files import commit_file_of
 from forewarn.service.store_watch import StoreWatch
 from forewarn.store import open_store
 from forewarn.store.lease import Tenure
-from forewarn.store.past_check import PastCheck
-from forewarn.store.processes import SignsOfLife
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -141,8 +135,6 @@ class Daemon:
         #: The lease of the store; without a shared store it never lapses.
         self._lease: LeaseKeeper | UnsharedLease = UnsharedLease()
         self._tenure: Tenure | None = None
-        #: Whether VMs have seen documents that the store has lost.
-        self._outdated = False
         #: Closes the feed of this process while its state may be outdated.
         self._following: asyncio.Task[None] | None = None
         self._task: asyncio.Future[None] | None = None
@@ -224,8 +216,6 @@ class Daemon:
     async def _open(self) -> FollowerParts | None:
         """Open the store, and become its writer; return the parts of a process that followed."""
         settings = self.settings
-        self.bridge = Bridge(asyncio.get_running_loop(), self._find_outcome)
-        self.liveness.watch("event loop", self.bridge.call)
         # Loading a large store takes seconds; meanwhile callers are served.
         self.store = await asyncio.to_thread(
             open_store,
@@ -235,6 +225,13 @@ class Daemon:
         )
         self._closing.callback(self.store.close)
         self.store.audit.key = settings.audit.key.encode()
+        self.bridge = Bridge(asyncio.get_running_loop(), partial(find_outcome, self.store))
+        self.liveness.watch("event loop", self.bridge.call)
+        self.answering = Answering(
+            self.bridge,
+            lambda: self.parts,
+            serves_vms=lambda: bool(self.bound) and not self.settings.metadata.serve_outdated,
+        )
         if settings.store.shared:
             await self._take_lease()
         elif not settings.store.url.endswith(":memory:"):
@@ -263,10 +260,12 @@ class Daemon:
         control = ControlEngine(
             plane,
             self.clock,
-            drivers=driver_setup(settings.drivers, self.configured, self.planner, observers),
+            drivers=driver_setup(
+                settings.drivers, self.configured, planner=self.planner, observers=observers
+            ),
             publisher=self.bridge,
             on_lost=self._lost,
-            on_went_back=partial(self.bridge.call, self._refuse_outdated),
+            on_went_back=self.answering.refuse_for_good,
             process=ProcessFacts(
                 poll_of=metadata.service.poll_of,
                 user_agents=metadata.user_agents,
@@ -330,21 +329,12 @@ class Daemon:
         self.liveness.watch("deciding thread", self._ask_control)
         await parts.outbox.start()
         self._closing.push_async_callback(parts.outbox.stop)
-        self._keep_history()
+        keep_history(self.store, settings, self.clock, closing=self._closing, record=control.record)
         return bound
 
     def _ask_control(self, answer: Callable[[], object]) -> None:
         """Call `answer` once the run loop has answered or ended."""
         self.control.read(lambda _: None).add_done_callback(lambda _: answer())
-
-    def _find_outcome(self, vm: str, event_id: str) -> RequestAnswer:
-        """Return the outcome of an event for a VM, as JSON; on a thread. Source: X-1."""
-        event = self.store.event(event_id)
-        operation = self.store.operation(event.operation) if event else None
-        if event is None or operation is None or vm not in event.resources:
-            return RequestAnswer(accepted=False)
-        outcome = EventOutcome(event, operation).form()
-        return RequestAnswer(accepted=True, outcome=json.dumps(outcome))
 
     def _figures(self) -> dict[str, dict[str, int]]:
         """Return the counters of this service's metadata processes, by name."""
@@ -383,28 +373,9 @@ class Daemon:
 
         self._task = asyncio.ensure_future(reload())
 
-    def _keep_history(self) -> None:
-        """Enforce the limits of the past, and check it, in the background."""
-        settings = self.settings
-        exports = settings.history.export and not settings.store.url.endswith(":memory:")
-        keeper = HistoryKeeper(
-            self.store,
-            retention_of(settings),
-            self.clock,
-            record=self.control.record,
-            exports=exports,
-        )
-        keeper.start()
-        self._closing.push_async_callback(asyncio.to_thread, keeper.stop)
-        check = PastCheck(self.store, self.clock)
-        self._closing.push_async_callback(asyncio.to_thread, check.stop)
-
     def _degraded(self) -> tuple[str, ...]:
-        """Return the parts of the state that cannot be used, and problems of history."""
-        store = self.store
-        damage = store.past_progress.damage if store.past_progress else ""
-        sentences = self.configured.degraded.sentences
-        return (*sentences, *(text for text in (store.past_excess, damage) if text))
+        """Return a sentence about each part of the state and of history that cannot be used."""
+        return (*self.configured.degraded.sentences, *problems_of(self.store))
 
     def _new_feed(self, bridge: Bridge) -> FeedServer | None:
         """Return the feed for metadata nodes in other processes; None if no setting needs it."""
@@ -459,7 +430,7 @@ class Daemon:
         if relay is not None and self._following is not None:
             self._following.cancel()
             feed.epoch = self.store.epoch
-            feed.suspend(suspended=self._outdated)
+            feed.suspend(suspended=self.answering.outdated)
             await relay.stop(self.bridge)
         elif settings.listen:
             self.feed_address = await self._start_feed(feed)
@@ -495,25 +466,16 @@ class Daemon:
         """Follow until this process holds the lease of the shared store, and renew the lease."""
         operators = self.operators
         tenure = self._tenure = Tenure(self.store, self.hooks.term_ms, self._operator_url)
-        signs = SignsOfLife(
-            self.store, tenure.token, lambda: operators.url if operators.address else ""
-        )
-        self._closing.push_async_callback(asyncio.to_thread, signs.stop)
-        # Even a process that is stopped while it acquires the lease releases it.
-        self._closing.push_async_callback(leave, tenure)
-        # A separate clock, because a term is elapsed time.
-        clock = SystemClock()
-        async with contextlib.AsyncExitStack() as standing_by:
-            await become_writer(tenure, clock, partial(self._stand_by, standing_by, tenure))
-        keeper = self._lease = LeaseKeeper(
+        self._lease = await take_lease(
             tenure,
-            clock,
-            self._lost,
-            silent=self.liveness.silent,
-            on_lapse=self._take_lapse,
-            on_renewal=self._prove,
+            self.store,
+            self._closing,
+            url=lambda: operators.url if operators.address else "",
+            stand_by=partial(self._stand_by, tenure),
+            listeners=LeaseListeners(
+                self.liveness.silent, self._lost, self.answering.take_lapse, self._prove
+            ),
         )
-        self._closing.push_async_callback(asyncio.to_thread, keeper.stop)
 
     def _operator_url(self) -> str:
         """Return the URL of the operator API once this process serves; until then, nothing."""
@@ -537,34 +499,15 @@ class Daemon:
         leads = self._tenure is not None and self.bound is not None and not self._lease.lapsed()
         return self._tenure.holder if self._tenure and leads else ""
 
-    def _take_lapse(self, lapsed: bool) -> None:  # noqa: FBT001 - as the keeper calls it
-        self.bridge.call(partial(self._show_lapse, lapsed=lapsed))
-
-    def _show_lapse(self, *, lapsed: bool) -> None:
-        """Report no freshness while another process may hold the lease. Source: H-3."""
-        if self._outdated:
-            return
-        if self.feed is not None:
-            self.feed.suspend(suspended=lapsed)
-        if self.bound is not None and not self.settings.metadata.serve_outdated:
-            self.metadata.service.set_fault(Outdated(BUSY) if lapsed else None)
-
     def _note_went_back(self, error: StoreWentBack) -> None:
         """Stop deciding; a follower notices the mark in the store. On any thread."""
         if self.active is not None:
             self.active.control.note_went_back(error)
 
-    def _refuse_outdated(self) -> None:
-        """Answer no VM and no node any more: they have seen newer documents. Source: H-10."""
-        self._outdated = True
-        self.metadata.service.set_fault(Outdated(BUSY))
-        if self.feed is not None:
-            self.feed.suspend(suspended=True)
-
     def _wake(self) -> None:
         """Look at the lease before anything is answered: this process may have been stopped."""
         if self._lease.look():
-            self._show_lapse(lapsed=True)
+            self.answering.show_lapse(lapsed=True)
 
     def _new_metadata(self) -> MetadataServer:
         return MetadataServer(
@@ -591,7 +534,7 @@ class Daemon:
 
         self.bridge.call(show)
 
-    async def _stand_by(self, until: contextlib.AsyncExitStack, tenure: Tenure) -> None:
+    async def _stand_by(self, tenure: Tenure, until: contextlib.AsyncExitStack) -> None:
         """Follow the active process, and forward operators' calls to it."""
         if self.settings.listen.metrics:
             (telemetry,) = await imported("forewarn.telemetry.endpoint")

@@ -56,6 +56,7 @@ class ActiveParts:
 def driver_setup(
     settings: DriverSettings,
     configured: ConfiguredParts,
+    *,
     planner: PlannerProcess,
     observers: Observers,
 ) -> DriverSetup:

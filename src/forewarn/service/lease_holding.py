@@ -1,0 +1,65 @@
+"""A process's part in the lease of a shared store, and its heartbeats for operators."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forewarn.clock import SystemClock
+from forewarn.control.standby import LeaseKeeper, become_writer, leave
+from forewarn.store.lease import Tenure
+from forewarn.store.processes import SignsOfLife
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from forewarn.errors import ForewarnError
+    from forewarn.store import Store
+
+
+@value
+class LeaseListeners:
+    """Functions that follow the lease; see `LeaseKeeper`."""
+
+    #: Returns the hanging parts of the service, while which the lease is not renewed.
+    silent: Callable[[], tuple[str, ...]]
+    on_lost: Callable[[ForewarnError], None]
+    on_lapse: Callable[[bool], object]
+    on_renewal: Callable[[int], object]
+
+
+async def take_lease(
+    tenure: Tenure,
+    store: Store,
+    closing: contextlib.AsyncExitStack,
+    *,
+    url: Callable[[], str],
+    stand_by: Callable[[contextlib.AsyncExitStack], Awaitable[None]],
+    listeners: LeaseListeners,
+) -> LeaseKeeper:
+    """Follow until this process holds the lease, and renew it until `closing` ends.
+
+    `url` returns the URL of its operator API for operators; empty: none yet. `stand_by` is awaited
+    once if the lease is not free, with the stack of what ends at the takeover.
+    """
+    signs = SignsOfLife(store, tenure.token, url)
+    closing.push_async_callback(asyncio.to_thread, signs.stop)
+    # Even a process that is stopped while it acquires the lease releases it.
+    closing.push_async_callback(leave, tenure)
+    # A separate clock, because a term is elapsed time.
+    clock = SystemClock()
+    async with contextlib.AsyncExitStack() as standing_by:
+        await become_writer(tenure, clock, partial(stand_by, standing_by))
+    keeper = LeaseKeeper(
+        tenure,
+        clock,
+        listeners.on_lost,
+        silent=listeners.silent,
+        on_lapse=listeners.on_lapse,
+        on_renewal=listeners.on_renewal,
+    )
+    closing.push_async_callback(asyncio.to_thread, keeper.stop)
+    return keeper
