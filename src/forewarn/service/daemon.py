@@ -40,7 +40,7 @@ from forewarn.service.commit_checks import CommitChecks
 from forewarn.service.configured import ConfiguredParts
 from forewarn.service.credentials import ServedCertificates, connect_feed, login_of
 from forewarn.service.hooks import NO_HOOKS, ServiceHooks
-from forewarn.service.lease_holding import LeaseListeners, take_lease
+from forewarn.service.lease_holding import LeaseHolder, take_lease
 from forewarn.service.observers import make_observers
 from forewarn.service.operators import OperatorApi, imported
 from forewarn.service.outbox_runner import OutboxRunner
@@ -470,10 +470,13 @@ class Daemon:
             tenure,
             self.store,
             self._closing,
-            url=lambda: operators.url if operators.address else "",
             stand_by=partial(self._stand_by, tenure),
-            listeners=LeaseListeners(
-                self.liveness.silent, self._lost, self.answering.take_lapse, self._prove
+            holder=LeaseHolder(
+                url=lambda: operators.url if operators.address else "",
+                silent=self.liveness.silent,
+                on_lost=self._lost,
+                on_lapse=self.answering.take_lapse,
+                on_renewal=self._prove,
             ),
         )
 

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
 
 @value
-class LeaseListeners:
-    """Functions that follow the lease; see `LeaseKeeper`."""
+class LeaseHolder:
+    """The process that competes for the lease, by its functions; see `LeaseKeeper`."""
 
+    #: Returns the URL of its operator API for operators; empty: none yet. On any thread.
+    url: Callable[[], str]
     #: Returns the hanging parts of the service, while which the lease is not renewed.
     silent: Callable[[], tuple[str, ...]]
     on_lost: Callable[[ForewarnError], None]
@@ -36,16 +38,15 @@ async def take_lease(
     store: Store,
     closing: contextlib.AsyncExitStack,
     *,
-    url: Callable[[], str],
     stand_by: Callable[[contextlib.AsyncExitStack], Awaitable[None]],
-    listeners: LeaseListeners,
+    holder: LeaseHolder,
 ) -> LeaseKeeper:
     """Follow until this process holds the lease, and renew it until `closing` ends.
 
-    `url` returns the URL of its operator API for operators; empty: none yet. `stand_by` is awaited
-    once if the lease is not free, with the stack of what ends at the takeover.
+    `stand_by` is awaited once if the lease is not free, with the stack of what ends at the
+    takeover.
     """
-    signs = SignsOfLife(store, tenure.token, url)
+    signs = SignsOfLife(store, tenure.token, holder.url)
     closing.push_async_callback(asyncio.to_thread, signs.stop)
     # Even a process that is stopped while it acquires the lease releases it.
     closing.push_async_callback(leave, tenure)
@@ -56,10 +57,10 @@ async def take_lease(
     keeper = LeaseKeeper(
         tenure,
         clock,
-        listeners.on_lost,
-        silent=listeners.silent,
-        on_lapse=listeners.on_lapse,
-        on_renewal=listeners.on_renewal,
+        holder.on_lost,
+        silent=holder.silent,
+        on_lapse=holder.on_lapse,
+        on_renewal=holder.on_renewal,
     )
     closing.push_async_callback(asyncio.to_thread, keeper.stop)
     return keeper
