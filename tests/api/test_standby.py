@@ -29,7 +29,7 @@ def test_call_that_waits_for_a_thread_is_answered_after_the_takeover() -> None:
         body.put_nowait({"type": "http.request"})
         call = asyncio.create_task(forwarder(scope, body.get, answer))
         await asyncio.to_thread(wait_until, forwarder._threads._work_queue.qsize)
-        forwarder.successor = answer
+        forwarder.end_with(answer)
         forwarder.stop()
         released.set()
         await call

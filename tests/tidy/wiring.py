@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator
 
 from tests.tidy.house import Finding, Source
 
+#: Names of the types of callables.
+_CALLABLES = frozenset({"Callable", "ASGIApp", "Receive", "Send", "partial"})
+
 
 def assigned_outside(sources: Iterable[Source]) -> Iterator[Finding]:
     """Parts are connected by their constructors, so that a reader sees what each is given.
@@ -63,7 +66,7 @@ def _is_called(annotation: ast.expr) -> bool:
         return _is_called(annotation.left) or _is_called(annotation.right)
     base = annotation.value if isinstance(annotation, ast.Subscript) else annotation
     name = base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")
-    return name == "Callable"
+    return name in _CALLABLES
 
 
 def _assignments(tree: ast.AST) -> Iterator[tuple[int, str]]:

@@ -87,8 +87,7 @@ class Forwarder:
         """
         #: Paths of reads that only the active process can answer.
         self.active_paths = re.compile("")
-        #: Application that answers once this process is active.
-        self.successor: ASGIApp | None = None
+        self._successor: ASGIApp | None = None
         self.url = url
         self._lease = lease
         self._ca_file = ca_file
@@ -102,6 +101,10 @@ class Forwarder:
         for exchange in tuple(self._open):
             exchange.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def end_with(self, successor: ASGIApp) -> None:
+        """Let an application answer the waiting calls, because this process is active now."""
+        self._successor = successor
 
     def wants(self, scope: Scope) -> bool:
         """Return whether a call must be forwarded to the active process."""
@@ -119,8 +122,8 @@ class Forwarder:
             await refusal(error)(scope, receive, send)
             return
         while FORWARDED_HEADER not in headers:
-            if self.successor is not None:
-                await self.successor(scope, _replayed(body, receive), send)
+            if self._successor is not None:
+                await self._successor(scope, _replayed(body, receive), send)
                 return
             if self._stopped:
                 break

@@ -6,7 +6,7 @@ The operator API, documents and approvals work as in the service.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -18,7 +18,7 @@ from forewarn.core.topology import Topology, Vm
 from forewarn.drivers.simulated import SimulatedDriver
 from forewarn.emulator import default_fleet
 from forewarn.emulator.attested_documents import AttestedDocuments
-from forewarn.emulator.clock_control import ClockControl, Sleeper
+from forewarn.emulator.clock_control import ClockControl
 from forewarn.emulator.faults import FaultPlan, FaultSpec
 from forewarn.emulator.gone_vms import GoneVms
 from forewarn.emulator.options import Options, margin_ms, settings_of
@@ -30,6 +30,7 @@ from forewarn.ids import Ids
 from forewarn.metadata.responder import EmulatedAnswers
 from forewarn.service.daemon import Daemon
 from forewarn.service.hooks import ServiceHooks
+from forewarn.values import value
 
 #: Most scenarios that run in parallel.
 RUNS_MAX = 20
@@ -96,6 +97,15 @@ class Audience(Protocol):
         """Show a remark of a scenario."""
 
 
+@value
+class EmulatorParts:
+    """The parts that an emulator adds to those of the active process."""
+
+    #: Restores VMs that ended work has removed.
+    comebacks: VmRestore
+    pacing: ClockControl
+
+
 class Emulator(Daemon):
     """An emulator; not thread-safe, for one event loop."""
 
@@ -126,8 +136,10 @@ class Emulator(Daemon):
         self.runs: dict[str, Run] = {}
         self._audience: Audience | None = None
         self._faults: FaultPlan | None = None
+        #: What the emulator adds to its service; None before the start and after the end.
+        self._added: EmulatorParts | None = None
         self._gone_vms: GoneVms | None = None
-        self._comebacks: VmRestore | None = None
+        self.attested = AttestedDocuments(clock, lambda: self.bound)
         self._loop = asyncio.get_running_loop()
         self._layout: Topology | None = None
 
@@ -136,22 +148,23 @@ class Emulator(Daemon):
     async def stop(self) -> None:
         """Stop scenarios and undo their changes, then stop all other parts."""
         await asyncio.gather(*(run.stop() for run in self.runs.values()))
-        if self._comebacks is not None:
+        added, self._added = self._added, None
+        if added is not None:
             self.clock.unlisten(self._clock_moved)
-            self._comebacks.stop()
-            self._comebacks = None
+            added.comebacks.stop()
         await super().stop()
 
     def _follow(self) -> None:
         """Follow commits and the clock."""
-        self._comebacks = VmRestore(self.control, self.clock)
-        self.pacing = ClockControl(
+        comebacks = VmRestore(self.control, self.clock)
+        pacing = ClockControl(
             self.pace,
             self.control,
             driver=self.simulated,
-            sleepers=self._sleepers,
+            sleepers=lambda: (*self.runs.values(), comebacks),
             report_polls=self.metadata.service.last_polls,
         )
+        self._added = EmulatorParts(comebacks, pacing)
         self.control.on_committed.add(self._committed)
         self.clock.listen(self._clock_moved)
 
@@ -214,6 +227,16 @@ class Emulator(Daemon):
     # --- actions --------------------------------------------------------------------------
 
     @property
+    def _running(self) -> EmulatorParts:
+        assert self._added is not None, "the emulator runs"
+        return self._added
+
+    @property
+    def pacing(self) -> ClockControl:
+        """Moves the clock."""
+        return self._running.pacing
+
+    @property
     def simulated(self) -> SimulatedDriver:
         """The driver of all hosts that name none."""
         driver = self.drivers[SimulatedDriver.name]
@@ -243,7 +266,6 @@ class Emulator(Daemon):
             from forewarn.emulator.managed_identity import token_giver  # noqa: PLC0415 - seldom
 
             give_token = token_giver(self.settings.azure.token_key)
-        self.attested = AttestedDocuments(self.clock, lambda: self.bound)
         return EmulatedAnswers(self._gone_vms, give_token, self.attested.answer)
 
     def attach(self, audience: Audience) -> None:
@@ -315,8 +337,7 @@ class Emulator(Daemon):
             left = ", ".join(self.runs[name].left)
             raise ScenarioBusy(name=name, problem=f"work still uses {left} of the last run")
         vm = vm or self.default_vm
-        assert self._comebacks is not None
-        await self._comebacks.restore_now(vm)
+        await self._running.comebacks.restore_now(vm)
         topology = await asyncio.wrap_future(self.control.read(lambda plane: plane.state.topology))
         stage = stage_for(topology, vm)
         if stage is None:
@@ -352,21 +373,18 @@ class Emulator(Daemon):
 
     # --- following ------------------------------------------------------------------------
 
-    def _sleepers(self) -> Iterable[Sleeper]:
-        assert self._comebacks is not None
-        return (*self.runs.values(), self._comebacks)
-
     def _clock_moved(self) -> None:
         """Wake all parts that wait for the clock; called on the thread that changed the clock."""
         self.bridge.call(self._wake)
 
     def _wake(self) -> None:
-        if self._comebacks is None:  # the emulator has stopped meanwhile
+        added = self._added
+        if added is None:  # the emulator has stopped meanwhile
             return
         self.metadata.service.clock_moved()
         for run in self.runs.values():
             run.wake()
-        self._comebacks.wake()
+        added.comebacks.wake()
 
     def _committed(self, committed: Committed) -> None:
         """Process a commit; called on the control loop's thread."""
@@ -386,8 +404,8 @@ class Emulator(Daemon):
         if self._gone_vms is not None:
             self._follow_gone(self._gone_vms, committed, topology)
         for vm in removed_vms:
-            if self._comebacks is not None and vm.name not in topology.vms:
-                self._comebacks.away(vm)
+            if self._added is not None and vm.name not in topology.vms:
+                self._added.comebacks.away(vm)
         for run in self.runs.values():
             run.wake()
         if self._audience is not None:

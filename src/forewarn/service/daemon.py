@@ -507,7 +507,7 @@ class Daemon:
         if self.active is not None:
             self.active.control.note_went_back(error)
 
-    def _wake(self) -> None:
+    def _look_at_lease(self) -> None:
         """Look at the lease before anything is answered: this process may have been stopped."""
         if self._lease.look():
             self.answering.show_lapse(lapsed=True)
@@ -518,7 +518,7 @@ class Daemon:
             self.bridge,
             clock=self.clock,
             ids=self.ids,
-            on_pause=self._wake,
+            on_pause=self._look_at_lease,
             emulated=self.hooks.emulated(),
         )
 

@@ -190,7 +190,7 @@ class OperatorApi:
             await self._open(serving, app)
             return
         if self._forwarder is not None:
-            self._forwarder.successor = app
+            self._forwarder.end_with(app)
         self._app.replace(app)
 
     async def serve_followed(
