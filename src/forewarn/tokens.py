@@ -1,6 +1,6 @@
 """Logs calls with unknown bearer tokens, and limits their number.
 
-`core/access.py` defines the permissions of a token.
+`access/tokens.py` defines tokens and their permissions.
 """
 
 from __future__ import annotations
