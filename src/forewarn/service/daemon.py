@@ -23,8 +23,6 @@ from forewarn.control.planner_host import PlannerProcess
 from forewarn.control.readable import ProcessFacts
 from forewarn.control.service_state import Liveness
 from forewarn.control.standby import (
-    RENEWALS,
-    TERM_MS,
     LeaseKeeper,
     StateFollower,
     UnsharedLease,
@@ -292,8 +290,11 @@ class Daemon:
             wait_s=settings.lifecycle.show_timeout_s,
             on_polled=observers.polled,
         )
-        if workers is not None:
-            self._prove_workers()
+        if workers is not None and self._tenure is not None:
+            self._lease.report()
+        elif workers is not None:
+            proving = asyncio.ensure_future(workers.prove_while_alive(self.liveness))
+            self._closing.callback(proving.cancel)
         self.metrics_address = await observers.attach(
             control,
             self._closing,
@@ -414,14 +415,6 @@ class Daemon:
 
         return Workers(self.settings, feed)
 
-    def _prove_workers(self) -> None:
-        """Permit the workers to answer VMs from now on, while this process leads."""
-        if self._tenure is not None:
-            self._lease.report()
-        else:
-            proving = asyncio.ensure_future(self._prove_alive())
-            self._closing.callback(proving.cancel)
-
     async def _open_feed(self, feed: FeedServer | None, relay: Relay | None) -> None:
         """Open the feed for metadata nodes; at a takeover, this process's nodes stay connected."""
         settings = self.settings.feed
@@ -489,13 +482,6 @@ class Daemon:
         workers = self.workers
         if workers is not None:
             workers.prove(for_ms)
-
-    async def _prove_alive(self) -> None:
-        """Permit the workers to answer VMs while this process responds; its store has no lease."""
-        while True:
-            if not self.liveness.silent():
-                self._prove(TERM_MS)
-            await asyncio.sleep(TERM_MS / RENEWALS / 1000)
 
     def lease_token(self) -> str:
         """Return the token of the lease while this process leads; otherwise an empty text."""

@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
+from forewarn.control.standby import RENEWALS, TERM_MS
 from forewarn.errors import OurError
 from forewarn.metadata.shared_proof import SharedProof
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from forewarn.control.service_state import Liveness
     from forewarn.replication.server import FeedServer
     from forewarn.settings import Settings
 
@@ -133,6 +135,13 @@ class Workers:
         """Permit the workers to answer VMs for this long; on any thread. Source: H-3."""
         if self._proof is not None:
             self._proof.extend(self._clock.elapsed_ms() + for_ms)
+
+    async def prove_while_alive(self, liveness: Liveness) -> None:
+        """Permit the workers to answer VMs while this process responds; its store has no lease."""
+        while True:
+            if not liveness.silent():
+                self.prove(TERM_MS)
+            await asyncio.sleep(TERM_MS / RENEWALS / 1000)
 
     def _kill(self, name: str) -> None:
         """Kill a hanging worker; its supervisor restarts it. Source: L-7."""
