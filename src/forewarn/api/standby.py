@@ -103,7 +103,7 @@ class Forwarder:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def end_with(self, successor: ASGIApp) -> None:
-        """Let an application answer the waiting calls, because this process is active now."""
+        """Pass waiting calls to an application, because this process is active now."""
         self._successor = successor
 
     def wants(self, scope: Scope) -> bool:
