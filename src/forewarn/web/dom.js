@@ -1,5 +1,7 @@
 // Creates and changes elements, independently of Forewarn.
 
+import { arrangeable } from "./arrange.js";
+
 /** Returns an element: properties, `on…` listeners, `aria`/`data` maps, then children. */
 export function h(name, properties = {}, ...children) {
   const element = document.createElement(name);
@@ -24,11 +26,9 @@ export const coded = (text, show = (/** @type {string} */ plain) => /** @type {a
 export const cells = (titles, values) =>
   values.map((each, index) => h("td", { data: { label: titles[index] } }, each));
 
-/** Returns a scrollable table around a body of rows. */
-export const framed = (label, titles, body, className = "") =>
-  h(
-    "div",
-    { className: "scroll", tabIndex: 0, role: "region", aria: { label } },
+/** Returns a scrollable table around a body of rows, which people sort and filter. */
+export function framed(label, titles, body, className = "") {
+  const table = /** @type {HTMLTableElement} */ (
     h(
       "table",
       { className },
@@ -42,8 +42,16 @@ export const framed = (label, titles, body, className = "") =>
         ),
       ),
       body,
-    ),
+    )
   );
+  const scroll = h(
+    "div",
+    { className: "scroll", tabIndex: 0, role: "region", aria: { label } },
+    table,
+  );
+  const ordered = className === "history"; // newest first, read page by page
+  return h("div", {}, ordered ? "" : arrangeable(table, label), scroll);
+}
 
 /** Returns a scrollable table; rows are lists of cells. */
 export const table = (label, titles, rows, className = "") =>

@@ -63,8 +63,7 @@ export function ticking(text, prefix = "") {
   );
 }
 
-/** Compares names with numbers by value: `h9` before `h10`. */
-export const naturally = new Intl.Collator("en", { numeric: true }).compare;
+export { naturally } from "./arrange.js";
 
 /** Updates every countdown on the page. */
 export function tick() {

@@ -17,11 +17,13 @@ import {
   words,
 } from "./format.js";
 import { historyOf } from "./history.js";
-import { listen } from "./live.js";
+import { listen, sorted } from "./live.js";
 import { remindButton } from "./reminders.js";
 import { plansOf, timeline } from "./timeline.js";
 
 const LIST_LIMIT = 100;
+/** Pages of a list that sorting and filtering read. */
+const PAGES_MAX = 50;
 const WORK_LIMIT = 30;
 
 /** Shows a view that reads its records again after their changes and after each action. */
@@ -455,18 +457,32 @@ const polling = (each) =>
       ]
     : chip("does not poll", "not-asked");
 
+/** Shows the states of the urgent work that concerns a record. */
+const workOf = (concerned) => {
+  const found = sorted().filter(concerned);
+  const shown = found.slice(0, 2).map((each) => [chip(stateOf(each)), " "]);
+  return found.length ? shown : "—";
+};
+
+/** Whether an operation is about a VM, or about its whole host. */
+const concerns = (operation, vm) =>
+  operation.target_kind === "host" || operation.target === vm.name;
+
 const COLUMNS = {
   hosts: [
     ["Host", (each) => link("hosts", each.name)],
     ["Zone", (each) => each.zone || "—"],
     ["Fault domain", (each) => each.fault_domain],
     ["Health", (each) => chip(each.health)],
+    ["Work", (each) => workOf((one) => one.host === each.name)],
     ["VMs", (each) => plural(each.vms.length, "VM")],
+    ["Labels", (each) => pairs(each.labels) || "—"],
   ],
   vms: [
     ["VM", (each) => link("vms", each.name)],
     ["Host", (each) => link("hosts", each.host)],
     ["Group", (each) => link("groups", each.group)],
+    ["Work", (each) => workOf((one) => one.host === each.host && concerns(one, each))],
     ["Polls", polling],
     ["Size", (each) => each.size || "—"],
     ["Addresses", (each) => each.addresses.join(", ") || "—"],
@@ -508,6 +524,10 @@ export async function list(main, kind, asked) {
     more.hidden = !reply.next;
   };
   more.addEventListener("click", read);
+  /** Reads the rest of the list, because the order and the filter are about all of it. */
+  const rest = async () => {
+    for (let pages = 1; !more.hidden && pages < PAGES_MAX; pages += 1) await read();
+  };
   const tabs = Object.keys(COLUMNS).map((each) =>
     h(
       "a",
@@ -531,6 +551,11 @@ export async function list(main, kind, asked) {
     h("section", { className: "card" }, framed(words(kind), titles, body), more),
   );
   await read();
+  const reading = () => (busy ??= rest().finally(() => (busy = null)));
+  let busy = null;
+  const table = body.closest("table");
+  table.addEventListener("arrange", reading);
+  if (location.hash.includes(`${words(kind)}=`)) reading();
 }
 
 // --- all work ---------------------------------------------------------------------------------
