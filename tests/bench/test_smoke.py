@@ -29,7 +29,7 @@ FIGURES = {
     "scale.planned": r"the maintenance is paused +[\d.]+ ms",
     "scale.portion": r"a portion: [\d.]+ ms median",
     "start": r"start to first answer +median +\d+ ms",
-    "start.takeover": r"takeover after SIGKILL: [\d.]+ s\nall nodes follow [\d.]+ s later",
+    "start.takeover": r"takeover after SIGKILL: [\d.]+ s(.|\n)*all nodes follow [\d.]+ s later",
     "store.run": r"commit: PostgreSQL, Unix socket +[\d,]+",
     "telemetry": r"a scrape under that load +\d+ ms",
 }

@@ -10,6 +10,7 @@ from forewarn.api import fleet_routes, maintenance_routes, outcome_routes, read_
 from forewarn.cli import audit, history, listing, topology_portions
 from tests.api.live import Json, Live
 from tests.cli.conftest import Run
+from tests.waiting import wait_until
 
 PAGE = 2
 """Records on each page of each list of these tests, which have five."""
@@ -75,10 +76,14 @@ def test_reports_have_the_hosts_and_the_outcomes_of_every_page(run: Run, fleet: 
     """Every ended event and every host is in the report of its maintenance. Source: X-1."""
     vms = [f"vm-{name}" for name in NAMES]
     run("maintenance", "create", *NAMES, "--start")
-    while operations := fleet.get("/v1/operations?live=true")["operations"]:
-        for each in operations:
+
+    def is_done() -> bool:
+        for each in fleet.get("/v1/operations?live=true")["operations"]:
             fleet.call("POST", f"/v1/operations/{each['id']}/approve")
             fleet.call("POST", f"/v1/operations/{each['id']}/complete")
+        return bool(fleet.get("/v1/maintenances/m-1")["maintenance"]["state"] == "done")
+
+    wait_until(is_done, what="the end of m-1")
     report = run("maintenance", "report", "m-1", "--json").json
     assert [each["host"] for each in report["hosts"]] == NAMES
     for outcomes in (report["outcomes"], run("event", "report", "--json").json["outcomes"]):

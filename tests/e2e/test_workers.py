@@ -166,6 +166,8 @@ def test_takeover_does_not_wait_for_workers() -> None:
         assert workers is not None
         started = lambda: len(workers.processes) == WORKERS  # noqa: E731
         await asyncio.to_thread(wait_until, started)
+        assert heir.metadata._service is not None
+        heir.metadata._service.last_polls()  # counts the poll of the second that has just begun
         before = {**heir.metadata.figures(), "changes": 0}
         work = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h",))
         await asyncio.wrap_future(heir.control.submit(work, "test", shown=True))

@@ -87,10 +87,12 @@ class StateView:
         *,
         new_guid: Callable[[], str],
         missing_driver: Callable[[str], str] = lambda _: "",
+        driver_waits: Callable[[int], str] = lambda _: "",
     ) -> None:
         """Wrap a state; the store has ended operations, `new_guid` returns ids for drafts.
 
         `missing_driver` returns why a driver is missing here, by its name; empty while it is there.
+        `driver_waits` returns what the driver of an operation waits for; empty while it works.
         """
         self.state = state
         self.store = store
@@ -99,6 +101,7 @@ class StateView:
         self.sequence = store.generation
         self._new_guid = new_guid
         self._missing_driver = missing_driver
+        self._driver_waits = driver_waits
         self._follower: Callable[[tuple[Changes, int]], None] = lambda _: None
         #: Cached views of the state and its layout, each restricted to some owners (P-3).
         self.scoped: dict[frozenset[str], StateView] = {}
@@ -133,11 +136,11 @@ class StateView:
         """
         return self.state.topology.shared()
 
-    def view(self) -> StateView:
+    def view(self, driver_waits: Callable[[int], str] = lambda _: "") -> StateView:
         """Return a copy of the current state for another thread; costs the tables."""
-        return self.beside(self.state.copy())
+        return self.beside(self.state.copy(), driver_waits)
 
-    def beside(self, state: State) -> StateView:
+    def beside(self, state: State, driver_waits: Callable[[int], str] | None = None) -> StateView:
         """Return a view of another state as of the same commit."""
         view = StateView(
             state,
@@ -145,26 +148,25 @@ class StateView:
             self.policy,
             new_guid=self._new_guid,
             missing_driver=self._missing_driver,
+            driver_waits=driver_waits or self._driver_waits,
         )
         view.sequence = self.sequence
         return view
 
-    def why(
-        self, number: int, now_ms: int, driver_waits: Callable[[int], str]
-    ) -> tuple[Blocker, ...]:
+    def why(self, number: int, now_ms: int) -> tuple[Blocker, ...]:
         """Return all blockers of a live operation; empty if it has ended or never existed."""
         operation = self.state.operations.get(number)
         if operation is None:
             return ()
-        return why(self.draft(now_ms, driver_waits), operation)
+        return why(self.draft(now_ms), operation)
 
-    def draft(self, now_ms: int, driver_waits: Callable[[int], str] = lambda _: "") -> Draft:
+    def draft(self, now_ms: int) -> Draft:
         """Return a draft to read the state; its changes are never committed."""
         terms = Terms(
             self.policy,
             "",
             self._new_guid,
-            driver_waits=driver_waits,
+            driver_waits=self._driver_waits,
             missing_driver=self._missing_driver,
         )
         return Draft(self.state, now_ms, terms)

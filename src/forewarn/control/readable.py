@@ -104,7 +104,7 @@ class ReadableControl:
         self._status = status
         self._limit = RecordLimit()
         self._inbox = Inbox(status)
-        self.replica = StateReplica(self._inbox, status)
+        self.replica = StateReplica(self._inbox, status, self.driver_waits)
         #: Whether this process makes the commits.
         self.decides = decides
         #: Called for each commit, once it can be read.
@@ -173,7 +173,7 @@ class ReadableControl:
     def why(self, number: int) -> Future[tuple[Blocker, ...]]:
         """Return all blockers of a live operation; empty if it has ended or never existed."""
         now = self._clock.now_ms
-        return self.replica.read(lambda view: view.why(number, now(), self.driver_waits))
+        return self.replica.read(lambda view: view.why(number, now()))
 
     def driver_waits(self, number: int) -> str:  # noqa: ARG002 - a follower calls no driver
         """Return what the driver of an operation waits for; empty while the driver works."""
@@ -203,9 +203,18 @@ class StateReplica:
     The first query copies the state; each later commit costs its changes.
     """
 
-    def __init__(self, inbox: Inbox, status: ServiceStatus) -> None:
-        """Start without a copy; the replica requests one through the `inbox` of the run loop."""
+    def __init__(
+        self,
+        inbox: Inbox,
+        status: ServiceStatus,
+        driver_waits: Callable[[int], str] = lambda _: "",
+    ) -> None:
+        """Start without a copy; the replica requests one through the `inbox` of the run loop.
+
+        `driver_waits` returns what the driver of an operation waits for, on any thread.
+        """
         self._inbox = inbox
+        self._driver_waits = driver_waits
         self._status = status
         self._items: deque[_Item] = deque()
         #: Wakes the reading thread. Each new query puts an entry here.
@@ -231,7 +240,7 @@ class StateReplica:
 
     def copy(self, owner: StateView) -> None:
         """Copy a state, and follow its changes from now on; runs on the owner's thread."""
-        self._put(owner.view())
+        self._put(owner.view(self._driver_waits))
         owner.follow(self._items.append)
 
     def look(self, committed: Committed) -> None:
