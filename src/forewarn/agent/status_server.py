@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 MAX_CONNECTIONS = 32  # most connections; for a further connection, the oldest is closed
 REQUEST_BYTES_MAX = 8192
+END_OF_HEAD = b"\r\n\r\n"
 SECONDS_MAX_MS = 5000  # time after which a client is disconnected
 STALE_POLL_MS = 60_000  # age of the last successful poll above which `/readyz` fails
 
@@ -143,7 +144,7 @@ class _Connection:
 
     def __init__(self, accepted: socket.socket, until_ms: int) -> None:
         self._socket = accepted
-        self._request = b""
+        self._request = bytearray()
         self._unsent = b""
         self.until_ms = until_ms
         self.wants_write = False
@@ -165,10 +166,11 @@ class _Connection:
 
     def _receive(self, answer: Answering, now_ms: int) -> bool:
         data = self._socket.recv(REQUEST_BYTES_MAX)
+        searched = max(0, len(self._request) - len(END_OF_HEAD) + 1)
         self._request += data
         if not data or len(self._request) > REQUEST_BYTES_MAX:
             return True
-        if b"\r\n\r\n" not in self._request:
+        if self._request.find(END_OF_HEAD, searched) < 0:
             return False
         line, *fields = self._request.decode("latin-1").partition("\r\n\r\n")[0].split("\r\n")
         words = line.split(" ")
