@@ -10,6 +10,7 @@ from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.outlook import memory_by_wave, outlook
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.refusals import FleetBusy, MaintenanceImpossible, PostponementRefused
+from forewarn.core.step import next_deadline_ms
 from forewarn.core.stimulus import (
     ChangeTopology,
     Complete,
@@ -470,3 +471,60 @@ def test_destinations_are_planned_again_before_a_wave() -> None:
     rig.run()
     hosts = {vm.host for vm in rig.state.topology.vms.values()}
     assert (len(hosts), rig.maintenance(number).state) == (3, MaintenanceState.DONE)
+
+
+@pytest.mark.parametrize(("freeze_s", "reboot_s"), [(3600, 1800), (1800, 7200)])
+def test_notice_is_that_of_the_move_and_not_of_the_work(freeze_s: int, reboot_s: int) -> None:
+    """VMs that leave are frozen for a moment; the empty host reboots without notice. N-1, F-1."""
+    notice_s = {**NoticePolicy().notice_s, Impact.FREEZE: freeze_s, Impact.REBOOT: reboot_s}
+    for move_s, owed_s in ((600, freeze_s), (0, reboot_s)):
+        rig = fleet(policy=NoticePolicy(notice_s=notice_s))
+        operation = rig.working(rig.start("h0", move_s=move_s))["h0"]
+        given_s = (operation.not_before_ms - rig.now_ms) // 1000
+        text = f"a {operation.impact.value} has {given_s} s of notice, {owed_s} s are owed"
+        assert owed_s <= given_s <= owed_s + 60, text
+
+
+def moves_of(rig: MaintenanceRig, number: int) -> list[tuple[str, int, int]]:
+    """Run a maintenance; return each move's VM, start and end, in minutes from now."""
+    moves, begin_ms = [], rig.now_ms
+    while rig.maintenance(number).live:
+        rig.show()
+        for each in list(rig.working(number).values()):
+            if each.state is OperationState.RUNNING:
+                started_ms = each.execution.started_ms or 0
+                rig.wait(5 * MINUTE_MS)
+                times = [(ms - begin_ms) // MINUTE_MS for ms in (started_ms, rig.now_ms)]
+                moves += [(vm, *times) for vm in each.vms]
+                rig.finish(each)
+                break
+        else:
+            next_ms = next_deadline_ms(rig.state, rig.policy, rig.now_ms)
+            assert next_ms is not None, "nothing is due"
+            rig.now_ms = next_ms
+            rig.tell(Tick())
+    return moves
+
+
+@pytest.mark.parametrize("rest_s", [0, 3600])
+def test_owner_of_a_vm_that_has_moved_rests_before_the_next_host(rest_s: int) -> None:
+    """The rest counts where the VM is then, from the end of its last move. Source: F-3."""
+    policy = MaintenancePolicy((Budget(Scope.FLEET, 1),), owner_rest_s=rest_s)
+    rig = fleet(2, spare=0, policy=NoticePolicy(maintenance=policy))
+    rig.tell(ChangeTopology(groups=(Group("g0", owner="ann"), Group("g1", owner="bob"))))
+    moves = moves_of(rig, rig.start("h0", "h1", move_s=600))
+    assert sorted(vm for vm, _, _ in moves) == ["v0", "v0", "v1"], moves
+    (_, _, end), (_, again, _) = (each for each in moves if each[0] == "v0")
+    assert (again - end >= 60) == bool(rest_s), f"v0 moves {again - end} min after its last move"
+
+
+def test_owner_rests_from_the_return_of_its_vms() -> None:
+    """The way back disturbs, too; it belongs to its host's work and need not wait. F-1, F-3."""
+    policy = MaintenancePolicy((Budget(Scope.FLEET, 1),), owner_rest_s=3600)
+    rig = fleet(policy=NoticePolicy(maintenance=policy))
+    rig.tell(ChangeTopology(groups=(Group("g0", owner="ann"), Group("g1", owner="ann"))))
+    moves = moves_of(rig, rig.start("h0", "h1", move_s=600, return_vms=True))
+    assert [vm for vm, _, _ in moves] == ["v0", "v0", "v1", "v1"]
+    (_, _, left), (_, back, returned), (_, then, _), _ = moves
+    assert back - left < 60, f"v0 waits {back - left} min for its way back"
+    assert then - returned >= 60, f"its owner rests {then - returned} min after v0 is back"
