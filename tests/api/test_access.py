@@ -13,6 +13,7 @@ import pytest
 from forewarn.access.roles import Role, actor_for_owner
 from forewarn.access.stimulus import AddToken, Grant
 from forewarn.api.auth import Principals
+from forewarn.core.stimulus import DriverFailed, DriverProgressed
 from forewarn.settings import ListenSettings, OperatorSettings, StoreSettings
 from forewarn.tokens import TokenWrong
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
@@ -262,3 +263,42 @@ def test_watch_ends_with_its_token(both: Guarded) -> None:
     connection = both.live.stream("/v1/watch", both.tokens["kim"])
     assert both.ask("admin", "DELETE", "/v1/access/tokens/kim").status == 204
     assert b"stopped" in connection.read()
+
+
+@pytest.fixture
+def told() -> Iterator[Guarded]:
+    """A service with running work on a shared host, of which a driver says a secret."""
+    guarded = Guarded(BANK)
+    guarded.live.enable("bank-1")
+    assert guarded.ask("admin", "POST", "/v1/hosts/h1/reboot", {}).status == 202
+    assert guarded.ask("admin", "POST", "/v1/operations/op-1/approve", {}).status == 200
+    guarded.live.settle()
+    control = guarded.live.daemon.control
+    control.submit(DriverProgressed(1, 1, f"{SECRET} resists", 40), "driver").result(LIMIT_S)
+    yield guarded
+    guarded.live.stop()
+
+
+SECRET = "guest 7731 of the vault"
+"""What a driver says of another owner's VM, in words that no name of a record has."""
+
+
+@pytest.mark.parametrize("end", ["runs", "fails", "ends"])
+def test_driver_text_of_a_shared_host_is_no_owners(told: Guarded, end: str) -> None:
+    """Progress and reasons may speak of others. Source: P-3."""
+    control = told.live.daemon.control
+    if end in {"fails", "ends"}:
+        control.submit(DriverFailed(1, 1, f"{SECRET} is stuck"), "driver").result(LIMIT_S)
+    if end == "ends":
+        reason = {"reason": f"{SECRET} is lost"}
+        assert told.ask("admin", "POST", "/v1/operations/op-1/complete", reason).status == 200
+    told.live.settle()
+    assert SECRET in told.ask("admin", "GET", "/v1/operations/op-1").body.decode()
+    [event] = told.ask("owner-of-shop", "GET", "/v1/operations/op-1").json["events"]
+    for path in (
+        *("/v1/operations/op-1", "/v1/operations", "/v1/overview", "/v1/outcomes", "/v1/events"),
+        *("/v1/history?limit=1000", "/v1/why?id=op-1", f"/v1/events/{event['id']}/outcome"),
+    ):
+        reply = told.ask("owner-of-shop", "GET", path)
+        assert reply.status in {200, 404}, reply
+        assert SECRET not in reply.body.decode(), f"{path} shows the driver's text: {reply.body!r}"
