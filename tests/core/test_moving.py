@@ -487,15 +487,16 @@ def test_notice_is_that_of_the_move_and_not_of_the_work(freeze_s: int, reboot_s:
 
 def moves_of(rig: MaintenanceRig, number: int) -> list[tuple[str, int, int]]:
     """Run a maintenance; return each move's VM, start and end, in minutes from now."""
-    moves, begin_ms = [], rig.now_ms
+    moves: list[tuple[str, int, int]] = []
+    begin_ms = rig.now_ms
     while rig.maintenance(number).live:
         rig.show()
         for each in list(rig.working(number).values()):
             if each.state is OperationState.RUNNING:
-                started_ms = each.execution.started_ms or 0
+                started = ((each.execution.started_ms or 0) - begin_ms) // MINUTE_MS
                 rig.wait(5 * MINUTE_MS)
-                times = [(ms - begin_ms) // MINUTE_MS for ms in (started_ms, rig.now_ms)]
-                moves += [(vm, *times) for vm in each.vms]
+                ended = (rig.now_ms - begin_ms) // MINUTE_MS
+                moves += [(vm, started, ended) for vm in each.vms]
                 rig.finish(each)
                 break
         else:
