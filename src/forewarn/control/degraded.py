@@ -18,6 +18,7 @@ from forewarn.control.zone_sources import sources_text
 from forewarn.drivers.registry import AbsentDriver
 
 if TYPE_CHECKING:
+    from forewarn.control.plane import Committed
     from forewarn.core.state import Changes, State
     from forewarn.core.topology import Host
     from forewarn.drivers import Driver
@@ -82,6 +83,11 @@ class DegradedParts:
                 return
             self._log_zone_sources(state)
             self._log_differences(state)
+
+    def look_at_commit(self, committed: Committed) -> None:
+        """Compare the state that `look` has seen, after a commit."""
+        if self._state is not None:
+            self.look(self._state, committed.changes)
 
     def _note_hosts(self, hosts: Mapping[str, Host | None]) -> None:
         for name, host in hosts.items():

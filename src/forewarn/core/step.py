@@ -290,7 +290,8 @@ def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | N
 
     Past deadlines are left out, because the caller has stepped `Tick` since.
     """
-    expiry_ms = state.access.next_expiry_ms(now_ms)
+    waiting_calls = bool(state.access.confirmations)
+    expiry_ms = state.access.next_expiry_ms(now_ms) if waiting_calls else None
     deadlines_ms = [] if expiry_ms is None else [expiry_ms]
     for deadlines, later_ms in (
         (state.looks, 0),

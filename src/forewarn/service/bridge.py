@@ -96,7 +96,7 @@ class Bridge:
         self._doubtful = False
         self._find_outcome = find_outcome or _no_outcome
         self._lookups = 0
-        self._on_polled: Callable[[frozenset[str], int], None] = lambda *_: None
+        self._on_polled: Callable[[frozenset[str], int], None] | None = None
 
     def connect(
         self,
@@ -105,12 +105,12 @@ class Bridge:
         *,
         far: RemoteNodes | None = None,
         wait_s: float = NODES_WAIT_S_MAX,
-        on_polled: Callable[[frozenset[str], int], None] = lambda *_: None,
+        on_polled: Callable[[frozenset[str], int], None] | None = None,
     ) -> None:
         """Connect the two sides before the control loop starts; `far` has a time limit.
 
         `on_polled` is called on the event loop once a second with the groups that polled and the
-        age of the polls in ms; it must be quick.
+        age of the polls in ms; it must be quick. None: nobody counts them.
         """
         self._control = control
         self._node = node
@@ -232,7 +232,8 @@ class Bridge:
             self._relay.polled(groups, age_ms)
             return
         self._control.note(GroupsPolled(groups, age_ms), "metadata")
-        self._on_polled(groups, age_ms)
+        if self._on_polled is not None:
+            self._on_polled(groups, age_ms)
 
     def vms_polled(self, polls: Sequence[VmPoll]) -> None:
         """Record the last polls of VMs, for lists and metrics. Source: B-5."""

@@ -275,7 +275,9 @@ class Daemon:
             ),
         )
         workers = self._new_workers(feed)
-        outbox = OutboxRunner(self.store, self.clock, self.configured)
+        outbox = OutboxRunner(
+            self.store, self.clock, self.configured, on_committed=control.on_committed
+        )
         return ActiveParts(plane, metadata, observers, feed, control, workers, outbox)
 
     async def _decide(self, followed: FollowerParts | None) -> tuple[str, ...]:
@@ -288,7 +290,7 @@ class Daemon:
             parts.metadata.service,
             far=parts.feed,
             wait_s=settings.lifecycle.show_timeout_s,
-            on_polled=observers.polled,
+            on_polled=observers.metrics.polled if observers.metrics else None,
         )
         if workers is not None and self._tenure is not None:
             self._lease.report()
@@ -323,10 +325,9 @@ class Daemon:
             await asyncio.to_thread(control.replica.begin, plane)
         control.start()
         observers.watch(lambda: self.outbox, self.certificates.expiries, self._carrier)
-        control.on_committed.add(lambda _: parts.outbox.grew())
         degraded = self.configured.degraded
-        control.on_committed.add(lambda each: degraded.look(plane.state, each.changes))
         degraded.look(plane.state)
+        control.on_committed.add(degraded.look_at_commit)
         self.liveness.watch("deciding thread", self._ask_control)
         await parts.outbox.start()
         self._closing.push_async_callback(parts.outbox.stop)
@@ -495,7 +496,7 @@ class Daemon:
 
     def _look_at_lease(self) -> None:
         """Look at the lease before anything is answered: this process may have been stopped."""
-        if self._lease.look():
+        if self._tenure is not None and self._lease.look():
             self.answering.show_lapse(lapsed=True)
 
     def _new_metadata(self) -> MetadataServer:

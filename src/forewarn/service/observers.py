@@ -52,11 +52,6 @@ class Observers:
         for observe in self._of_calls:
             observe(call, result, duration_ms)
 
-    def polled(self, groups: frozenset[str], age_ms: int) -> None:
-        """Count the polls of groups."""
-        if self.metrics is not None:
-            self.metrics.polled(groups, age_ms)
-
     def watch(
         self,
         find: Callable[[], Outbox | None],

@@ -11,6 +11,8 @@ from forewarn.service.operators import imported
 
 if TYPE_CHECKING:
     from forewarn.clock import Clock
+    from forewarn.control.plane import Committed
+    from forewarn.control.readable import CommitListeners
     from forewarn.outbox.outbox import Outbox
     from forewarn.service.configured import ConfiguredParts
     from forewarn.store import Store
@@ -24,11 +26,20 @@ AGAIN_S = 5.0
 class OutboxRunner:
     """Delivers transitions to the configured destinations. Use it on one event loop."""
 
-    def __init__(self, store: Store, clock: Clock, configured: ConfiguredParts) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        configured: ConfiguredParts,
+        *,
+        on_committed: CommitListeners,
+    ) -> None:
         """Start nothing."""
         self._store = store
         self._clock = clock
         self._configured = configured
+        self._on_committed = on_committed
+        self._listens = False
         #: The running outbox; None: there is no destination, or it starts later.
         self.outbox: Outbox | None = None
         self._due: asyncio.TimerHandle | None = None
@@ -38,6 +49,9 @@ class OutboxRunner:
         """Start delivering, later if the store cannot be written now."""
         if not self._configured.destinations:
             return
+        if not self._listens:
+            self._listens = True
+            self._on_committed.add(self._grew)
         (module,) = await imported("forewarn.outbox.outbox")
         try:
             outbox: Outbox = await asyncio.to_thread(
@@ -58,8 +72,8 @@ class OutboxRunner:
             await asyncio.to_thread(before.stop)
         await self.start()
 
-    def grew(self) -> None:
-        """Deliver the entries of a commit; on any thread."""
+    def _grew(self, _: Committed) -> None:
+        """Deliver the entries of a commit; on the run loop's thread."""
         if self.outbox is not None:
             self.outbox.grew()
 
