@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import cached_property
 
 from forewarn.core import transitions
 from forewarn.core.draft import Draft
 from forewarn.core.impact import SECOND_MS, Source
-from forewarn.core.indexes import is_disturbing
 from forewarn.core.lifecycle import Operation, OperationState, with_execution
 from forewarn.core.maintenance import (
     Announcing,
@@ -27,14 +25,16 @@ from forewarn.core.maintenance import (
     phase_with,
 )
 from forewarn.core.refusals import PostponementRefused, UnknownMaintenance
+from forewarn.core.sites import AnnouncingSite, HostSite, StartingSite, WaveSites
 from forewarn.core.stimulus import PostponeHosts
 from forewarn.core.topology import Health
-from forewarn.core.usage import disturbed_owners, owners_of, subjects_of_host
+from forewarn.core.usage import subjects_of_host
 from forewarn.core.waiting import lack_of_room, waits_since_ms, work_before
 from forewarn.planning.eligible import HORIZON_MS
 from forewarn.planning.plan import Wave
-from forewarn.planning.policy import Scope, Subject, subject_text
+from forewarn.planning.policy import Subject, subject_text
 from forewarn.protocol.timestamps import iso8601
+from forewarn.rules import ANNOUNCING, REQUESTED, STARTING, blockers_of
 from forewarn.rules.blockers import Blocker, Code
 from forewarn.rules.local_time import Span
 from forewarn.values import replace
@@ -49,6 +49,7 @@ class Admission:
     def __init__(self, draft: Draft, maintenance: Maintenance) -> None:
         """Check hosts of one maintenance in a draft."""
         self._draft, self._maintenance = draft, maintenance
+        self._sites = WaveSites(draft, maintenance)
 
     def blocker(self, host: str, wave: Wave) -> Blocker | None:
         """Return the first hard constraint that forbids announcing a host. Source: F-3.
@@ -57,8 +58,7 @@ class Admission:
 
         Costs the work on the host and in its groups, and the VMs of hosts with budgets.
         """
-        draft, maintenance = self._draft, self._maintenance
-        now_ms = draft.now_ms
+        draft, now_ms = self._draft, self._draft.now_ms
         known = draft.topology.hosts.get(host)
         if known is None:
             return Blocker(Code.UNKNOWN_HOST, host, now_ms)
@@ -68,16 +68,10 @@ class Admission:
         if len(draft.state.operations) >= limit:
             text = f"{limit} operations are live, the limit that [lifecycle] max_operations sets"
             return Blocker(Code.BUDGET, "operations of the service", now_ms, text=text)
-        least_s = draft.policy.notice_s[maintenance.shown_impact]
-        notice_s = max(least_s, draft.maintenance_policy.notice_s)
-        if now_ms + notice_s * SECOND_MS + draft.policy.notice_margin_ms > wave.latest_start_ms:
-            return Blocker(Code.NOTICE, f"wave {wave.number}", now_ms)
-        for each in maintenance.postponed:
-            if each.host == host and each.until_ms > wave.earliest_start_ms:
-                return Blocker(Code.POSTPONED, each.by, now_ms, each.until_ms)
-        resting = self._resting(host, wave)
-        if resting is not None:
-            return resting
+        site = AnnouncingSite(self._sites, host, wave)
+        first = next(blockers_of(ANNOUNCING, draft.maintenance_policy, site), None)
+        if first is not None:
+            return first
         return self._obstacle(host)
 
     def _obstacle(self, host: str) -> Blocker | None:
@@ -96,54 +90,17 @@ class Admission:
         over = announce_shortage(draft, maintenance, host)
         return Blocker(Code.BUDGET, subject_text(over), now_ms) if over else None
 
-    def _resting(self, host: str, wave: Wave) -> Blocker | None:
-        """Return a blocker if work disturbs an owner or did so recently; None otherwise.
-
-        The hosts of one wave disturb an owner once, so only the first host must wait. The end of
-        other work is uncertain, so no host is announced before that end.
-        """
-        draft = self._draft
-        start_ms = max(wave.earliest_start_ms, draft.now_ms)
-        for owner, until_ms in {} if self._wave_begun else _rest_ends_ms(draft, host).items():
-            if owner in self._disturbed_owners:
-                return Blocker(Code.OWNER_REST, owner, draft.now_ms)
-            if start_ms < until_ms:
-                return Blocker(Code.OWNER_REST, owner, draft.now_ms, until_ms)
-        return None
-
-    @cached_property
-    def _disturbed_owners(self) -> frozenset[str]:
-        """Return the owners disturbed by a failed host or by work announced before this check.
-
-        Costs that work and the VMs on its hosts.
-        """
-        draft, topology = self._draft, self._draft.topology
-        hosts = draft.state.current_usage().hosts
-        owners = owners_of(topology, [vm for host in hosts for vm in topology.vms_on(host)])
-        states = (OperationState.ANNOUNCED, OperationState.RUNNING)
-        work = draft.operations(*(("state", each.value) for each in states))
-        return owners.union(*(disturbed_owners(e, topology) for e in work if is_disturbing(e)))
-
     def earliest_start_ms(self, host: str, wave: Wave) -> int | None:
         """Return the earliest start of the work on a host, apart from its approval. Source: L-6.
 
-        In ms since the epoch, UTC; None: any time.
-
-        Requested times and the pause stay in force after they pass, because the clock may be set
-        back. F-3, F-8, N-4.
+        In ms since the epoch, UTC; None: any time. See F-3, F-8.
         """
-        maintenance = self._maintenance
-        if wave.earliest_start_ms > self._draft.now_ms:
+        draft = self._draft
+        if wave.earliest_start_ms > draft.now_ms:
             return wave.earliest_start_ms
-        limits_ms = [each.until_ms for each in maintenance.postponed if each.host == host]
-        limits_ms += filter(None, (maintenance.earliest_ms, maintenance.rests_until_ms))
-        return max(limits_ms, default=None) or None
-
-    @cached_property
-    def _wave_begun(self) -> bool:
-        """Whether hosts of the wave were announced before this step; O(touched hosts)."""
-        maintenance = self._maintenance
-        return self._draft.progress(maintenance.number).has_begun(maintenance.wave)
+        site = HostSite(draft, self._maintenance, host)
+        times = (each(draft.maintenance_policy, site) for each in REQUESTED)
+        return max(at_ms for requested in times for _, at_ms, _, _ in requested) or None
 
     def too_late(self, operation: Operation) -> str:
         """Return why due work must no longer start; empty if the work may start.
@@ -273,33 +230,13 @@ def _shortage(
 
 
 def _rest_before_start(draft: Draft, operation: Operation) -> Blocker | None:
-    """Return the owner that must rest before announced work of a maintenance starts. See F-3.
-
-    Failures and manual work may have disturbed the owner since the announcement. A failed host
-    disturbs its owners until it is repaired. The hosts of one wave disturb an owner once, so they
-    do not wait for one another. Costs the running work and the VMs on its hosts.
-    """
+    """Return what the rules let announced work of a maintenance wait for. See F-3."""
     maintenance = draft.maintenances.get(operation.maintenance)
-    rests_ms = _rest_ends_ms(draft, operation.host)
-    if maintenance is None or operation.is_return or not rests_ms:
+    if maintenance is None or operation.is_return:
         return None
-    resting = {each for each, until_ms in rests_ms.items() if draft.now_ms < until_ms}
-    disturbing = {
-        owner: other.number
-        for other in draft.operations(("state", OperationState.RUNNING.value))
-        if other.maintenance != operation.maintenance
-        for owner in rests_ms.keys() & disturbed_owners(other, draft.topology)
-    }
-    failed = _owners_on_failed(draft)
-    waits = (resting | disturbing.keys() | failed) & rests_ms.keys()
-    if waits:
-        waits -= _disturbed_by_wave(draft, maintenance, operation.host)
-    for owner in sorted(waits):
-        wakes = disturbing.get(owner) or (Scope.OWNER, owner)  # the repair of a failed host
-        clears_ms = 0 if owner in disturbing or owner in failed else rests_ms[owner]
-        since_ms = waits_since_ms(operation)
-        text = Blocker(Code.OWNER_REST, owner, since_ms).sentence(operation.host)
-        return Blocker(Code.OWNER_REST, owner, since_ms, clears_ms, text, wakes)
+    site = StartingSite(draft, maintenance, operation)
+    for each in blockers_of(STARTING, draft.maintenance_policy, site):
+        return replace(each, text=each.text or each.sentence(operation.host))
     return None
 
 
@@ -313,47 +250,6 @@ def _plan_before_start(draft: Draft, operation: Operation) -> Blocker | None:
         return None
     blocker = Blocker(Code.PLANNING, maintenance.id, waits_since_ms(operation))
     return replace(blocker, text=blocker.sentence(operation.host))
-
-
-def _owners_on_failed(draft: Draft) -> frozenset[str]:
-    """Return the owners of VMs on failed hosts; O(disturbed hosts and these VMs)."""
-    hosts, vms_on = draft.topology.hosts, draft.topology.vms_on
-    disturbed = draft.state.current_usage().hosts
-    failed = [name for name in disturbed if name in hosts and hosts[name].health is Health.FAILED]
-    return owners_of(draft.topology, [vm for name in failed for vm in vms_on(name)])
-
-
-def _rest_ends_ms(draft: Draft, host: str) -> dict[str, int]:
-    """Return the owners on a host, each with the end of its rest; empty if no owner rests. F-3.
-
-    0: the owner was not disturbed before.
-    """
-    rest_ms = draft.maintenance_policy.owner_rest_s * SECOND_MS
-    if not rest_ms:
-        return {}
-    ended_ms = draft.state.last_disturbed_ms
-    owners = sorted(owners_of(draft.topology, draft.topology.vms_on(host)))
-    return {each: ended_ms[each] + rest_ms if each in ended_ms else 0 for each in owners}
-
-
-def _disturbed_by_wave(draft: Draft, maintenance: Maintenance, host: str) -> frozenset[str]:
-    """Return the owners that other hosts of a host's wave disturb or have disturbed.
-
-    Costs the touched hosts, and the VMs on those of the wave.
-    """
-    targets = draft.progress(maintenance.number).targets
-    moves = draft.plan_of(maintenance).moves
-    vms: list[str] = []
-    for each in targets.values():
-        if each.host == host or each.wave != targets[host].wave:
-            continue
-        work = draft.operation(each.operation)
-        # Work that follows on an empty host has no requested start: its VMs were disturbed already.
-        waits = work and work.state is OperationState.ANNOUNCED and work.requested_start_ms
-        if not waits:
-            vms += draft.topology.vms_on(each.host)
-            vms += [vm for vm, _ in moves.get(each.host, ())]
-    return owners_of(draft.topology, vms)
 
 
 def known_maintenance(draft: Draft, number: int) -> Maintenance:

@@ -129,9 +129,7 @@ def _pause_again(draft: Draft, maintenance: Maintenance) -> None:
     """
     policy = draft.maintenance_policy
     rests_until_ms = draft.now_ms + policy.pause_s * SECOND_MS
-    if not (policy.pause_s or policy.owner_rest_s) or rests_until_ms <= (
-        maintenance.rests_until_ms or 0
-    ):
+    if not policy.spaces_waves or rests_until_ms <= (maintenance.rests_until_ms or 0):
         return
     targets = draft.progress(maintenance.number).targets.values()
     if any(each.ended_ms == draft.now_ms for each in targets):

@@ -17,9 +17,11 @@ from forewarn.core.host_admission import Admission, start_blockers
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Alert, Operation, OperationState, progress_text
 from forewarn.core.maintenance import Checking, Maintenance, MaintenanceState, Planning
+from forewarn.core.sites import HostSite
 from forewarn.core.topology import Health
 from forewarn.core.waiting import unseen_blocker, unseen_note, waits_since_ms, work_before
 from forewarn.planning.plan import Wave
+from forewarn.rules import blockers_of, postponement
 from forewarn.rules.blockers import MEANINGS, Blocker, Code
 from forewarn.values import replace
 
@@ -256,11 +258,10 @@ def _planning(maintenance: Maintenance) -> Blocker:
 
 
 def _why_postponed(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | None:
-    for each in maintenance.postponed:
-        if each.host == host and each.until_ms > draft.now_ms:
-            later = Blocker(Code.POSTPONED, each.by, maintenance.moved_ms, each.until_ms)
-            return _of_host(host, later)
-    return None
+    site = HostSite(draft, maintenance, host)
+    site.since_ms = maintenance.moved_ms
+    waits = blockers_of((postponement.blockers,), draft.maintenance_policy, site)
+    return next((_of_host(host, each) for each in waits), None)
 
 
 def _of_host(host: str, blocker: Blocker) -> Blocker:

@@ -21,7 +21,7 @@ from forewarn.planning.occupied import Occupied
 from forewarn.planning.placement import Placement
 from forewarn.planning.plan import VmMove
 from forewarn.planning.policy import subject_text
-from forewarn.planning.timing import Batch
+from forewarn.planning.sites import Batch
 from forewarn.rules.blockers import Blocker, Code
 from forewarn.rules.capacity import NO_OTHER_HOST, UNSIZED, own_moves
 

@@ -15,7 +15,8 @@ from forewarn.planning.packing import Problem, classes_of, first_fit, packed
 from forewarn.planning.plan import Asked, FleetState, Plan, WaveBound, content_id
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.planning.prng import Prng
-from forewarn.planning.timing import Batch, Timetable
+from forewarn.planning.sites import Batch
+from forewarn.planning.timing import Timetable
 from forewarn.rules.blockers import Blocker, Code
 
 #: Hosts examined per canary host to find hosts that may share a wave.

@@ -8,40 +8,18 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Iterable
-from dataclasses import dataclass
+from operator import itemgetter
 
-from forewarn.planning.eligible import Calendar, PlanningTerms
+from forewarn.planning.eligible import PlanningTerms
 from forewarn.planning.fleet import Index
 from forewarn.planning.limits import BudgetLimits
 from forewarn.planning.occupied import Occupied
-from forewarn.planning.plan import PlanEntry, VmMove, Wave
+from forewarn.planning.plan import PlanEntry, Wave
 from forewarn.planning.policy import Subject, subject_text
+from forewarn.planning.sites import Batch, WaveSite
+from forewarn.rules import PLANNED, depends_on_waves
 from forewarn.rules.blockers import MEANINGS, Blocker, Code
-
-#: An earliest announcement or start of a wave, its reason, and the awaited subject.
-_Earliest = tuple[int, Code, str]
-
-
-@dataclass(slots=True)
-class Batch:
-    """Hosts that share a wave, before the wave has a time."""
-
-    hosts: list[int]
-    calendar: Calendar
-    canary: bool = False
-    #: Host -> groups on the host at the time of the batch, with their numbers of VMs.
-    groups: dict[int, dict[int, int]] | None = None
-    #: Host -> destinations of its VMs.
-    moves: dict[int, tuple[VmMove, ...]] | None = None
-    #: Cached because every earlier wave asks again: the owners of the batch's VMs, when live work
-    #: leaves room for the batch, and its time after the last wave, with that wave's number.
-    owners: frozenset[str] | None = None
-    live_after: list[_Earliest] | None = None
-    timed: tuple[int, tuple[int, int, Blocker]] | None = None
-
-    def groups_on(self, index: Index, host: int) -> dict[int, int]:
-        """Return the VMs on a host of the batch at the batch's time, by group."""
-        return self.groups[host] if self.groups is not None else index.groups_on[host]
+from forewarn.rules.site import OwnerDisturbance, Phase
 
 
 class Timetable:
@@ -51,7 +29,12 @@ class Timetable:
         self, index: Index, limits: BudgetLimits, *, occupied: Occupied, terms: PlanningTerms
     ) -> None:
         self._index, self._limits, self._occupied, self._terms = index, limits, occupied, terms
-        self._rested = dict(terms.state.owners_disturbed)
+        #: Owner -> last disturbance, past or planned.
+        self._disturbed = {
+            owner: OwnerDisturbance(owner, ends_ms)
+            for owner, ends_ms in terms.state.owners_disturbed
+        }
+        self._is_spaced = depends_on_waves(terms.policy)
         self._last, self._ends_ms = _last_touched(terms), 0
         self._duration_ms = terms.asked.host_s * 1000
         #: The resulting waves and blocked hosts.
@@ -72,7 +55,7 @@ class Timetable:
         """
         left = batches = sorted(batches, key=lambda batch: not batch.canary)
         one_calendar = len({id(batch.calendar) for batch in left}) < 2
-        ordered = dependent or (one_calendar and not self._terms.policy.owner_rest_s)
+        ordered = dependent or (one_calendar and not self._is_spaced)
         while left:
             next_up = left[0]
             if not ordered and not next_up.canary:
@@ -88,7 +71,7 @@ class Timetable:
 
     def _unlike(self, batches: list[Batch]) -> list[Batch]:
         """Return the first batch of each set of batches with equal conditions."""
-        if self._terms.policy.owner_rest_s or self._occupied.live:
+        if self._is_spaced or self._occupied.live:
             return batches
         batches_by_kind: dict[int, Batch] = {}
         for batch in batches:
@@ -124,8 +107,8 @@ class Timetable:
         self.waves.append(wave)
         self.entries += [self._entry(batch, host, wave) for host in batch.hosts]
         self._ends_ms = end_ms
-        if self._terms.policy.owner_rest_s:
-            self._rest(self._owners_of(batch), end_ms)
+        if self._is_spaced:
+            self._disturb(batch.owners_of(self._index), end_ms)
 
     def _is_late(self, start_ms: int) -> bool:
         deadline_ms = self._terms.asked.deadline_ms
@@ -137,7 +120,7 @@ class Timetable:
         Live work on one host, or its owner's rest, must not keep the other hosts from their last
         opening. The whole batch where VMs move, because later batches depend on all moves.
         """
-        alike = not (self._occupied.live or self._terms.policy.owner_rest_s)
+        alike = not (self._occupied.live or self._is_spaced)
         if batch.moves is not None or alike or not self._is_late(self._timed(batch)[1]):
             return batch
         in_time = Batch([], batch.calendar, batch.canary)
@@ -175,9 +158,11 @@ class Timetable:
             (batch.moves or {}).get(host, ()),
         )
 
-    def _rest(self, owners: Iterable[str], ends_ms: int) -> None:
+    def _disturb(self, owners: Iterable[str], ends_ms: int) -> None:
         for owner in owners:
-            self._rested[owner] = max(ends_ms, self._rested.get(owner, 0))
+            before = self._disturbed.get(owner)
+            if before is None or before.ended_ms < ends_ms:
+                self._disturbed[owner] = OwnerDisturbance(owner, ends_ms)
 
     @property
     def _notice_ms(self) -> int:
@@ -190,12 +175,27 @@ class Timetable:
         return batch.timed[1]
 
     def _time(self, batch: Batch) -> tuple[int, int, Blocker]:
-        announced = self._announced_after(batch)
-        started = self._started_after(batch)
+        site = WaveSite(
+            batch,
+            self._index,
+            self._terms,
+            disturbed=self._disturbed,
+            last_wave=self._last,
+            ends_ms=self._ends_ms,
+        )
         notice_ms = self._notice_ms
-        notified = [(at_ms + notice_ms, code, subject) for at_ms, code, subject in announced]
-        reasons = notified + started
-        first_ms, code, subject = max(reasons, key=lambda each: each[0])
+        announced, started = [], []
+        for earliest in PLANNED:
+            for phase, at_ms, code, subject in earliest(self._terms.policy, site):
+                if phase is Phase.ANNOUNCE:
+                    announced.append((at_ms + notice_ms, code, subject))
+                else:
+                    started.append((at_ms, code, subject))
+        if self._occupied.live:
+            live_after = self._live_after_of(batch)
+            announced += [(at_ms + notice_ms, code, subject) for at_ms, code, subject in live_after]
+        reasons = announced + started
+        first_ms, code, subject = max(reasons, key=itemgetter(0))
         opening = self._opening(batch, first_ms)
         if opening is not None:
             opens_ms, start_ms = opening
@@ -222,17 +222,7 @@ class Timetable:
                 return opens_ms, start_ms
         return None
 
-    def _announced_after(self, batch: Batch) -> list[_Earliest]:
-        """Return the earliest times at which the VMs of a batch may get notice."""
-        reasons: list[_Earliest] = [(self._terms.now_ms, Code.NOTICE, "")]
-        if self._ends_ms:
-            reasons.append((self._ends_ms, Code.PREVIOUS_WAVE, f"wave {self._last}"))
-        reasons += self._rests(batch)
-        if self._occupied.live:
-            reasons += self._live_after_of(batch)
-        return reasons
-
-    def _live_after_of(self, batch: Batch) -> list[_Earliest]:
+    def _live_after_of(self, batch: Batch) -> list[tuple[int, Code, str]]:
         """Return when live work leaves the hosts, groups and limits of a batch; cached."""
         if batch.live_after is None:
             batch.live_after = self._room_after(batch)
@@ -242,40 +232,9 @@ class Timetable:
                     batch.live_after.append((ends_ms, code, subject))
         return batch.live_after
 
-    def _owners_of(self, batch: Batch) -> frozenset[str]:
-        """Return the owners of the VMs that a batch disturbs; cached."""
-        if batch.owners is None:
-            groups = self._index.fleet.groups
-            on = {group for host in batch.hosts for group in batch.groups_on(self._index, host)}
-            batch.owners = frozenset(groups[group].owner for group in on) - {""}
-        return batch.owners
-
-    def _started_after(self, batch: Batch) -> list[_Earliest]:
-        """Return the earliest start times of a batch, however early it is approved."""
-        asked, policy, calendar = self._terms.asked, self._terms.policy, batch.calendar
-        reasons: list[_Earliest] = [(asked.earliest_ms, Code.EARLIEST_START, "")]
-        reasons.append((calendar.not_before_ms, Code.POSTPONED, calendar.postponed_by))
-        if not self._ends_ms and self._terms.state.paused_until_ms:
-            paused_until_ms = self._terms.state.paused_until_ms
-            last = f"wave {self._last}" if self._last else "the host that has failed"
-            reasons.append((paused_until_ms, Code.PAUSE, last))
-        if self._ends_ms and policy.pause_s:
-            resumed_ms = self._ends_ms + policy.pause_s * 1000
-            reasons.append((resumed_ms, Code.PAUSE, f"wave {self._last}"))
-        rest_ms = policy.owner_rest_s * 1000
-        reasons += [(ends_ms + rest_ms, code, owner) for ends_ms, code, owner in self._rests(batch)]
-        return reasons
-
-    def _rests(self, batch: Batch) -> list[_Earliest]:
-        """Return the last disturbances of a batch's owners, if the policy has a rest."""
-        if not self._terms.policy.owner_rest_s:
-            return []
-        owners = sorted(self._owners_of(batch) & self._rested.keys())
-        return [(self._rested[owner], Code.OWNER_REST, owner) for owner in owners]
-
-    def _room_after(self, batch: Batch) -> list[_Earliest]:
+    def _room_after(self, batch: Batch) -> list[tuple[int, Code, str]]:
         """Return when live work leaves enough room in every limit for a batch."""
-        reasons: list[_Earliest] = []
+        reasons: list[tuple[int, Code, str]] = []
         for ends_ms in (self._terms.now_ms, *self._occupied.ends()):
             usage = self._occupied.taken_after(ends_ms)
             used: dict[Subject, int] = {}

@@ -5,8 +5,12 @@ of the policy, and the functions that judge it. The planner, admission, the star
 call these functions; `planning/checker.py` and the simulator's checkers judge every rule a second
 time, on their own.
 
-`RULES` is in the order in which the rules are judged: the first blocker is the one that people see.
+The tuples below are in the order in which the rules are judged: of several blockers, people see the
+first one, and of several times the last one.
 """
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
 
 from forewarn.rules import (
     budget,
@@ -21,8 +25,11 @@ from forewarn.rules import (
     previous_wave,
     window,
 )
+from forewarn.rules.blockers import Blocker
+from forewarn.rules.policy import MaintenancePolicy
+from forewarn.rules.site import Earliest, Site
 
-#: Importing a rule describes its codes.
+#: The rules with codes; importing a rule describes them.
 RULES = (
     notice,
     previous_wave,
@@ -36,3 +43,35 @@ RULES = (
     capacity,
     budget,
 )
+
+_Earliest: TypeAlias = Callable[[MaintenancePolicy, Site], Iterable[Earliest]]
+
+_Blockers: TypeAlias = Callable[[MaintenancePolicy, Site], Iterator[Blocker]]
+
+#: Blockers before a host is announced.
+ANNOUNCING: tuple[_Blockers, ...] = (notice.blockers, postponement.blockers, owner_rest.blockers)
+#: Blockers before announced work of a maintenance starts.
+STARTING: tuple[_Blockers, ...] = (owner_rest.blockers,)
+#: Earliest times that people set, and the pause: they stay in force after they have passed, because
+#: the clock may be set back. Source: N-4.
+REQUESTED: tuple[_Earliest, ...] = (other_waits.earliest, postponement.earliest, pause.earliest)
+#: Earliest times of a planned wave.
+PLANNED: tuple[_Earliest, ...] = (
+    notice.earliest,
+    previous_wave.earliest,
+    *REQUESTED,
+    owner_rest.earliest,
+)
+
+
+def blockers_of(
+    rules: tuple[_Blockers, ...], policy: MaintenancePolicy, site: Site
+) -> Iterator[Blocker]:
+    """Yield the blockers of a site by some rules, in their order."""
+    for each in rules:
+        yield from each(policy, site)
+
+
+def depends_on_waves(policy: MaintenancePolicy) -> bool:
+    """Whether the times of a wave depend on which VMs earlier waves disturb."""
+    return owner_rest.depends_on_waves(policy)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import field
 
-from forewarn.rules.blockers import UNTIL_START, Code, Meaning, describe
+from forewarn.rules.blockers import UNTIL_START, Blocker, Code, Meaning, describe
 from forewarn.rules.members import SecondsKind, member, members
+from forewarn.rules.site import Earliest, Phase, Site
 
 describe(
     Code.NOTICE,
@@ -32,3 +34,19 @@ class NoticeMembers:
             "notice", SecondsKind(), "Minimum notice of all impacts; an impact may require more."
         ),
     )
+
+    def notice_owed_s(self, impact_s: int) -> int:
+        """Return the notice of work whose impact requires a notice."""
+        return max(impact_s, self.notice_s)
+
+
+def blockers(policy: NoticeMembers, site: Site) -> Iterator[Blocker]:
+    """Yield a blocker if an announcement now would give less notice than required."""
+    owed_ms = policy.notice_owed_s(site.impact_notice_s) * 1000 + site.notice_margin_ms
+    if site.now_ms + owed_ms > site.latest_start_ms:
+        yield Blocker(Code.NOTICE, f"wave {site.wave}", site.since_ms)
+
+
+def earliest(_: NoticeMembers, site: Site) -> Iterator[Earliest]:
+    """Yield the present: the notice begins with the announcement."""
+    yield Phase.ANNOUNCE, site.now_ms, Code.NOTICE, ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from forewarn.rules.blockers import (
     EVERYWHERE,
     NOT_AT_ADMISSION,
@@ -11,6 +13,7 @@ from forewarn.rules.blockers import (
     Meaning,
     describe,
 )
+from forewarn.rules.site import Earliest, Phase, Site
 
 _DESCRIBED = {
     Code.UNKNOWN_HOST: Meaning(
@@ -84,3 +87,8 @@ _DESCRIBED = {
 }
 for _code, _meaning in _DESCRIBED.items():
     describe(_code, _meaning)
+
+
+def earliest(_: object, site: Site) -> Iterator[Earliest]:
+    """Yield the earliest start that the maintenance asks for."""
+    yield Phase.START, site.earliest_ms, Code.EARLIEST_START, ""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import field
 
 from forewarn.rules.blockers import UNTIL_START, Code, Meaning, describe
 from forewarn.rules.members import SecondsKind, member, members
+from forewarn.rules.site import Earliest, Phase, Site
 
 describe(
     Code.PAUSE,
@@ -29,3 +31,12 @@ class PauseMembers:
         default=0,
         metadata=member("pause", SecondsKind(), "Minimum time between two waves (default: none)."),
     )
+
+
+def earliest(policy: PauseMembers, site: Site) -> Iterator[Earliest]:
+    """Yield the end of the pause after the last wave of the plan, or of one that has begun."""
+    if site.last_wave_ends_ms and policy.pause_s:
+        resumed_ms = site.last_wave_ends_ms + policy.pause_s * 1000
+        yield Phase.START, resumed_ms, Code.PAUSE, site.last_wave
+    elif site.paused_until_ms and not site.last_wave_ends_ms:
+        yield Phase.START, site.paused_until_ms, Code.PAUSE, site.last_wave

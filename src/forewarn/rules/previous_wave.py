@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from forewarn.rules.blockers import IN_PLANS, Code, Meaning, describe
+from forewarn.rules.site import Earliest, Phase, Site
 
 describe(
     Code.PREVIOUS_WAVE,
@@ -13,3 +16,9 @@ describe(
         IN_PLANS,
     ),
 )
+
+
+def earliest(_: object, site: Site) -> Iterator[Earliest]:
+    """Yield the end of the last wave."""
+    if site.last_wave_ends_ms:
+        yield Phase.ANNOUNCE, site.last_wave_ends_ms, Code.PREVIOUS_WAVE, site.last_wave

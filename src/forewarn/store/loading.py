@@ -83,7 +83,7 @@ def _rested(
 def counted_ms(applied: AppliedPolicy | None) -> int:
     """Return how long the policy counts ended work, in ms."""
     policy = maintenance_policy(applied, NoticePolicy())
-    return max(policy.owner_rest_s, policy.confirm_period_s, REST_S_MIN) * SECOND_MS
+    return max(policy.counts_ended_s, REST_S_MIN) * SECOND_MS
 
 
 def changes_since(state: State, images: Iterable[str], last_number: int) -> Changes:

@@ -1,0 +1,78 @@
+"""A site: what the rules know about a host, or about the hosts of a wave, where work is to be done.
+
+The core makes sites from the state (`core/sites.py`), the planner from its columns
+(`planning/sites.py`). A site finds a fact when a rule asks for it, so that a rule which is not in
+force costs nothing. A fact that a site leaves out does not exist there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from forewarn.rules.blockers import Code
+from forewarn.rules.subjects import Subject
+from forewarn.values import Word, value
+
+
+class Phase(Word):
+    """The step of work that a rule delays."""
+
+    ANNOUNCE = "announce"
+    START = "start"
+
+
+#: An earliest time of a step, ms since the epoch UTC, its reason, and what the step waits for.
+Earliest: TypeAlias = tuple[Phase, int, Code, str]
+
+
+@value
+class OwnerDisturbance:
+    """The last disturbance of an owner with VMs at a site."""
+
+    owner: str
+    #: Its end, past or expected, ms since the epoch UTC; 0: the owner was not disturbed before.
+    ended_ms: int
+    #: Whether work or a failure disturbs the owner now.
+    disturbed: bool = False
+    #: What wakes work that waits for the end, as in `Blocker`.
+    wakes: int | Subject | None = None
+
+
+class Site:
+    """Facts about one host or the hosts of one wave; times are ms since the epoch UTC, 0: none."""
+
+    __slots__ = ()
+
+    #: When a rule is asked.
+    now_ms: int
+    #: When the work began to wait.
+    since_ms: int
+    #: Earliest start that the plan gives, or now if that is later.
+    start_ms: int
+
+    #: Number and latest start of the wave.
+    wave: int
+    latest_start_ms: int
+    #: The notice that the impact of the work requires, and the time to show it.
+    impact_notice_s: int
+    notice_margin_ms: int
+
+    #: The last wave of the plan and its end, or what the pause follows.
+    last_wave: str
+    last_wave_ends_ms: int
+    #: End of a pause that has begun.
+    paused_until_ms: int
+    #: Earliest start that the maintenance asks for.
+    earliest_ms: int
+    #: Earliest start of a postponed host, and who asked for it.
+    postponed_until_ms: int
+    postponed_by: str
+
+    def owners(self) -> Iterable[OwnerDisturbance]:
+        """Return the owners of VMs at the site that are or were disturbed, by name."""
+        return ()
+
+    def owners_of_wave(self) -> frozenset[str]:
+        """Return the owners that other hosts of the wave disturb already."""
+        return frozenset()
