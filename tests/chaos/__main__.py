@@ -59,6 +59,8 @@ RECOVERED_S_MAX = 90.0
 BUSY_TIMES = 5
 #: Longest time at the end until all work has ended, in seconds.
 SETTLED_S_MAX = 150.0
+#: Longest wait for an answer at the end, in seconds; without it nothing could be judged.
+ANSWERED_S_MAX = 600.0
 #: How often a second fault strikes before the first has healed.
 DOUBLE_CHANCE = 0.2
 #: How long each fault of the short form stays, in seconds.
@@ -153,9 +155,8 @@ class Campaign:
         for vm in vms:
             vm.approves = 1.0
         try:
-            wait_until(
-                operators.settled, what="the end of all work", limit_s=SETTLED_S_MAX, every_s=0.5
-            )
+            limit_s = SETTLED_S_MAX * (BUSY_TIMES if overloaded() else 1)
+            wait_until(operators.settled, what="the end of all work", limit_s=limit_s, every_s=0.5)
         except AssertionError as error:
             self.problems.append(str(error))
         for poller in pollers:
@@ -281,7 +282,7 @@ def _insist(operators: Operators, path: str) -> dict[str, Any]:
         answer.update(operators.read(path))
         return bool(answer)
 
-    wait_until(answered, what=path, limit_s=60)
+    wait_until(answered, what=path, limit_s=ANSWERED_S_MAX)
     return answer
 
 
