@@ -9,6 +9,7 @@ import random
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -81,13 +82,18 @@ def _guard_network(event: str, arguments: tuple[object, ...]) -> None:
 sys.addaudithook(_guard_network)
 
 
+MANY_TESTS = 40
+"""Tests in a file from which it runs longer than others, since one worker runs a file."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run files with slow tests first, so that no worker ends with one.
+    """Run files with slow tests first, those with many of them before all, for an even end.
 
     TEST_ORDER asks for another order: `reversed`, or shuffled by a number.
     """
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    sizes = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path not in slow, sizes[item.path] < MANY_TESTS))
     order = os.environ.get("TEST_ORDER", "")
     if order == "reversed":
         items.reverse()
