@@ -161,7 +161,7 @@ def frames(live: Live, browser: Browser, first_host: int, seconds: int) -> dict[
     return {
         "changes_a_second": round(changed, 1),
         "frames_a_second": round(len(times) / seconds, 1),
-        "longest_frame_ms": round(max(pauses)),
+        "longest_frame_ms": round(max(pauses, default=0)),
     }
 
 
