@@ -1,7 +1,7 @@
 """`python -m tools.samples` stores files of this version for later compatibility tests.
 
 The same changes run in a service on SQLite and on PostgreSQL. `tests/samples/VERSION` receives the
-two stores, the feed of a metadata node, the answers of the operator API, and the journal of an
+two stores, the answers of the operator API, and the journal of an
 agent. Run it once for a release, as its last change: later versions only read the files.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import tempfile
 import tomllib
@@ -23,15 +22,12 @@ from forewarn.agent.core.identity import Identity
 from forewarn.agent.core.rules import PreparationStep, default_rules
 from forewarn.agent.core.values import DocumentPolled, HookEnded
 from forewarn.protocol.documents import Document, ScheduledEvent
-from forewarn.replication.messages import Follow, line_of
-from forewarn.settings import FeedSettings, OperatorSettings, StoreSettings
+from forewarn.settings import OperatorSettings, StoreSettings
 from tests.api.live import FLEET, SETTINGS, TOKEN, Live
 from tests.postgres import running_postgres
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "tests" / "samples"
-#: Last line of the feed of a node with the complete state.
-CURRENT = b'["current"]\n'
 #: Requests to the API; the names in braces stand for a live event and a live maintenance.
 ASKED = (
     *("hosts", "hosts/h1", "groups", "groups/web", "vms", "vms/web-0", "topology", "policy"),
@@ -43,16 +39,15 @@ ASKED = (
 
 
 class Service(Live):
-    """A service with tokens and a feed, on a store that is not deleted."""
+    """A service with tokens, on a store that is not deleted."""
 
-    def __init__(self, url: str, *, feed: str = "") -> None:
+    def __init__(self, url: str) -> None:
         """Start the service."""
         super().__init__(
             replace(
                 SETTINGS,
                 store=StoreSettings(url=url),
                 operator=OperatorSettings(),
-                feed=FeedSettings(listen=feed, hosts=("*",)),
             )
         )
 
@@ -97,19 +92,6 @@ def answers(service: Service) -> dict[str, Any]:
     return {path: service.ask("GET", path) for path in paths}
 
 
-def feed(service: Service) -> bytes:
-    """Return the lines of the feed to a new node."""
-    host, _, port = service.daemon.feed_address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
-        token = service.add_token("h1", Role.NODE)
-        connection.sendall(line_of(Follow("h1", token=token)))
-        lines = connection.makefile("rb")
-        sent = b""
-        while not sent.endswith(CURRENT):
-            sent += lines.readline()
-    return sent
-
-
 def journal() -> dict[str, object]:
     """Return the journal of an agent that has prepared its VM for an event."""
     agent = AgentEngine(Identity("web-0"), default_rules(((PreparationStep("drain"),),)))
@@ -127,11 +109,10 @@ def make(target: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder, "store.db")
         for record in (False, True):  # a restarted service answers from the stored state
-            service = Service(f"sqlite://{store}", feed="127.0.0.1:0" if record else "")
+            service = Service(f"sqlite://{store}")
             if record:
                 text = json.dumps(answers(service), indent=1, sort_keys=True)
                 (target / "api.json").write_text(f"{text}\n", "utf-8")
-                (target / "feed.jsonl").write_bytes(feed(service))
             else:
                 tell_story(service)
             service.stop()

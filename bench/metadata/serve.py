@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from forewarn.clock import SystemClock
@@ -13,12 +12,12 @@ from forewarn.garbage import freeze_garbage
 from forewarn.metadata.server import MetadataServer, new_event_loop
 from forewarn.protocol.documents import read_document
 from forewarn.replication.messages import (
-    ApprovalRequest,
     Caller,
     DocumentChange,
+    PollReport,
     Publication,
+    Request,
     RequestAnswer,
-    VmPoll,
 )
 from forewarn.settings import MetadataSettings
 
@@ -26,23 +25,12 @@ from forewarn.settings import MetadataSettings
 class Nobody:
     """Placeholder for the control plane."""
 
-    def approve(self, request: ApprovalRequest) -> asyncio.Future[RequestAnswer]:
+    def ask(self, request: Request) -> asyncio.Future[RequestAnswer]:
         """Never asked."""
         raise NotImplementedError(request)
 
-    def enable(self, vm: str) -> asyncio.Future[None]:
-        """Never asked."""
-        raise NotImplementedError(vm)
-
-    def outcome(self, vm: str, event_id: str) -> asyncio.Future[RequestAnswer]:
-        """Never asked."""
-        raise NotImplementedError(vm, event_id)
-
-    def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
-        """Ignore polls of groups."""
-
-    def vms_polled(self, polls: Sequence[VmPoll]) -> None:
-        """Ignore the last polls of VMs."""
+    def tell(self, report: PollReport) -> None:
+        """Ignore polls."""
 
 
 async def main(listen: str, body: bytes, rate_per_s: float) -> None:

@@ -18,38 +18,35 @@ import sys
 import tempfile
 import time
 from argparse import SUPPRESS
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.sizes import Parser
-from forewarn.nats_client import NatsConnection, NatsLogin, connect_nats
+from forewarn.api.feed_endpoint import FeedPort
 from forewarn.protocol.documents import Document
 from forewarn.replication.access import NodeAccess
-from forewarn.replication.carrier import BrokerRoute
-from forewarn.replication.feed_client import FeedClient, FeedRoute, NodeIdentity
-from forewarn.replication.feed_client import connect as direct
+from forewarn.replication.feed_client import FeedClient, NodeIdentity
 from forewarn.replication.messages import Caller, DocumentChange, Publication
 from forewarn.replication.node_files import NodeDirectory
 from forewarn.replication.node_store import NodeStore
-from forewarn.replication.nodes import FeedPace
+from forewarn.replication.pace import FeedPace, pace_for
 from forewarn.replication.server import FeedServer
-from tests.agent.programs import answers, free_port, program
 from tests.metadata.live import FREEZE, Control
-from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
 CHILDREN, NODE_VMS = 4, 100
 WAIT_S = 300.0
 #: Number of nodes with VMs of a group whose document changes.
 CONCERNED = 20
 AT_A_TIME, FDS = 32, 20_000
+#: Time without changes whose cost is subtracted, in seconds.
+IDLE_S = 3
 TOKEN = "a-token-of-every-node"
 GROUP_VMS = 20
-PATIENT = FeedPace(heartbeat_s=60.0, silent_s_max=600.0)
-"""Pace without keepalives during a measurement."""
+PATIENT = FeedPace(wait_s=25.0, report_s=25.0)
+"""Pace with the fewest long polls during a measurement."""
 
 
 def fleet(nodes: int, vms: int) -> DocumentChange:
@@ -104,13 +101,15 @@ class Nodes:
         self._directory = directory
         access = NodeAccess(["*"], lambda _, token: token == TOKEN)
         self.server = FeedServer(Control(), epoch="bench", access=access)
+        self._port = FeedPort()
         self._names = [f"n{number}" for number in range(count)]
         self._children: list[asyncio.subprocess.Process] = []
 
     async def start(self, whole: DocumentChange) -> float:
         """Start the feed and all nodes; return the seconds until the last node follows."""
         self.server.apply(whole)
-        address = await self.server.start_network("127.0.0.1:0", None)
+        await self._port.start(self.server, "127.0.0.1:0")
+        address = self._port.address
         begun = time.perf_counter()
         for number in range(CHILDREN):
             self._children.append(
@@ -147,6 +146,7 @@ class Nodes:
             process.stdin.close()
             await process.wait()
         await self.server.stop()
+        await self._port.stop()
 
 
 async def latency(count: int, changes: int) -> None:
@@ -172,32 +172,37 @@ async def bootstrap(count: int, vms: int) -> None:
     print(f"{vms:,} VMs over {count} nodes: all nodes follow after {whole_s:.1f} s")
 
 
-async def fan_out(counts: list[int], changes: int, *, nats: bool) -> None:
+async def fan_out(counts: list[int], changes: int) -> None:
     """Print the cost of a change for 20 nodes with few and with many connected nodes."""
-    times = {nodes: await cost_of_change(nodes, changes, nats) for nodes in counts}
+    times = {nodes: await cost_of_change(nodes, changes) for nodes in counts}
     for nodes, time_ms in times.items():
         print(
-            f"{carrier(nats)}: a change for {CONCERNED} of {nodes:,} nodes:"
-            f" {time_ms:.2f} ms of the control plane's processor, without heartbeats"
+            f"a change for {CONCERNED} of {nodes:,} nodes:"
+            f" {time_ms:.2f} ms of the control plane's processor"
         )
     print(f"ratio: {times[counts[-1]] / times[counts[0]]:.2f}", flush=True)
 
 
-async def cost_of_change(nodes: int, changes: int, nats: bool) -> float:  # noqa: FBT001 - of a script
-    """Return ms of processor time per change that 20 nodes confirm."""
-    async with simulated(nodes, nodes, nats=nats, pace=PATIENT) as (server, _):
+async def cost_of_change(nodes: int, changes: int) -> float:
+    """Return ms of processor time per change that 20 nodes confirm, beyond idle waiting."""
+    async with simulated(nodes, nodes, pace=lambda _: PATIENT) as (server, _):
         await asyncio.sleep(1)
         before_s = time.process_time()
+        await asyncio.sleep(IDLE_S)
+        idle = (time.process_time() - before_s) / IDLE_S
+        before_s, begun_s = time.process_time(), time.perf_counter()
         for sequence in range(2, changes + 2):
             await confirmed(server, sequence, f"g{sequence % (nodes // CONCERNED)}", CONCERNED)
-        return (time.process_time() - before_s) / changes * 1000
+        used_s = time.process_time() - before_s - idle * (time.perf_counter() - begun_s)
+        return used_s / changes * 1000
 
 
-async def region(nodes: int, vms: int, changes: int, *, idle_s: int, nats: bool) -> None:
+async def region(nodes: int, vms: int, changes: int, *, idle_s: int) -> None:
     """Print the time in which many nodes connect, and show a change for all nodes."""
-    before_s = time.process_time()
-    async with simulated(nodes, vms, nats=nats, pace=None) as (server, start_s):
+    before_s, before_mib = time.process_time(), resident_mib(os.getpid())
+    async with simulated(nodes, vms, pace=pace_for) as (server, start_s):
         start_cpu_s = time.process_time() - before_s
+        kib = (resident_mib(os.getpid()) - before_mib) * 1024 / nodes
         times = [
             await confirmed(server, sequence, "all", nodes) for sequence in range(2, changes + 2)
         ]
@@ -205,17 +210,12 @@ async def region(nodes: int, vms: int, changes: int, *, idle_s: int, nats: bool)
         await asyncio.sleep(idle_s)
         idle = (time.process_time() - before_s) / idle_s
     print(
-        f"{carrier(nats)}: {vms:,} VMs over {nodes:,} nodes: all nodes follow after {start_s:.1f} s"
+        f"{vms:,} VMs over {nodes:,} nodes: all nodes follow after {start_s:.1f} s"
         f" ({start_cpu_s:.1f} s of the control plane's processor); a change for all,"
         f" {changes} times: median {statistics.median(times):.2f} s, max {max(times):.2f} s;"
-        f" heartbeats: {idle:.0%} of a core",
+        f" waiting: {idle:.0%} of a core, at most {kib:.1f} KiB a node with its documents",
         flush=True,
     )
-
-
-def carrier(nats: bool) -> str:  # noqa: FBT001 - of a script
-    """Return the name of the feed's transport."""
-    return "NATS" if nats else "direct"
 
 
 async def confirmed(server: FeedServer, sequence: int, view: str, nodes: int) -> float:
@@ -231,7 +231,7 @@ async def confirmed(server: FeedServer, sequence: int, view: str, nodes: int) ->
 
 @contextlib.asynccontextmanager
 async def simulated(
-    nodes: int, vms: int, *, nats: bool, pace: FeedPace | None
+    nodes: int, vms: int, *, pace: Callable[[int], FeedPace]
 ) -> AsyncIterator[tuple[FeedServer, float]]:
     """Run nodes without stored files in other processes, with a view that all nodes share.
 
@@ -250,16 +250,14 @@ async def simulated(
     shown = tuple(Publication(view, enabled=True, document=Document(1)) for view in views)
     server.apply(DocumentChange(1, whole=True, callers=tuple(callers), publications=shown))
     async with contextlib.AsyncExitStack() as stack:
-        if nats:
-            address = await stack.enter_async_context(nats_server())
-            server.start_broker(lambda: connect_nats(address, NatsLogin(), name="bench"))
-        else:
-            address = await server.start_network("127.0.0.1:0", None)
+        port = FeedPort()
+        await port.start(server, "127.0.0.1:0")
+        stack.push_async_callback(port.stop)
         stack.push_async_callback(server.stop)
         begun = time.perf_counter()
         processes = [
             await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "bench.nodes", "--clients", address),
+                *(sys.executable, "-m", "bench.nodes", "--clients", port.address),
                 *(str(first), str(nodes)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -275,35 +273,13 @@ async def simulated(
             await process.wait()
 
 
-@contextlib.asynccontextmanager
-async def nats_server() -> AsyncIterator[str]:
-    """Run a NATS server on loopback without users; yields its address."""
-    port = free_port()
-    process = await asyncio.create_subprocess_exec(
-        program("nats-server"), "--addr", "127.0.0.1", "--port", str(port), "--log", os.devnull
-    )
-    await asyncio.to_thread(wait_until, lambda: answers(port), what="nats-server")
-    yield f"nats://127.0.0.1:{port}"
-    process.kill()
-    await process.wait()
-
-
 async def clients(address: str, first: int, count: int) -> None:
     """Run every fourth node until the process ends; print a line once all nodes follow."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (FDS, FDS))
 
-    async def connect(server: str, _tls: object) -> NatsConnection:
-        return await connect_nats(server, NatsLogin(), name="bench")
-
     nodes = []
     for name in [f"n{number}" for number in range(first, count, CHILDREN)]:
-        route = BrokerRoute(name, connect) if address.startswith("nats://") else None
-        client = FeedClient(
-            address,
-            lambda _: None,
-            identity=NodeIdentity(name, token=TOKEN),
-            route=FeedRoute(route.connect if route else direct, PATIENT),
-        )
+        client = FeedClient(address, lambda _: None, identity=NodeIdentity(name, token=TOKEN))
         nodes.append(client)
     # The feed accepts 64 unproved connections from one address.
     for begin in range(0, len(nodes), AT_A_TIME // CHILDREN):
@@ -331,7 +307,9 @@ async def one_node(seconds: int) -> None:
             for each in callers
         )
         server.apply(DocumentChange(1, whole=True, callers=callers, publications=shown))
-        address = await server.start_network("127.0.0.1:0", None)
+        port_of_feed = FeedPort()
+        await port_of_feed.start(server, "127.0.0.1:0")
+        address = port_of_feed.address
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "forewarn.cli.main", "node", "run", "--follow", address),
             *("--store", f"{directory}/n0", "--name", "n0"),
@@ -349,6 +327,7 @@ async def one_node(seconds: int) -> None:
         process.terminate()
         await process.wait()
         await server.stop()
+        await port_of_feed.stop()
     bare = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.nodes.bare"), stdout=asyncio.subprocess.PIPE
     )
@@ -408,7 +387,6 @@ def resident_mib(pid: int) -> float:
 def main() -> None:
     """Run all measurements."""
     parser = Parser("bench.nodes", __doc__)
-    parser.add_argument("--nats", action="store_true", help="run only the comparison with NATS")
     what = "numbers of simulated nodes that connect"
     parser.add_size("--nodes", (3000, 10_000), (600,), (40,), what)
     what = "numbers of simulated nodes whose changes are compared"
@@ -432,15 +410,13 @@ def main() -> None:
         return
     print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     print(f"load average {os.getloadavg()[0]:.1f}", flush=True)
-    if not options.nats:
-        asyncio.run(one_node(options.node_s))
-        asyncio.run(latency(options.real_nodes, options.changes))
-        asyncio.run(bootstrap(options.real_nodes, options.vms))
+    asyncio.run(one_node(options.node_s))
+    asyncio.run(latency(options.real_nodes, options.changes))
+    asyncio.run(bootstrap(options.real_nodes, options.vms))
     vms, changes, idle_s = options.region_vms, options.region_changes, options.idle_s
-    for nats in (False, True):
-        asyncio.run(fan_out(options.fan_out, options.changes, nats=nats))
-    for nodes, nats in product(options.nodes, (False, True)):
-        asyncio.run(region(nodes, vms, changes, idle_s=idle_s, nats=nats))
+    asyncio.run(fan_out(options.fan_out, options.changes))
+    for nodes in options.nodes:
+        asyncio.run(region(nodes, vms, changes, idle_s=idle_s))
 
 
 if __name__ == "__main__":

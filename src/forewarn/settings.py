@@ -54,8 +54,8 @@ SECRETS: dict[str, frozenset[str]] = {
     "audit": frozenset({"key"}),
 }
 SECRET_FILES: dict[str, frozenset[str]] = {
-    "feed": frozenset({"key", "nats_credentials"}),
-    "node": frozenset({"key", "nats_credentials"}),
+    "feed": frozenset({"key"}),
+    "node": frozenset({"key"}),
     "operator": frozenset({"key"}),
     "azure": frozenset({"key"}),
 }
@@ -205,14 +205,6 @@ class FeedSettings:
 
     listen: str = ""
     """`HOST:PORT` of the feed for nodes; empty: no feed at an address. Source: M-1."""
-    nats: tuple[str, ...] = ()
-    """NATS servers over which nodes may follow, `nats://HOST:PORT`; empty: none. Source: M-7."""
-    nats_credentials: str = ""
-    """File with the control plane's NATS credentials (user JWT and seed); empty: `certificate`, if
-    set, proves its name to the NATS servers."""
-    nats_ca: str = ""
-    """CA certificates (file) that sign the NATS servers' certificates; empty: no TLS, only for
-    servers on a loopback address."""
     certificate: str = ""
     """Control plane's certificate (file, PEM); required unless the address is loopback."""
     key: str = ""
@@ -234,8 +226,8 @@ class NodeSettings:
     """A metadata node away from the control plane: `forewarn node run`."""
 
     follow: str = ""
-    """`HOST:PORT` of the control plane's feed, `unix:PATH`, or `nats://HOST:PORT` of a NATS server;
-    separate several by commas; the node follows an active control plane. Source: H-5, M-7."""
+    """`HOST:PORT` of a control plane's feed; separate several by commas. The node follows any of
+    them that is up to date. Source: H-5."""
     store: str = ""
     """Directory for the node's documents, so that the node can restart without the feed. M-2."""
     name: str = ""
@@ -248,13 +240,10 @@ class NodeSettings:
     key: str = ""
     """File with the private key of the certificate."""
     ca: str = ""
-    """CA certificates (file) that sign the certificate of the control plane, or of the NATS
-    servers; empty: no TLS, only for feeds on a loopback address or a Unix socket."""
+    """CA certificates (file) that sign the certificate of the control plane; empty: no TLS, only
+    for feeds on a loopback address."""
     token: str = ""
-    """Token of the node, if it has no certificate; over NATS, password of the user with its name.
-    Best set by environment."""
-    nats_credentials: str = ""
-    """File with the node's NATS credentials (user JWT and seed), if it has no certificate."""
+    """Token of the node, if it has no certificate. Best set by environment."""
     max_spooled_approvals: int = 0
     """Maximum approvals that the node accepts while the control plane is unreachable, to deliver
     afterwards; 0: VMs get 503. An accepted approval may arrive too late to count.

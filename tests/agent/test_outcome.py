@@ -15,7 +15,7 @@ from forewarn.agent.settings import AgentSettings
 from forewarn.errors import PeerError
 from forewarn.protocol.documents import ScheduledEvent
 from forewarn.replication.feed_client import FeedLost
-from forewarn.replication.messages import RequestAnswer
+from forewarn.replication.messages import OutcomeRequest, RequestAnswer
 from forewarn.testing import EmulatorThread
 from tests.agent.making import event as shown_event
 from tests.metadata.feeds import run
@@ -95,11 +95,11 @@ def test_node_asks_for_outcomes_of_its_own_vms(tmp_path: Path) -> None:
         feed = await Feed(tmp_path).start()
         node = await feed.node("n1")
         feed.control.outcomes |= {("web_0", "E"): "mine", ("web_1", "E"): "other"}
-        mine = await node.feed_client.outcome("web_0", "E")
+        mine = await node.feed_client.ask(OutcomeRequest("web_0", "E"))
         assert mine == RequestAnswer(accepted=True, outcome="mine")
         with pytest.raises(FeedLost):
-            await node.feed_client.outcome("web_1", "E")
+            await node.feed_client.ask(OutcomeRequest("web_1", "E"))
         await node.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())

@@ -2,15 +2,15 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 
 import uvicorn
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from forewarn.api.relay import RELAYED_MAX, Relay, RelayEndpoint
 from forewarn.api.standby import StandingBy
-from forewarn.replication.messages import ApprovalRequest, RequestAnswer, VmPoll
+from forewarn.replication.messages import ApprovalRequest, PollReport, Request, RequestAnswer
 
 TOKEN = "of the lease"
 VMS = [f"v{number}" for number in range(300)]
@@ -25,11 +25,8 @@ class Inbox:
         self.refused: set[str] = set()
         self._expected, self._complete = expected, asyncio.Event()
 
-    def approve(
-        self, request: ApprovalRequest, *, node_hosts: Collection[str] = ()
-    ) -> asyncio.Future[RequestAnswer]:
+    def ask(self, request: Request) -> asyncio.Future[RequestAnswer]:
         """Answer once all have arrived."""
-        del node_hosts
         return asyncio.ensure_future(self._answer(request.vm))
 
     async def _answer(self, vm: str) -> RequestAnswer:
@@ -42,42 +39,22 @@ class Inbox:
             raise StandingBy(reason="its disk is full")
         return RequestAnswer(accepted=True, error=vm)
 
-    def enable(self, vm: str) -> asyncio.Future[None]:
-        """Nobody asks."""
-        raise AssertionError(vm)
-
-    def outcome(self, vm: str, event_id: str) -> asyncio.Future[RequestAnswer]:
-        """Nobody asks."""
-        raise AssertionError((vm, event_id))
-
-    def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
-        """Nobody polls."""
-
-    def vms_polled(self, polls: Sequence[VmPoll]) -> None:
+    def tell(self, report: PollReport) -> None:
         """Nobody polls."""
 
 
 class Active:
-    """An active process that counts calls; the earlier version takes single requests only."""
+    """An active process that counts calls."""
 
-    def __init__(self, inbox: Inbox, *, earlier: bool = False) -> None:
+    def __init__(self, inbox: Inbox) -> None:
         """Serve the relay."""
-        self.calls, self._earlier = 0, earlier
+        self.calls = 0
         self._endpoint = RelayEndpoint(inbox, lambda: None, lambda: 1, token=lambda: TOKEN)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a call."""
         self.calls += 1
-        message = await receive()
-        if self._earlier and b'"requests"' in message["body"]:
-            await send({"type": "http.response.start", "status": 400, "headers": []})
-            await send({"type": "http.response.body"})
-            return
-
-        async def again() -> Message:
-            return message
-
-        await self._endpoint(scope, again, send)
+        await self._endpoint(scope, receive, send)
 
 
 @asynccontextmanager
@@ -97,7 +74,7 @@ async def relaying(active: Active) -> AsyncIterator[Relay]:
 async def rush(relay: Relay) -> list[RequestAnswer | BaseException]:
     """Have every VM approve at once."""
     requests = [ApprovalRequest(vm, ("E",), "10.0.0.1") for vm in VMS]
-    return await asyncio.gather(*map(relay.approve, requests), return_exceptions=True)
+    return await asyncio.gather(*map(relay.ask, requests), return_exceptions=True)
 
 
 def played(story: Coroutine[object, object, None]) -> None:
@@ -129,18 +106,5 @@ def test_one_refused_request_leaves_the_others_of_its_call() -> None:
             answers = await rush(relay)
         assert answers == [RequestAnswer(accepted=True, error=vm) for vm in VMS]
         assert sorted(inbox.approved) == sorted([*VMS, VMS[-1]])
-
-    played(story())
-
-
-def test_active_process_of_the_earlier_version_is_asked_singly() -> None:
-    """It refuses a call with several requests, as during an upgrade."""
-
-    async def story() -> None:
-        inbox = Inbox(1)
-        async with relaying(Active(inbox, earlier=True)) as relay:
-            answers = await rush(relay)
-        assert answers == [RequestAnswer(accepted=True, error=vm) for vm in VMS]
-        assert sorted(inbox.approved) == sorted(VMS)
 
     played(story())

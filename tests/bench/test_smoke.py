@@ -21,7 +21,7 @@ FIGURES = {
     "latency.rush": r"PostgreSQL \| \+0 ms \| [\d.]+ \| [\d.]+ \| [\d.]+ \| 0",
     "maintenance": r"approvals: [\d.]+ ms median(.|\n)*promises broken: 0",
     "metadata": r"keep-alive per_s +[\d,.]+(.|\n)*idle connection_kib +[\d,.]+",
-    "nodes": r"NATS: 400 VMs over 40 nodes: all nodes follow after [\d.]+ s",
+    "nodes": r"400 VMs over 40 nodes: all nodes follow after [\d.]+ s",
     "page": r'"dragging_named_cells_frames_a_second": [\d.]+',
     "planner": r"400 hosts, [\d,]+ VMs, [\d,]+ groups: \d+ waves",
     "scale": r"resident, MiB \| [\d.]+ \| [\d.]+",
@@ -37,7 +37,6 @@ FIGURES = {
 PROGRAMS = {
     "agent": ("go", "openssl"),
     "metadata": ("go", "nginx", "wrk"),
-    "nodes": ("nats-server",),
     "page": ("chromium",),
     "telemetry": ("wrk",),
 }

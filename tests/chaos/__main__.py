@@ -51,7 +51,6 @@ NEEDED_BY = {
     "patroni": ("patroni", "etcd"),
     "asynchronous": ("patroni", "etcd"),
     "pooler": ("pgbouncer",),
-    "nats": ("nats-server",),
 }
 #: Longest time after a fault until everything works again, in seconds.
 RECOVERED_S_MAX = 90.0
@@ -341,8 +340,8 @@ def main() -> int:
     parser.add_argument(
         "--databases",
         default="patroni,asynchronous,pooler",
-        help="of single, pooler, patroni, asynchronous (Patroni, whose replicas may lack commits)"
-        " and nats (nodes follow over NATS), with commas",
+        help="of single, pooler, patroni and asynchronous (Patroni, whose replicas may lack"
+        " commits), with commas",
     )
     parser.add_argument(
         "--short", action="store_true", help="each quick fault once, with a single PostgreSQL"

@@ -437,10 +437,8 @@ def _processes_titled(word: str) -> list[int]:
     return pids
 
 
-#: With `nats`, metadata nodes follow over a nats-server.
 KINDS = {
     "single": Database,
-    "nats": Database,
     "pooler": PooledDatabase,
     "patroni": PatroniDatabase,
     "asynchronous": AsynchronousPatroniDatabase,

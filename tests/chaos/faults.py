@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.chaos.databases import AsynchronousPatroniDatabase, PatroniDatabase, PooledDatabase
-from tests.chaos.scene import BROKER, NODES, PLANES, WITH_PIPE, WITH_WORKERS
+from tests.chaos.scene import NODES, PLANES, WITH_PIPE, WITH_WORKERS
 from tests.store.rewinding import Snapshot
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _without_database(scene: Scene, name: str) -> tuple[str, Heal]:
 
 
 def _cut_pair(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
-    machines = {*PLANES, *scene.nodes, *scene.database.machines, *scene.feeds}
+    machines = {*PLANES, *scene.nodes, *scene.database.machines}
     one, other = chance.sample(sorted(machines), 2)
     scene.cut(one, other)
     return f"{one} and {other}", scene.heal
@@ -146,7 +146,7 @@ def _cut_pair(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
 
 def _cut_node(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
     name = chance.choice(sorted(scene.nodes))
-    for each in scene.feeds:
+    for each in PLANES:
         scene.cut(name, each)
     return name, scene.heal
 
@@ -317,28 +317,6 @@ def _fill_database(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
     return "", scene.database.free_disk
 
 
-def _broker_signal(sign: signal.Signals) -> Strike:
-    def strike(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
-        del chance
-        assert scene.broker is not None
-        scene.broker.signal(sign)
-        return "", partial(scene.broker.signal, signal.SIGCONT)
-
-    return strike
-
-
-def _kill_broker(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
-    del chance
-    assert scene.broker is not None
-    return "", _down(scene.broker)
-
-
-def _cut_broker(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
-    name = _leader(scene, chance)
-    scene.cut(name, BROKER)
-    return f"from {name}", scene.heal
-
-
 #: For how long commits are made that are lost, and how long after that a driver may still begin.
 LOST_S, LOST_SLACK_MS = (1.0, 5.0), 5000
 #: For how long a clone may start and ask to follow, in seconds.
@@ -348,7 +326,7 @@ _PAUSE = threading.Event()
 #: H-2: an orderly stop, and a crash; H-3: a hang.
 ORDERLY_S, CRASH_S, HANG_S = 1.0, 6.0, 15.0
 #: Kinds of databases with one server, which has a disk of its own.
-ONE_SERVER = ("single", "pooler", "nats")
+ONE_SERVER = ("single", "pooler")
 #: A cut between members may lose commits of an asynchronous one.
 DURABLE = (*ONE_SERVER, "patroni")
 #: Both have replicas.
@@ -373,12 +351,6 @@ FAULTS = (
     Fault("disk of a node full", _fill_disk, hold_s=(3, 8)),
     Fault("disk of logs full", _fill_logs, hold_s=(3, 8)),
     Fault("disk of PostgreSQL full", _fill_database, hold_s=(3, 8), databases=ONE_SERVER),
-    Fault("nats-server SIGKILL", _kill_broker, hold_s=(0, 6), weight=4, databases=("nats",)),
-    Fault(
-        "nats-server SIGSTOP", _broker_signal(signal.SIGSTOP), hold_s=(1, 12), databases=("nats",)
-    ),
-    Fault("nats-server SIGTERM", _broker_signal(signal.SIGTERM), databases=("nats",)),
-    Fault("nats-server cut", _cut_broker, hold_s=(2, 12), weight=4, databases=("nats",)),
     Fault("clock stepped", _skew, weight=4),
     Fault("clock of a node stepped", _skew_node, hold_s=(2, 8)),
     Fault("heirs with a wrong clock", _skew_heir, bound_s=CRASH_S, weight=4),

@@ -38,8 +38,6 @@ WITH_WORKERS = "c3"
 WITH_PIPE = "c2"
 #: Size of that pipe, in bytes: the smallest.
 PIPE_BYTES = 4096
-#: The machine of nats-server.
-BROKER = "m1"
 #: The machine of a node's clone.
 CLONE = "x1"
 ADDRESSES = {
@@ -47,10 +45,9 @@ ADDRESSES = {
     **{f"p{at}": f"{PREFIX}.{20 + at}" for at in (1, 2, 3)},
     **{name: f"{PREFIX}.{31 + at}" for at, name in enumerate(NODES)},
     "b1": f"{PREFIX}.41",
-    BROKER: f"{PREFIX}.51",
     CLONE: f"{PREFIX}.61",
 }
-OPERATOR, FEED, METADATA, NATS = 8470, 8471, 80, 4222
+OPERATOR, FEED, METADATA = 8470, 8471, 80
 STARTED_S_MAX = 120.0
 #: Step-downs until a certain control plane leads.
 STEP_DOWNS_MAX = 20
@@ -97,7 +94,8 @@ metadata = ["{metadata}:80"]
 operator = "{address}:8470"
 workers = {workers}
 [feed]
-{feed}
+listen = "{address}:8471"
+client_ca = "{directory}/ca.pem"
 certificate = "{directory}/{name}.pem"
 key = "{directory}/{name}.key"
 hosts = ["n1=h1,h2", "n2=h3,h4,h8"]
@@ -110,22 +108,6 @@ kind = "command"
 begin = ["{directory}/begin"]
 poll_s = 0.3
 """
-FEED_AT_ADDRESS = 'listen = "{address}:8471"\nclient_ca = "{directory}/ca.pem"'
-FEED_OVER_NATS = 'nats = ["nats://{address}:4222"]\nnats_ca = "{directory}/ca.pem"'
-#: As in the how-to: certificates prove the names of users.
-NATS_SERVER = """
-listen: "{address}:4222"
-tls {{
-  cert_file: "{directory}/m1.pem"
-  key_file: "{directory}/m1.key"
-  ca_file: "{directory}/ca.pem"
-  verify_and_map: true
-}}
-authorization {{ users = [{users}] }}
-"""
-NATS_USER = (
-    '{{ user: "{name}", permissions: {{ publish: "{publish}", subscribe: "{subscribe}" }} }}'
-)
 NODE = "[metadata]\nvm_by_query = true\nrate_per_s = 0\n"
 #: Writes a line when it begins and one when it ends; the task has no line break.
 BEGIN = """#!/bin/sh
@@ -246,8 +228,6 @@ class Scene:
         #: A second machine with the name of a node, and with a copy of its store.
         self.clone: Program | None = None
         self.planes: dict[str, Program] = {}
-        #: nats-server, if nodes follow over it.
-        self.broker = self._broker() if kind == "nats" else None
         self._stopping = threading.Event()
         self._supervisor = threading.Thread(target=self._supervise, daemon=True)
 
@@ -266,9 +246,7 @@ class Scene:
     def start(self) -> None:
         """Start everything, in order, and describe the fleet."""
         directory = self.directory
-        names = {
-            each: f"DNS:{each},IP:{ADDRESSES[each]}" for each in (*PLANES, *self.nodes, BROKER)
-        }
+        names = {each: f"DNS:{each},IP:{ADDRESSES[each]}" for each in (*PLANES, *self.nodes)}
         make_certificates(directory, 30, **names)
         self.begins.touch()
         begin = directory / "begin"
@@ -307,34 +285,13 @@ class Scene:
                 program.keep()
 
     def _programs(self) -> tuple[Program, ...]:
-        others = tuple(each for each in (self.broker, self.clone) if each)
+        others = (self.clone,) if self.clone else ()
         return (*others, *self.planes.values(), *self.nodes.values())
-
-    @property
-    def feeds(self) -> tuple[str, ...]:
-        """Machines that nodes follow."""
-        return (BROKER,) if self.broker else PLANES
-
-    def _broker(self) -> Program:
-        users = [(name, "forewarn-feed.to.>", "forewarn-feed.from.>") for name in PLANES]
-        users += [
-            (name, f"forewarn-feed.from.{name}", f"forewarn-feed.to.{name}") for name in NODES
-        ]
-        rows = [NATS_USER.format(name=n, publish=to, subscribe=of) for n, to, of in users]
-        text = NATS_SERVER.format(
-            address=ADDRESSES[BROKER], directory=self.directory, users="\n".join(rows)
-        )
-        config = self.directory / "nats.conf"
-        config.write_text(text)
-        words = ["nats-server", "--config", str(config)]
-        return Program(BROKER, words, self.directory / "nats.log")
 
     def _plane(self, name: str) -> Program:
         config, skew = self.directory / f"{name}.toml", self.directory / f"{name}.skew"
-        feed, listener = (FEED_OVER_NATS, BROKER) if self.broker else (FEED_AT_ADDRESS, name)
         config.write_text(
             SERVE.format(
-                feed=feed.format(address=ADDRESSES[listener], directory=self.directory),
                 store=self.database.address,
                 address=ADDRESSES[name],
                 metadata=self._metadata or ADDRESSES[name],
@@ -360,8 +317,6 @@ class Scene:
         skew = self.directory / f"{machine}.skew"
         skew.write_text("0")
         feeds = ",".join(f"{ADDRESSES[each]}:{FEED}" for each in PLANES)
-        if self.kind == "nats":
-            feeds = f"nats://{ADDRESSES[BROKER]}:{NATS}"
         words = [
             *(*skewed(skew), "node", "run", "--config", "node.toml"),
             *("--follow", feeds, "--store", str(store / "node"), "--name", name, "--ca", "ca.pem"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from forewarn import exit_codes, nats_client
+from forewarn import exit_codes
 from forewarn.cli.api_client import ApiClient
 from forewarn.cli.doctor import Doctor
 from forewarn.clock import SystemClock
@@ -66,11 +66,6 @@ def expose(file: Path, _store: Path) -> None:
     file.chmod(0o644)
 
 
-def follow_nowhere(file: Path, _store: Path) -> None:
-    """A NATS server that does not run."""
-    file.write_text(file.read_text() + '[feed]\nnats = ["nats://127.0.0.1:1"]\n')
-
-
 def lose(_file: Path, store: Path) -> None:
     """A store that is gone."""
     store.unlink()
@@ -106,7 +101,6 @@ def run_on_store(statement: str) -> Fault:
         (misspell, "settings", "setting-invalid"),
         (lose_driver, "start", "driver-unknown"),
         (expose, "files", "settings-exposed"),
-        (follow_nowhere, "nats", "nats-unreachable"),
         (lose, "store", "store-missing"),
         (damage, "store", "store-damaged"),
         (run_on_store("INSERT INTO migration VALUES (99, 'x', 'y')"), "schema", "store-too-new"),
@@ -121,10 +115,8 @@ def test_fault_is_named(
     code: str,
     live: Live,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each fault has one problem with its own code; without it nothing is wrong."""
-    monkeypatch.setattr(nats_client, "CONNECT_S_MAX", 0.2)
     store = tmp_path / "store.db"
     open_store(f"sqlite://{store}").close()
     file = settings_file(tmp_path, f"sqlite://{store}")

@@ -21,8 +21,7 @@ from forewarn.core.stimulus import (
 from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
 from forewarn.metadata import instance
 from forewarn.metadata.instance_fields import INSTANCE_VERSIONS
-from forewarn.replication import messages as feed
-from forewarn.replication.portions import cut
+from forewarn.replication.messages import NodePart, encoded, read_part
 from forewarn.store import open_store
 from forewarn.values import replace
 
@@ -69,10 +68,7 @@ def test_what_is_left_out_reads_as_empty(vm: Vm, kind: GroupKind, shown: dict[st
     host = Host("h", fault_domain=1, update_domain=2, zone="3")
     state = State()
     state.topology = Topology({"h": host}, {"g": Group("g", kind)}, {"v": vm})
-    [(line, _)] = cut(whole(state, 1), 0)
-    told = feed.read_server_message(line)
-    assert isinstance(told, feed.FeedPortion)
-    [caller] = feed.read_content(told.content).callers
+    [caller] = read_part(encoded(NodePart(whole(state, 1).callers, ()))).vms
     body, plain = instance.render(caller, NEWEST, path="compute", form="json")
     assert not plain
     compute = json.loads(body)

@@ -12,7 +12,12 @@ from forewarn.access.roles import Role
 from forewarn.protocol.documents import Document
 from forewarn.protocol.identity import CallerIdentity
 from forewarn.replication.feed_client import FeedClient, NodeIdentity
-from forewarn.replication.messages import ApprovalRequest, DocumentChange, RequestAnswer
+from forewarn.replication.messages import (
+    ApprovalRequest,
+    DocumentChange,
+    EnableRequest,
+    RequestAnswer,
+)
 from tests.access import seed_token
 from tests.agent.programs import free_port
 from tests.e2e.planes import Plane
@@ -90,7 +95,11 @@ class Node:
         """Show a change."""
         if change.whole:
             self.shown.clear()
-        self.shown.update((each.view, each.document) for each in change.publications)
+        for each in change.publications:
+            if each.enabled:
+                self.shown[each.view] = each.document
+            else:
+                self.shown.pop(each.view, None)
         self.seen += [each.document.incarnation for each in change.publications]
 
     def approve(self, vm: str, address: str) -> asyncio.Future[RequestAnswer]:
@@ -98,7 +107,7 @@ class Node:
         [event] = [event for each in self.shown.values() for event in each.events]
         known = CallerIdentity(address)
         asked = ApprovalRequest(vm, (event.event_id,), address, known)
-        return self.feed_client.approve(asked)
+        return self.feed_client.ask(asked)
 
 
 async def until(true: Callable[[], object]) -> None:
@@ -115,7 +124,7 @@ def test_node_of_a_follower_is_shown_and_approves(region: Region) -> None:
         await until(node.feed_client.followed.is_set)
         put = await asyncio.to_thread(active.ask, "PUT", "/v1/topology", fleet(1))
         assert put[0] == 200
-        await node.feed_client.enable("v0")
+        await node.feed_client.ask(EnableRequest("v0"))
         await until(lambda: "g0" in node.shown)
         form = {"cause": "host-reboot", "targets": ["h0"]}
         status, _ = await asyncio.to_thread(active.ask, "POST", "/v1/operations", form)
@@ -142,7 +151,7 @@ def test_nodes_follow_a_new_leader_without_a_step_back(region: Region) -> None:
         await until(lambda: all(each.feed_client.followed.is_set() for each in nodes))
         await asyncio.to_thread(active.ask, "PUT", "/v1/topology", fleet(HOSTS))
         for number, node in enumerate(nodes):
-            await node.feed_client.enable(f"v{number}")
+            await node.feed_client.ask(EnableRequest(f"v{number}"))
         active.end(signal.SIGKILL)
         await until(lambda: follower.says(200))
         await until(lambda: all(each.feed_client.followed.is_set() for each in nodes))
@@ -168,14 +177,14 @@ def test_follower_that_may_be_old_closes_its_feed(region: Region) -> None:
         node = Node(region, "h0", feeds[::-1])
         await until(node.feed_client.followed.is_set)
         await asyncio.to_thread(active.ask, "PUT", "/v1/topology", fleet(1))
-        assert node.feed_client._address == feeds[1]
+        assert node.feed_client.address == feeds[1]
         pids = await asyncio.to_thread(_sessions, region.address, "plane1")
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         try:
-            await until(lambda: node.feed_client._address == feeds[0])
+            await until(lambda: node.feed_client.address == feeds[0])
             await until(node.feed_client.followed.is_set)
-            await node.feed_client.enable("v0")
+            await node.feed_client.ask(EnableRequest("v0"))
             await until(lambda: "g0" in node.shown)
         finally:
             for pid in pids:

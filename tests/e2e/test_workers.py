@@ -20,7 +20,7 @@ from forewarn.core.impact import Cause
 from forewarn.core.stimulus import ChangeTopology, RequestMaintenance
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.ids import Ids
-from forewarn.replication import nodes
+from forewarn.replication.server import FeedServer
 from forewarn.service.daemon import Daemon
 from forewarn.service.hooks import ServiceHooks
 from forewarn.service.workers import FEED, FOLDER_PREFIX, WorkerFailed
@@ -202,8 +202,9 @@ def test_a_killed_worker_is_replaced() -> None:
 @pytest.fixture
 def watchful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have hung workers noticed within seconds; a sound one of a loaded machine answers."""
-    monkeypatch.setattr(nodes, "SILENT_S_MAX", 3.0)
-    monkeypatch.setattr(nodes, "HEARTBEAT_S", 0.1)
+    defaults = FeedServer.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "heartbeat_s", 0.3)
 
 
 @pytest.mark.usefixtures("watchful")

@@ -34,7 +34,7 @@ def live(shared: Live) -> Live:
     return shared
 
 
-@pytest.fixture(params=["unix", "tcp"])
-def feed(request: pytest.FixtureRequest, tmp_path: Path) -> Feed:
+@pytest.fixture
+def feed(tmp_path: Path) -> Feed:
     """Both ends of a feed, not started."""
-    return Feed(f"unix:{tmp_path}/feed" if request.param == "unix" else "127.0.0.1:0")
+    return Feed(f"{tmp_path}/feed")

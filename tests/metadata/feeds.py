@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 
 from forewarn.protocol.documents import Document
-from forewarn.replication.feed_client import FeedClient
 from forewarn.replication.messages import DocumentChange, Publication
 from forewarn.replication.server import FeedServer
+from forewarn.replication.worker_client import WorkerClient
 from tests.metadata.live import FREEZE, VM_A, VM_C, Control
 from tests.waiting import LIMIT_S
 
@@ -38,41 +38,40 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 class Feed:
-    """A feed server, a client and what the client was told."""
+    """A service's streams to workers, a worker, and what it was told."""
 
-    def __init__(self, address: str, apply: Callable[[DocumentChange], None] | None = None) -> None:
-        self.address = address
+    def __init__(self, path: str, apply: Callable[[DocumentChange], None] | None = None) -> None:
+        self.path = path
         self.control = Control()
         self.told: list[DocumentChange] = []
         self.server = FeedServer(self.control)
-        self.feed_client = FeedClient(address, apply or self.told.append)
+        self.worker = WorkerClient(path, "worker", apply or self.told.append)
 
     async def start(self) -> None:
         """Start both ends and wait until they have met."""
         self.server.apply(WHOLE)
-        self.address = await self.server.start(self.address)
-        self.feed_client._addresses = [self.address]
-        self.feed_client.start()
-        await self.feed_client.followed.wait()
+        await self.server.workers.start(self.path)
+        self.worker.start()
+        await self.worker.followed.wait()
 
     async def cut(self) -> None:
         """Break the connection, and wait until both ends know."""
-        for session in tuple(self.server._sessions.values()):
-            session.writer.transport.abort()
-        await until(lambda: not self.feed_client.followed.is_set() and not self.server.connected)
+        for session in tuple(self.server.workers._sessions.values()):
+            session.abort()
+        await until(lambda: not self.worker.followed.is_set())
 
     async def stop(self) -> None:
         """Stop both ends."""
-        await self.feed_client.stop()
+        await self.worker.stop()
         await self.server.stop()
 
     async def restart_server(self) -> None:
         """Come back with a new feed server, as after a crash of the control process."""
         self.server = FeedServer(self.control)
         self.server.apply(WHOLE)
-        await self.server.start(self.address)
+        await self.server.workers.start(self.path)
 
     async def lose(self) -> None:
         """Stop the feed server and wait until the client knows."""
         await self.server.stop()
-        await until(lambda: not self.feed_client.followed.is_set())
+        await until(lambda: not self.worker.followed.is_set())

@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Self, TypeVar
+
+from msgspec.structs import replace as struct_replace
 
 from forewarn.ids import Ids
 from forewarn.metadata.responder import NOT_EMULATED, EmulatedAnswers
@@ -18,9 +20,11 @@ from forewarn.replication.messages import (
     ApprovalRequest,
     Caller,
     DocumentChange,
+    EnableRequest,
+    PollReport,
     Publication,
+    Request,
     RequestAnswer,
-    VmPoll,
 )
 from forewarn.settings import MetadataSettings
 from tests.clock import VirtualClock
@@ -62,7 +66,7 @@ class Control:
     groups: list[frozenset[str]] = field(default_factory=list)
     ages_ms: list[int] = field(default_factory=list)
     waiting: list[asyncio.Future[RequestAnswer]] = field(default_factory=list)
-    enabling: list[asyncio.Future[None]] = field(default_factory=list)
+    enabling: list[asyncio.Future[RequestAnswer]] = field(default_factory=list)
     on_enable: Callable[[str], None] | None = None
     left: set[tuple[str, frozenset[str]]] = field(default_factory=set)
     """VMs that have left the hosts of a node while an event was there."""
@@ -73,50 +77,47 @@ class Control:
     failing: set[str] = field(default_factory=set)
     """VMs whose approvals it fails at."""
 
-    def approve(
-        self, request: ApprovalRequest, *, node_hosts: Collection[str] = ()
-    ) -> asyncio.Future[RequestAnswer]:
+    def ask(self, request: Request) -> asyncio.Future[RequestAnswer]:
+        """Note a request, and answer it."""
+        future: asyncio.Future[RequestAnswer] = asyncio.get_running_loop().create_future()
+        if isinstance(request, ApprovalRequest):
+            self._approve(request, future)
+        elif isinstance(request, EnableRequest):
+            self.enabled.append(request.vm)
+            self.enabling.append(future)
+            if self.enables:
+                future.set_result(RequestAnswer(accepted=True))
+            if self.on_enable is not None:
+                self.on_enable(request.vm)
+        else:
+            text = self.outcomes.get((request.vm, request.event_id), "")
+            future.set_result(RequestAnswer(accepted=bool(text), outcome=text))
+        return future
+
+    def _approve(self, request: ApprovalRequest, future: asyncio.Future[RequestAnswer]) -> None:
         """Note the approval; one for a VM that is elsewhere counts where it had been there."""
-        future = asyncio.get_running_loop().create_future()
-        if node_hosts and (request.vm, frozenset(node_hosts)) not in self.left:
+        hosts = frozenset(request.node_hosts)
+        if hosts and (request.vm, hosts) not in self.left:
             future.set_result(RequestAnswer(accepted=False, error="It never was there."))
-            return future
+            return
         if request.vm in self.failing:
             future.cancel()
-            return future
-        self.approvals.append(request)
+            return
+        self.approvals.append(struct_replace(request, node_hosts=()))
         if self.answer is None:
             self.waiting.append(future)
         else:
             future.set_result(self.answer)
-        return future
 
-    def enable(self, vm: str) -> asyncio.Future[None]:
-        """Note the first request of a group."""
-        self.enabled.append(vm)
-        future = asyncio.get_running_loop().create_future()
-        self.enabling.append(future)
-        if self.enables:
-            future.set_result(None)
-        if self.on_enable is not None:
-            self.on_enable(vm)
-        return future
-
-    def outcome(self, vm: str, event_id: str) -> asyncio.Future[RequestAnswer]:
-        """Return the outcomes that the test has set."""
-        future = asyncio.get_running_loop().create_future()
-        text = self.outcomes.get((vm, event_id), "")
-        future.set_result(RequestAnswer(accepted=bool(text), outcome=text))
-        return future
-
-    def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
-        """Note a second's polls."""
-        self.groups.append(groups)
-        self.ages_ms.append(age_ms)
-
-    def vms_polled(self, polls: Sequence[VmPoll]) -> None:
-        """Note which clients VMs used."""
-        self.clients.update({each.vm: each.user_agent for each in polls})
+    def tell(self, report: PollReport) -> None:
+        """Note polls, those of each age together, and which clients VMs used."""
+        by_age: dict[int, list[str]] = {}
+        for group, age_ms in report.groups.items():
+            by_age.setdefault(age_ms, []).append(group)
+        for age_ms, groups in by_age.items():
+            self.groups.append(frozenset(groups))
+            self.ages_ms.append(age_ms)
+        self.clients.update({each.vm: each.user_agent for each in report.vms})
 
 
 @dataclass

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.replication.messages import VmPoll
+from forewarn.replication.messages import PollReport, VmPoll
 from forewarn.telemetry.metadata_snapshot import CLIENTS_NAMED_MAX, client_families
 from tests.metadata.feeds import run, until
 from tests.metadata.live import EVENTS, request, serving
@@ -60,11 +60,12 @@ def test_node_reports_polls_of_its_own_vms(tmp_path: Path) -> None:
     async def story() -> None:
         feed = await Feed(tmp_path).start()
         node = await feed.node("n1")
-        node.feed_client.vms_polled([VmPoll("web_1", "bad", 0), VmPoll("web_0", "good", 0)])
+        polls = (VmPoll("web_1", "bad", 0), VmPoll("web_0", "good", 0))
+        node.feed_client.tell(PollReport(vms=polls))
         await until(lambda: bool(feed.control.clients))
         assert feed.control.clients == {"web_0": "good"}
         await node.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 

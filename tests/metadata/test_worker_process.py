@@ -67,8 +67,8 @@ async def a_feed(tmp_path: Path) -> tuple[FeedServer, WorkerPlace]:
     """A feed with its first snapshot, and a worker's place at it."""
     server = FeedServer(Control())
     server.apply(WHOLE)
-    address = await server.start(f"unix:{tmp_path}/feed")
-    return server, WorkerPlace(address, "w-1", ("127.0.0.1:0",), 1)
+    await server.workers.start(f"{tmp_path}/feed")
+    return server, WorkerPlace(f"{tmp_path}/feed", "w-1", ("127.0.0.1:0",), 1)
 
 
 async def asked(address: str) -> bytes:
@@ -103,7 +103,7 @@ def test_worker_serves_until_it_is_to_end(tmp_path: Path, parent: Parent, way: s
         assert await working == 0
         with pytest.raises(ConnectionRefusedError):
             await asked(address)
-        await until(lambda: not feed.connected)
+        await until(lambda: not feed.workers.has("w-1"))
         await feed.stop()
 
     run(story())
@@ -136,7 +136,7 @@ def test_worker_without_documents_serves_nobody(tmp_path: Path, parent: Parent) 
     """It waits for the feed, and ends when its parent does. Source: M-2."""
 
     async def story() -> None:
-        place = WorkerPlace(f"unix:{tmp_path}/nobody", "w-1", ("127.0.0.1:0",), 1)
+        place = WorkerPlace(f"{tmp_path}/nobody", "w-1", ("127.0.0.1:0",), 1)
         working = asyncio.ensure_future(work(SETTINGS, place))
         for _ in range(100):
             await asyncio.sleep(0)
@@ -189,7 +189,8 @@ def test_worker_that_cannot_listen_says_why(
     async def feed() -> tuple[FeedServer, str]:
         server = FeedServer(Control())
         server.apply(WHOLE)
-        return server, await server.start(f"unix:{tmp_path}/feed")
+        await server.workers.start(f"{tmp_path}/feed")
+        return server, f"{tmp_path}/feed"
 
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)

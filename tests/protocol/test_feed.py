@@ -1,4 +1,4 @@
-"""The feed's messages as lines."""
+"""The feed's messages: as JSON and back."""
 
 import json
 
@@ -8,33 +8,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forewarn.protocol.identity import CallerIdentity
-from forewarn.replication import portions
+from forewarn.replication import worker_streams
+from forewarn.replication.feed_state import FeedState
 from forewarn.replication.messages import (
-    Ack,
     Answered,
     ApprovalRequest,
-    ApproveMessage,
-    Asked,
     Caller,
+    ChangePart,
     DocumentChange,
-    EnableMessage,
-    FeedCurrent,
-    FeedPortion,
-    FeedStart,
+    EnableRequest,
     FeedUnreadable,
-    Follow,
+    FromWorker,
+    Hello,
+    NodePart,
+    OutcomeRequest,
     Ping,
-    PollMessage,
-    Pong,
+    PollReport,
     Publication,
+    Request,
     RequestAnswer,
-    ServerMessage,
+    Shown,
+    ToWorker,
+    VmPoll,
+    WorkerReport,
+    WorkerRequest,
+    encoded,
     line_of,
-    read_asked,
-    read_content,
-    read_server_message,
+    read_from_worker,
+    read_part,
+    read_request,
+    read_to_worker,
 )
-from forewarn.replication.portions import ChangeAssembly, FeedBroken, cut
+from forewarn.replication.worker_client import joined
+from forewarn.replication.worker_streams import lines_of
 from tests.protocol.test_documents import DOCUMENTS
 
 TEXT = st.text(max_size=10)
@@ -50,163 +56,128 @@ CALLERS = st.builds(
     interface=TEXT,
     instance_id=TEXT,
     instance=FACTS,
+    host=TEXT,
+    destinations=NAMES,
 )
+PUBLICATIONS = st.builds(Publication, view=TEXT, enabled=st.booleans(), document=DOCUMENTS)
 CHANGES = st.builds(
     DocumentChange,
     sequence=NUMBERS,
     whole=st.booleans(),
     callers=st.lists(CALLERS, max_size=3).map(tuple),
     gone=NAMES,
-    publications=st.lists(
-        st.builds(Publication, view=TEXT, enabled=st.booleans(), document=DOCUMENTS), max_size=3
+    publications=st.lists(PUBLICATIONS, max_size=3).map(tuple),
+)
+PARTS = st.builds(
+    NodePart,
+    vms=st.lists(CALLERS, max_size=4, unique_by=lambda each: each.vm).map(tuple),
+    documents=st.lists(
+        PUBLICATIONS.map(lambda each: Publication(each.view, True, each.document)),
+        max_size=4,
+        unique_by=lambda each: each.view,
     ).map(tuple),
 )
-
-
-ANSWERS = st.none() | st.builds(RequestAnswer, accepted=st.booleans(), error=TEXT)
-TOLD = st.one_of(
-    st.builds(FeedStart, epoch=TEXT, sequence=NUMBERS, checksum=NUMBERS, whole=st.booleans()),
-    st.just(FeedCurrent()),
-    st.just(Ping()),
-    st.builds(Answered, number=NUMBERS, answer=ANSWERS),
-)
+ANSWERS = st.builds(RequestAnswer, accepted=st.booleans(), error=TEXT, outcome=TEXT)
 IDENTITIES = st.builds(CallerIdentity, address=TEXT, interface=TEXT, instance_id=TEXT)
-ASKED = st.one_of(
-    st.builds(Follow, name=TEXT, epoch=TEXT, sequence=NUMBERS, checksum=NUMBERS),
-    st.builds(Ack, sequence=NUMBERS),
-    st.just(Pong()),
+REQUESTS: st.SearchStrategy[Request] = st.one_of(
     st.builds(
-        ApproveMessage,
-        number=NUMBERS,
-        request=st.builds(
-            ApprovalRequest, vm=TEXT, event_ids=NAMES, address=TEXT, identity=IDENTITIES
-        ),
+        ApprovalRequest,
+        vm=TEXT,
+        event_ids=NAMES,
+        address=TEXT,
+        identity=IDENTITIES,
+        node_hosts=NAMES,
     ),
-    st.builds(EnableMessage, number=NUMBERS, vm=TEXT),
-    st.builds(PollMessage, groups=NAMES, age_ms=st.integers(0, 1 << 62)),
+    st.builds(EnableRequest, vm=TEXT),
+    st.builds(OutcomeRequest, vm=TEXT, event_id=TEXT),
+)
+REPORTS = st.builds(
+    PollReport,
+    groups=st.dictionaries(TEXT, NUMBERS, max_size=3),
+    vms=st.lists(st.builds(VmPoll, vm=TEXT, user_agent=TEXT, age_s=NUMBERS), max_size=3).map(tuple),
+)
+TO_WORKERS: st.SearchStrategy[ToWorker] = st.one_of(
+    st.builds(Ping, clock_ms=NUMBERS),
+    st.builds(Answered, number=NUMBERS, answer=st.none() | ANSWERS),
+    st.builds(ChangePart, callers=st.tuples(CALLERS), gone=NAMES),
+    CHANGES,
+)
+FROM_WORKERS: st.SearchStrategy[FromWorker] = st.one_of(
+    st.builds(Hello, name=TEXT),
+    st.builds(Shown, sequence=st.none() | NUMBERS),
+    st.builds(WorkerRequest, number=NUMBERS, request=REQUESTS),
+    st.builds(WorkerReport, clock_ms=NUMBERS, report=REPORTS),
 )
 
 
-@given(TOLD)
-def test_what_a_node_is_told_reads_back_as_it_was(message: ServerMessage) -> None:
+@given(REQUESTS | REPORTS)
+def test_request_reads_back_as_it_was(message: Request | PollReport) -> None:
+    """What a node posts comes out as it went in. Source: A-6, B-1, B-2."""
+    assert read_request(encoded(message)) == message
+
+
+@given(TO_WORKERS, FROM_WORKERS)
+def test_lines_of_workers_read_back_as_they_were(said: ToWorker, answered: FromWorker) -> None:
     """A message is one line, and comes out as it went in. Source: L-7, S-1."""
-    line = line_of(message)
-    assert line.count(b"\n") == 1
-    assert line.endswith(b"\n")
-    assert read_server_message(line) == message
+    lines = line_of(said), line_of(answered)
+    assert [line.count(b"\n") for line in lines] == [1, 1]
+    assert (read_to_worker(lines[0]), read_from_worker(lines[1])) == (said, answered)
 
 
-@given(CHANGES, NUMBERS.map(lambda number: number & 0xFFFFFFFF))
-def test_change_is_what_its_portions_are_together(change: DocumentChange, checksum: int) -> None:
-    """However small its portions are, the change comes out as it went in. Source: M-1."""
-    for size in (1, 100, portions.PORTION_BYTES):
+@given(PARTS, PARTS)
+def test_difference_leads_from_one_part_to_the_next(before: NodePart, after: NodePart) -> None:
+    """A node shows exactly the part that it was sent. Source: M-1."""
+    state = FeedState()
+    state.apply(state.difference(read_part(encoded(before)), 1))
+    state.apply(state.difference(read_part(encoded(after)), 2))
+    assert state.callers == {each.vm: each for each in after.vms}
+    assert state.publications == {each.view: each for each in after.documents}
+    assert state.difference(after, 3) == DocumentChange(3)
+
+
+@given(CHANGES)
+def test_change_is_what_its_parts_are_together(change: DocumentChange) -> None:
+    """However small its parts are, the change comes out as it went in. Source: M-1."""
+    for size in (1, 100, worker_streams.PART_BYTES):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(portions, "PORTION_BYTES", size)
-            assembly, told = ChangeAssembly(checksum, whole=change.whole), None
-            for line, _ in cut(change, checksum):
-                assert told is None
-                portion = read_server_message(line)
-                assert isinstance(portion, FeedPortion)
-                told = assembly.add(portion)
-            assert told == change
+            patch.setattr(worker_streams, "PART_BYTES", size)
+            *parts, last = map(read_to_worker, lines_of(change))
+            assert isinstance(last, DocumentChange)
+            told = [each for each in parts if isinstance(each, ChangePart)]
+            assert joined(told, last) == change
 
 
-@pytest.mark.parametrize("lost", [0, 1, 2], ids=["first", "second", "last"])
-def test_portion_that_is_missing_is_noticed(lost: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node never takes a change over that is not whole, or not the next. Source: M-1."""
-    monkeypatch.setattr(portions, "PORTION_BYTES", 1)
-    lines = [line for line, _ in cut(DocumentChange(7, gone=("a", "b", "c")), 0)]
-    lines += [line for line, _ in cut(DocumentChange(8), 99)]
-    assembly = ChangeAssembly(0)
-
-    def take_all() -> None:
-        for line in lines[:lost] + lines[lost + 1 :]:
-            portion = read_server_message(line)
-            assert isinstance(portion, FeedPortion)
-            assert assembly.add(portion) is None
-
-    with pytest.raises(FeedBroken, match=r"change [78]"):
-        take_all()
-
-
-@given(ASKED)
-def test_what_a_node_says_reads_back_as_it_was(message: Asked) -> None:
-    """So does what nodes say. Source: A-6, B-1, B-2."""
-    line = line_of(message)
-    assert line.count(b"\n") == 1
-    assert read_asked(line) == message
-
-
-CALLER = ["v", "g", "g", [], "", "", {}]
-EVENT = ["E", "Scheduled", "Reboot", "VirtualMachine", ["v"], 1, "", "Platform", 9]
-
-
-def content_of(caller: object = CALLER, event: object = EVENT, **others: object) -> list[object]:
-    """The content of a portion with this in it."""
-    fields = {
-        "callers": [caller],
-        "gone": ["x"],
-        "publications": [["g", True, [1, [event]]]],
-        **others,
-    }
-    return list(fields.values())
-
-
-def test_content_is_what_it_is_said_to_be() -> None:
-    """The samples below are refused for what is odd in each, and for nothing else."""
-    told = read_content(msgspec.Raw(json.dumps(content_of()).encode()))
-    assert told.publications[0].document.events[0].duration_s == 9
+def test_fields_that_a_later_version_adds_are_ignored() -> None:
+    """So nodes and control planes of two versions understand one another. Source: H-8."""
+    vm = {"vm": "v", "group": "g", "view": "g", "later": 1}
+    later = {"vms": [vm], "documents": [], "more": {}}
+    assert read_part(json.dumps(later).encode()).vms == (Caller("v", "g", "g"),)
+    assert read_request(b'{"type":"enable","vm":"v","later":[1]}') == EnableRequest("v")
 
 
 @pytest.mark.parametrize(
     "form",
-    [{}, 3, content_of(gone=[1]), content_of(callers=3), content_of({}), content_of(3),
-     content_of(["v", "g"]), content_of(["v", "g", "g", [1], "", "", {}]),
-     content_of(["v", "g", 1, [], "", "", {}]), content_of(["v", "g", "g", [], "", "", []]),
-     content_of(event=[]), content_of(event=EVENT[:8]),
-     content_of(event=[*EVENT[:5], "soon", *EVENT[6:]]),
-     content_of(publications=[["g", True, 5]]), content_of(publications=[["g", True, [1, 5]]])],
-    ids=range(15),
+    [[], {}, 3, {"vms": 3, "documents": []}, {"vms": [{"vm": "v"}], "documents": []},
+     {"vms": [], "documents": [{"view": "g", "enabled": True, "document": 5}]},
+     {"vms": [], "documents": [{"view": "g", "enabled": True,
+                                "document": {"incarnation": 1, "events": [5]}}]}],
+    ids=range(7),
 )  # fmt: skip
-def test_content_of_another_make_is_refused(form: object) -> None:
+def test_part_of_another_make_is_refused(form: object) -> None:
     """What is not ours is refused, not half understood. Source: L-7."""
     with pytest.raises(FeedUnreadable):
-        read_content(msgspec.Raw(json.dumps(form).encode()))
-
-
-def test_fields_that_a_later_version_appends_are_ignored() -> None:
-    """So nodes and control planes of two versions understand one another. Source: H-8."""
-    later = content_of([*CALLER, "", [], 1], event=[*EVENT, 1], more=1)
-    content = read_content(msgspec.Raw(json.dumps(later).encode()))
-    assert content == read_content(msgspec.Raw(json.dumps(content_of()).encode()))
-    assert read_asked(b'["follow","n","",0,0,[],"","","","","later"]') == Follow("n")
-    assert read_server_message(b'["ping",1]') == read_server_message(b'["ping"]')
+        read_part(json.dumps(form).encode())
 
 
 @pytest.mark.parametrize(
-    "form",
-    [[], {}, 3, ["fly", 1], ["ack"], ["answered", 1], ["answered", "1", None],
-     ["approve", 1, ["v", ["E"], "", "x"]], ["start", "e", 1, 2], ["start", 1, 1, 2, True],
-     ["portion", "1", True, 0, []], ["portion", 1, 1, 0, []], ["portion", 1, True, 0],
-     ["follow"],
-     ["follow", 1], ["follow", "n", "e", "1"], ["change", 1, True, [], [], []]],
-    ids=range(17),
+    "body",
+    [b"", b"x", b"[" * 100_000, b"\xff", b'{"type":"fly"}', b'{"type":"enable"}',
+     b'{"type":"polled","groups":{"g":-1}}', b'{"type":"approve","vm":"v","event_ids":["E"]}',
+     msgspec.json.encode({"type": "polled", "groups": dict.fromkeys(map(str, range(1001)), 0)})],
+    ids=range(9),
 )  # fmt: skip
-def test_line_of_another_make_is_refused(form: object) -> None:
-    """A line that is not ours is refused, not half understood. Source: L-7."""
-    line = json.dumps(form).encode()
-    for read in (read_server_message, read_asked):
-        with pytest.raises(FeedUnreadable):
-            read(line)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [b"x\n", b"\n", b"[" * 100_000, b'["ack",1]]', b"\xff", b'["polled",["\xff"]]'],
-    ids=range(6),
-)
-def test_line_that_is_no_message_is_refused(line: bytes) -> None:
+def test_body_that_is_no_request_is_refused(body: bytes) -> None:
     """Nothing but our own messages is taken. Source: L-7."""
-    for read in (read_server_message, read_asked):
+    for read in (read_request, read_from_worker, read_to_worker):
         with pytest.raises(FeedUnreadable):
-            read(line)
+            read(body)

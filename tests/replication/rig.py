@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from forewarn.api.feed_endpoint import FeedPort
 from forewarn.protocol.documents import Document
 from forewarn.replication.access import NodeAccess
-from forewarn.replication.feed_client import FeedClient, NodeIdentity
+from forewarn.replication.feed_client import PART_BYTES_MAX, FeedClient, NodeIdentity, connect
+from forewarn.replication.http_stream import HttpAnswer, HttpStream
 from forewarn.replication.messages import (
-    ApprovalRequest,
     Caller,
     DocumentChange,
     Publication,
+    Request,
     RequestAnswer,
 )
 from forewarn.replication.node_files import NodeDirectory
 from forewarn.replication.node_store import NodeStore
+from forewarn.replication.pace import INSTANCE, FeedPace
 from forewarn.replication.server import FeedServer
 from tests.metadata.live import FREEZE, Control
 
+READER = "a person's token"
 HOSTS = ("n1=h1", "n2=h2,h3", "n3=h4")
 
 
@@ -67,11 +71,11 @@ class Node:
     @property
     def vms(self) -> set[str]:
         """The VMs it serves."""
-        return set(self.store.state.callers)
+        return set(self.feed_client.state.callers)
 
     def incarnation(self, view: str) -> int | None:
         """Return what it shows of a view; None: nothing."""
-        shows = self.store.state.publications.get(view)
+        shows = self.feed_client.state.publications.get(view)
         return shows.document.incarnation if shows else None
 
     async def start(self) -> Node:
@@ -90,6 +94,8 @@ class Node:
 class Feed:
     """A control plane's feed for nodes, and its nodes."""
 
+    pace = FeedPace(wait_s=25.0, report_s=0.0, return_s=0.0)
+
     def __init__(self, directory: Path, *, epoch: str = "epoch") -> None:
         """Start nothing yet."""
         self.directory = directory
@@ -97,19 +103,28 @@ class Feed:
         self.control = Control()
         self.address = "127.0.0.1:0"
         self.server = self._new()
+        self.port = FeedPort()
 
     def _new(self) -> FeedServer:
-        return FeedServer(self.control, epoch=self.epoch, access=NodeAccess(HOSTS, proves))
+        access = NodeAccess(HOSTS, proves, lambda token: token == READER)
+        return FeedServer(self.control, epoch=self.epoch, access=access, pace=lambda _: self.pace)
 
     async def start(self, whole: DocumentChange = WHOLE) -> Feed:
         """Listen, and know a fleet."""
         self.server.apply(whole)
-        self.address = await self.server.start_network(self.address, None)
+        self.port = FeedPort()
+        await self.port.start(self.server, self.address)
+        self.address = self.port.address
         return self
+
+    async def stop(self) -> None:
+        """End it, as its process does."""
+        await self.server.stop()
+        await self.port.stop()
 
     async def restart(self, whole: DocumentChange) -> None:
         """Come back as another process that has read its store."""
-        await self.server.stop()
+        await self.stop()
         self.server = self._new()
         await self.start(whole)
 
@@ -122,6 +137,28 @@ class Feed:
         concerned = self.server.apply(change)
         return await self.server.confirmed(change.sequence, 5.0, concerned)
 
-    async def ask(self, node: Node, request: ApprovalRequest) -> RequestAnswer:
-        """Have a node hand on an approval."""
-        return await node.feed_client.approve(request)
+    async def ask(self, node: Node, request: Request) -> RequestAnswer:
+        """Have a node hand on a request."""
+        return await node.feed_client.ask(request)
+
+    async def http(
+        self,
+        name: str,
+        *,
+        method: str = "GET",
+        query: str = "",
+        body: bytes = b"",
+        instance: str = "",
+        token: str | None = None,
+        **headers: str,
+    ) -> HttpAnswer:
+        """Be any program that speaks HTTP; say who you are, or nothing."""
+        stream = HttpStream(await connect(self.address), self.address, PART_BYTES_MAX)
+        said = {each.replace("_", "-"): text for each, text in headers.items()}
+        said["Authorization"] = f"Bearer {token_of(name) if token is None else token}"
+        if instance:
+            said[INSTANCE] = instance
+        try:
+            return await stream.exchange(method, f"/feed/{name}{query}", said, body=body)
+        finally:
+            stream.close()

@@ -2,46 +2,43 @@
 
 import asyncio
 import logging
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from forewarn.replication.feed_client import connect
-from forewarn.replication.messages import (
-    FeedCurrent,
-    Follow,
-    Refused,
-    RelayReport,
-    line_of,
-    read_server_message,
-)
+from forewarn.replication.feed_client import PART_BYTES_MAX, connect
+from forewarn.replication.http_stream import HttpAnswer, HttpStream
+from forewarn.replication.messages import RelayReport
+from forewarn.replication.pace import INSTANCE
+from tests.metadata.feeds import run, until
 from tests.replication.rig import Feed, Node, token_of
-from tests.waiting import LIMIT_S
 
 
 class Machine:
-    """The program of a node that says what the test has it say."""
+    """The program of a node that asks when the test has it ask, on one connection."""
 
     def __init__(self, feed: Feed, instance: str) -> None:
         """Connect to nothing yet."""
-        self._feed, self._instance = feed, instance
+        self._feed = feed
+        self._said = {INSTANCE: instance, "Authorization": f"Bearer {token_of('n1')}"}
 
-    async def follow(self) -> object:
-        """Ask to follow; return the message that ends the answer."""
-        self._reader, self._writer = await connect(self._feed.address)
-        self._writer.write(line_of(Follow("n1", token=token_of("n1"), instance=self._instance)))
-        while line := await self._reader.readline():
-            message = read_server_message(line)
-            if isinstance(message, FeedCurrent | Refused):
-                return message
-        return None
+    async def follow(self, wait_s: float = 0) -> HttpAnswer:
+        """Ask once."""
+        self._stream = HttpStream(
+            await connect(self._feed.address), self._feed.address, PART_BYTES_MAX
+        )
+        return await self.again(wait_s)
 
-    async def end(self) -> None:
+    async def again(self, wait_s: float) -> HttpAnswer:
+        """Ask with the tag of the last answer."""
+        target = f"/feed/n1?wait={wait_s:g}"
+        answer = await self._stream.exchange("GET", target, self._said)
+        self._said["If-None-Match"] = answer.headers.get("etag", "")
+        return answer
+
+    def end(self) -> None:
         """End the connection."""
-        self._writer.close()
-        with suppress(OSError):
-            await self._writer.wait_closed()
+        self._stream.close()
 
 
 def test_second_machine_with_a_name_is_refused(
@@ -52,21 +49,20 @@ def test_second_machine_with_a_name_is_refused(
     async def story() -> None:
         feed = await Feed(tmp_path).start()
         first = await feed.node("n1")
-        session = feed.server._sessions["n1"]
         for _ in range(3):
             clone = Machine(feed, "a clone")
             refused = await clone.follow()
-            await clone.end()
-            assert isinstance(refused, Refused)
-            assert "another machine with this name, at 127.0.0.1, follows" in refused.reason
-        assert feed.server._sessions["n1"] is session
+            clone.end()
+            assert refused.status == 403
+            assert b"another machine with this name, at 127.0.0.1, follows" in refused.body
+        assert first.feed_client.followed.is_set()
         [told] = feed.server.troubles().refused
         assert told.endswith("; this one is at 127.0.0.1.")
         await first.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     with caplog.at_level(logging.WARNING):
-        asyncio.run(asyncio.wait_for(story(), LIMIT_S))
+        run(story())
     assert [getattr(each, "action", "") for each in caplog.records].count("node-refused") == 1
 
 
@@ -76,12 +72,17 @@ def test_node_takes_the_place_of_its_own_lost_connection(tmp_path: Path) -> None
     async def story() -> None:
         feed = await Feed(tmp_path).start()
         before, after = Machine(feed, "a process"), Machine(feed, "a process")
-        assert isinstance(await before.follow(), FeedCurrent)
-        assert isinstance(await after.follow(), FeedCurrent)
-        await asyncio.gather(before.end(), after.end())
-        await feed.server.stop()
+        assert (await before.follow()).status == 200
+        waiting = asyncio.ensure_future(before.again(25))
+        await until(lambda: any(each.waiting for each in feed.server._connected.values()))
+        assert (await after.follow()).status == 200
+        before.end()
+        waiting.cancel()
+        assert (await after.again(0)).status == 304
+        after.end()
+        await feed.stop()
 
-    asyncio.run(asyncio.wait_for(story(), LIMIT_S))
+    run(story())
 
 
 def test_restarted_node_takes_the_place_of_a_machine_that_does_not_answer(
@@ -93,13 +94,14 @@ def test_restarted_node_takes_the_place_of_a_machine_that_does_not_answer(
     async def story() -> None:
         feed = await Feed(tmp_path).start()
         gone, restarted = Machine(feed, "before"), Machine(feed, "after")
-        assert isinstance(await gone.follow(), FeedCurrent)  # it answers no keepalive
-        assert isinstance(await restarted.follow(), FeedCurrent)
+        assert (await gone.follow()).status == 200  # it never asks again
+        assert (await restarted.follow()).status == 200
         assert feed.server.troubles().refused == ()
-        await asyncio.gather(gone.end(), restarted.end())
-        await feed.server.stop()
+        gone.end()
+        restarted.end()
+        await feed.stop()
 
-    asyncio.run(asyncio.wait_for(story(), LIMIT_S))
+    run(story())
 
 
 def test_clone_takes_over_once_the_first_machine_has_left(tmp_path: Path) -> None:
@@ -110,29 +112,14 @@ def test_clone_takes_over_once_the_first_machine_has_left(tmp_path: Path) -> Non
         first = await feed.node("n1")
         clone = Node(feed.address, "n1", tmp_path / "clone")
         clone.feed_client.start()
-        while not feed.server.troubles().refused:  # noqa: ASYNC110 - the feed has no event for it
-            await asyncio.sleep(0)
+        await until(lambda: feed.server.troubles().refused != ())
         assert not clone.feed_client.followed.is_set()
         await first.stop()
         await clone.feed_client.followed.wait()
         await clone.stop()
-        await feed.server.stop()
+        await feed.stop()
 
-    asyncio.run(asyncio.wait_for(story(), LIMIT_S))
-
-
-def test_node_of_an_earlier_version_is_not_asked_for_its_process(tmp_path: Path) -> None:
-    """It sends none, and its connection replaces the one before. Source: H-8."""
-
-    async def story() -> None:
-        feed = await Feed(tmp_path).start()
-        before, after = Machine(feed, ""), Machine(feed, "")
-        assert isinstance(await before.follow(), FeedCurrent)
-        assert isinstance(await after.follow(), FeedCurrent)
-        await asyncio.gather(before.end(), after.end())
-        await feed.server.stop()
-
-    asyncio.run(asyncio.wait_for(story(), LIMIT_S))
+    run(story())
 
 
 def test_node_that_follows_two_control_planes_is_reported(tmp_path: Path) -> None:
@@ -141,16 +128,30 @@ def test_node_that_follows_two_control_planes_is_reported(tmp_path: Path) -> Non
     async def story() -> None:
         feed = await Feed(tmp_path).start()
         node = await feed.node("n1")
-        server, loop = feed.server, asyncio.get_running_loop()
-        server.take_report(RelayReport("a follower", 1, joined=("n1",), begins=True))
-        session = server._sessions["n1"]
-        server._look_for_clone(session, loop.time())
-        assert server.troubles().refused == ()  # it may be changing over
-        session.since_s -= 3600
-        server._look_for_clone(session, loop.time())
-        [told] = server.troubles().refused
+        feed.server.take_report(RelayReport("a follower", 1, joined=("n1",), begins=True))
+        await until(lambda: feed.server.troubles().refused != ())
+        [told] = feed.server.troubles().refused
         assert told.startswith("Metadata node n1 follows two control planes, this one from 127")
         await node.stop()
-        await feed.server.stop()
+        await feed.stop()
 
-    asyncio.run(asyncio.wait_for(story(), LIMIT_S))
+    run(story())
+
+
+def test_node_that_went_to_a_follower_is_no_clone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection here is still open, and it does not ask on it. Source: M-5, H-5."""
+    monkeypatch.setattr("forewarn.replication.server.ANSWER_S_MAX", 0.05)
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        gone = Machine(feed, "a process")
+        await gone.follow()
+        feed.server.take_report(RelayReport("a follower", 1, joined=("n1",), begins=True))
+        await until(lambda: feed.server.connected == 0)
+        assert feed.server.troubles().refused == ()
+        gone.end()
+        await feed.stop()
+
+    run(story())

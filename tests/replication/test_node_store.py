@@ -1,35 +1,36 @@
-"""What a node keeps: it survives restarts, notices damage and a full disk, proves equality."""
+"""What a node keeps: it survives restarts, notices damage and a full disk."""
 
 from pathlib import Path
 
 import pytest
 
-from forewarn.replication import node_files, node_store
-from forewarn.replication.messages import DocumentChange
+from forewarn.replication import node_files
+from forewarn.replication.feed_tag import FeedTag
+from forewarn.replication.messages import DocumentChange, NodePart, encoded
 from forewarn.replication.node_files import NodeDirectory, NodeStoreUnusable
-from forewarn.replication.node_store import FILE, NodeStore, Position
-from forewarn.replication.portions import cut
+from forewarn.replication.node_store import FILE, NodeStore
+from forewarn.replication.scopes import digest_of
 from tests.metadata.feeds import run, until
 from tests.replication.rig import DB_0, WEB_0, WHOLE, Feed, Node, shown
 
+PART = NodePart((WEB_0, DB_0), (shown("web", 3),))
+BODY = encoded(PART)
+TAG = FeedTag("e", 3, digest_of(BODY), "a commit")
 
-def kept(directory: Path) -> DocumentChange | None:
+
+def kept(directory: Path) -> tuple[FeedTag, NodePart] | None:
     """Return what a store has, as another process would read it."""
     store = NodeStore(NodeDirectory(directory))
-    whole = store.load()
+    found = store.load()
     store.close()
-    return whole
+    return found
 
 
 def written(directory: Path) -> NodeStore:
-    """Return a store with a whole and two changes."""
+    """Return a store with a part."""
     store = NodeStore(NodeDirectory(directory))
     assert store.load() is None
-    store.keep(WHOLE, Position("e", 1, 11))
-    for sequence in (2, 3):
-        change = DocumentChange(sequence, publications=(shown("web", sequence),))
-        *_, last = cut(change, store.position.checksum)
-        store.keep(change, Position("e", sequence, last.checksum))
+    store.keep(TAG, BODY)
     return store
 
 
@@ -40,7 +41,7 @@ def test_node_restarts_without_its_control_plane(tmp_path: Path) -> None:
         feed = await Feed(tmp_path).start()
         one = await feed.node("n1")
         assert await feed.shows(DocumentChange(2, publications=(shown("db", 2),))) == ()
-        await feed.server.stop()
+        await feed.stop()
         await one.stop()
         again = Node(feed.address, "n1", tmp_path)
         assert again.feed_client.take_up()
@@ -65,18 +66,18 @@ def test_node_goes_on_after_what_it_kept(tmp_path: Path) -> None:
         )
         one = await feed.node("n1")
         assert [change.sequence for change in one.told] == [2]
-        assert one.store.position.sequence == 5
+        assert one.feed_client.sequence == 5
         assert await feed.shows(DocumentChange(6, publications=(shown("db", 3),))) == ()
         assert [(change.sequence, change.whole) for change in one.told] == [(2, True), (6, False)]
         await one.stop()
         assert kept(tmp_path / "n1") is not None
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
 
-def test_node_that_differs_is_sent_the_whole(tmp_path: Path) -> None:
-    """The digest of its records proves that it equals the source, or that it does not. M-1."""
+def test_node_that_differs_is_sent_its_part(tmp_path: Path) -> None:
+    """The digest of the part proves that it equals the source, or that it does not. M-1."""
 
     async def story() -> None:
         feed = await Feed(tmp_path).start()
@@ -86,7 +87,7 @@ def test_node_that_differs_is_sent_the_whole(tmp_path: Path) -> None:
         await until(lambda: one.incarnation("web") == 7)
         assert one.vms == {"web_0"}
         await one.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -100,38 +101,24 @@ def test_node_refuses_a_feed_that_is_older(tmp_path: Path) -> None:
         assert await feed.shows(DocumentChange(2, publications=(shown("db", 2),))) == ()
         await feed.restart(WHOLE)
         await until(lambda: feed.server.connected == 1)
-        await until(lambda: feed.server.connected == 0)
         assert one.incarnation("db") == 2
         feed.epoch = "after the backup"
         await feed.restart(WHOLE)
         await one.feed_client.followed.wait()
         assert one.incarnation("db") == 1
         await one.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
 
 def test_store_returns_what_was_kept(tmp_path: Path) -> None:
-    """Changes are laid over the whole. Source: M-2."""
+    """The part with its tag. Source: M-2."""
     written(tmp_path).close()
-    whole = kept(tmp_path)
-    assert whole is not None
-    assert whole.sequence == 3
-    assert set(whole.publications) == {shown("web", 3), shown("db", 1)}
+    assert kept(tmp_path) == (TAG, PART)
 
 
-def test_line_cut_off_was_never_shown(tmp_path: Path) -> None:
-    """A crash while a change is written leaves what was before. Source: M-2."""
-    written(tmp_path).close()
-    path = tmp_path / FILE
-    path.write_bytes(path.read_bytes()[:-7])
-    whole = kept(tmp_path)
-    assert whole is not None
-    assert whole.sequence == 2
-
-
-@pytest.mark.parametrize("place", [5, 60, 200, -60])
+@pytest.mark.parametrize("place", [5, 30, 70, 200, -60])
 def test_damage_is_noticed(tmp_path: Path, place: int) -> None:
     """A flipped bit is not a document: everything is fetched again. Source: M-2."""
     written(tmp_path).close()
@@ -139,27 +126,24 @@ def test_damage_is_noticed(tmp_path: Path, place: int) -> None:
     damaged = bytearray(path.read_bytes())
     damaged[place] ^= 4
     path.write_bytes(damaged)
+    found = kept(tmp_path)
+    assert found is None or (place < 40 and found[1] == PART)
+
+
+@pytest.mark.parametrize("length", [0, 1, 60, -7])
+def test_half_a_file_is_noticed(tmp_path: Path, length: int) -> None:
+    """So is a file that ends too early. Source: M-2."""
+    written(tmp_path).close()
+    path = tmp_path / FILE
+    path.write_bytes(path.read_bytes()[:length])
     assert kept(tmp_path) is None
     assert not path.exists()
-
-
-def test_changes_are_folded_into_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is bounded by what it holds, not by how often that changed. Source: M-2."""
-    monkeypatch.setattr(node_store, "GROWTH_BYTES_MIN", 0)
-    store = written(tmp_path)
-    sizes = []
-    for sequence in range(4, 40):
-        change = DocumentChange(sequence, publications=(shown("web", sequence),))
-        store.keep(change, Position("e", sequence, 0))
-        sizes.append((tmp_path / FILE).stat().st_size)
-    assert max(sizes) < 4 * sizes[0]
-    store.close()
 
 
 def test_full_disk_leaves_nothing_old_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A change that cannot be kept is shown, and no restart shows less than that. Source: M-2."""
+    """A part that cannot be kept is shown, and no restart shows less than that. Source: M-2."""
 
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
@@ -167,15 +151,15 @@ def test_full_disk_leaves_nothing_old_behind(
     store = written(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(node_files, "_written", full)
-        store.keep(DocumentChange(4, publications=(shown("web", 4),)), Position("e", 4, 0))
+        store.keep(TAG._replace(sequence=4), BODY)
     assert store.trouble == "No space left on device"
     assert not (tmp_path / FILE).exists()
-    store.keep(DocumentChange(5, publications=(shown("db", 5),)), Position("e", 5, 0))
+    store.keep(TAG._replace(sequence=5), BODY)
     assert store.trouble == ""
     store.close()
-    whole = kept(tmp_path)
-    assert whole is not None
-    assert set(whole.publications) == {shown("web", 4), shown("db", 5)}
+    found = kept(tmp_path)
+    assert found is not None
+    assert found[0].sequence == 5
 
 
 def test_directory_has_one_node(tmp_path: Path) -> None:

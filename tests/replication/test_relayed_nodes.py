@@ -44,7 +44,7 @@ def test_node_that_leaves_a_follower_is_waited_for() -> None:
 
 
 def test_node_that_connects_elsewhere_keeps_its_progress() -> None:
-    """It shows nothing older, so that no publication waits for it again. Source: M-4, M-7."""
+    """It shows nothing older, so that no publication waits for it again. Source: M-4."""
 
     async def story() -> None:
         nodes = NodeTable()

@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from forewarn.replication.feed_client import FeedLost
-from forewarn.replication.messages import ApprovalRequest, Caller, DocumentChange
+from forewarn.replication.messages import (
+    ApprovalRequest,
+    Caller,
+    DocumentChange,
+    EnableRequest,
+    PollReport,
+)
 from tests.metadata.feeds import run, until
 from tests.replication.rig import WEB_0, WHOLE, Feed, Node, caller, shown, token_of
 
@@ -24,7 +30,7 @@ def test_node_is_sent_what_its_vms_are_shown(tmp_path: Path) -> None:
         assert [change.sequence for change in two.told] == [1, 3]
         await one.stop()
         await two.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -43,7 +49,7 @@ def test_publication_waits_for_nodes_that_serve_it(tmp_path: Path) -> None:
         assert feed.server.hosts_of(("n2",)) == ("h2", "h3")
         assert feed.server.troubles().behind == ("n2",)
         await one.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -54,18 +60,19 @@ def test_moved_vm_is_served_by_its_old_node_until_the_new_one_has_it(tmp_path: P
     async def story() -> None:
         feed = await Feed(tmp_path).start()
         one, two = await feed.node("n1"), await feed.node("n2")
-        seen: list[tuple[set[str], set[str]]] = []
-        two.feed_client._apply = lambda _: seen.append((one.vms, two.vms))
+        seen: list[set[str]] = []
+        two.feed_client._apply = lambda _: seen.append(one.vms)
         feed.server.apply(DocumentChange(2, callers=(caller("db_0", "h3"),)))
         await until(lambda: "db_0" not in one.vms)
-        assert seen == [({"web_0", "db_0"}, {"web_1", "db_0"})]
+        assert seen == [{"web_0", "db_0"}]
+        assert two.vms == {"web_1", "db_0"}
         assert two.incarnation("db") == 1
         assert one.incarnation("db") is None
         assert await feed.shows(DocumentChange(3, publications=(shown("db", 2),))) == ()
         assert (one.incarnation("db"), two.incarnation("db")) == (None, 2)
         await one.stop()
         await two.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -89,7 +96,7 @@ def test_vm_that_is_being_moved_is_served_on_both_hosts(tmp_path: Path) -> None:
         assert two.vms == {"web_1", "db_0"}
         await one.stop()
         await two.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -113,7 +120,7 @@ def test_vm_leaves_the_node_of_the_host_it_is_not_on(tmp_path: Path, host: str, 
         assert [each for change in stays.told for each in change.gone] == []
         await left.stop()
         await stays.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -134,7 +141,7 @@ def test_vm_stays_with_its_old_node_while_the_new_one_is_away(tmp_path: Path) ->
         assert two.incarnation("db") == 2
         await one.stop()
         await two.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -165,7 +172,7 @@ def test_vm_stays_with_its_old_node_until_the_new_one_has_come(
         assert feed.server.connected == 2
         await one.stop()
         await two.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -181,13 +188,12 @@ def test_node_that_came_and_went_is_waited_for(tmp_path: Path) -> None:
         await until(lambda: one.vms == {"web_0"})
         await two.stop()
         await until(lambda: feed.server.connected == 1)
-        feed.server.nodes._silent_s_max = 0.0
         feed.server._moves._give_up("n2")  # its hour is over
         assert feed.server.apply(DocumentChange(3, gone=("nobody",))) == frozenset()
         feed.server.apply(DocumentChange(4, callers=(caller("web_0", "h2"),)))
         assert one.vms == {"web_0"}
         await one.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -208,7 +214,7 @@ def test_vm_moved_while_its_new_node_was_away_leaves_the_old_one(tmp_path: Path)
         assert feed.server.connected == 2
         await one.stop()
         await two.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -228,7 +234,7 @@ def test_vm_that_moved_on_does_not_wait_for_a_node_that_is_away(tmp_path: Path, 
         assert three.vms == ({"db_0"} if host == "h4" else set())
         await one.stop()
         await three.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -244,7 +250,7 @@ def test_everything_is_awaited_at_the_nodes_that_are_named(tmp_path: Path) -> No
         one = await feed.node("n1")
         assert await confirmed == ("n2",)
         await one.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -263,7 +269,7 @@ def test_node_shows_no_document_that_its_vms_do_not_read(tmp_path: Path) -> None
         assert await feed.shows(DocumentChange(4, publications=(shown("web/web_1", 3),))) == ()
         assert (two.incarnation("web/web_1"), two.incarnation("web")) == (3, None)
         await two.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -277,7 +283,7 @@ def test_vm_that_is_gone_leaves_its_node(tmp_path: Path) -> None:
         assert await feed.shows(DocumentChange(2, gone=("db_0",))) == ()
         assert (one.vms, one.incarnation("db")) == ({"web_0"}, None)
         await one.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -293,14 +299,14 @@ def test_node_asks_only_for_its_own_vms(tmp_path: Path) -> None:
         assert own.accepted
         assert not foreign.accepted
         with pytest.raises(FeedLost):
-            await two.feed_client.enable("db_0")
-        two.feed_client.polled(frozenset({"web", "db"}))
+            await two.feed_client.ask(EnableRequest("db_0"))
+        two.feed_client.tell(PollReport({"web": 0, "db": 0}))
         await until(lambda: feed.control.groups != [])
         assert [request.vm for request in feed.control.approvals] == ["web_1"]
         assert (feed.control.enabled, feed.control.groups) == ([], [frozenset({"web"})])
         assert [what.split()[2] for what in feed.server.troubles().refused] == ["n2"] * 3
         await two.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -318,13 +324,13 @@ def test_request_for_a_vm_that_has_just_left_is_no_lie(tmp_path: Path) -> None:
         assert (await feed.ask(one, shown_there)).accepted
         feed.control.left.clear()
         assert not (await feed.ask(one, shown_there)).accepted
-        one.feed_client.polled(frozenset({"db"}))
+        one.feed_client.tell(PollReport({"db": 0}))
         assert (await feed.ask(one, ApprovalRequest("web_0", ("A",), "10.0.0.1"))).accepted
         assert feed.server.troubles().refused == ()
         assert [request.vm for request in feed.control.approvals] == ["db_0", "web_0"]
         await one.stop()
         await two.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -349,7 +355,7 @@ def test_node_that_cannot_prove_itself_is_refused(
         assert liar.told == []
         assert feed.server.connected == 0
         await liar.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -368,6 +374,6 @@ def test_two_nodes_of_one_host_both_serve_it(tmp_path: Path) -> None:
         assert one.vms == {"web_0", "db_0"}
         await one.stop()
         await two.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())

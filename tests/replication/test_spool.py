@@ -1,14 +1,21 @@
 """Approvals a node accepts on its own: durable, bounded, delivered, once to effect."""
 
+import asyncio
 import errno
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from forewarn.protocol.approvals import UnknownEvent
-from forewarn.replication.messages import ApprovalRequest, DocumentChange, RequestAnswer
+from forewarn.replication.messages import (
+    ApprovalRequest,
+    DocumentChange,
+    RequestAnswer,
+    encoded,
+)
 from forewarn.replication.spool import FILE, Spool
 from tests.metadata.feeds import run, until
 from tests.metadata.live import FREEZE
@@ -20,7 +27,7 @@ ACCEPTED = RequestAnswer(accepted=True)
 
 def spool_of(node: Node, *, size_max: int = 10) -> Spool:
     """Let a node accept approvals."""
-    return Spool(node.feed_client, node.store, size_max=size_max)
+    return Spool(node.feed_client, node.store.files, size_max=size_max)
 
 
 async def away(directory: Path) -> tuple[Feed, Node, Spool]:
@@ -28,7 +35,7 @@ async def away(directory: Path) -> tuple[Feed, Node, Spool]:
     feed = await Feed(directory).start()
     node = await feed.node("n1")
     spool = spool_of(node)
-    await feed.server.stop()
+    await feed.stop()
     await until(lambda: not node.feed_client.followed.is_set())
     return feed, node, spool
 
@@ -38,7 +45,7 @@ def test_approval_outlives_node_and_outage(tmp_path: Path) -> None:
 
     async def story() -> None:
         feed, node, spool = await away(tmp_path)
-        assert [await spool.approve(OWN), await spool.approve(OWN)] == [ACCEPTED] * 2
+        assert [await spool.ask(OWN), await spool.ask(OWN)] == [ACCEPTED] * 2
         await spool.stop()
         await node.stop()
         await feed.restart(WHOLE)
@@ -52,7 +59,7 @@ def test_approval_outlives_node_and_outage(tmp_path: Path) -> None:
         assert (tmp_path / "n1" / FILE).stat().st_size == 0
         await spool.stop()
         await node.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -66,7 +73,7 @@ def test_approval_of_a_vm_that_moved_away_is_judged_by_where_it_was(
     async def story() -> None:
         feed, node, spool = await away(tmp_path)
         other = ApprovalRequest("db_0", OWN.event_ids, "10.0.0.2")
-        assert [await spool.approve(OWN), await spool.approve(other)] == [ACCEPTED] * 2
+        assert [await spool.ask(OWN), await spool.ask(other)] == [ACCEPTED] * 2
         await spool.stop()
         await node.stop()
         if shown:
@@ -82,7 +89,7 @@ def test_approval_of_a_vm_that_moved_away_is_judged_by_where_it_was(
         assert len(feed.server.troubles().refused) == (not shown)
         await spool.stop()
         await node.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -96,7 +103,7 @@ def test_approval_that_cannot_be_handed_on_holds_up_no_other(
     async def story() -> None:
         feed, node, spool = await away(tmp_path)
         other = ApprovalRequest("db_0", OWN.event_ids, "10.0.0.2")
-        assert [await spool.approve(OWN), await spool.approve(other)] == [ACCEPTED] * 2
+        assert [await spool.ask(OWN), await spool.ask(other)] == [ACCEPTED] * 2
         feed.control.failing.add(OWN.vm)
         await feed.restart(WHOLE)
         await until(lambda: spool.waiting == 1)
@@ -107,7 +114,7 @@ def test_approval_that_cannot_be_handed_on_holds_up_no_other(
         assert feed.control.approvals == [other, OWN]
         await spool.stop()
         await node.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -120,9 +127,9 @@ def test_approval_under_way_is_taken_over(tmp_path: Path) -> None:
         feed.control.answer = None
         node = await feed.node("n1")
         spool = spool_of(node)
-        asked = spool.approve(OWN)
+        asked = spool.ask(OWN)
         await until(lambda: feed.control.approvals != [])
-        await feed.server.stop()
+        await feed.stop()
         assert await asked == ACCEPTED
         assert spool.waiting == 1
         await spool.stop()
@@ -148,7 +155,7 @@ def test_node_accepts_only_what_its_vms_are_shown(
     async def story() -> None:
         _, node, spool = await away(tmp_path)
         error = str(UnknownEvent(event_id=request_.event_ids[0]))
-        assert await spool.approve(request_) == RequestAnswer(accepted=False, error=error)
+        assert await spool.ask(request_) == RequestAnswer(accepted=False, error=error)
         assert spool.waiting == 0
         await spool.stop()
         await node.stop()
@@ -163,8 +170,8 @@ def test_full_spool_accepts_nothing(tmp_path: Path) -> None:
         _, node, spool = await away(tmp_path)
         spool._size_max = 1
         other = ApprovalRequest("db_0", OWN.event_ids, "")
-        assert await spool.approve(OWN) == ACCEPTED
-        assert spool.approve(other).cancelled()
+        assert await spool.ask(OWN) == ACCEPTED
+        assert spool.ask(other).cancelled()
         await spool.stop()
         await node.stop()
 
@@ -181,10 +188,10 @@ def test_full_disk_accepts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         _, node, spool = await away(tmp_path)
         with monkeypatch.context() as patch:
             patch.setattr("forewarn.replication.node_files.os.fsync", full)
-            assert spool.approve(OWN).cancelled()
+            assert spool.ask(OWN).cancelled()
         assert spool.waiting == 0
         assert (tmp_path / "n1" / FILE).stat().st_size == 0
-        assert await spool.approve(OWN) == ACCEPTED
+        assert await spool.ask(OWN) == ACCEPTED
         await spool.stop()
         again = spool_of(node)
         assert again.waiting == 1
@@ -199,10 +206,10 @@ def test_half_a_line_was_never_answered(tmp_path: Path) -> None:
 
     async def story() -> None:
         _, node, spool = await away(tmp_path)
-        assert await spool.approve(OWN) == ACCEPTED
+        assert await spool.ask(OWN) == ACCEPTED
         await spool.stop()
         path = tmp_path / "n1" / FILE
-        path.write_bytes(path.read_bytes() + b'["db_0",["C7')
+        path.write_bytes(path.read_bytes() + b'{"type":"app')
         again = spool_of(node)
         assert again.waiting == 1
         assert path.read_bytes().count(b"\n") == 1
@@ -220,12 +227,12 @@ def test_approval_goes_to_the_control_plane_while_it_is_there(tmp_path: Path) ->
         feed.control.answer = RequestAnswer(accepted=False, error="late")
         node = await feed.node("n1")
         spool = spool_of(node)
-        assert await spool.approve(OWN) == feed.control.answer
+        assert await spool.ask(OWN) == feed.control.answer
         assert spool.waiting == 0
         assert await feed.shows(DocumentChange(2, publications=(shown("db", 2),))) == ()
         await spool.stop()
         await node.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -238,15 +245,57 @@ def test_what_was_written_and_not_synced_is_synced_before_it_counts(
 
     async def story() -> None:
         _, node, spool = await away(tmp_path)
-        assert await spool.approve(OWN) == ACCEPTED
+        assert await spool.ask(OWN) == ACCEPTED
         await spool.stop()
         with monkeypatch.context() as patch:
             patch.setattr("forewarn.replication.node_files.os.fsync", synced.append)
             again = spool_of(node)
         assert synced
-        assert await again.approve(OWN) == ACCEPTED
+        assert await again.ask(OWN) == ACCEPTED
         assert (tmp_path / "n1" / FILE).read_bytes().count(b"\n") == 1
         await again.stop()
         await node.stop()
+
+    run(story())
+
+
+def test_approval_of_a_node_with_the_earlier_feed_is_delivered(tmp_path: Path) -> None:
+    """It was answered 200 before the node was upgraded. Source: M-3, H-8."""
+    (tmp_path / "n1").mkdir()
+    line = f'["approve",0,["web_0",["{FREEZE.event_id}"],"10.0.0.1",["10.0.0.1","",""]]]\n'
+    (tmp_path / "n1" / FILE).write_text(line)
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        node = Node(feed.address, "n1", tmp_path)
+        spool = spool_of(node)
+        node.feed_client.start()
+        await until(lambda: spool.waiting == 0)
+        assert [request.vm for request in feed.control.approvals] == ["web_0"]
+        await spool.stop()
+        await node.stop()
+        await feed.stop()
+
+    run(story())
+
+
+def test_repeated_request_with_one_key_is_asked_once(tmp_path: Path) -> None:
+    """The connection ended before its answer: the repetition gets the same one. Source: M-3."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        post = partial(
+            feed.http,
+            "n1",
+            method="POST",
+            body=encoded(OWN),
+            instance="i",
+            Idempotency_Key="key-1",
+        )
+        answers = await asyncio.gather(post(), post())
+        assert [answer.status for answer in answers] == [200, 200]
+        assert (await post()).body == answers[0].body
+        assert feed.control.approvals == [OWN]
+        await feed.stop()
 
     run(story())

@@ -1,8 +1,6 @@
 """What somebody with bad intentions meets on the feed; docs/explanation/nodes.md lists it all."""
 
 import asyncio
-import contextlib
-import logging
 import shutil
 import ssl
 from dataclasses import replace
@@ -11,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from forewarn.replication import node_session, nodes, server
+from forewarn.api import feed_endpoint
+from forewarn.api.feed_endpoint import FeedPort
+from forewarn.replication import nodes, server
 from forewarn.replication.access import NodeAccess, TlsFiles
 from forewarn.replication.feed_client import connect
+from forewarn.replication.http_stream import HttpAnswer
 from forewarn.replication.messages import (
     ApprovalRequest,
-    ApproveMessage,
-    Follow,
-    PollMessage,
-    Pong,
-    line_of,
+    DocumentChange,
+    RequestAnswer,
+    encoded,
 )
 from forewarn.replication.server import FeedServer
 from forewarn.replication.tls import TlsFilesInvalid, client_context, server_context
@@ -30,30 +29,9 @@ from forewarn.settings import FeedSettings, NodeSettings, SettingInvalid, Settin
 from tests.e2e.certificates import make_certificates
 from tests.metadata.feeds import run, until
 from tests.metadata.live import Control
-from tests.replication.rig import WHOLE, Feed, token_of
+from tests.replication.rig import WHOLE, Feed, shown
 
 NODE = NodeSettings(follow="127.0.0.1:1", store="/nowhere", token="t")
-
-
-async def rest_of(reader: asyncio.StreamReader) -> bytes:
-    """Return what comes until the connection ends, however it does."""
-    with contextlib.suppress(OSError):
-        return await reader.read()
-    return b""
-
-
-async def said_to(address: str, tls: ssl.SSLContext) -> bytes:
-    """Return what a node is told there, and by whom it would follow."""
-    try:
-        reader, writer = await connect(address, tls)
-    except OSError:
-        return b""
-    writer.write(line_of(Follow("h1")))
-    said = await rest_of(reader)
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
-    return said
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes the certificates")
@@ -68,15 +46,15 @@ def test_node_follows_no_impostor(tmp_path: Path, impostor: str) -> None:
     files = TlsFiles(f"{made}.pem", f"{made}.key", str(ours / "ca.pem"))
 
     async def story() -> None:
-        server = FeedServer(Control(), access=NodeAccess(["*"]))
+        server, port = FeedServer(Control(), access=NodeAccess(["*"])), FeedPort()
         server.apply(WHOLE)
-        address = await server.start_network("127.0.0.1:0", server_context(files))
-        ca = str(ours / "ca.pem")
-        mine = TlsFiles(str(ours / "h1.pem"), str(ours / "h1.key"), ca)
-        tls = client_context(mine)
-        assert await said_to(address.replace("127.0.0.1", "localhost"), tls) == b""
+        await port.start(server, "127.0.0.1:0", server_context(files))
+        mine = TlsFiles(str(ours / "h1.pem"), str(ours / "h1.key"), str(ours / "ca.pem"))
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await connect(port.address.replace("127.0.0.1", "localhost"), client_context(mine))
         assert server.connected == 0
         await server.stop()
+        await port.stop()
 
     run(story())
 
@@ -94,10 +72,8 @@ def test_tls_files_that_are_none_are_named(tmp_path: Path) -> None:
         FeedSettings(listen="127.0.0.1:8471", certificate="a", client_ca="b"),
         FeedSettings(listen="127.0.0.1:8471", hosts=("h1",)),
         FeedSettings(listen="everywhere"),
-        FeedSettings(nats=("nats://10.0.0.1:4222",)),
-        FeedSettings(nats=("127.0.0.1:4222",)),
     ],
-    ids=["no-tls", "no-key", "no-hosts", "no-address", "nats-no-tls", "nats-no-scheme"],
+    ids=["no-tls", "no-key", "no-hosts", "no-address"],
 )
 def test_feed_needs_tls_beyond_this_machine(feed: FeedSettings) -> None:
     """Settings by which strangers could read the feed, or nobody, are refused. Source: M-5."""
@@ -115,10 +91,9 @@ def test_feed_needs_tls_beyond_this_machine(feed: FeedSettings) -> None:
         {"token": ""},
         {"hosts": ("h" * 2049,)},
         {"follow": "nats://10.0.0.1:4222"},
-        {"follow": "nats://127.0.0.1:4222,127.0.0.1:1"},
-        {"follow": "nats://127.0.0.1:4222", "name": "h1..example"},
+        {"follow": "unix:/run/feed"},
     ],
-    ids=["follow", "store", "tls", "key", "proof", "hosts", "nats-tls", "nats-mixed", "subject"],
+    ids=["follow", "store", "tls", "key", "proof", "hosts", "nats", "unix"],
 )
 def test_node_needs_protection_beyond_this_machine(wrong: dict[str, Any]) -> None:
     """A node sends its token to nobody it does not know. Source: M-5."""
@@ -127,34 +102,50 @@ def test_node_needs_protection_beyond_this_machine(wrong: dict[str, Any]) -> Non
         check_node(Settings(node=replace(NODE, **wrong)))
 
 
-@pytest.mark.parametrize("how", ["requests", "line", "rubbish", "twice"])
-def test_flood_ends_the_connection(
-    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b"x" * (2 * feed_endpoint.BODY_BYTES_MAX), 413), (b'{"type":"start"}', 502), (b"[", 502)],
+    ids=["long", "rubbish", "half"],
+)
+def test_body_that_is_too_long_or_no_request_is_refused(
+    tmp_path: Path, body: bytes, status: int
 ) -> None:
-    """What a node may ask at a time, and how long a line may be, is bounded. Source: M-5."""
-    monkeypatch.setattr(node_session, "REQUESTS_MAX", 10)
-    hello = line_of(Follow("n1", token=token_of("n1")))
-    asked = line_of(ApproveMessage(1, ApprovalRequest("web_0", ("A",), "")))
-    flood = {
-        "requests": asked * 11,
-        "line": b"x" * (2 * node_session.ASKED_LINE_BYTES_MAX),
-        "rubbish": b'["start"]\n',
-        "twice": hello,
-    }
+    """Nothing of it reaches the control plane. Source: M-5."""
 
     async def story() -> None:
-        feed = Feed(tmp_path)
+        feed = await Feed(tmp_path).start()
+        answer = await feed.http("n1", method="POST", body=body, instance="i")
+        assert answer.status == status
+        assert feed.control.approvals == []
+        await feed.stop()
+
+    run(story())
+
+
+def test_requests_of_a_node_at_a_time_are_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flood is refused, and costs nothing. Source: M-5."""
+    monkeypatch.setattr(server, "REQUESTS_MAX", 3)
+    asked = encoded(ApprovalRequest("web_0", ("A",), ""))
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
         feed.control.answer = None
-        await feed.start()
-        reader, writer = await connect(feed.address)
-        writer.write(hello)
-        await until(lambda: feed.server.connected == 1)
-        writer.write(flood[how])
-        await rest_of(reader)
-        await until(lambda: feed.server.connected == 0)
-        assert len(feed.control.approvals) <= 10
-        writer.close()
-        await feed.server.stop()
+
+        def post(number: int) -> asyncio.Task[HttpAnswer]:
+            posting = feed.http(
+                "n1", method="POST", body=asked, instance="i", Idempotency_Key=str(number)
+            )
+            return asyncio.ensure_future(posting)
+
+        held = [post(number) for number in range(3)]
+        await until(lambda: len(feed.control.waiting) == 3)
+        assert (await post(3)).status == 429
+        for future in feed.control.waiting:
+            future.set_result(RequestAnswer(accepted=True))
+        assert [(await each).status for each in held] == [200] * 3
+        await feed.stop()
 
     run(story())
 
@@ -164,13 +155,13 @@ def test_silent_connections_keep_no_node_out(tmp_path: Path) -> None:
 
     async def story() -> None:
         feed = await Feed(tmp_path).start()
-        silent = [await connect(feed.address) for _ in range(16 * server.UNPROVED_MAX)]
+        silent = [await connect(feed.address) for _ in range(8 * feed_endpoint.UNPROVED_MAX)]
         node = await feed.node("n1")
         assert feed.server.connected == 1
         for _, writer in silent:
             writer.transport.abort()
         await node.stop()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -184,31 +175,10 @@ def test_node_beyond_the_limit_is_refused_where_people_look(
     async def story() -> None:
         feed = await Feed(tmp_path).start()
         node = await feed.node("n1")
-        reader, writer = await connect(feed.address)
-        writer.write(line_of(Follow("n2", token=token_of("n2"))))
-        assert b"1 nodes are connected" in await rest_of(reader)
+        assert b"1 nodes are connected" in (await feed.http("n2", instance="i")).body
         assert any("n2" in text for text in feed.server.troubles().refused)
-        writer.close()
         await node.stop()
-        await feed.server.stop()
-
-    run(story())
-
-
-@pytest.mark.parametrize("first", [b"", b"x" * (node_session.GREETING_BYTES_MAX + 1)])
-def test_first_line_is_short_and_comes_soon(
-    tmp_path: Path, first: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is kept for a name that is not proved. Source: M-5."""
-    monkeypatch.setattr(server, "GREETING_S_MAX", 0.05 if not first else 60)
-
-    async def story() -> None:
-        feed = await Feed(tmp_path).start()
-        reader, writer = await connect(feed.address)
-        writer.write(first)
-        assert await rest_of(reader) == b""
-        writer.close()
-        await feed.server.stop()
+        await feed.stop()
 
     run(story())
 
@@ -216,66 +186,52 @@ def test_first_line_is_short_and_comes_soon(
 def test_guessed_tokens_are_limited(tmp_path: Path) -> None:
     """Above the limit a token is not looked at, but for nodes that came from there. Source: M-5."""
 
-    async def told(feed: Feed, name: str, token: str) -> bytes:
-        reader, writer = await connect(feed.address)
-        writer.write(line_of(Follow(name, token=token)))
-        line = await reader.readline()
-        writer.transport.abort()
-        return line
-
     async def story() -> None:
         feed = await Feed(tmp_path).start()
-        assert b"start" in await told(feed, "n1", token_of("n1"))
+        assert (await feed.http("n1", instance="i")).status == 200
         for _ in range(20):
-            assert b"no certificate or token" in await told(feed, "n2", "guess")
-        assert b"too many wrong tokens" in await told(feed, "n2", token_of("n2"))
-        assert b"start" in await told(feed, "n1", token_of("n1"))
-        await feed.server.stop()
+            assert b"no certificate or token" in (await feed.http("n2", token="guess")).body
+        assert b"too many wrong tokens" in (await feed.http("n2", instance="i")).body
+        assert (await feed.http("n1", instance="i")).status == 200
+        await feed.stop()
 
     run(story())
 
 
-def test_node_is_cut_off_when_its_token_is_revoked(
+def test_waiting_node_is_shown_nothing_once_its_token_is_revoked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a node was given is good until it is revoked, not until it leaves. Source: P-4."""
 
     async def story() -> None:
         feed = await Feed(tmp_path).start()
-        reader, writer = await connect(feed.address)
-        writer.write(line_of(Follow("n1", token=token_of("n1"))))
-        await until(lambda: feed.server.connected == 1)
-        assert feed.server._access is not None
-        monkeypatch.setattr(feed.server._access, "prove", lambda *_: False)
-        async with asyncio.timeout(5):
-            assert b"the node's token is no longer valid" in await rest_of(reader)
-        writer.close()
-        await feed.server.stop()
+        tag = (await feed.http("n1", instance="i")).headers["etag"]
+        waiting = asyncio.ensure_future(
+            feed.http("n1", query="?wait=25", instance="i", If_None_Match=tag)
+        )
+        await until(lambda: any(each.waiting for each in feed.server._connected.values()))
+        assert feed.server.access is not None
+        monkeypatch.setattr(feed.server.access, "prove", lambda *_: False)
+        feed.server.apply(DocumentChange(2, publications=(shown("db", 2),)))
+        answer = await waiting
+        assert (answer.status, b"no longer valid" in answer.body) == (403, True)
+        await feed.stop()
 
     run(story())
 
 
-@pytest.mark.parametrize("said", [Pong(), PollMessage(("db",))], ids=["pong", "polled"])
-def test_node_that_never_stops_is_cut_off(
-    tmp_path: Path,
-    said: Pong | PollMessage,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+def test_node_that_never_stops_is_slowed_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may say so much, on all its connections; the log has a line of it. Source: M-5."""
-    monkeypatch.setattr(nodes, "COST_MAX", 100)
+    """It may ask so much, on all its connections. Source: M-5."""
+    monkeypatch.setattr(nodes, "COST_MAX", 50)
     monkeypatch.setattr(nodes, "COST_PER_S", 1)
 
     async def story() -> None:
         feed = await Feed(tmp_path).start()
-        for _ in range(9):
-            reader, writer = await connect(feed.address)
-            writer.write(line_of(Follow("n2", token=token_of("n2"))) + line_of(said) * 200)
-            await rest_of(reader)
-            writer.close()
-        assert len(feed.control.groups) <= 100
-        await feed.server.stop()
+        answers = [await feed.http("n2", instance="i") for _ in range(5)]
+        assert [answer.status for answer in answers] == [200, 200, 429, 429, 429]
+        assert answers[-1].headers["retry-after"] == "1"
+        await feed.stop()
 
-    with caplog.at_level(logging.WARNING):
-        run(story())
-    assert len({each.getMessage() for each in caplog.records}) == len(caplog.records) <= 2
+    run(story())

@@ -17,14 +17,15 @@ from forewarn.cli.outbox import COLUMNS
 from forewarn.cli.output import call_in_words, print_list
 from forewarn.clock import SystemClock
 from forewarn.protocol.documents import Document
-from forewarn.replication.feed_client import FeedClient, NodeIdentity
+from forewarn.replication.feed_client import FeedClient
 from forewarn.replication.messages import DocumentChange
+from forewarn.replication.node_files import NodeDirectory
+from forewarn.replication.node_store import NodeStore
 from forewarn.store import open_store
 from forewarn.store.addresses import engine_of
 from forewarn.store.backup import restore, verify
 from forewarn.store.migrations import migrate
 from tests.postgres import PostgresServer
-from tests.waiting import LIMIT_S
 from tools.samples import Service, answers
 
 VERSIONS = sorted(each for each in Path(__file__).parent.iterdir() if (each / "api.json").exists())
@@ -102,30 +103,18 @@ def test_backup_of_an_earlier_version_is_restored(
 
 
 @every_version
-def test_feed_of_an_earlier_version_is_followed(sample: Path, tmp_path: Path) -> None:
-    """A node shows the documents of a control plane of that version."""
+def test_node_of_an_earlier_version_shows_what_it_kept(sample: Path, tmp_path: Path) -> None:
+    """An upgraded node answers its VMs before it has reached a control plane. M-2, H-8."""
+    *lines, _ = (sample / "feed.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "feed").write_bytes(b"".join(lines))
     changes: list[DocumentChange] = []
+    store = NodeStore(NodeDirectory(tmp_path))
 
-    async def follow() -> None:
-        left = asyncio.Event()
+    async def take_up() -> None:
+        assert FeedClient("127.0.0.1:1", changes.append, store=store).take_up()
 
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write((sample / "feed.jsonl").read_bytes())
-            await reader.read()  # until the client hangs up
-            writer.close()
-            await writer.wait_closed()
-            left.set()
-
-        server = await asyncio.start_unix_server(serve, tmp_path / "s")
-        identity = NodeIdentity("h1")
-        client = FeedClient(f"unix:{tmp_path}/s", changes.append, identity=identity)
-        client.start()
-        await asyncio.wait_for(client.followed.wait(), LIMIT_S)
-        await client.stop()
-        server.close()
-        await left.wait()
-
-    asyncio.run(follow())
+    asyncio.run(take_up())
+    store.close()
     shown = {each.view: each.document for change in changes for each in change.publications}
     assert {event.event_type for event in shown["web"].events} == {"Reboot"}
 

@@ -36,7 +36,6 @@ def exposed(folder: Path, written: str, *, mode: int = 0o644) -> list[str]:
         '[node]\ntoken = "fw_a_b"',
         '[store]\nurl = "postgresql://forewarn:word@db/forewarn"',
         '[store]\nurl = "postgresql://db/forewarn?user=forewarn&password=word"',
-        '[feed]\nnats = ["nats://token@127.0.0.1:4222"]',
         '[gates.load]\nprometheus = "https://kim:word@prometheus.example"\nquery = "up"',
         '[outbox.tickets]\nkind = "webhook"\nurl = "https://kim:word@tickets.example"',
         '[outbox.mail]\nkind = "apprise"\nurls = ["mailto://mail.example/token"]',
@@ -67,8 +66,6 @@ def test_settings_file_without_a_secret_may_be_read(tmp_path: Path, written: str
     "written",
     [
         *(f'[{section}]\nkey = "DIR/file"' for section in ("operator", "feed", "node", "azure")),
-        '[feed]\nnats_credentials = "DIR/file"',
-        '[node]\nnats_credentials = "DIR/file"',
         '[store]\nurl = "sqlite://DIR/file"',
         '[drivers.site]\nkind = "webhook"\nurl = "https://x.example"\nsecret_file = "DIR/file"',
         '[drivers.cloud]\nkind = "nova"\nclouds_file = "DIR/file"',

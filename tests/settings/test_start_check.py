@@ -56,11 +56,6 @@ FAULTS: dict[str, tuple[str, Callable[[Path], object] | None, str]] = {
     "local": ('listen.local = "unix:/none/s"', None, "operator-address-taken"),
     "metrics": ('listen.metrics = "{taken}"', None, "operator-address-taken"),
     "feed": ('feed.listen = "{taken}"', None, "operator-address-taken"),
-    "nats-files": (
-        'feed.nats = ["nats://127.0.0.1:1"]\nfeed.nats_ca = "/no"',
-        None,
-        "tls-files-invalid",
-    ),
     "azure": ('azure.listen = "{taken}"', None, "operator-address-taken"),
     "operator-tls": (
         'operator.certificate = "/no"\noperator.key = "/no"',

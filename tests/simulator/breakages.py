@@ -214,15 +214,15 @@ BREAKAGES = (
         "change-acknowledged-unshown",
         "a node acknowledges changes, and shows only wholes",
         "replication.feed_client",
-        "            self._apply(change)\n",
-        ("            if change.whole:\n                self._apply(change)\n"),
+        "        self._apply(change)\n        self.state",
+        "        if change.whole:\n            self._apply(change)\n        self.state",
     ),
     broken(
         "answer-overtakes-changes",
         "a node is answered before it is sent what the answer is about",
-        "replication.node_session",
-        "        self._answers.append((self.feed.log.next, feed.line_of(message)))\n",
-        "        self.writer.write(feed.line_of(message))\n",
+        "replication.feed_client",
+        "        if sequence <= self._tag.sequence:\n",
+        "        if sequence <= sequence:\n",
     ),
     broken(
         "nodes-sent-all-vms",
@@ -237,21 +237,21 @@ BREAKAGES = (
         "replication.feed_client",
         (
             "            if self._store is not None:\n"
-            "                self._store.keep(change, position)\n"
-            "            self._apply(change)\n"
+            "                self._store.keep(tag, body)\n"
+            "            self._show_part(part, tag.sequence, whole=shows.epoch != tag.epoch)\n"
         ),
         (
-            "            self._apply(change)\n"
+            "            self._show_part(part, tag.sequence, whole=shows.epoch != tag.epoch)\n"
             "            if self._store is not None:\n"
-            "                self._store.keep(change, position)\n"
+            "                self._store.keep(tag, body)\n"
         ),
     ),
     broken(
         "changes-not-kept",
-        "a node keeps the whole, and none of the changes since",
-        "replication.node_store",
-        "self.files.append(FILE, (each.line for each in portions))",
-        "1",
+        "a node keeps its first part, and none since",
+        "replication.feed_client",
+        "            if self._store is not None:\n                self._store.keep",
+        "            if self._store and not shows.epoch:\n                self._store.keep",
     ),
     broken(
         "left-and-named",

@@ -33,11 +33,11 @@ METRIC = re.compile(r"\b(?:forewarn|process)_[a-z_]+\b")
 
 @pytest.fixture(scope="module")
 def exposed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return what a service with worker, destination, NATS and work, and its node, answer."""
+    """Return what a service with worker, destination and work, and its node, answer."""
     receiver = Receiver()
     table = {"bus": {"kind": "webhook", "url": receiver.url}}
     settings = delivering(table, with_metrics())
-    feed = FeedSettings(listen="127.0.0.1:0", nats=("nats://127.0.0.1:1",))
+    feed = FeedSettings(listen="127.0.0.1:0")
     lifecycle = LifecycleSettings(show_timeout_s=0.1)  # its nodes are away at first
     service = Live(replace(settings, feed=feed, lifecycle=lifecycle))
     service.fleet(**FLEET)

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from forewarn.settings import FeedSettings
 from tests.api.live import Live
 from tests.asking import ask
 from tests.telemetry.scraping import Samples, samples, scrape, value, with_metrics
@@ -143,16 +142,6 @@ def test_labels_are_bounded_words(measured: Live) -> None:
     assert status == 200
     for name in (*operation["events"], operation["id"], "web-0", "db-0", "h1"):
         assert f'"{name}"' not in text
-
-
-def test_feed_over_nats_is_scraped() -> None:
-    """A NATS server that is away is seen, and keeps no service from its start. Source: M-7."""
-    service = Live(replace(with_metrics(), feed=FeedSettings(nats=("nats://127.0.0.1:1",))))
-    try:
-        assert value(scraped(service), "forewarn_feed_nats_connected") == 0
-        assert value(scraped(service), "forewarn_feed_gaps_filled_total") == 0
-    finally:
-        service.stop()
 
 
 def test_workers_are_scraped_with_the_service() -> None:

@@ -14,17 +14,6 @@ EXCEPTIONS: dict[tuple[str, str, str], str] = {
     ("assigned_outside", "src/forewarn/agent/core/step_table.py", "run"): (
         "the number of a run; a check of the conformance suite holds a callable by this name"
     ),
-    **{
-        ("assigned_outside", path, name): "the feed is connected again with its next transport"
-        for path, name in (
-            ("src/forewarn/api/relay.py", "on_reportable"),
-            ("src/forewarn/replication/carrier.py", "on_refused"),
-            ("src/forewarn/replication/spool.py", "on_lost"),
-            ("src/forewarn/service/daemon.py", "check_commit"),
-            ("src/forewarn/service/daemon.py", "newest_commit"),
-            ("src/forewarn/service/workers.py", "on_silent"),
-        )
-    },
 }
 
 #: Directories, and pages generated from them, whose prose has not been rewritten yet; the checks

@@ -2,21 +2,19 @@
 
 A follower serves the feed from its own state. The follower reports the confirmations of its nodes,
 and the polls and approvals of VMs, to the active process. The reports use a path of the operator
-API for processes of the same store. Requests that wait together share a call, and so a commit of
-the active process. A process authenticates with the lease's token, which it reads
+API for processes of the same store. A process authenticates with the lease's token, which it reads
 from the store. Source: H-4, L-7, M-3, M-4.
 """
 
 from __future__ import annotations
 
 import asyncio
-import http.client
 import logging
+import ssl
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -25,27 +23,26 @@ from forewarn.api.connections import ADMIT
 from forewarn.api.responses import encoded
 from forewarn.api.standby import LEASE_HEADER, StandingBy, proves_relay, read_forwarded
 from forewarn.errors import CallerError, ForewarnError
-from forewarn.http_client import new_connection
+from forewarn.host_port import host_of_url
+from forewarn.http_client import ANSWER_BYTES_MAX
 from forewarn.ids import Ids
+from forewarn.replication.http_stream import HttpBroken, HttpStream
 from forewarn.replication.messages import (
-    ApprovalRequest,
-    FeedControlPlane,
+    POLLED_MAX,
     FeedUnreadable,
+    PollReport,
     RelayAnswer,
     Relayed,
-    RelayedApproval,
-    RelayedEnable,
     RelayedReport,
-    RelayedRequest,
     RelayedRequests,
+    Request,
     RequestAnswer,
+    Upstream,
     VmPoll,
     read_relay_answer,
     read_relayed,
 )
 from forewarn.replication.server import FeedServer
-
-T = TypeVar("T")
 
 log = logging.getLogger("forewarn")
 
@@ -72,7 +69,6 @@ class RelayRefused(ConnectionError):
     def __init__(self, status: int) -> None:
         """`status` is the HTTP status of the answer."""
         super().__init__(f"the active process answered {status}")
-        self.status = status
 
 
 class RelayEndpoint:
@@ -80,7 +76,7 @@ class RelayEndpoint:
 
     def __init__(
         self,
-        upstream: FeedControlPlane,
+        upstream: Upstream,
         feed: Callable[[], FeedServer | None],
         generation: Callable[[], int],
         *,
@@ -116,34 +112,23 @@ class RelayEndpoint:
             await Response(encoded(answer))(scope, receive, send)
 
     async def _act(self, relayed: Relayed) -> RelayAnswer:
-        if isinstance(relayed, RelayedReport):
-            for groups, age_ms in relayed.polled:
-                self._upstream.polled(frozenset(groups), age_ms)
-            if relayed.polls:
-                self._upstream.vms_polled(relayed.polls)
-            feed = self._feed()
-            known = feed is None or feed.take_report(relayed.nodes)
-            return RelayAnswer(self._generation(), known=known)
         if isinstance(relayed, RelayedRequests):
-            answers = await asyncio.gather(*map(self._own_result, relayed.requests))
+            answers = await asyncio.gather(*map(self._result, relayed.requests))
             return RelayAnswer(self._generation(), answers=tuple(answers))
-        answer = await self._take(relayed)
-        return RelayAnswer(self._generation(), answer=answer)
+        for report in relayed.polls:
+            self._upstream.tell(report)
+        feed = self._feed()
+        known = feed is None or feed.take_report(relayed.nodes)
+        return RelayAnswer(self._generation(), known=known)
 
-    async def _own_result(self, request: RelayedRequest) -> RequestAnswer | int | None:
+    async def _result(self, request: Request) -> RequestAnswer | int:
         """Return the result of one of several requests; a number: the status of a refusal."""
         try:
-            return await self._take(request)
+            return await self._upstream.ask(request)
         except CallerError:
             return 400
         except ForewarnError:
             return 503
-
-    async def _take(self, request: RelayedRequest) -> RequestAnswer | None:
-        if isinstance(request, RelayedApproval):
-            return await self._upstream.approve(request.request, node_hosts=request.node_hosts)
-        await self._upstream.enable(request.vm)
-        return None
 
 
 class Relay:
@@ -157,14 +142,12 @@ class Relay:
         self._url = url
         self._token = token
         self._ca_file = ca_file
-        self._threads = ThreadPoolExecutor(RELAYED_MAX + 1, "relay")
+        self._tls: ssl.SSLContext | None = None
         self._process = Ids().token("follower")
         #: Requests that no call has taken, with their results.
-        self._requests: deque[tuple[RelayedRequest, asyncio.Future[RelayAnswer]]] = deque()
+        self._requests: deque[tuple[Request, asyncio.Future[RequestAnswer]]] = deque()
         self._senders: set[asyncio.Task[None]] = set()
-        #: URL of an active process of an earlier version, which takes single requests only.
-        self._takes_single = ""
-        self._waiting: set[asyncio.Future[Any]] = set()
+        self._waiting: set[asyncio.Future[RequestAnswer]] = set()
         self._polled: dict[str, float] = {}
         self._polls: list[VmPoll] = []
         self._dirty = asyncio.Event()
@@ -173,15 +156,15 @@ class Relay:
         self._feed: FeedServer | None = None
         self._task: asyncio.Task[None] | None = None
         #: Receives the waiting reports once this process is active.
-        self.successor: FeedControlPlane | None = None
+        self.successor: Upstream | None = None
 
     def start(self, feed: FeedServer) -> None:
         """Start reporting on the nodes of a feed."""
         self._feed = feed
-        feed.on_reportable = self._dirty.set
+        feed.when_reportable(self._dirty.set)
         self._task = asyncio.create_task(self._report(feed))
 
-    async def stop(self, successor: FeedControlPlane | None = None) -> None:
+    async def stop(self, successor: Upstream | None = None) -> None:
         """Stop reporting; the successor receives the waiting reports."""
         self.successor = successor
         if self._task is not None:
@@ -189,56 +172,19 @@ class Relay:
             with suppress(asyncio.CancelledError):
                 await self._task
         if self._feed is not None:
-            self._feed.on_reportable = lambda: None
-        if successor is not None and self._polled:
-            now_s = asyncio.get_running_loop().time()
-            for group, at_s in self._polled.items():
-                successor.polled(frozenset((group,)), int((now_s - at_s) * 1000))
-        self._threads.shutdown(wait=False, cancel_futures=True)
+            self._feed.when_reportable(lambda: None)
+        if successor is not None:
+            for report in self._reports():
+                successor.tell(report)
 
     @property
     def silent(self) -> bool:
         """Return whether the active process has accepted no report for too long, or never."""
         return asyncio.get_running_loop().time() - self._heard_s > SILENT_S_MAX
 
-    def approve(
-        self, request: ApprovalRequest, *, node_hosts: Collection[str] = ()
-    ) -> asyncio.Future[RequestAnswer]:
-        """Approve events at the active process; return once this process shows the result."""
-
-        async def approve() -> RequestAnswer:
-            relayed = RelayedApproval(request, tuple(sorted(node_hosts)))
-            answer = await self._asked(relayed)
-            if answer is None:
-                assert self.successor is not None
-                return await self.successor.approve(request, node_hosts=node_hosts)
-            assert answer.answer is not None
-            return answer.answer
-
-        return self._begin(approve())
-
-    def enable(self, vm: str) -> asyncio.Future[None]:
-        """Enable the group of a VM at the active process. Source: B-1."""
-
-        async def enable() -> None:
-            if await self._asked(RelayedEnable(vm)) is None:
-                assert self.successor is not None
-                await self.successor.enable(vm)
-
-        return self._begin(enable())
-
-    def polled(self, groups: Collection[str], age_ms: int = 0) -> None:
-        """Add polls of groups to the next report. Source: B-2."""
-        at_s = asyncio.get_running_loop().time() - age_ms / 1000
-        for group in groups:
-            self._polled[group] = max(self._polled.get(group, 0.0), at_s)
-
-    def vms_polled(self, polls: Sequence[VmPoll]) -> None:
-        """Add the last polls of VMs to the next report, which may omit some polls. Source: B-5."""
-        self._polls += polls[: POLLS_MAX - len(self._polls)]
-
-    def _begin(self, asking: Coroutine[object, object, T]) -> asyncio.Future[T]:
-        task = asyncio.create_task(asking)
+    def ask(self, request: Request) -> asyncio.Future[RequestAnswer]:
+        """Ask the active process; return once this process shows the effect. B-1, M-3."""
+        task = asyncio.create_task(self._answer(request))
         if len(self._waiting) >= WAITING_MAX:
             task.cancel()
             return task
@@ -246,28 +192,43 @@ class Relay:
         task.add_done_callback(self._waiting.discard)
         return task
 
-    async def _asked(self, relayed: RelayedRequest) -> RelayAnswer | None:
-        """Return the answer once the feed shows its effect; None if the successor must answer.
+    def tell(self, report: PollReport) -> None:
+        """Add polls to the next report, which may omit VMs' polls. Source: B-2, B-5."""
+        now_s = asyncio.get_running_loop().time()
+        for group, age_ms in report.groups.items():
+            self._polled[group] = max(self._polled.get(group, 0.0), now_s - age_ms / 1000)
+        self._polls += report.vms[: POLLS_MAX - len(self._polls)]
 
-        Raises: StandingBy: no active process has answered in time.
+    def _reports(self) -> tuple[PollReport, ...]:
+        """Return the waiting polls with their age."""
+        now_s = asyncio.get_running_loop().time()
+        polled = [(each, int((now_s - at_s) * 1000)) for each, at_s in self._polled.items()]
+        return tuple(
+            PollReport(dict(polled[at : at + POLLED_MAX]), tuple(self._polls[at : at + POLLED_MAX]))
+            for at in range(0, max(len(polled), len(self._polls)), POLLED_MAX)
+        )
+
+    async def _answer(self, request: Request) -> RequestAnswer:
+        """Return the answer once the feed shows its effect.
+
+        Raises:
+            StandingBy: no active process has answered in time.
         """
         loop = asyncio.get_running_loop()
         until_s, reason = loop.time() + TRIED_S, ""
         while self.successor is None:
             try:
-                answer = await self._answer(relayed)
-            except (OSError, http.client.HTTPException, FeedUnreadable, RuntimeError) as error:
+                return await self._queue(request)
+            except (OSError, EOFError, HttpBroken, FeedUnreadable) as error:
                 reason = f": {error}"
-            else:
-                return answer
             if loop.time() > until_s:
                 raise StandingBy(reason=reason)
             await asyncio.sleep(AGAIN_S)
-        return None
+        return await self.successor.ask(request)
 
-    def _answer(self, request: RelayedRequest) -> asyncio.Future[RelayAnswer]:
+    def _queue(self, request: Request) -> asyncio.Future[RequestAnswer]:
         """Send a request with others that wait."""
-        answer: asyncio.Future[RelayAnswer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[RequestAnswer] = asyncio.get_running_loop().create_future()
         self._requests.append((request, answer))
         if len(self._senders) < RELAYED_MAX:
             sender = asyncio.create_task(self._send())
@@ -278,29 +239,24 @@ class Relay:
     async def _send(self) -> None:
         """Send what waits, until nothing does."""
         while self._requests:
-            url = self._url()
-            count = min(1 if url == self._takes_single else BATCH_MAX, len(self._requests))
+            count = min(BATCH_MAX, len(self._requests))
             batch = [self._requests.popleft() for _ in range(count)]
-            requests = tuple(request for request, _ in batch)
+            futures = [future for _, future in batch]
             try:
-                answer = await self._call(requests[0] if count == 1 else RelayedRequests(requests))
+                answer = await self._call(RelayedRequests(tuple(each for each, _ in batch)))
                 await self._shown(answer.generation)
-                results = (answer.answer,) if count == 1 else answer.answers
-                for (_, future), result in zip(batch, results, strict=True):
-                    if future.done():
-                        continue
-                    if isinstance(result, int):
-                        future.set_exception(RelayRefused(result))
-                    else:
-                        future.set_result(RelayAnswer(answer.generation, answer=result))
-            except (OSError, http.client.HTTPException, FeedUnreadable, RuntimeError) as error:
-                if isinstance(error, RelayRefused) and error.status == 400 and count > 1:
-                    self._takes_single = url
-                    self._requests.extendleft(reversed(batch))
-                    continue
-                for _, future in batch:
+            except (OSError, EOFError, HttpBroken, FeedUnreadable) as error:
+                for future in futures:
                     if not future.done():
                         future.set_exception(error)
+                continue
+            for future, result in zip(futures, answer.answers, strict=True):
+                if future.done():
+                    continue
+                if isinstance(result, int):
+                    future.set_exception(RelayRefused(result))
+                else:
+                    future.set_result(result)
 
     async def _shown(self, generation: int) -> None:
         """Wait until the feed shows a commit; it is durable, so not for long."""
@@ -319,16 +275,12 @@ class Relay:
                 async with asyncio.timeout(REPORT_S):
                     await self._dirty.wait()
             self._dirty.clear()
-            polled, polls = self._polled, self._polls
+            reports, polled = self._reports(), self._polled
             self._polled, self._polls = {}, []
             report = feed.report(self._process, begins=self._begins)
-            by_age: dict[int, list[str]] = {}
-            for group, at_s in polled.items():
-                by_age.setdefault(int((loop.time() - at_s) * 1000), []).append(group)
-            marks = tuple((tuple(groups), age_ms) for age_ms, groups in by_age.items())
             try:
-                answer = await self._call(RelayedReport(report, marks, tuple(polls)))
-            except (OSError, http.client.HTTPException, FeedUnreadable) as error:
+                answer = await self._call(RelayedReport(report, reports))
+            except (OSError, EOFError, HttpBroken, FeedUnreadable) as error:
                 self._begins, self._polled = True, polled | self._polled
                 if trouble != str(error):
                     trouble = str(error)
@@ -343,21 +295,29 @@ class Relay:
 
     async def _call(self, relayed: Relayed) -> RelayAnswer:
         url, token = self._url(), self._token()
-        run = asyncio.get_running_loop().run_in_executor
-        return await run(self._threads, self._post, url, token, relayed)
-
-    def _post(self, url: str, token: str, relayed: Relayed) -> RelayAnswer:
         if not url:
             raise ConnectionError("no process is active")
-        limit_s = CALL_S if isinstance(relayed, RelayedReport) else ANSWERED_S
-        connection = new_connection(url, self._ca_file, timeout_s=limit_s)
-        try:
-            headers = {LEASE_HEADER.decode(): token, "Content-Type": "application/json"}
-            connection.request("POST", RELAY_PATH, encoded(relayed), headers)
-            answer = connection.getresponse()
-            text = answer.read()
-            if answer.status != http.client.OK:
-                raise RelayRefused(answer.status)
-            return read_relay_answer(text)
-        finally:
-            connection.close()
+        async with asyncio.timeout(CALL_S if isinstance(relayed, RelayedReport) else ANSWERED_S):
+            stream = await self._connected(url)
+            try:
+                headers = {LEASE_HEADER.decode(): token}
+                answer = await stream.exchange("POST", RELAY_PATH, headers, body=encoded(relayed))
+            finally:
+                stream.close()
+        if answer.status != 200:
+            raise RelayRefused(answer.status)
+        return read_relay_answer(answer.body)
+
+    async def _connected(self, url: str) -> HttpStream:
+        """Open a connection to the server of a URL, or of `unix:PATH`."""
+        if url.startswith("unix:"):
+            path = url.removeprefix("unix:")
+            return HttpStream(
+                await asyncio.open_unix_connection(path), "localhost", ANSWER_BYTES_MAX
+            )
+        parts, tls = urlsplit(url), None
+        if parts.scheme == "https":
+            tls = self._tls = self._tls or ssl.create_default_context(cafile=self._ca_file or None)
+        host, port = host_of_url(parts.hostname or ""), parts.port or (443 if tls else 80)
+        streams = await asyncio.open_connection(host, port, ssl=tls)
+        return HttpStream(streams, parts.netloc, ANSWER_BYTES_MAX)

@@ -104,8 +104,10 @@ async def start_operator(
     limits = settings or OperatorSettings()
     server = EmbeddedServer(app, STOP_S + FETCH_S)
 
+    kind: type[ApiConnection] = getattr(app, "connection_class", ApiConnection)
+
     def connection(tracked: TrackedConnection) -> ApiConnection:
-        return ApiConnection(server, tracked, limits.request_timeout_s)
+        return kind(server, tracked, limits.request_timeout_s)
 
     table = ConnectionTable(limits.max_connections, limits.max_connections_per_source)
     port = CountedPort(listener, table, connection, tls=tls, full=FULL)

@@ -259,8 +259,6 @@ class Doctor:
             yield from (Examined(name, "skipped", "no settings") for name in ("store", "service"))
             return
         yield from _judged("files", self._exposed(settings), "only the owner reads secrets")
-        if settings.feed.nats:
-            yield from _judged("nats", _nats(settings), "each server accepts the feed")
         yield from _judged("certificates", self._certificates(settings), "valid")
         store = list(self._store(settings))
         yield from store
@@ -435,22 +433,6 @@ def _epoch(engine: Engine) -> str:
     """Return the id of the store's sequence of commits; empty before the first use."""
     with engine.reading() as transaction:
         return str(transaction.rows("service")[0][5])
-
-
-def _nats(settings: Settings) -> Iterator[ForewarnError]:
-    """Yield an error for each unusable NATS server of the feed."""
-    import asyncio  # noqa: PLC0415
-
-    from forewarn.service.credentials import connect_feed  # noqa: PLC0415
-
-    async def look(turn: int) -> None:
-        await (await connect_feed(settings.feed, iter((turn,)))).close()
-
-    for turn in range(len(settings.feed.nats)):
-        try:
-            asyncio.run(look(turn))
-        except ForewarnError as error:
-            yield error
 
 
 def _judged(name: str, problems: Iterable[ForewarnError], sound: str) -> Iterator[Examined]:

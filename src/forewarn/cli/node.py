@@ -20,7 +20,7 @@ _OPTIONS = (
     (
         "follow",
         "HOST:PORT",
-        "comma-separated addresses of the control plane's feed, unix:PATH, or nats://HOST:PORT",
+        "comma-separated addresses of the control planes' feeds",
     ),
     ("store", "DIR", "directory for the node's copy of the documents"),
     ("name", "NAME", "name of this node (default: the machine's name)"),
@@ -29,7 +29,7 @@ _OPTIONS = (
     (
         "ca",
         "FILE",
-        "CA certificate that signs the certificate of the control plane or NATS servers",
+        "CA certificate that signs the certificate of the control plane",
     ),
 )
 

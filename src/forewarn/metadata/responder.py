@@ -37,6 +37,7 @@ from forewarn.replication.messages import (
     ApprovalRequest,
     Caller,
     DocumentChange,
+    OutcomeRequest,
     RequestAnswer,
 )
 from forewarn.settings import MetadataSettings
@@ -87,10 +88,8 @@ class Hold(NamedTuple):
     """Deadline of the answer, on the clock of `now_s`."""
     then_respond: bool = False
     """Whether a fault delays the request until the deadline. Source: E-10."""
-    approval: ApprovalRequest | None = None
-    """Approval for the control plane, which decides on the answer."""
-    outcome: tuple[str, str] | None = None
-    """VM, and id of its event whose outcome the control plane returns. Source: X-1."""
+    request: ApprovalRequest | OutcomeRequest | None = None
+    """Request for the control plane, which decides on the answer. Source: A-6, X-1."""
     enable: bool = False
     """Whether to enable the VM's group, which changes its view. Source: B-1."""
 
@@ -296,7 +295,7 @@ class Responder:
             return self._approve(asked, caller, peer, now_s=now_s)
         if isinstance(action, ShowOutcome):
             until_s = now_s + self.settings.approve_timeout_s
-            return Hold(until_s, outcome=(caller.vm, action.event_id))
+            return Hold(until_s, request=OutcomeRequest(caller.vm, action.event_id))
         if isinstance(action, DescribeInstance):
             return self._answer(asked, instance_response(caller, action))
         if isinstance(action, GiveToken):
@@ -333,7 +332,7 @@ class Responder:
         assert identified.caller is caller
         known = known_by(identified, peer)  # the control plane repeats this check
         request = ApprovalRequest(caller.vm, event_ids, peer.address, known)
-        return Hold(now_s + self.settings.approve_timeout_s, approval=request)
+        return Hold(now_s + self.settings.approve_timeout_s, request=request)
 
     def _document(
         self, asked: PendingRequest, view: PublishedView, action: ShowDocument, *, ahead: int

@@ -23,7 +23,14 @@ from forewarn.metadata.rate_limit import Bucket
 from forewarn.metadata.responder import KNOWN_BYTES_MAX, NOT_EMULATED, EmulatedAnswers, Responder
 from forewarn.metadata.snapshot import Answer, CachedAnswer, PublishedView
 from forewarn.protocol import timestamps
-from forewarn.replication.messages import DocumentChange, Upstream, VmPoll
+from forewarn.replication.messages import (
+    DocumentChange,
+    EnableRequest,
+    PollReport,
+    RequestAnswer,
+    Upstream,
+    VmPoll,
+)
 from forewarn.settings import MetadataSettings
 
 VIEWS_BY_ADDRESS_MAX = 65_536
@@ -205,7 +212,7 @@ class MetadataService:
         polled, self.responder.polled = self.responder.polled, {}
         if polled:
             self.responder.figures.documents_polled += len(polled)
-            self.upstream.polled(frozenset(view.group for view in polled))
+            self.upstream.tell(PollReport(dict.fromkeys([view.group for view in polled], 0)))
 
     def poll_of(self, vm: str) -> VmPoll | None:
         """Return the last poll of a VM at any node; None if unknown. Safe on any thread."""
@@ -247,7 +254,7 @@ class MetadataService:
             if bucket.polled_tick >= from_tick:
                 polls.append(VmPoll(vm, bucket.user_agent, tick - bucket.polled_tick))
         if polls:
-            self.upstream.vms_polled(polls)
+            self.upstream.tell(PollReport(vms=tuple(polls)))
 
     def _enable(self, view: PublishedView, vm: str) -> None:
         """Enable the group after the delay, and hold the group's requests until then. Source: B-1.
@@ -262,11 +269,12 @@ class MetadataService:
         if view.enabled or self.stopping:  # another node enabled the group first
             view.enabling = False
             return
-        self.upstream.enable(vm).add_done_callback(partial(self._enabled, view))
+        self.upstream.ask(EnableRequest(vm)).add_done_callback(partial(self._enabled, view))
 
-    def _enabled(self, view: PublishedView, done: asyncio.Future[None]) -> None:
+    def _enabled(self, view: PublishedView, done: asyncio.Future[RequestAnswer]) -> None:
         view.enabling = False
-        if done.cancelled() or done.exception() is not None:
+        failed = done.cancelled() or done.exception() is not None
+        if failed or not done.result().accepted:
             _LOG.warning(
                 "The metadata service could not enable the group %s.",
                 view.group,

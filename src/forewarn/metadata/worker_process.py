@@ -27,8 +27,8 @@ from forewarn.metadata.fault import Outdated
 from forewarn.metadata.responder import BUSY
 from forewarn.metadata.server import MetadataServer, follow_clock_steps, new_event_loop
 from forewarn.metadata.shared_proof import SharedProof
-from forewarn.replication.feed_client import FeedClient, NodeIdentity
 from forewarn.replication.messages import DocumentChange
+from forewarn.replication.worker_client import WorkerClient
 from forewarn.settings import MetadataSettings
 from forewarn.values import value
 
@@ -51,7 +51,7 @@ class Worker:
         proof: SharedProof | None = None,
     ) -> None:
         """Create the parts; without a proof the service always decides."""
-        self.feed_client = FeedClient(feed, self._apply, identity=NodeIdentity(name))
+        self.feed_client = WorkerClient(feed, name, self._apply)
         self.clock = SystemClock()
         self._proof = proof
         self._outdated = False
@@ -89,7 +89,7 @@ class WorkerPlace:
     """A worker's command line."""
 
     feed: str
-    """`unix:PATH` or `HOST:PORT`."""
+    """Path of the service's socket."""
     name: str
     """The worker's name in the feed and the log."""
     listen: tuple[str, ...]
@@ -157,7 +157,7 @@ def _parent_said(ended: asyncio.Event) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one worker."""
     parser = argparse.ArgumentParser(prog="python -m forewarn.metadata.worker_process")
-    parser.add_argument("--feed", required=True, help="unix:PATH or HOST:PORT of the feed")
+    parser.add_argument("--feed", required=True, help="path of the service's socket")
     parser.add_argument("--listen", required=True, action="append", help="an address to serve")
     parser.add_argument(
         "--of", type=int, default=1, help="number of processes that serve the addresses"

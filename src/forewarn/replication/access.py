@@ -1,6 +1,6 @@
 """Checks by the settings whether a metadata node may follow the feed for its hosts.
 
-A node's certificate or token proves its name. The node's greeting can only reduce its permitted
+A node's certificate or token proves its name. The node's request can only reduce its permitted
 hosts.
 """
 
@@ -13,7 +13,6 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from forewarn.errors import CallerError
-from forewarn.replication.messages import Follow
 from forewarn.tokens import RefusedTokens, TokenWrong, TooManyRefused
 
 EVERY_HOST = "*"
@@ -45,8 +44,13 @@ def _never(_name: str, _token: str) -> bool:
 class NodeAccess:
     """The permitted nodes, by name."""
 
-    def __init__(self, hosts: Sequence[str], prove: Callable[[str, str], bool] = _never) -> None:
-        """Parse `NAME=HOST,HOST` or `*`; `prove` checks a node's token.
+    def __init__(
+        self,
+        hosts: Sequence[str],
+        prove: Callable[[str, str], bool] = _never,
+        may_read: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        """Parse `NAME=HOST,HOST` or `*`; `prove` checks a node's token, `may_read` a person's.
 
         Raises:
             ValueError: an entry of `hosts` has another form.
@@ -55,6 +59,8 @@ class NodeAccess:
         self.hosts: dict[str, frozenset[str]] = {}
         #: Function that returns whether a token belongs to a node.
         self.prove = prove
+        #: Function that returns whether a token permits a person to read every node's part.
+        self.may_read = may_read
         for entry in hosts:
             if entry != EVERY_HOST:
                 name, equals, listed = entry.partition("=")
@@ -66,28 +72,35 @@ class NodeAccess:
         self._listed = frozenset[str]().union(*self.hosts.values())
 
     def admit(
-        self, greeting: Follow, certificate: Mapping[str, object] | None, address: str
+        self, name: str, wanted: AbstractSet[str], proof: NodeProof, *, address: str
     ) -> frozenset[str]:
         """Return the permitted hosts among those that a node requested. Source: M-5.
 
         Raises:
             NodeRefused: the node's name is not proved, or the node requests other nodes' hosts.
         """
-        name = greeting.name
         if not _NAME.fullmatch(name):
             raise NodeRefused(name=repr(name[:80]), reason="the node's name is not valid")
-        if certificate:
-            if name not in names_of(certificate):
-                shown = ", ".join(sorted(names_of(certificate)))
+        if proof.names:
+            if name not in proof.names:
+                shown = ", ".join(sorted(proof.names))
                 raise NodeRefused(name=name, reason=f"the node's certificate belongs to {shown}")
         else:
-            self._check_token(greeting, address)
-        allowed = self.hosts.get(name, frozenset((name,)) if self.each_host else frozenset())
-        wanted = frozenset(greeting.hosts) or allowed
-        if not wanted or not wanted <= allowed:
-            hosts = ", ".join(sorted(wanted - allowed)[:5]) or "any"
-            raise NodeRefused(name=name, reason=f"the node may not serve host {hosts}")
-        return wanted
+            self._check_token(name, proof.token, address)
+        allowed = self.permitted(name)
+        hosts = frozenset(wanted) or allowed
+        if not hosts or not hosts <= allowed:
+            named = ", ".join(sorted(hosts - allowed)[:5]) or "any"
+            raise NodeRefused(name=name, reason=f"the node may not serve host {named}")
+        return hosts
+
+    def still_proves(self, name: str, proof: NodeProof) -> bool:
+        """Return whether an admitted node's token has not been revoked. Source: P-4."""
+        return bool(proof.names) or self.prove(name, proof.token)
+
+    def permitted(self, name: str) -> frozenset[str]:
+        """Return the hosts that a node may serve."""
+        return self.hosts.get(name, frozenset((name,)) if self.each_host else frozenset())
 
     def expected(self, hosts: AbstractSet[str]) -> Iterator[str]:
         """Yield the permitted nodes of these hosts.
@@ -102,15 +115,23 @@ class NodeAccess:
                 if host not in self._listed and host not in self.hosts:
                     yield host
 
-    def _check_token(self, greeting: Follow, address: str) -> None:
-        is_right = self.prove(greeting.name, greeting.token)
+    def _check_token(self, name: str, token: str, address: str) -> None:
+        is_right = self.prove(name, token)
         try:
-            self._refused.judge(greeting.name if is_right else "", address)
+            self._refused.judge(name if is_right else "", address)
         except TokenWrong as wrong:
-            raise NodeRefused(name=greeting.name, reason=_PROOF_MISSING) from wrong
+            raise NodeRefused(name=name, reason=_PROOF_MISSING) from wrong
         except TooManyRefused as refused:
             reason = f"too many wrong tokens came from {address}"
-            raise NodeRefused(name=greeting.name, reason=reason) from refused
+            raise NodeRefused(name=name, reason=reason) from refused
+
+
+class NodeProof(NamedTuple):
+    """What proves a node's name."""
+
+    names: frozenset[str] = frozenset()
+    """Names in a verified certificate; empty: no certificate."""
+    token: str = ""
 
 
 class TlsFiles(NamedTuple):

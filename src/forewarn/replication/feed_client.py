@@ -1,70 +1,83 @@
-"""A metadata node outside the control plane's process: follows a feed over a stream.
+"""A metadata node away from the control plane: follows its part of the feed by HTTP long polls.
 
-`messages.py` defines the messages, one per line. A node confirms only the changes that it shows.
+Theory of operation. The node asks one of several control planes for its part, with the tag of the
+part that it shows. The answer is a new part with its tag (200), or nothing new (304). The node
+makes a new part durable, shows it, and asks again; the tag of that next request confirms the part.
+A control plane that fails, refuses, or knows older information is left for the next address, after
+a random pause in the time that the control plane has stated. Requests and reports of VMs are POSTs
+to the same address. Source: M-1, M-4, H-3, H-5.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import field
-from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
+from urllib.parse import quote
 
 from forewarn.errors import OurError, PeerError
 from forewarn.host_port import host_and_port
 from forewarn.ids import Ids
-from forewarn.replication import messages as feed
-from forewarn.replication.feed_state import digest_of
+from forewarn.replication.feed_state import FeedState
+from forewarn.replication.feed_tag import FeedTag, read_tag
+from forewarn.replication.http_stream import HttpAnswer, HttpBroken, HttpStream, Streams
 from forewarn.replication.messages import (
-    Ack,
-    Answered,
-    ApprovalRequest,
+    POLLED_MAX,
     DocumentChange,
-    FeedCurrent,
-    FeedPortion,
-    FeedStart,
     FeedUnreadable,
-    Follow,
-    Ping,
-    Pong,
-    Refused,
+    NodePart,
+    PollReport,
+    Request,
     RequestAnswer,
     VmPoll,
+    encoded,
+    read_answer,
+    read_part,
 )
-from forewarn.replication.node_store import NodeStore, Position
-from forewarn.replication.nodes import FeedPace, usual_pace
-from forewarn.replication.portions import ChangeAssembly, FeedBroken
-from forewarn.replication.streams import write_line
+from forewarn.replication.node_failures import NodeFailures
+from forewarn.replication.node_store import NodeStore
+from forewarn.replication.pace import CLOCK, INSTANCE, PACE, SEQUENCE, FeedPace, read_pace
+from forewarn.replication.scopes import digest_of
 from forewarn.values import value
 
-Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+PART_BYTES_MAX = 64 * 1024 * 1024
+"""Maximum length of a node's part, in bytes; 10,000 VMs take about 4 MB."""
 
 PENDING_MAX = 10_000
 """Maximum number of requests that wait for an answer or for a lost feed."""
 
-UNSENT_BYTES_MAX = 1024 * 1024
-"""Number of unsent bytes above which a node delays polls."""
+ASKING_MAX = 16
+"""Maximum number of requests of a node under way at a time."""
 
 RETRY_S, RETRY_S_MAX = 0.2, 3.0
-"""Pause before a node reconnects to a lost feed; the pause doubles up to the maximum."""
+"""Pause before a node asks again after a failure; the pause doubles up to the maximum."""
 
 CONNECT_S_MAX = 3.0
 """Time limit of a connection attempt, before the next address is tried."""
 
-FAILURES_MAX = 3
-"""Number of a node's failures at one message after which the node stops."""
+ANSWER_S_MAX = 5.0
+"""Time limit of an answer, beyond the requested wait, in seconds."""
 
-DOUBT_S_MAX = 60.0
-"""Maximum time in seconds that a node continues after its first failure.
+ASK_S_MAX = 10.0
+"""Time limit for the answer to a VM's request, after which the node asks again."""
 
-The actual time is random, at least half of it, so that nodes end at different times.
-"""
+SHOWN_S_MAX = 3.0
+"""Maximum delay of an answer until the node shows the changes before it, in seconds."""
+
+AGE_S_MAX = 10
+"""Age of a control plane's information in seconds at which a node leaves it. Source: H-3."""
+
+VM_POLLS_MAX = 10_000
+"""Maximum number of VMs' last polls that wait for the next report; further polls are dropped."""
 
 _LOG = logging.getLogger(__name__)
+
+Connect: TypeAlias = Callable[[str, ssl.SSLContext | None], Awaitable[Streams]]
 
 
 class FeedLost(OurError):
@@ -81,7 +94,7 @@ class ChangeNotShown(OurError):
 
     code = "change-not-shown"
     message = "A metadata node could not show change {sequence}."
-    advice = "The log contains the reason. The node requests the whole feed again. Report this bug."
+    advice = "The log contains the reason. The node requests everything again. Report this bug."
 
 
 class FeedOlder(PeerError):
@@ -98,10 +111,10 @@ class FeedOlder(PeerError):
 
 
 class FeedRefused(PeerError):
-    """The control plane refuses this node."""
+    """The control plane does not serve this node."""
 
     code = "feed-refused"
-    message = "The control plane refuses this node: {reason}"
+    message = "The control plane does not serve this node: {reason}"
     advice = (
         "Check this node's name, its certificate or token, and [feed] hosts of the control plane."
     )
@@ -119,36 +132,25 @@ class NodeIdentity:
     """TLS files; None: the address is reachable only from this machine."""
 
 
-LINE_BYTES_MAX = 16 * 1024 * 1024
-"""Maximum length of a line: a portion, or a document with ten thousand events.
-
-A busy node buffers twice this length.
-"""
-
-
 async def connect(address: str, tls: ssl.SSLContext | None = None) -> Streams:
-    """Open a stream to `unix:PATH` or `HOST:PORT`."""
-    if address.startswith("unix:"):
-        path = address.removeprefix("unix:")
-        return await asyncio.open_unix_connection(path, limit=LINE_BYTES_MAX)
+    """Open a stream to `HOST:PORT`."""
     host, port = host_and_port(address)
-    return await asyncio.open_connection(host, port, limit=LINE_BYTES_MAX, ssl=tls)
+    return await asyncio.open_connection(host, port, ssl=tls)
 
 
 @value
 class FeedRoute:
-    """The route to a feed, and the interval of keepalives."""
+    """The route to a feed."""
 
-    connect: Callable[[str, ssl.SSLContext | None], Awaitable[Streams]] = connect
-    pace: FeedPace = field(default_factory=usual_pace)
-    #: Random numbers that distribute reconnects over time.
+    connect: Connect = connect
+    #: Random numbers that distribute requests over time.
     ids: Ids = field(default_factory=Ids)
 
 
-async def next_line(reader: asyncio.StreamReader, silent_s_max: float) -> bytes:
-    """Return the next line; empty bytes at the end, or if the other end hangs."""
-    async with asyncio.timeout(silent_s_max):
-        return await reader.readline()
+class _Pending(NamedTuple):
+    key: str
+    body: bytes
+    answer: asyncio.Future[RequestAnswer]
 
 
 class FeedClient:
@@ -163,51 +165,53 @@ class FeedClient:
         store: NodeStore | None = None,
         route: FeedRoute | None = None,
     ) -> None:
-        """Follow the feed at `unix:PATH` or `HOST:PORT`, or one of several, separated by commas."""
+        """Follow the feed at `HOST:PORT`, or at one of several addresses, separated by commas."""
         self._route = route or FeedRoute()
         self._addresses = [each.strip() for each in address.split(",")]
         self._apply = apply
         self._identity = identity or NodeIdentity()
         self._instance = self._route.ids.token("instance")
         self._store = store
-        self._nothing = Position()
-        self._shows = self._nothing
-        """The node's last shown change, which it reports after a reconnect."""
-        self._commit = ""
-        """The last signed commit of a control plane, which the node reports after a reconnect."""
-        self._assembly: ChangeAssembly | None = None
-        """The change or whole feed whose portions are arriving."""
-        self._starting = self._nothing
-        """The node's position once the whole feed has arrived."""
-        self._writer: asyncio.StreamWriter | None = None
+        self.state = FeedState()
+        """What the node shows."""
+        self._tag = FeedTag()
+        """Tag of the part that the node shows; without an epoch, the node trusts no part."""
+        self._pace = FeedPace()
+        """What the control plane stated last."""
+        self._clock_s: tuple[str, float] | None = None
+        """The control plane's clock in its last answer, and when the answer came."""
         self._task: asyncio.Task[None] | None = None
         self._number = 0
-        self._pending: dict[int, tuple[bytes, asyncio.Future[RequestAnswer]]] = {}
+        self._pending: dict[str, _Pending] = {}
+        self._asking: set[asyncio.Task[None]] = set()
+        self._idle: list[HttpStream] = []
+        self._late: list[tuple[int, _Pending, RequestAnswer, asyncio.TimerHandle]] = []
+        """Answers that wait until the node shows the changes before them."""
         self._polled: dict[str, float] = {}
         """Group -> time of its VMs' last poll, by the event loop's clock, in seconds."""
+        self._vm_polls: list[VmPoll] = []
+        self._reported_s = float("-inf")
+        self._report: asyncio.TimerHandle | None = None
+        self._reporting: asyncio.Task[None] | None = None
         self.followed = asyncio.Event()
-        """Set while the node is connected and up to date."""
-        #: Called when a followed feed is lost.
-        self.on_lost: Callable[[], None] = lambda: None
-        self.failures = 0
-        """Number of failures at a message."""
-        self._doubts: list[asyncio.TimerHandle] = []
-        self.failed = asyncio.Event()
-        """Event that is set after too many failures, or too long after the first failure; the
-        process must restart."""
+        """Set while the node follows a control plane and is up to date."""
+        self._on_lost: Callable[[], None] = _nothing
+        self.failures = NodeFailures(self._route.ids)
+        self.failed = self.failures.failed
 
     @property
-    def _address(self) -> str:
-        """The address of the current feed or attempt; after a failure, the next address follows.
-
-        H-5.
-        """
+    def address(self) -> str:
+        """The address that the node follows or tries, until it fails. Source: H-5."""
         return self._addresses[0]
 
     @property
     def sequence(self) -> int:
         """Return the number of the last shown change; 0: no change."""
-        return self._shows.sequence
+        return self._tag.sequence
+
+    def when_lost(self, call: Callable[[], None] | None) -> None:
+        """Call a function when a followed feed is lost; None: no function."""
+        self._on_lost = call or _nothing
 
     def take_up(self) -> bool:
         """Show the stored documents before `start`; return whether the store has documents. M-2."""
@@ -215,252 +219,340 @@ class FeedClient:
         kept = self._store.load()
         if kept is None:
             return False
-        self._apply(kept)
-        self._shows, self._commit = self._store.position, self._store.commit
+        self._tag, part = kept
+        self._show_part(part, self._tag.sequence, whole=True)
         return True
 
     def start(self) -> None:
-        """Start following, without waiting for the connection."""
+        """Start following, without waiting for an answer."""
         self._task = asyncio.get_running_loop().create_task(self._follow())
 
     async def stop(self) -> None:
         """Stop following; unanswered requests fail."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-        for doubt in self._doubts:
-            doubt.cancel()
-        for _, future in self._pending.values():
-            if not future.done():
-                future.set_exception(FeedLost())
-                future.exception()  # the caller may have stopped waiting
-        self._pending.clear()
+        tasks = [each for each in (self._task, self._reporting, *self._asking) if each is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._report is not None:
+            self._report.cancel()
+        self.failures.stop()
+        for *_, timer in self._late:
+            timer.cancel()
+        for pending in tuple(self._pending.values()):
+            if not pending.answer.done():
+                pending.answer.set_exception(FeedLost())
+                pending.answer.exception()  # the caller may have stopped waiting
+        self._close_idle()
 
-    def approve(self, request: ApprovalRequest) -> asyncio.Future[RequestAnswer]:
-        """Send an approval, after a reconnect if the feed is lost. Source: A-6."""
-        return self._ask(partial(feed.ApproveMessage, request=request))
+    # Requests and reports of VMs.
 
-    def enable(self, vm: str) -> asyncio.Future[None]:
-        """Ask the control plane to enable a group. Source: B-1."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def ask(self, request: Request) -> asyncio.Future[RequestAnswer]:
+        """Forward a request, after a return if the feed is lost. Source: A-6, B-1, X-1."""
+        answer: asyncio.Future[RequestAnswer] = asyncio.get_running_loop().create_future()
+        if len(self._pending) >= PENDING_MAX:
+            answer.set_exception(FeedLost())
+            return answer
+        self._number += 1
+        key = f"{self._instance}-{self._number}"
+        self._pending[key] = _Pending(key, encoded(request), answer)
+        # A caller that stopped waiting has asked its client to retry. The request may still be
+        # sent, because repeated approvals count once.
+        answer.add_done_callback(lambda _: self._pending.pop(key, None))
+        self._send_pending()
+        return answer
 
-        def answered(future: asyncio.Future[RequestAnswer]) -> None:
-            failed = future.cancelled() or future.exception() is not None
-            if done.done():
-                return
-            if failed or not future.result().accepted:
-                done.set_exception(FeedLost())
-            else:
-                done.set_result(None)
-
-        self._ask(partial(feed.EnableMessage, vm=vm)).add_done_callback(answered)
-        return done
-
-    def outcome(self, vm: str, event_id: str) -> asyncio.Future[RequestAnswer]:
-        """Ask the control plane for the outcome of a VM's event. Source: X-1."""
-        return self._ask(partial(feed.OutcomeMessage, vm=vm, event_id=event_id))
-
-    def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
-        """Report which groups polled; collect these reports while the feed is lost or slow. B-2.
+    def tell(self, report: PollReport) -> None:
+        """Report polls at the stated rate; collect them while the feed is lost. Source: B-2, B-5.
 
         Each poll has its age, so that a poll before a wave does not count after the wave. Source:
         F-5.
         """
         now_s = asyncio.get_running_loop().time()
-        self._polled.update(dict.fromkeys(groups, now_s - age_ms / 1000))
-        writer = self._writer
-        if writer is None or writer.transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
+        for group, age_ms in report.groups.items():
+            at_s = now_s - age_ms / 1000
+            self._polled[group] = max(self._polled.get(group, at_s), at_s)
+        if self.followed.is_set():  # a VM that continues to poll is in the next report
+            self._vm_polls += report.vms[: VM_POLLS_MAX - len(self._vm_polls)]
+        self._plan_report()
+
+    def _send_pending(self) -> None:
+        """Send waiting requests while the control plane is followed."""
+        if not self.followed.is_set():
             return
-        by_age: dict[int, list[str]] = {}
-        for group in sorted(self._polled):
-            by_age.setdefault(int((now_s - self._polled[group]) * 1000), []).append(group)
-        for age, marks in by_age.items():
-            for start in range(0, len(marks), feed.POLLED_MAX):
-                part = tuple(marks[start : start + feed.POLLED_MAX])
-                write_line(writer, feed.line_of(feed.PollMessage(part, age)))
-        self._polled.clear()
+        free = ASKING_MAX - len(self._asking)
+        names = {task.get_name() for task in self._asking} if free > 0 else set()
+        for key in tuple(self._pending)[: ASKING_MAX + 1]:
+            if free <= 0:
+                return
+            if key not in names:
+                task = asyncio.get_running_loop().create_task(self._ask(key), name=key)
+                self._asking.add(task)
+                task.add_done_callback(self._asked)
+                free -= 1
 
-    def vms_polled(self, polls: Sequence[VmPoll]) -> None:
-        """Report the last polls of VMs; drop these reports while the feed is lost or slow. B-5.
+    def _asked(self, task: asyncio.Task[None]) -> None:
+        self._asking.discard(task)
+        if not task.cancelled():
+            task.result()
+            self._send_pending()
 
-        A VM that continues to poll is in the next report.
-        """
-        writer = self._writer
-        if writer is None or writer.transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
+    async def _ask(self, key: str) -> None:
+        """Send one request until it is answered, or the feed is lost."""
+        while self.followed.is_set() and (pending := self._pending.get(key)) is not None:
+            try:
+                answer = await self._post(pending.body, key, ASK_S_MAX)
+            except (OSError, EOFError, HttpBroken):
+                await asyncio.sleep(RETRY_S * (1 + self._route.ids.fraction("retry")))
+                continue
+            if answer.status in {429, 503}:  # another control plane may answer
+                await asyncio.sleep(RETRY_S * (1 + self._route.ids.fraction("retry")))
+                continue
+            self._settle(pending, answer)
             return
-        for start in range(0, len(polls), feed.POLLED_MAX):
-            part = tuple(polls[start : start + feed.POLLED_MAX])
-            write_line(writer, feed.line_of(feed.VmPollsMessage(part)))
 
-    def _ask(
-        self,
-        message: Callable[[int], feed.ApproveMessage | feed.EnableMessage | feed.OutcomeMessage],
-    ) -> asyncio.Future[RequestAnswer]:
-        future: asyncio.Future[RequestAnswer] = asyncio.get_running_loop().create_future()
-        if len(self._pending) >= PENDING_MAX:
-            future.set_exception(FeedLost())
-            return future
-        self._number += 1
-        number = self._number
-        line = feed.line_of(message(number))
-        self._pending[number] = line, future
-        # A caller that stopped waiting has asked its client to retry. The request may still be
-        # sent, because repeated approvals count once.
-        future.add_done_callback(lambda _: self._pending.pop(number, None))
-        if self._writer is not None:
-            write_line(self._writer, line)
-        return future
+    def _settle(self, pending: _Pending, answer: HttpAnswer) -> None:
+        """Return an answer once the node shows the changes before it. Source: A-6."""
+        try:
+            result = read_answer(answer.body) if answer.status == 200 else None
+        except FeedUnreadable:
+            result = None
+        self._pending.pop(pending.key, None)
+        if pending.answer.done():
+            return
+        if result is None:
+            pending.answer.set_exception(FeedLost())
+            return
+        stated = answer.headers.get(SEQUENCE, "")[:18]
+        sequence = int(stated) if stated.isdecimal() else 0
+        if sequence <= self._tag.sequence:
+            pending.answer.set_result(result)
+            return
+        later = asyncio.get_running_loop().call_later
+        timer = later(SHOWN_S_MAX, self._answer_late, sequence)  # the result is durable anyway
+        self._late.append((sequence, pending, result, timer))
+
+    def _answer_late(self, sequence: int) -> None:
+        """Return the answers whose earlier changes are shown."""
+        waiting, self._late = self._late, []
+        for each in waiting:
+            due, pending, result, timer = each
+            if due > sequence:
+                self._late.append(each)
+            else:
+                timer.cancel()
+                if not pending.answer.done():
+                    pending.answer.set_result(result)
+
+    def _plan_report(self) -> None:
+        if self._report is None and self._reporting is None and self.followed.is_set():
+            loop = asyncio.get_running_loop()
+            due_s = max(loop.time(), self._reported_s + self._pace.report_s)
+            self._report = loop.call_at(due_s, self._begin_report)
+
+    def _begin_report(self) -> None:
+        self._report = None
+        if self.followed.is_set():
+            task = self._reporting = asyncio.get_running_loop().create_task(self._send_report())
+            task.add_done_callback(self._reported)
+
+    def _reported(self, task: asyncio.Task[None]) -> None:
+        self._reporting = None
+        if not task.cancelled():
+            task.result()
+            if self._polled or self._vm_polls:
+                self._plan_report()
+
+    async def _send_report(self) -> None:
+        loop = asyncio.get_running_loop()
+        while (self._polled or self._vm_polls) and self.followed.is_set():
+            self._reported_s = loop.time()
+            polled = dict(tuple(self._polled.items())[:POLLED_MAX])
+            vms = tuple(self._vm_polls[:POLLED_MAX])
+            ages = {group: int((loop.time() - at_s) * 1000) for group, at_s in polled.items()}
+            try:
+                answer = await self._post(encoded(PollReport(ages, vms)), "", ANSWER_S_MAX)
+            except (OSError, EOFError, HttpBroken):
+                return
+            if answer.status in {429, 503}:
+                return
+            del self._vm_polls[: len(vms)]
+            for group, at_s in polled.items():
+                if self._polled.get(group) == at_s:
+                    del self._polled[group]
+
+    async def _post(self, body: bytes, key: str, limit_s: float) -> HttpAnswer:
+        """Send a POST, on a kept connection if possible; its key makes a repetition harmless."""
+        headers = {**self._headers(), "Forewarn-Clock": self._clock()}
+        if key:
+            headers["Idempotency-Key"] = key
+        async with asyncio.timeout(limit_s):
+            while self._idle:
+                stream = self._idle.pop()
+                with contextlib.suppress(OSError, EOFError):
+                    return self._keep(
+                        stream, await stream.exchange("POST", self._path, headers, body=body)
+                    )
+            stream = await self._connected()
+            return self._keep(stream, await stream.exchange("POST", self._path, headers, body=body))
+
+    def _keep(self, stream: HttpStream, answer: HttpAnswer) -> HttpAnswer:
+        if stream.usable and len(self._idle) < ASKING_MAX:
+            self._idle.append(stream)
+        else:
+            stream.close()
+        return answer
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    # The feed.
 
     async def _follow(self) -> None:
         pause_s, trouble = RETRY_S, ""
         while True:
+            loss_s = 0.0
             try:
-                await self._connect_and_read()
+                await self._follow_address()
             except (
-                OSError,  # OSError includes TimeoutError
-                FeedUnreadable,
-                FeedBroken,
-                FeedOlder,
-                FeedRefused,
+                OSError,
+                EOFError,
+                PeerError,
                 ValueError,
-            ) as error:
-                if isinstance(error, FeedBroken):
-                    self._shows = self._nothing
+            ) as error:  # also TimeoutError
                 reason = str(error) or "the control plane does not answer"
                 if reason != trouble:
                     trouble = reason
                     facts = {"action": "feed-lost"}
                     text = "The feed at %s cannot be followed: %s."
-                    _LOG.warning(text, self._address, reason.removesuffix("."), extra=facts)
+                    _LOG.warning(text, self.address, reason.removesuffix("."), extra=facts)
             except Exception:  # noqa: BLE001 - a node that stops following shows old news for ever
-                self._fail()
+                self._tag = FeedTag()
+                self.failures.note()
             finally:
-                self._writer = None
-                self._assembly = None
                 self._addresses.append(self._addresses.pop(0))
+                self._close_idle()
                 if self.followed.is_set():
-                    pause_s, trouble = RETRY_S, ""
+                    pause_s, trouble, loss_s = RETRY_S, "", self._pace.return_s
                     self.followed.clear()
-                    self.on_lost()
-            # Nodes retry at different times, and try each address at least once per longest pause.
+                    self._on_lost()
+            # Nodes return at different times, and try each address at least once per longest pause.
             share = (1 + self._route.ids.fraction("retry")) / 2 / len(self._addresses)
-            await asyncio.sleep(pause_s * share)
+            spread_s = loss_s * self._route.ids.fraction("return")
+            await asyncio.sleep(pause_s * share + spread_s)
             pause_s = min(pause_s * 2, RETRY_S_MAX)
 
-    def _fail(self) -> None:
-        """Handle a change that the node could not show completely because of a bug."""
-        _LOG.exception("the node could not show a change because of a bug")
-        self._shows = self._nothing
-        self.failures += 1
-        if self.failures >= FAILURES_MAX:
-            self.failed.set()
-        else:  # a whole feed may help, but after a partial change the process must restart later
-            pause_s = DOUBT_S_MAX * (1 + self._route.ids.fraction("doubt")) / 2
-            self._doubts.append(asyncio.get_running_loop().call_later(pause_s, self.failed.set))
-
-    async def _connect_and_read(self) -> None:
-        """Process messages until the end; send requests once the node is up to date."""
-        greeting = feed.line_of(
-            self._greeting()
-        )  # computing the digest takes longer than a server's time limit
-        async with asyncio.timeout(CONNECT_S_MAX):
-            reader, writer = await self._route.connect(self._address, self._identity.tls)
+    async def _follow_address(self) -> None:
+        """Ask one control plane again and again, until it fails."""
+        stream, wait_s = await self._connected(), 0.0
         try:
-            write_line(writer, greeting)
-            while line := await next_line(reader, self._route.pace.silent_s_max):
-                self._take(feed.read_server_message(line), writer)
-                await writer.drain()
+            while True:
+                if not stream.usable:
+                    stream = await self._connected()
+                async with asyncio.timeout(wait_s + ANSWER_S_MAX):
+                    answer = await stream.exchange("GET", self._target(wait_s), self._headers())
+                self._take(answer)
+                wait_s = self._pace.wait_s
         finally:
-            writer.close()
+            stream.close()
 
-    def _greeting(self) -> Follow:
-        me, shows, digest = self._identity, self._shows, ""
-        if self._store is not None and shows.epoch:
-            digest = digest_of(self._store.state.whole(shows.sequence))
-        return Follow(
-            me.name,
-            shows.epoch,
-            shows.sequence,
-            shows.checksum,
-            hosts=me.hosts,
-            digest=digest,
-            token=me.token,
-            commit=self._commit,
-            instance=self._instance,
-        )
+    async def _connected(self) -> HttpStream:
+        address = self.address
+        async with asyncio.timeout(CONNECT_S_MAX):
+            streams = await self._route.connect(address, self._identity.tls)
+        return HttpStream(streams, address, PART_BYTES_MAX)
 
-    def _take(self, message: feed.ServerMessage, writer: asyncio.StreamWriter) -> None:
-        match message:
-            case Answered():
-                self._answered(message)
-            case Ping():
-                write_line(writer, feed.line_of(Pong()))
-            case Refused(reason):
-                raise FeedRefused(reason=reason)
-            case FeedStart():
-                self._begin(message)
-            case FeedPortion():
-                self._take_portion(message, writer)
-            case FeedCurrent():
-                write_line(writer, feed.line_of(Ack(self._shows.sequence)))
-                self._catch_up(writer)
+    def _take(self, answer: HttpAnswer) -> None:
+        """Show a new part.
 
-    def _begin(self, start: FeedStart) -> None:
-        shows, starting = self._shows, Position(start.epoch, start.sequence, start.checksum)
-        # An equal digest means equal content, even if another process uses other numbers.
-        if start.whole and start.epoch == shows.epoch and start.sequence < shows.sequence:
-            address = self._address
-            raise FeedOlder(address=address, sequence=start.sequence, shown=shows.sequence)
-        if start.whole:
-            self._starting = starting
-            self._assembly = ChangeAssembly(0, whole=True)
-        elif starting != shows:  # the digests were equal, so the server's checksum applies
-            if self._store is None or start.epoch != shows.epoch:
-                raise FeedBroken(
-                    sequence=start.sequence,
-                    reason="the server resumes after a different change",
-                )
-            self._store.move(starting)
-            self._shows = starting
-        self._commit = start.commit or self._commit
+        Raises:
+            FeedRefused, FeedOlder, FeedUnreadable: another control plane must be asked.
+            ChangeNotShown: the node failed because of a bug.
+        """
+        if answer.status not in {200, 304}:
+            raise FeedRefused(reason=_reason_of(answer))
+        age = answer.headers.get("age", "0")
+        if not age.isdecimal() or int(age[:9]) > AGE_S_MAX:
+            raise FeedRefused(reason=f"its information is {age[:9]} s old.")
+        self._pace = read_pace(answer.headers.get(PACE, ""))
+        self._clock_s = answer.headers.get(CLOCK, ""), asyncio.get_running_loop().time()
+        tag = read_tag(answer.headers.get("etag", ""))
+        if answer.status == 200:
+            self._take_part(tag, answer.body)
+        elif tag.epoch and tag.digest == self._tag.digest:
+            self._tag = tag
+        self._answer_late(self._tag.sequence)
+        if not self.followed.is_set():
+            facts = {"action": "feed-followed"}
+            text = "%s follows the feed at %s, up to change %d"
+            _LOG.info(text, self._identity.name, self.address, self._tag.sequence, extra=facts)
+            self.followed.set()
+            self._send_pending()
+            self._plan_report()
 
-    def _take_portion(self, portion: FeedPortion, writer: asyncio.StreamWriter) -> None:
-        assembly = self._assembly or ChangeAssembly(self._shows.checksum)
-        self._assembly = assembly
-        change = assembly.add(portion)
-        if change is None:
-            return
-        self._assembly = None
-        before, self._shows = self._shows, self._nothing
-        position = self._starting
-        if not change.whole:
-            position = Position(before.epoch, change.sequence, assembly.checksum)
+    def _take_part(self, tag: FeedTag, body: bytes) -> None:
+        shows = self._tag
+        if not tag.epoch or digest_of(body) != tag.digest:
+            raise FeedUnreadable(reason="the part differs from its tag")
+        if tag.epoch == shows.epoch and tag.sequence < shows.sequence:
+            raise FeedOlder(address=self.address, sequence=tag.sequence, shown=shows.sequence)
+        part = read_part(body)
+        # Until the part is shown, the node trusts nothing that it shows.
+        self._tag = FeedTag()
         try:
             if self._store is not None:
-                self._store.keep(change, position)
-            self._apply(change)
+                self._store.keep(tag, body)
+            self._show_part(part, tag.sequence, whole=shows.epoch != tag.epoch)
         except Exception as error:
-            raise ChangeNotShown(sequence=change.sequence) from error
-        self._shows = position
-        self._commit = change.commit or self._commit
-        write_line(writer, feed.line_of(Ack(change.sequence)))
+            raise ChangeNotShown(sequence=tag.sequence) from error
+        self._tag = tag
 
-    def _catch_up(self, writer: asyncio.StreamWriter) -> None:
-        self._writer = writer
-        shows, facts = self._shows.sequence, {"action": "feed-followed"}
-        _LOG.info("%s follows the feed, up to change %d", self._identity.name, shows, extra=facts)
-        self.followed.set()
-        for line, _ in tuple(self._pending.values()):
-            write_line(writer, line)
-        if self._polled:
-            self.polled(frozenset())
-
-    def _answered(self, message: Answered) -> None:
-        _, waiting = self._pending.get(message.number, (b"", None))
-        if waiting is None or waiting.done():
+    def _show_part(self, part: NodePart, sequence: int, *, whole: bool) -> None:
+        if not whole:
+            self._show(self.state.difference(part, sequence))
             return
-        if message.answer is None:
-            waiting.set_exception(FeedLost())
-        else:
-            waiting.set_result(message.answer)
+        self._show(
+            DocumentChange(sequence, whole=True, callers=part.vms, publications=part.documents)
+        )
+
+    def _show(self, change: DocumentChange) -> None:
+        self._apply(change)
+        self.state.apply(change)
+
+    @property
+    def _path(self) -> str:
+        return f"/feed/{quote(self._identity.name, safe='')}"
+
+    def _target(self, wait_s: float) -> str:
+        hosts = quote(",".join(self._identity.hosts), safe=",")
+        return f"{self._path}?wait={wait_s:g}" + (f"&hosts={hosts}" if hosts else "")
+
+    def _headers(self) -> dict[str, str]:
+        headers = {INSTANCE: self._instance}
+        if self._identity.token:
+            headers["Authorization"] = f"Bearer {self._identity.token}"
+        if self._tag.epoch:
+            headers["If-None-Match"] = self._tag.text()
+        return headers
+
+    def _clock(self) -> str:
+        """Return the control plane's clock now, at most; it bounds the time of a report's way."""
+        if self._clock_s is None or not self._clock_s[0]:
+            return ""
+        text, heard_s = self._clock_s
+        process, _, clock_ms = text.rpartition(".")
+        passed_ms = int((asyncio.get_running_loop().time() - heard_s) * 1000)
+        return f"{process}.{int(clock_ms) + passed_ms}" if clock_ms.isdecimal() else ""
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _reason_of(answer: HttpAnswer) -> str:
+    """Return the sentence of a refusal, or the beginning of a proxy's answer."""
+    try:
+        error = json.loads(answer.body)["error"]
+        return str(error["message"])[:500]
+    except (ValueError, TypeError, KeyError):
+        return f"{answer.status} {answer.body[:200].decode('utf-8', 'replace').strip()}."

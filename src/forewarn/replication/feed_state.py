@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from hashlib import blake2b
-
-from forewarn.replication import messages as feed
-from forewarn.replication.messages import Caller, DocumentChange, Publication
-
-_HASH_BYTES = 16
+from forewarn.replication.messages import Caller, DocumentChange, NodePart, Publication
 
 
 class FeedState:
@@ -41,16 +35,17 @@ class FeedState:
             publications=tuple(self.publications.values()),
         )
 
-
-def digest_of(whole: DocumentChange) -> str:
-    """Return a digest of all records of a whole feed, independent of order. Source: M-1.
-
-    The digest is the sum of the records' digests. The cost is about 3 µs per record.
-    """
-    items: tuple[Iterable[Caller | Publication], ...] = (whole.callers, whole.publications)
-    total = sum(
-        int.from_bytes(blake2b(feed.encoded(item), digest_size=_HASH_BYTES).digest(), "big")
-        for kind in items
-        for item in kind
-    )
-    return f"{total % (1 << 8 * _HASH_BYTES):032x}"
+    def difference(self, part: NodePart, sequence: int) -> DocumentChange:
+        """Return the change from this state to a node's part; O(records of both)."""
+        vms = {each.vm for each in part.vms}
+        views = {each.view for each in part.documents}
+        withdrawn = [
+            each.without_document() for view, each in self.publications.items() if view not in views
+        ]
+        shown = [each for each in part.documents if self.publications.get(each.view) != each]
+        return DocumentChange(
+            sequence,
+            callers=tuple([each for each in part.vms if self.callers.get(each.vm) != each]),
+            gone=tuple([vm for vm in self.callers if vm not in vms]),
+            publications=(*shown, *withdrawn),
+        )

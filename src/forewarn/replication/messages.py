@@ -1,19 +1,17 @@
-"""Messages between the control plane and metadata nodes, and their encoding as lines.
+"""What control planes, metadata nodes and workers send one another, as JSON.
 
-A line is a JSON array of a message's name and values, in order: `["ack",7]`.
+A value has one shape on its way: in memory, over HTTP, and on the stream to local workers. A later
+version may add fields, which this version ignores. Source: H-8.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from operator import attrgetter
 from typing import Annotated, Protocol, TypeAlias, TypeVar
 
 import msgspec
-from msgspec.structs import asdict
-from msgspec.structs import replace as changed
 
 from forewarn.errors import PeerError
 from forewarn.protocol.documents import Document, ScheduledEvent
@@ -27,23 +25,18 @@ Fact: TypeAlias = str | int | bool | dict[str, str] | list[dict[str, str]] | Non
 PAAS_FACT = "paas"
 
 
+_NOTHING = Document(incarnation=0, events=())
+
+
 class FeedUnreadable(PeerError):
-    """A line of the feed is malformed."""
+    """A message of the feed is malformed."""
 
     code = "feed-unreadable"
-    message = "A line of the feed cannot be read: {reason}."
+    message = "A message of the feed cannot be read: {reason}."
     advice = "Run the same version of Forewarn on both sides."
 
 
-class Row(msgspec.Struct, frozen=True, array_like=True):
-    """A value that is encoded as an array of its fields; missing fields at the end have defaults.
-
-    A later version may append fields, which this version ignores. It sends data that this version
-    must not ignore as a separate message. Source: H-8.
-    """
-
-
-class Caller(Row, frozen=True):
+class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
     """A VM that may send requests, with its identity."""
 
     vm: str
@@ -74,15 +67,19 @@ class Caller(Row, frozen=True):
         return (self.host, *self.destinations)
 
 
-class Publication(Row, frozen=True):
+class Publication(msgspec.Struct, frozen=True):
     """The current document of one view."""
 
     view: str
     enabled: bool
     document: Document
 
+    def without_document(self) -> Publication:
+        """Return the publication that withdraws the view's document."""
+        return Publication(self.view, enabled=False, document=_NOTHING)
 
-class DocumentChange(msgspec.Struct, frozen=True):
+
+class DocumentChange(msgspec.Struct, frozen=True, tag="change", omit_defaults=True):
     """One change of the feed, numbered `sequence`."""
 
     sequence: int
@@ -94,13 +91,6 @@ class DocumentChange(msgspec.Struct, frozen=True):
     publications: tuple[Publication, ...] = ()
     withheld: frozenset[str] = frozenset()
     """Groups without documents in this whole until recovery; their nodes wait. Source: M-2."""
-    commit: str = ""
-    """Signed id of the newest commit, which nodes report when they connect. Source: H-10."""
-
-
-def signed(change: DocumentChange, commit: str) -> DocumentChange:
-    """Return a change with the id of the newest commit."""
-    return changed(change, commit=commit)
 
 
 class PublishResult(msgspec.Struct, frozen=True):
@@ -124,7 +114,7 @@ class NodeTroubles(msgspec.Struct, frozen=True):
     """The latest refused requests of nodes."""
 
 
-class ApprovalRequest(Row, frozen=True):
+class ApprovalRequest(msgspec.Struct, frozen=True, tag="approve", omit_defaults=True):
     """The StartRequests of one POST from a VM, which approve all or none of these events."""
 
     vm: str
@@ -134,9 +124,33 @@ class ApprovalRequest(Row, frozen=True):
     """Source of the request, recorded in history."""
     identity: CallerIdentity = CallerIdentity()
     """Kind of the VM's identification at the node, which the VM's current record must confirm."""
+    node_hosts: tuple[str, ...] = ()
+    """Hosts of the forwarding node, if the VM has left them: the VM may approve only events that
+    this node could still serve to it. The control plane sets this field. Source: M-3."""
+
+    def from_hosts(self, hosts: tuple[str, ...]) -> ApprovalRequest:
+        """Return the approval as forwarded by a node of these hosts."""
+        return msgspec.structs.replace(self, node_hosts=hosts)
 
 
-class RequestAnswer(Row, frozen=True):
+class EnableRequest(msgspec.Struct, frozen=True, tag="enable"):
+    """The first poll of a VM, which enables the VM's group. Source: B-1."""
+
+    vm: str
+
+
+class OutcomeRequest(msgspec.Struct, frozen=True, tag="outcome"):
+    """A VM asks for the outcome of its event. Source: X-1."""
+
+    vm: str
+    event_id: str
+
+
+Request: TypeAlias = ApprovalRequest | EnableRequest | OutcomeRequest
+"""A VM's request, which the control plane answers."""
+
+
+class RequestAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of a VM's request: an approval, a first poll, or a query for an outcome.
 
     An approval is `accepted` only when it is durable. Source: A-6.
@@ -149,125 +163,11 @@ class RequestAnswer(Row, frozen=True):
     """The requested outcome, as JSON; empty: the VM has no such event. Source: X-1."""
 
 
-class FeedStart(Row, frozen=True, tag="start"):
-    """The first message to a node, and the first message of each later whole feed. Source: M-1."""
-
-    epoch: str
-    """Id of one server's sequence of changes; the numbers of other servers differ."""
-    sequence: int
-    """Last change in the following whole feed, or the change after which the node continues."""
-    checksum: int
-    """Checksum of the feed up to `sequence`."""
-    whole: bool
-    """Whether a whole feed follows; otherwise the node continues from its last change."""
-    commit: str = ""
-    """Signed id of the newest commit of the store; empty: unknown. Source: H-10."""
-
-
-class FeedPortion(Row, frozen=True, tag="portion"):
-    """A small part of a change, which can be sent between other changes."""
-
-    sequence: int
-    last: bool
-    """Whether this is the last portion, after which the node applies the change."""
-    checksum: int
-    """CRC-32 of the content, continued from the previous portion of the whole or of the feed."""
-    content: msgspec.Raw
-    """Content of the portion: new or changed VMs, names of removed VMs, publications."""
-    commit: str = ""
-    """As in `FeedStart`."""
-
-
-class FeedCurrent(Row, frozen=True, tag="current"):
-    """Reports the end of the complete feed. From now on publications wait for the node."""
-
-
-class Refused(Row, frozen=True, tag="refused"):
-    """Refuses a node, as the last message of the connection. Source: M-5."""
-
-    reason: str
-
-
-class Ping(Row, frozen=True, tag="ping"):
-    """Asks a node for a keepalive."""
-
-
-class Answered(Row, frozen=True, tag="answered"):
-    """The result of a node's request."""
-
-    number: int
-    answer: RequestAnswer | None
-    """Answer to the request; None: the request could not be forwarded."""
-
-
-class Follow(Row, frozen=True, tag="follow"):
-    """A node's first message: its identity and its last change. Source: M-1, M-5."""
-
-    name: str
-    epoch: str = ""
-    """Id of the change sequence that the node followed last; empty: no trusted documents."""
-    sequence: int = 0
-    checksum: int = 0
-    hosts: tuple[str, ...] = ()
-    """Hosts whose VMs the node serves; empty: all permitted hosts."""
-    digest: str = ""
-    """Digest of all records of the node, for a server that did not send them; empty: unknown."""
-    token: str = ""
-    """Token that proves the node's name without a certificate."""
-    commit: str = ""
-    """The newest signed commit that the node has received. Source: H-10."""
-    instance: str = ""
-    """Id of the node's process; two machines with one name differ in it. Empty: unknown."""
-
-
-class Ack(Row, frozen=True, tag="ack"):
-    """Confirms that a node shows everything up to a change."""
-
-    sequence: int
-
-
-class Pong(Row, frozen=True, tag="pong"):
-    """A node's keepalive."""
-
-
-class ApproveMessage(Row, frozen=True, tag="approve"):
-    """A node forwards an approval."""
-
-    number: int
-    request: ApprovalRequest
-
-
-class EnableMessage(Row, frozen=True, tag="enable"):
-    """Requests that the control plane enables a VM's group. Source: B-1."""
-
-    number: int
-    vm: str
-
-
-class OutcomeMessage(Row, frozen=True, tag="outcome"):
-    """A node asks for the outcome of a VM's event. Source: X-1."""
-
-    number: int
-    vm: str
-    event_id: str
-
-
 POLLED_MAX = 1000
-"""Maximum number of groups or VMs in one message of polls."""
+"""Maximum number of groups, and of VMs, in one report."""
 
 
-class PollMessage(Row, frozen=True, tag="polled"):
-    """Reports polls of VMs of these groups at a node. Source: B-2."""
-
-    groups: Annotated[tuple[str, ...], msgspec.Meta(max_length=POLLED_MAX)]
-    age_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Age of the polls in milliseconds; the node delays polls while the feed is lost.
-
-    Source: F-5.
-    """
-
-
-class VmPoll(Row, frozen=True):
+class VmPoll(msgspec.Struct, frozen=True):
     """A VM's last poll. Source: B-5."""
 
     vm: str
@@ -276,54 +176,30 @@ class VmPoll(Row, frozen=True):
     """Age of the poll in seconds."""
 
 
-class VmPollsMessage(Row, frozen=True, tag="vms-polled"):
-    """Last polls of a node's VMs."""
+class PollReport(msgspec.Struct, frozen=True, tag="polled", omit_defaults=True):
+    """Polls of VMs. Source: B-2, B-5."""
 
-    polls: Annotated[tuple[VmPoll, ...], msgspec.Meta(max_length=POLLED_MAX)]
-
-
-class PortionContent(Row, frozen=True):
-    """The content of a portion: parts of a change."""
-
-    callers: tuple[Caller, ...] = ()
-    gone: tuple[str, ...] = ()
-    publications: tuple[Publication, ...] = ()
+    groups: Annotated[
+        dict[str, Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(max_length=POLLED_MAX)
+    ] = {}
+    """Group -> age in milliseconds of the last poll of one of its VMs; a node delays polls while
+    the feed is lost. Source: F-5."""
+    vms: Annotated[tuple[VmPoll, ...], msgspec.Meta(max_length=POLLED_MAX)] = ()
+    """The last polls of some VMs; the receiver may drop them."""
 
 
-class _EventRow(Row, frozen=True):
-    """The encoded fields of an event."""
+class Upstream(Protocol):
+    """Receives the requests of VMs for the control plane; no call may block the event loop.
 
-    event_id: str
-    status: str
-    event_type: str
-    resource_type: str
-    resources: tuple[str, ...]
-    not_before_ms: int | None
-    description: str
-    source: str
-    duration_s: int
+    `Bridge` answers them in the service; `FeedClient` and `WorkerClient` send them from a node or
+    worker. `Spool` and `NodeRequests` stand before these on the way of a node's requests.
+    """
 
+    def ask(self, request: Request) -> asyncio.Future[RequestAnswer]:
+        """Return the answer to a request; an approval's future completes once it is durable."""
 
-class _DocumentRow(Row, frozen=True):
-    """The encoded fields of a document."""
-
-    incarnation: int
-    events: tuple[_EventRow, ...]
-
-
-ServerMessage: TypeAlias = FeedStart | FeedPortion | FeedCurrent | Answered | Ping | Refused
-"""Messages to a node."""
-Asked: TypeAlias = (
-    Follow
-    | Ack
-    | Pong
-    | ApproveMessage
-    | EnableMessage
-    | OutcomeMessage
-    | PollMessage
-    | VmPollsMessage
-)
-"""Messages from a node, of which `Follow` is the first."""
+    def tell(self, report: PollReport) -> None:
+        """Record polls."""
 
 
 class RelayReport(msgspec.Struct, frozen=True):
@@ -343,144 +219,192 @@ class RelayReport(msgspec.Struct, frozen=True):
     """Whether this is the first report to an active process, which names all nodes."""
 
 
-class RelayedReport(msgspec.Struct, frozen=True, tag="report"):
+class RelayedReport(msgspec.Struct, frozen=True, tag="report", omit_defaults=True):
     """The state of a follower's nodes, and their VMs' polls."""
 
     nodes: RelayReport
-    polled: tuple[tuple[tuple[str, ...], int], ...] = ()
-    polls: tuple[VmPoll, ...] = ()
-
-
-class RelayedApproval(msgspec.Struct, frozen=True, tag="approve"):
-    """An approval of a VM, with the node's hosts if the VM has left these hosts."""
-
-    request: ApprovalRequest
-    node_hosts: tuple[str, ...] = ()
-
-
-class RelayedEnable(msgspec.Struct, frozen=True, tag="enable"):
-    """The first poll of a VM, which enables its group."""
-
-    vm: str
-
-
-RelayedRequest: TypeAlias = RelayedApproval | RelayedEnable
-"""The request of a VM."""
+    polls: tuple[PollReport, ...] = ()
 
 
 class RelayedRequests(msgspec.Struct, frozen=True, tag="requests"):
     """Requests of VMs that waited together."""
 
-    requests: tuple[RelayedRequest, ...]
+    requests: tuple[Request, ...]
 
 
-class RelayAnswer(msgspec.Struct, frozen=True):
-    """The result of the request."""
+class RelayAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The result of a report or of requests."""
 
     generation: int
     known: bool = True
     """Whether the active process knows the follower's reports from their start."""
-    answer: RequestAnswer | None = None
-    answers: tuple[RequestAnswer | int | None, ...] = ()
-    """Results of several requests, in their order; a number: the HTTP status of a refusal."""
+    answers: tuple[RequestAnswer | int, ...] = ()
+    """Results of requests, in their order; a number: the HTTP status of a refusal."""
 
 
-Relayed: TypeAlias = RelayedReport | RelayedRequest | RelayedRequests
+Relayed: TypeAlias = RelayedReport | RelayedRequests
 """Messages from a follower to the active process."""
 
 
-class Upstream(Protocol):
-    """Requests of metadata nodes to the control plane; no call may block the event loop.
+class NodePart(msgspec.Struct, frozen=True):
+    """The whole part of the feed for one node, as the body of an answer."""
 
-    `Bridge` answers them in the service, and `FeedClient` sends them from a worker or node. `Spool`
-    and `NodeRequests` stand before these two on a node.
-    """
-
-    def approve(self, request: ApprovalRequest) -> asyncio.Future[RequestAnswer]:
-        """Approve events; the future completes once the result is durable."""
-
-    def enable(self, vm: str) -> asyncio.Future[None]:
-        """Enable the group of a VM after the VM's first poll. Source: B-1."""
-
-    def outcome(self, vm: str, event_id: str) -> asyncio.Future[RequestAnswer]:
-        """Look up the outcome of a VM's event. Source: X-1."""
-
-    def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
-        """Record polls of these groups' VMs in the second that ended `age_ms` ago. Source: B-2."""
-
-    def vms_polled(self, polls: Sequence[VmPoll]) -> None:
-        """Record the last polls of some VMs; the receiver may drop them. Source: B-5."""
+    vms: tuple[Caller, ...]
+    documents: tuple[Publication, ...]
 
 
-class FeedControlPlane(Upstream, Protocol):
-    """Requests of nodes outside the control plane's process."""
+class Ping(msgspec.Struct, frozen=True, tag="ping"):
+    """Asks a worker for a sign of life."""
 
-    def approve(
-        self, request: ApprovalRequest, *, node_hosts: Collection[str] = ()
-    ) -> asyncio.Future[RequestAnswer]:
-        """Approve events.
-
-        If the VM has left the node's hosts, it may approve only events that this node could
-        still serve to it.
-
-        Args:
-            request: the approval.
-            node_hosts: the node's hosts if the VM has left them; otherwise empty.
-        """
+    clock_ms: int
+    """The service's monotonic clock."""
 
 
-def line_of(message: ServerMessage | Asked) -> bytes:
+class ChangePart(msgspec.Struct, frozen=True, tag="part"):
+    """Records of the change that a later line completes."""
+
+    callers: tuple[Caller, ...] = ()
+    gone: tuple[str, ...] = ()
+    publications: tuple[Publication, ...] = ()
+
+
+class Answered(msgspec.Struct, frozen=True, tag="answered"):
+    """The answer to a worker's request; None: the request could not be answered."""
+
+    number: int
+    answer: RequestAnswer | None
+
+
+ToWorker: TypeAlias = DocumentChange | ChangePart | Answered | Ping
+"""Lines to a local worker."""
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """A worker's first line."""
+
+    name: str
+
+
+class Shown(msgspec.Struct, frozen=True, tag="shown", omit_defaults=True):
+    """Confirms that a worker shows everything up to a change; also its sign of life."""
+
+    sequence: int | None = None
+    """None: only a sign of life."""
+
+
+class WorkerRequest(msgspec.Struct, frozen=True, tag="request"):
+    """A worker forwards a request."""
+
+    number: int
+    request: Request
+
+
+class WorkerReport(msgspec.Struct, frozen=True, tag="report"):
+    """A worker's polls."""
+
+    clock_ms: int
+    """The service's clock at this moment, at most: the last ping's, and the time since."""
+    report: PollReport
+
+
+FromWorker: TypeAlias = Hello | Shown | WorkerRequest | WorkerReport
+"""Lines from a local worker, of which `Hello` is the first."""
+
+
+def encoded(message: object) -> bytes:
+    """Encode a message as JSON without a line end."""
+    return _encoder.encode(message)
+
+
+def line_of(message: ToWorker | FromWorker) -> bytes:
     """Encode a message as a line with a newline."""
     return _encoder.encode(message) + b"\n"
 
 
-def encoded(item: Caller | Publication | str) -> bytes:
-    """Encode one item of a portion's content."""
-    return _encoder.encode(item)
-
-
-def portion_line(
-    sequence: int, content: bytes, *, checksum: int, last: bool, commit: str = ""
-) -> bytes:
-    """Encode a portion as a line; `content` is included unchanged."""
-    return line_of(FeedPortion(sequence, last, checksum, msgspec.Raw(content), commit))
-
-
-def _read(decoder: msgspec.json.Decoder[_M], line: bytes | msgspec.Raw) -> _M:
-    """Decode a line, or the content of a portion.
+def _read(decoder: msgspec.json.Decoder[_M], text: bytes) -> _M:
+    """Decode a message.
 
     Raises:
-        FeedUnreadable: the line is malformed.
+        FeedUnreadable: the message is malformed.
     """
     try:
-        return decoder.decode(line)
+        return decoder.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FeedUnreadable(reason=str(error)) from error
 
 
-def _document_values(document: object) -> tuple[int, tuple[tuple[object, ...], ...]]:
+class _EventForm(msgspec.Struct):
+    """The encoded fields of an event."""
+
+    event_id: str
+    status: str
+    event_type: str
+    resource_type: str
+    resources: tuple[str, ...]
+    not_before_ms: int | None
+    description: str
+    source: str
+    duration_s: int
+
+
+class _DocumentForm(msgspec.Struct):
+    """The encoded fields of a document."""
+
+    incarnation: int
+    events: tuple[_EventForm, ...]
+
+
+_EVENT_FIELDS = _EventForm.__struct_fields__
+
+
+def _form_of(document: object) -> dict[str, object]:
     assert isinstance(document, Document), document
-    return document.incarnation, tuple(map(_event_values, document.events))
+    events = [{name: getattr(each, name) for name in _EVENT_FIELDS} for each in document.events]
+    return {"incarnation": document.incarnation, "events": events}
 
 
-def _document_of(kind: type, values: object) -> Document:
+def _document_of(kind: type, form: object) -> Document:
     assert kind is Document, kind
-    row = msgspec.convert(values, _DocumentRow)
-    events = [ScheduledEvent(**asdict(event)) for event in row.events]
-    return Document(row.incarnation, tuple(events))
+    read = msgspec.convert(form, _DocumentForm)
+    events = [ScheduledEvent(**msgspec.structs.asdict(event)) for event in read.events]
+    return Document(read.incarnation, tuple(events))
 
 
-_event_values: attrgetter[tuple[object, ...]] = attrgetter(*_EventRow.__struct_fields__)
-_encoder = msgspec.json.Encoder(enc_hook=_document_values)
-_content = msgspec.json.Decoder(PortionContent, dec_hook=_document_of)
+def read_spooled(line: bytes) -> ApprovalRequest:
+    """Decode a stored approval, also in the form of versions with the earlier feed.
 
-read_server_message: partial[ServerMessage] = partial(_read, msgspec.json.Decoder(ServerMessage))
-"""Decode a message to a node."""
-read_asked: partial[Asked] = partial(_read, msgspec.json.Decoder(Asked))
-"""Decode a message from a node."""
-read_content: partial[PortionContent] = partial(_read, _content)
-"""Decode the content of a portion."""
-read_relayed: partial[Relayed] = partial(_read, msgspec.json.Decoder(Relayed))
+    Raises:
+        FeedUnreadable: the line is damaged.
+    """
+    if line.startswith(b"["):
+        vm, event_ids, address, *identity = _read(_spooled_earlier, line)[2]
+        return ApprovalRequest(vm, event_ids, address, *identity)
+    return _read(_spooled, line)
+
+
+_EarlierApproval: TypeAlias = tuple[str, tuple[str, ...], str, CallerIdentity]
+
+
+def _decoder(kind: object) -> msgspec.json.Decoder[_M]:
+    return msgspec.json.Decoder(kind, dec_hook=_document_of)
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_form_of)
+read_part: partial[NodePart] = partial(_read, _decoder(NodePart))
+"""Decode a node's part of the feed."""
+read_request: partial[Request | PollReport] = partial(_read, _decoder(Request | PollReport))
+"""Decode a node's request or report."""
+read_answer: partial[RequestAnswer] = partial(_read, _decoder(RequestAnswer))
+"""Decode the answer to a node's request."""
+read_to_worker: partial[ToWorker] = partial(_read, _decoder(ToWorker))
+"""Decode a line to a worker."""
+read_from_worker: partial[FromWorker] = partial(_read, _decoder(FromWorker))
+"""Decode a line from a worker."""
+_spooled: msgspec.json.Decoder[ApprovalRequest] = _decoder(ApprovalRequest)
+_spooled_earlier: msgspec.json.Decoder[tuple[str, int, _EarlierApproval]] = _decoder(
+    tuple[str, int, _EarlierApproval]
+)
+read_relayed: partial[Relayed] = partial(_read, _decoder(Relayed))
 """Decode a message from a follower."""
-read_relay_answer: partial[RelayAnswer] = partial(_read, msgspec.json.Decoder(RelayAnswer))
+read_relay_answer: partial[RelayAnswer] = partial(_read, _decoder(RelayAnswer))
 """Decode the answer to a follower."""

@@ -41,12 +41,17 @@ class Moves:
         scopes: Scopes,
         *,
         access: NodeAccess | None,
+        is_here: Callable[[str], bool],
         over: Callable[[list[str]], None],
     ) -> None:
-        """`over` receives the VMs that old nodes must stop serving."""
+        """`over` receives the VMs that old nodes must stop serving.
+
+        `is_here` returns whether a node is connected.
+        """
         self._nodes = nodes
         self._scopes = scopes
         self._access = access
+        self._is_here = is_here
         self._over = over
         self._under_way: list[_Move] = []
         self._absent: dict[str, asyncio.TimerHandle] = {}
@@ -61,7 +66,7 @@ class Moves:
             return
         for name in self._access.expected(self._scopes.unserved(change)):
             if not self._scopes.has(name) and len(self._absent) < ABSENT_MAX:
-                self._scopes.open(name, self._access.hosts.get(name, frozenset((name,))))
+                self._scopes.open(name, self._access.permitted(name) or frozenset((name,)))
                 later = asyncio.get_running_loop().call_later
                 self._absent[name] = later(ABSENT_S_MAX, self._give_up, name)
 
@@ -87,7 +92,7 @@ class Moves:
 
     def _give_up(self, name: str) -> None:
         del self._absent[name]
-        if self._nodes.silent(name) and not self._nodes.counts(name):
+        if not self._is_here(name) and not self._nodes.counts(name):
             self._end([move for move in self._under_way if move.to == name])
             self._scopes.close(name)
 

@@ -12,43 +12,21 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from forewarn.replication.messages import RelayReport
-from forewarn.values import value
-
-HEARTBEAT_S = 1.0
-"""Interval of the keepalive requests to each node."""
 
 SILENT_S_MAX = 10.0
-"""Time of silence after which one end of a feed treats the other end as hung."""
+"""Time of silence after which a worker or follower counts as hung."""
 
 COST_PER_S, COST_MAX = 2000, 20_000
-"""Maximum lines of a node per second, and in a burst.
+"""Maximum requests of a node per second, and in a burst.
 
 After a reconnect a node repeats up to 10,000 requests.
 """
 
 COST_BYTES = 4096
-"""Number of bytes of a line that cost as much as an additional line."""
+"""Number of bytes of a request that cost as much as an additional request."""
 
-POLLED_COST = 10
-"""Cost of a line of polls, in lines."""
-
-GREETING_COST = 20
-"""Cost of a node's connection, in lines, because the node may receive much data."""
-
-
-@value
-class FeedPace:
-    """Keepalives of a feed, in seconds, and the size of its portions."""
-
-    heartbeat_s: float
-    silent_s_max: float
-    portion_bytes: int = 0
-    """0: the default."""
-
-
-def usual_pace() -> FeedPace:
-    """Return the default pace of a feed."""
-    return FeedPace(HEARTBEAT_S, SILENT_S_MAX)
+PART_COST = 20
+"""Cost of a part that a node receives, in requests."""
 
 
 class _Waiting(NamedTuple):

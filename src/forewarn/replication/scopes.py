@@ -1,6 +1,4 @@
-"""Selects the part of each change for a metadata node, and keeps the latest parts.
-
-A node's part is everything, or the VMs of its hosts.
+"""Selects the part of the feed for each metadata node: everything, or the VMs of its hosts.
 
 A moving VM belongs to its old and its new node. A moved VM stays with its old node until the new
 node shows the VM.
@@ -10,114 +8,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from hashlib import blake2b
 from typing import NamedTuple
 
-from forewarn.protocol.documents import Document
 from forewarn.replication.feed_state import FeedState
-from forewarn.replication.messages import Caller, DocumentChange, Publication
+from forewarn.replication.messages import Caller, DocumentChange, NodePart, encoded
 
 FORMER_MAX = 1000
 """Maximum number of a node's former VMs and groups that are stored."""
 
-_NOTHING = Document(incarnation=0, events=())
+DIGEST_BYTES = 12
+"""Length of the digest of a node's part."""
 
 
-KEPT_BYTES = 4 * 1024 * 1024
-"""Bytes of changes that are always stored: some thousand changes, minutes of a busy fleet."""
-
-BEHIND_BYTES_MAX = 64 * 1024 * 1024
-"""Maximum bytes stored for a node that is behind; a slower node receives the whole feed again."""
-
-SCOPED_SHARE = 64
-"""Fraction of both limits for a node with few hosts, which has a small feed."""
-
-
-class LoggedChange(NamedTuple):
-    """A change as encoded lines."""
-
-    sequence: int
-    lines: tuple[bytes, ...]
-    checksum: int
-    """Checksum of the feed including this change."""
-    size: int
-
-
-class ChangeLog:
-    """Changes by position; a position is the unique place before a change."""
-
-    def __init__(self, *, share: int = 1) -> None:
-        """`share` is the fraction of the unrestricted feed's limits."""
-        self._share = share
-        self.next = 0
-        """The position after the last change."""
-        self.sequence = 0
-        self.checksum = 0
-        """Checksum of the feed after the last change."""
-        self._first = 0
-        self._before = (0, 0)
-        """Sequence and checksum before the first stored change."""
-        self._changes: dict[int, LoggedChange] = {}
-        self._bytes = 0
-
-    def reset(self, sequence: int) -> None:
-        """Drop all changes, so that every node requires the whole feed."""
-        self._changes.clear()
-        self._bytes = 0
-        self.next += 1
-        self._first = self.next
-        self.sequence, self.checksum = self._before = sequence, 0
-
-    def append(self, sequence: int, lines: tuple[bytes, ...], checksum: int) -> None:
-        """Add a change."""
-        size = sum(map(len, lines))
-        self._changes[self.next] = LoggedChange(sequence, lines, checksum, size)
-        self._bytes += size
-        self.next += 1
-        self.sequence, self.checksum = sequence, checksum
-
-    def trim(self, slowest: int) -> None:
-        """Drop old changes; changes that the slowest node requires stay up to the maximum."""
-        size = self._bytes * self._share
-        while size > BEHIND_BYTES_MAX or (size > KEPT_BYTES and self._first < slowest):
-            dropped = self._changes.pop(self._first)
-            self._before = dropped.sequence, dropped.checksum
-            self._bytes -= dropped.size
-            self._first += 1
-            size = self._bytes * self._share
-
-    def holds(self, position: int) -> bool:
-        """Return whether all changes after a position are stored."""
-        return position >= self._first
-
-    def at(self, position: int) -> LoggedChange | None:
-        """Return the change after a position; None at the end of the log."""
-        return self._changes.get(position)
-
-    def position_of(self, sequence: int, checksum: int) -> int | None:
-        """Return the position of a node by its last change; None if it requires the whole feed.
-
-        Cost: O(stored changes), once for each connection.
-        """
-        if (sequence, checksum) == self._before:
-            return self._first
-        for position, change in self._changes.items():
-            if (change.sequence, change.checksum) == (sequence, checksum):
-                return position + 1
-        return None
+def digest_of(body: bytes) -> str:
+    """Return the digest of an encoded part, which proves that two parts are equal. Source: M-1."""
+    return blake2b(body, digest_size=DIGEST_BYTES).hexdigest()
 
 
 class ScopedFeed:
-    """The feed of all nodes with the same name."""
+    """The part of the feed for one node."""
 
-    def __init__(self, name: str, hosts: frozenset[str] | None) -> None:
-        """Start with an empty log; without `hosts`, the feed has every VM."""
+    def __init__(self, name: str, hosts: frozenset[str], sequence: int) -> None:
+        """Start with the VMs of some hosts, as of a change."""
         self.name = name
         self.hosts = hosts
-        self.log = ChangeLog(share=1 if hosts is None else SCOPED_SHARE)
-        self.leaving: dict[str, str] = {}
-        """VMs that have moved to other hosts, and their views, until the new node shows them."""
+        self.sequence = sequence
+        """The last change of this part."""
+        self.digest = ""
+        """Digest of the encoded part; empty: not computed since the last change."""
+        self.leaving: dict[str, Caller] = {}
+        """VMs that have moved away, as they were before, until the new node shows them."""
         self.former: dict[str, None] = {}
         """The latest former VMs and groups of this feed, which may have requests in progress."""
+
+    def changed(self, sequence: int) -> None:
+        """Record that a change affects this part."""
+        self.sequence, self.digest = sequence, ""
 
     def dropped(self, caller: Caller) -> None:
         """Record that this feed no longer serves a VM."""
@@ -135,26 +62,17 @@ class ScopedFeed:
 
     def has(self, caller: Caller) -> bool:
         """Return whether a VM may run on this feed's hosts."""
-        return self.hosts is None or not self.hosts.isdisjoint(caller.hosts)
+        return not self.hosts.isdisjoint(caller.hosts)
 
 
-class ScopedChange(NamedTuple):
-    """The part of a change for one feed."""
+class EncodedPart(NamedTuple):
+    """A node's part as the body of an answer."""
 
-    feed: ScopedFeed
-    change: DocumentChange
-    #: VMs that are new in this feed, or that other feeds still contain.
-    arrived: frozenset[str]
+    body: bytes
+    digest: str
 
 
-class _Draft:
-    """An unfinished part of a change for one feed."""
-
-    def __init__(self) -> None:
-        self.callers: list[Caller] = []
-        self.gone: list[str] = []
-        self.publications: dict[str, Publication] = {}
-        self.arrived: set[str] = set()
+_NOBODY: set[str] = set()
 
 
 class _Leaving:
@@ -170,28 +88,27 @@ class _Leaving:
     def of_view(self, view: str) -> Iterable[ScopedFeed]:
         return self._by_view.get(view, ())
 
-    def keep(self, feed: ScopedFeed, vm: str, view: str) -> None:
-        self.release(feed, vm)
-        feed.leaving[vm] = view
-        self._by_vm.setdefault(vm, {})[feed] = None
-        feeds = self._by_view.setdefault(view, {})
+    def keep(self, feed: ScopedFeed, caller: Caller) -> None:
+        self.release(feed, caller.vm)
+        feed.leaving[caller.vm] = caller
+        self._by_vm.setdefault(caller.vm, {})[feed] = None
+        feeds = self._by_view.setdefault(caller.view, {})
         feeds[feed] = feeds.get(feed, 0) + 1
 
-    def release(self, feed: ScopedFeed, vm: str) -> str | None:
-        """Stop serving a VM; return its view, or None for an unknown VM."""
-        view = feed.leaving.pop(vm, None)
-        if view is None:
-            return None
+    def release(self, feed: ScopedFeed, vm: str) -> None:
+        """Stop serving a VM, if the feed keeps it."""
+        caller = feed.leaving.pop(vm, None)
+        if caller is None:
+            return
         del self._by_vm[vm][feed]
         if not self._by_vm[vm]:
             del self._by_vm[vm]
-        feeds = self._by_view[view]
+        feeds = self._by_view[caller.view]
         feeds[feed] -= 1
         if not feeds[feed]:
             del feeds[feed]
         if not feeds:
-            del self._by_view[view]
-        return view
+            del self._by_view[caller.view]
 
     def clear(self) -> None:
         for feeds in self._by_vm.values():
@@ -202,11 +119,12 @@ class _Leaving:
 
 
 class Scopes:
-    """All feeds, and the state that defines their parts."""
+    """All parts, and the state that defines them."""
 
     def __init__(self) -> None:
         self.state = FeedState()
-        self.everything = ScopedFeed("", None)
+        self.sequence = 0
+        """The last change of any part."""
         self._feeds: dict[str, ScopedFeed] = {}
         self._by_host: dict[str, dict[ScopedFeed, None]] = {}
         self._vms_on: dict[str, dict[str, None]] = {}
@@ -217,8 +135,7 @@ class Scopes:
         self._leaving = _Leaving()
 
     def __iter__(self) -> Iterator[ScopedFeed]:
-        """Yield every feed."""
-        yield self.everything
+        """Yield every node's feed."""
         yield from self._feeds.values()
 
     @property
@@ -227,8 +144,9 @@ class Scopes:
         return self._vms_on.keys()
 
     def latest(self, name: str) -> int:
-        """Return the last change that a node must show."""
-        return self._feeds.get(name, self.everything).log.sequence
+        """Return the last change that a node must show; a worker must show every change."""
+        feed = self._feeds.get(name)
+        return self.sequence if feed is None else feed.sequence
 
     def has(self, name: str) -> bool:
         """Return whether a node serves some of these hosts."""
@@ -251,8 +169,7 @@ class Scopes:
             return feed
         if feed is not None:
             self.close(name)
-        feed = self._feeds[name] = ScopedFeed(name, hosts)
-        feed.log.reset(self.everything.log.sequence)
+        feed = self._feeds[name] = ScopedFeed(name, hosts, self.sequence)
         for host in hosts:
             self._by_host.setdefault(host, {})[feed] = None
         return feed
@@ -262,28 +179,27 @@ class Scopes:
         feed = self._feeds.pop(name)
         for vm in tuple(feed.leaving):
             self._leaving.release(feed, vm)
-        for host in feed.hosts or ():
+        for host in feed.hosts:
             self._by_host[host].pop(feed)
 
-    def whole(self, feed: ScopedFeed) -> DocumentChange:
-        """Return the whole of one feed, up to its last change; O(VMs of the feed)."""
-        sequence = feed.log.sequence
-        if feed.hosts is None:
-            return self.state.whole(sequence)
-        names = {vm for host in feed.hosts for vm in self._vms_on.get(host, ())} | {*feed.leaving}
-        callers = [self.state.callers[name] for name in sorted(names)]
+    def part(self, feed: ScopedFeed) -> EncodedPart:
+        """Return the whole part of one feed; O(VMs of the feed)."""
+        known, names = self.state.callers, {*feed.leaving}
+        for host in feed.hosts:
+            names.update(self._vms_on.get(host, ()))
+        callers = [feed.leaving.get(name) or known[name] for name in sorted(names)]
         views = dict.fromkeys(caller.view for caller in callers)
         shown = (self.state.publications.get(view) for view in views)
         publications = tuple(each for each in shown if each is not None)
-        return DocumentChange(
-            sequence, whole=True, callers=tuple(callers), publications=publications
-        )
+        body = encoded(NodePart(tuple(callers), publications))
+        feed.digest = feed.digest or digest_of(body)
+        return EncodedPart(body, feed.digest)
 
     def shows_group(self, feed: ScopedFeed, group: str) -> bool:
         """Whether VMs of a group are on a feed's hosts."""
         hosts = self._hosts_of_group.get(group, {})
-        leaving = (self.state.callers[vm].group for vm in feed.leaving)
-        return any(host in hosts for host in feed.hosts or ()) or group in leaving
+        leaving = (caller.group for caller in feed.leaving.values())
+        return any(host in hosts for host in feed.hosts) or group in leaving
 
     def hosts_shown(self, change: DocumentChange) -> frozenset[str]:
         """Return the hosts of the VMs in a change, after the change."""
@@ -301,15 +217,16 @@ class Scopes:
                 hosts.update(host for host in caller.hosts if not self._by_host.get(host))
         return frozenset(hosts)
 
-    def apply(self, change: DocumentChange) -> list[ScopedChange]:
-        """Apply a change; return its part for each feed of some hosts.
+    def apply(self, change: DocumentChange) -> dict[ScopedFeed, set[str]]:
+        """Apply a change; return each changed feed, with VMs that other feeds still contain.
 
-        Cost: O(change + hosts of its views). After a whole change, every feed sends its own whole.
+        Cost: O(change + hosts of its views), and O(feeds) for a whole change.
         """
         before = self.state.callers
         old = {caller.vm: before.get(caller.vm) for caller in change.callers}
         old.update((vm, before.get(vm)) for vm in change.gone)
         self.state.apply(change)
+        self.sequence = change.sequence
         if change.whole:
             self._vms_on.clear()
             self._hosts_of.clear()
@@ -321,103 +238,67 @@ class Scopes:
                     self._unplace(caller)
         for caller in change.callers:
             self._place(caller)
-        return [] if change.whole or not self._feeds else self._cut(change, old)
+        changed = dict.fromkeys(self._feeds.values(), _NOBODY) if change.whole else {}
+        if self._feeds and not change.whole:
+            changed = self._changed(change, old)
+        for feed in changed:
+            feed.changed(change.sequence)
+        return changed
 
-    def serving_still(self, vms: Iterable[str]) -> dict[ScopedFeed, None]:
-        """Return the feeds that still serve some of these moved VMs."""
-        return dict.fromkeys(feed for vm in vms for feed in self._leaving.of_vm(vm))
+    def remove_moved(self, vms: Iterable[str]) -> list[ScopedFeed]:
+        """Stop serving moved VMs at their old nodes; return the changed feeds."""
+        changed: dict[ScopedFeed, None] = {}
+        for vm in vms:
+            for feed in self._leaving.of_vm(vm):
+                feed.dropped(feed.leaving[vm])
+                self._leaving.release(feed, vm)
+                feed.changed(self.sequence)
+                changed[feed] = None
+        return list(changed)
 
-    def left(self, feed: ScopedFeed, vms: Iterable[str]) -> DocumentChange | None:
-        """Return the change that removes moved VMs from a feed, or None without such VMs."""
-        gone = [vm for vm in vms if vm in feed.leaving]
-        views = {feed.leaving[vm] for vm in gone}
-        for vm in gone:
-            feed.dropped(self.state.callers[vm])
-            self._leaving.release(feed, vm)
-        if not gone:
-            return None
-        unused = tuple(
-            Publication(view, enabled=False, document=_NOTHING)
-            for view in sorted(views)
-            if not self._uses(feed, view)
-        )
-        sequence = self.everything.log.sequence
-        return DocumentChange(sequence, gone=tuple(gone), publications=unused)
-
-    def _cut(self, change: DocumentChange, old: dict[str, Caller | None]) -> list[ScopedChange]:
-        drafts: dict[ScopedFeed, _Draft] = {}
+    def _changed(
+        self, change: DocumentChange, old: dict[str, Caller | None]
+    ) -> dict[ScopedFeed, set[str]]:
+        changed: dict[ScopedFeed, set[str]] = {}
         for publication in change.publications:
             for feed in self._showing(publication.view):
-                drafts.setdefault(feed, _Draft()).publications[publication.view] = publication
+                changed.setdefault(feed, set())
         for caller in change.callers:
-            self._move(caller, old[caller.vm], drafts)
+            self._move(caller, old[caller.vm], changed)
         for vm in change.gone:
             caller_before = old[vm]
             if caller_before is not None:
-                self._remove(caller_before, drafts)
-        return [
-            ScopedChange(
-                feed,
-                DocumentChange(
-                    change.sequence,
-                    callers=tuple(draft.callers),
-                    gone=tuple(draft.gone),
-                    publications=tuple(draft.publications.values()),
-                ),
-                frozenset(draft.arrived),
-            )
-            for feed, draft in drafts.items()
-        ]
+                self._remove(caller_before, changed)
+        return changed
 
     def _move(
-        self, caller: Caller, before: Caller | None, drafts: dict[ScopedFeed, _Draft]
+        self, caller: Caller, before: Caller | None, changed: dict[ScopedFeed, set[str]]
     ) -> None:
         here = self._of(caller)
         was = self._of(before) if before is not None else {}
         left = [feed for feed in was if feed not in here]
         for feed in here:
-            draft = drafts.setdefault(feed, _Draft())
-            draft.callers.append(caller)
+            arrived = changed.setdefault(feed, set())
             self._leaving.release(feed, caller.vm)
             if left or before is None or feed not in was or before.view != caller.view:
-                draft.arrived.add(caller.vm)
-                shown = self.state.publications.get(caller.view)
-                if shown is not None:
-                    draft.publications[caller.view] = shown
+                arrived.add(caller.vm)
         if before is None:
             return
-        for feed in was:
-            if feed in here and before.view != caller.view:
-                self._withdraw(feed, before.view, drafts)
         if left and not here:  # no node will show the VM, so other nodes must not wait
-            self._remove(before, drafts)
+            self._remove(before, changed)
             return
         for feed in left:
-            self._leaving.keep(feed, caller.vm, before.view)
+            self._leaving.keep(feed, before)
 
-    def _remove(self, caller: Caller, drafts: dict[ScopedFeed, _Draft]) -> None:
+    def _remove(self, caller: Caller, changed: dict[ScopedFeed, set[str]]) -> None:
         for feed in dict.fromkeys((*self._of(caller), *self._leaving.of_vm(caller.vm))):
-            view = self._leaving.release(feed, caller.vm)
-            if view is None and feed.has(caller):
-                view = caller.view
-            if view is not None:
-                self._drop(feed, caller, drafts)
-                self._withdraw(feed, view, drafts)
+            self._leaving.release(feed, caller.vm)
+            changed.setdefault(feed, set())
+            feed.dropped(caller)
 
     def _of(self, caller: Caller) -> dict[ScopedFeed, None]:
         """Return the feeds of the hosts on which a VM may run."""
         return {feed: None for host in caller.hosts for feed in self._by_host.get(host, ())}
-
-    def _drop(self, feed: ScopedFeed, caller: Caller, drafts: dict[ScopedFeed, _Draft]) -> None:
-        draft = drafts.setdefault(feed, _Draft())
-        draft.gone.append(caller.vm)
-        feed.dropped(caller)
-
-    def _withdraw(self, feed: ScopedFeed, view: str, drafts: dict[ScopedFeed, _Draft]) -> None:
-        """Withdraw a document from a node if none of the node's VMs read it."""
-        if not self._uses(feed, view):
-            draft = drafts.setdefault(feed, _Draft())
-            draft.publications[view] = Publication(view, enabled=False, document=_NOTHING)
 
     def _showing(self, view: str) -> dict[ScopedFeed, None]:
         """Return the feeds with VMs that read this view."""
@@ -428,11 +309,6 @@ class Scopes:
         }
         feeds.update(dict.fromkeys(self._leaving.of_view(view)))
         return feeds
-
-    def _uses(self, feed: ScopedFeed, view: str) -> bool:
-        hosts = self._hosts_of.get(view, {})
-        kept = feed in self._leaving.of_view(view)
-        return kept or any(host in hosts for host in feed.hosts or ())
 
     def _place(self, caller: Caller) -> None:
         for host in caller.hosts:

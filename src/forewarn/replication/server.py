@@ -1,201 +1,572 @@
-"""The control plane's end of the feed: sends changes to nodes, receives their requests.
+"""The control plane's end of the feed: what each metadata node is shown, and what it has confirmed.
 
-A node reports its last change. The server sends the later changes if it still stores them,
-otherwise the whole feed in portions. The server sends only as fast as the node reads.
+Theory of operation. Each node waits in `follow` with the tag of the part that it shows. A part is
+encoded only when it may have changed since; its digest decides whether the node needs it. So the
+number of a change may differ between control planes, but an equal part is never sent again, and a
+node counts as showing everything once it comes with the digest of its current part. Local workers
+receive the changes themselves (`worker_streams.py`). `api/feed_endpoint.py` is the way to here by
+HTTP.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
-import ssl
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
-from forewarn.connection_table import ConnectionTable, CountedPort, listeners_at
-from forewarn.host_port import host_and_port, joined_address
+from forewarn.errors import CallerError, ForewarnError, OurError
 from forewarn.ids import Ids
-from forewarn.replication import messages as feed
 from forewarn.replication.access import NodeAccess, NodeRefused
-from forewarn.replication.carrier import Broker, BrokerListener, CarrierFigures
-from forewarn.replication.feed_state import digest_of
+from forewarn.replication.feed_tag import FeedTag
 from forewarn.replication.messages import (
     DocumentChange,
-    FeedControlPlane,
-    FeedStart,
-    FeedUnreadable,
-    Follow,
     NodeTroubles,
-    Refused,
+    PollReport,
     RelayReport,
+    Request,
+    RequestAnswer,
     Upstream,
 )
 from forewarn.replication.moves import Moves
 from forewarn.replication.node_requests import NodeRequests
-from forewarn.replication.node_session import (
-    ASKED_LINE_BYTES_MAX,
-    GREETING_S_MAX,
-    NodeConnection,
-    NodeSession,
-    UnprovedReader,
-    read_greeting,
-)
-from forewarn.replication.nodes import GREETING_COST, FeedPace, NodeTable, usual_pace
-from forewarn.replication.portions import cut
+from forewarn.replication.nodes import PART_COST, SILENT_S_MAX, NodeTable
+from forewarn.replication.pace import FeedPace, pace_for
 from forewarn.replication.scopes import ScopedFeed, Scopes
-from forewarn.replication.streams import write_line
+from forewarn.replication.worker_streams import HEARTBEAT_S, SILENT_BEATS, WorkerStreams
 
 NODES_MAX = 10_000
 """Maximum number of connected nodes."""
 
-PINGS_PER_S_MAX = 2000
-"""Keepalive requests per second; 10,000 nodes receive a request every 5 s, half of the permitted
-silence."""
-
-UNPROVED_MAX = 64
-"""Maximum number of a source's connections without a proved name; less with few descriptors."""
+PART_BYTES_MAX = 64 * 1024 * 1024
+"""Maximum length of a node's part, in bytes; a node with 10,000 VMs takes about 4 MB."""
 
 NAMED_MAX = 100
 """Maximum number of nodes in an answer to operators; the metrics contain all nodes."""
 
 ANSWER_S_MAX = 2.0
-"""Time limit for a sign of life of a node whose name another process claims, in seconds."""
+"""Time limit for a sign of life of a node whose name another process claims, and for a follower to
+learn what a node shows already, in seconds."""
 
-LOGGED_ITEMS_MAX = 10_000
-"""Records above which a change is sent as a new whole, in portions, because the change would block
-the event loop for longer than 30 ms."""
+REQUESTS_MAX = 1000
+"""Maximum number of a node's requests in progress."""
 
-_SOCKET_MODE = 0o600  # every client of the socket can read every VM's document
+ANSWERS_MAX = 20_000
+"""Maximum number of remembered answers, by node and idempotency key."""
+
+UNKNOWN_WAY_MS = 30_000
+"""Assumed age of a report that another control plane's clock times. Source: F-5."""
+
+LOOK_S = 1.0
+"""Interval at which a person's long poll looks at a part."""
 
 _LOG = logging.getLogger(__name__)
 
 
+class FeedClosed(OurError):
+    """This process cannot serve nodes now; another one may."""
+
+    code = "feed-closed"
+    status = 503
+    message = "This control plane does not serve metadata nodes now: {reason}."
+    advice = "No action is needed: nodes ask another control plane, or ask again."
+
+
+class NodeTooFast(CallerError):
+    """A node exceeds a limit on its requests."""
+
+    code = "node-too-fast"
+    status = 429
+    message = "Metadata node {name} sends too many requests: {reason}."
+    advice = "Look for a second program with the node's name or token."
+
+
+class RequestUnanswered(OurError):
+    """A VM's request could not be answered now."""
+
+    code = "request-unanswered"
+    status = 502
+    message = "The request could not be answered."
+    advice = "The VM repeats it."
+
+
+class PartTooLarge(OurError):
+    """A node has too many VMs."""
+
+    code = "node-part-too-large"
+    status = 507
+    message = "The documents of metadata node {name} take {size} bytes; the limit is {limit}."
+    advice = "Divide the node's hosts between several nodes, in [feed] hosts."
+
+
+async def _believe(_commit: str, _node: str) -> bool:
+    """Accept each commit."""
+    return True
+
+
+class StoreHistory(NamedTuple):
+    """What a feed must know about the store's past. Source: H-10."""
+
+    newest_commit: Callable[[], str] = str
+    """Returns the signed id of the newest commit; empty: unknown."""
+    check_commit: Callable[[str, str], Awaitable[bool]] = _believe
+    """Returns whether the store has a commit that a node knows."""
+
+
+class FeedCaller(NamedTuple):
+    """Who asks for a node's part."""
+
+    name: str
+    """Name of the node."""
+    hosts: frozenset[str]
+    instance: str
+    """Id of the node's process; empty: a person reads the part, which confirms nothing."""
+    source: str = ""
+    is_permitted: Callable[[], bool] = lambda: True
+    """Returns whether the caller may still be shown the part."""
+
+
+class FeedAnswer(NamedTuple):
+    """The answer to a long poll."""
+
+    tag: FeedTag
+    body: bytes | None
+    """The part; None: the caller shows it already."""
+    pace: FeedPace
+    age_ms: int
+
+
+class _Node:
+    """A connected node."""
+
+    def __init__(self, caller: FeedCaller, feed: ScopedFeed, requests: NodeRequests) -> None:
+        loop = asyncio.get_running_loop()
+        self.caller = caller
+        self.feed = feed
+        self.requests = requests
+        self.waiting: asyncio.Future[bool] | None = None
+        """Completes when the node's part may differ (False), or must be answered (True)."""
+        self.asks_again: asyncio.Future[None] = loop.create_future()
+        """Completes with the node's next request, or with its end."""
+        self.connection: object = None
+        """The newest connection, on which the node waits."""
+        self.absent: asyncio.TimerHandle | None = None
+        """Runs while the node does not wait, until it counts as disconnected."""
+        self.asking = 0
+        self.commit = ""
+        """The last commit in a tag for this node."""
+
+    def heard(self) -> None:
+        """Note a request of the node."""
+        if self.absent is not None:
+            self.absent.cancel()
+        if not self.asks_again.done():
+            self.asks_again.set_result(None)
+        self.asks_again = asyncio.get_running_loop().create_future()
+
+    def wake(self) -> None:
+        """Look at the node's part again."""
+        if self.waiting is not None and not self.waiting.done():
+            self.waiting.set_result(False)
+
+    def answer_now(self) -> None:
+        """Answer the node's waiting request."""
+        if self.waiting is not None and not self.waiting.done():
+            self.waiting.set_result(True)
+
+
 class FeedServer:
-    """Stores all documents, and sends each node its part and all later changes."""
+    """Stores all documents, and answers each node with its part. Use it on one event loop."""
 
     def __init__(
         self,
-        upstream: FeedControlPlane,
+        upstream: Upstream,
         *,
         epoch: str = "",
         access: NodeAccess | None = None,
-        pace: FeedPace | None = None,
+        pace: Callable[[int], FeedPace] = pace_for,
+        heartbeat_s: float = HEARTBEAT_S,
+        history: StoreHistory | None = None,
     ) -> None:
-        """Create a server; without `access`, only workers may connect."""
-        self._pace = pace or usual_pace()
-        self.nodes = NodeTable(self._pace.silent_s_max)
-        #: Returns the signed id of the newest commit; empty: unknown.
-        self.newest_commit: Callable[[], str] = str
-        #: Returns whether the store has a commit that a node knows. Source: H-10.
-        self.check_commit: Callable[[str, str], Awaitable[bool]] = _believe
-        #: Receives the name of each counting node that has been silent for too long.
-        self.on_silent: Callable[[str], None] = lambda _: None
-        self._upstream = upstream
-        #: Id of the sequence of changes; a node receives the id with its state.
+        """Create a server; without `access`, only workers may follow."""
+        self._history = history or StoreHistory()
+        self.nodes = NodeTable(heartbeat_s * SILENT_BEATS)
+        self._age_ms: Callable[[], int] = int
+        self._on_reportable: Callable[[], None] = _nothing
+        #: Id of the sequence of changes.
         self.epoch = epoch or Ids().guid("feed")
-        self._access = access
-        self._scopes = Scopes()
-        self._sessions: dict[str, NodeSession] = {}
-        #: Names of the few nodes with the complete feed (workers).
-        self._trusted: dict[str, None] = {}
-        self._moves = Moves(self.nodes, self._scopes, access=access, over=self._leave)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._beating: asyncio.Task[None] | None = None
-        #: Whether this process refuses all nodes now.
-        self._suspended = False
-        #: Groups without documents until the control plane has recovered.
-        self._withheld: frozenset[str] = frozenset()
-        #: Called when a follower has a new report; see `report`.
-        self.on_reportable: Callable[[], None] = lambda: None
         #: Number of the last commit, including commits without changes for nodes.
         self.generation = 0
+        self.access = access
+        self._upstream = upstream
+        self._pace = pace
+        self._scopes = Scopes()
+        self.workers = WorkerStreams(
+            upstream, self.nodes, self._scopes.state, heartbeat_s=heartbeat_s
+        )
+        self._connected: dict[str, _Node] = {}
+        self._moves = Moves(
+            self.nodes,
+            self._scopes,
+            access=access,
+            is_here=self._connected.__contains__,
+            over=self._leave,
+        )
+        self._probing: set[asyncio.Task[None]] = set()
+        #: Why this process refuses all nodes now; empty: it serves them.
+        self._closed = ""
+        #: Groups without documents until the control plane has recovered.
+        self._withheld: frozenset[str] = frozenset()
         #: Connected nodes that may serve VMs, and the subset that is behind.
         self._present: set[str] = set()
         self._behind: set[str] = set()
         self._joined: dict[str, bool] = {}
-        self._servers: list[asyncio.Server] = []
-        self._path = ""
-        self._unproved = ConnectionTable(2 * NODES_MAX, UNPROVED_MAX)
-        self._ports: list[CountedPort] = []
-        self._brokered: BrokerListener | None = None
+        self._answers: OrderedDict[tuple[str, str], asyncio.Future[RequestAnswer]] = OrderedDict()
+        self._process = Ids().token("feed")
         self._offences = Offences()
 
-    async def start(self, address: str) -> str:
-        """Listen for workers on `unix:PATH` or `HOST:PORT`; return the actual address.
-
-        The server trusts every client of the address, and sends it everything.
-        """
-        if not address.startswith("unix:"):
-            return await self._listen(address, self._trusting)
-        self._path = address.removeprefix("unix:")
-        before, loop = os.umask(0o777 & ~_SOCKET_MODE), asyncio.get_running_loop()
-        try:
-            self._servers.append(await loop.create_unix_server(self._trusting, self._path))
-        finally:
-            os.umask(before)
-        return address
-
-    async def start_network(self, address: str, tls: ssl.SSLContext | None) -> str:
-        """Listen for the permitted nodes on `HOST:PORT`; return the actual address."""
-        assert self._access is not None
-        protocol = partial(NodeConnection, serve=partial(self.serve, access=self._access))
-        host, port = host_and_port(address)
-        for listener in await listeners_at(host, port):
-            self._ports.append(CountedPort(listener, self._unproved, protocol, tls=tls))
-            self._ports[-1].start()
-        return joined_address(host, self._ports[0].listener.getsockname()[1])
-
-    def start_broker(self, connect: Callable[[], Awaitable[Broker]]) -> None:
-        """Serve the permitted nodes over a message broker, once the broker is reachable. M-7."""
-        access = self._access
-        assert access is not None
-        self._brokered = BrokerListener(
-            connect,
-            serve=partial(self.serve, access=access),
-            hears=lambda name: not self._suspended and self.nodes.charge(name, 1),
-            expected=lambda: {*access.expected(self._scopes.hosts), *access.hosts},
-        )
-        self._brokered.start()
-
     @property
-    def carrier(self) -> CarrierFigures | None:
-        """Return the counters of the feed over a broker; None without a broker."""
-        return self._brokered.figures if self._brokered else None
+    def connected(self) -> int:
+        """Return the number of connected nodes."""
+        return len(self._connected)
 
     async def stop(self) -> None:
-        """Disconnect every node."""
-        for server in self._servers:
-            server.close()
-        for network_port in self._ports:
-            await network_port.stop()
-        if self._brokered is not None:
-            await self._brokered.stop()
-        if self._beating is not None:
-            self._beating.cancel()
+        """Refuse every node."""
+        self.suspend(suspended=True)
         self._moves.stop()
-        for session in tuple(self._sessions.values()):
-            session.writer.close()
-        for task in tuple(self._tasks):
+        for task in self._probing:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._path:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._path)  # noqa: PTH108
+        await asyncio.gather(*self._probing, return_exceptions=True)
+        await self.workers.stop()
 
-    def record_commit(self, generation: int) -> None:
-        """Record a commit without changes for nodes."""
-        self.generation = max(self.generation, generation)
+    def state_age(self, age_ms: Callable[[], int]) -> None:
+        """State the age of this process's information in answers, in ms. Source: H-3."""
+        self._age_ms = age_ms
+
+    def when_reportable(self, call: Callable[[], None]) -> None:
+        """Call a function when a follower has a new report; see `report`."""
+        self._on_reportable = call
 
     def suspend(self, *, suspended: bool) -> None:
-        """Disconnect and refuse all nodes, or accept nodes again. Source: H-3."""
-        self._suspended = suspended
+        """Refuse all nodes, or accept nodes again. Source: H-3."""
+        self._closed = "its information may be outdated" if suspended else ""
         if suspended:
-            for session in tuple(self._sessions.values()):
-                session.writer.close()
+            for node in tuple(self._connected.values()):
+                self._end(node)
+
+    # What nodes ask.
+
+    async def follow(
+        self, caller: FeedCaller, tag: FeedTag, wait_s: float, *, connection: object = None
+    ) -> FeedAnswer:
+        """Return a node's part once it differs from the tag, or nothing new after the wait.
+
+        The tag confirms what the node shows. Source: M-1, M-4.
+
+        Raises:
+            FeedClosed: this process cannot serve nodes now.
+            NodeRefused: another machine follows under the node's name, or there are too many.
+            NodeTooFast, PartTooLarge: a limit is reached.
+        """
+        self._check_open()
+        feed = self._scopes.open(caller.name, caller.hosts)
+        if not caller.instance:
+            return await self._read(feed, tag, wait_s)
+        node = await self._enter(caller, feed)
+        node.connection = connection
+        node.heard()
+        if tag.commit and tag.commit != node.commit:
+            if not await self._history.check_commit(tag.commit, caller.name):
+                raise FeedClosed(reason="its store may lack a commit that the node knows")
+            self._check_open()
+        try:
+            answer = await self._until_new(node, tag, wait_s)
+        except ForewarnError:
+            self._expect(node)
+            raise
+        self._expect(node)
+        node.commit = answer.tag.commit
+        return answer
+
+    def lost(self, caller: FeedCaller, connection: object) -> None:
+        """Note that a connection has ended; a node that waits on it has gone."""
+        node = self._connected.get(caller.name)
+        if node is not None and node.connection is connection and node.waiting is not None:
+            self._end(node)
+
+    async def ask(self, caller: FeedCaller, request: Request, key: str) -> RequestAnswer:
+        """Answer a VM's request; a repetition with the same key gets the same answer. M-3, M-5.
+
+        Raises:
+            FeedClosed, NodeRefused, NodeTooFast: the node may not ask now.
+            RequestUnanswered: the control plane failed.
+        """
+        node = await self._enter_to_ask(caller)
+        answer = self._answers.get((caller.name, key))
+        if answer is None or (answer.done() and (answer.cancelled() or answer.exception())):
+            if node.asking >= REQUESTS_MAX:
+                raise NodeTooFast(name=caller.name, reason=f"{REQUESTS_MAX} are in progress")
+            node.asking += 1
+            answer = self._answers[caller.name, key] = node.requests.ask(request)
+            answer.add_done_callback(partial(_asked, node))
+            while len(self._answers) > ANSWERS_MAX:
+                self._answers.popitem(last=False)
+        await asyncio.wait((answer,))
+        if answer.cancelled() or answer.exception() is not None:
+            raise RequestUnanswered
+        return answer.result()
+
+    async def tell(self, caller: FeedCaller, report: PollReport, clock: str) -> None:
+        """Record polls that a node reports, with their time on the way. Source: B-2, B-5, F-5.
+
+        Raises:
+            FeedClosed, NodeRefused, NodeTooFast: the node may not report now.
+        """
+        node = await self._enter_to_ask(caller)
+        process, _, clock_ms = clock.rpartition(".")
+        way_ms = UNKNOWN_WAY_MS
+        if process == self._process and clock_ms.isdecimal():
+            way_ms = max(self._now_ms() - int(clock_ms[:15]), 0)
+        groups = {group: age_ms + way_ms for group, age_ms in report.groups.items()}
+        node.requests.tell(PollReport(groups, report.vms))
+
+    def charge(self, name: str, cost: int) -> None:
+        """Charge a node for a request.
+
+        Raises:
+            NodeTooFast: it exceeds its rate.
+        """
+        if not self.nodes.charge(name, cost):
+            raise NodeTooFast(name=name, reason="it exceeds its rate")
+
+    def clock(self) -> str:
+        """Return this process's monotonic clock, which nodes send back with their reports."""
+        return f"{self._process}.{self._now_ms()}"
+
+    def sequence_for(self, name: str) -> int:
+        """Return the last change of a node's part."""
+        return self._scopes.latest(name)
+
+    def refuse(self, source: str, refused: NodeRefused) -> None:
+        """Record and log a refusal."""
+        self._offences.refuse(source, str(refused), refused.code)
+
+    async def _enter(self, caller: FeedCaller, feed: ScopedFeed) -> _Node:
+        """Return the connected node, after the end of another process with its name."""
+        name = caller.name
+        node = self._connected.get(name)
+        if node is not None and node.caller.instance != caller.instance:
+            await self._check_alone(node, caller)
+            self._check_open()
+            node = self._connected.get(name)
+        if node is None and len(self._connected) >= NODES_MAX:
+            raise NodeRefused(name=name, reason=f"{NODES_MAX} nodes are connected")
+        if node is None or node.feed is not feed or node.caller.instance != caller.instance:
+            lied = partial(self._offences.refuse, name, action="node.refused")
+            requests = NodeRequests(self._upstream, self._scopes, feed=feed, on_lie=lied)
+            if node is not None:
+                self._end(node)
+            node = self._connected[name] = _Node(caller, feed, requests)
+        node.caller = caller
+        return node
+
+    async def _enter_to_ask(self, caller: FeedCaller) -> _Node:
+        self._check_open()
+        return await self._enter(caller, self._scopes.open(caller.name, caller.hosts))
+
+    async def _check_alone(self, node: _Node, caller: FeedCaller) -> None:
+        """Refuse a second machine with the name of a connected node, such as a clone.
+
+        Otherwise each would end the wait of the other again and again. Source: M-5.
+
+        Raises:
+            NodeRefused: the connected node lives.
+        """
+        if await self._lives(node):
+            reason = f"another machine with this name, at {node.caller.source}, follows"
+            raise NodeRefused(name=caller.name, reason=f"{reason}; this one is at {caller.source}")
+
+    async def _lives(self, node: _Node) -> bool:
+        """Answer a connected node; return whether it asks again soon."""
+        asks_again = node.asks_again
+        node.answer_now()
+        await asyncio.wait((asks_again,), timeout=ANSWER_S_MAX)
+        is_here = self._connected.get(node.feed.name) is node
+        return is_here and asks_again.done() and not asks_again.cancelled()
+
+    async def _read(self, feed: ScopedFeed, tag: FeedTag, wait_s: float) -> FeedAnswer:
+        """Answer a person, who confirms nothing; the next look is the next second's."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + wait_s
+        while True:
+            part, left_s = self._scopes.part(feed), until_s - loop.time()
+            is_new = (tag.epoch, tag.digest) != (self.epoch, part.digest)
+            if is_new or left_s < LOOK_S:
+                return self._answered(feed, tag, part.body if is_new else None)
+            await asyncio.sleep(LOOK_S)
+            self._check_open()
+
+    async def _until_new(self, node: _Node, tag: FeedTag, wait_s: float) -> FeedAnswer:
+        loop = asyncio.get_running_loop()
+        until_s, feed, is_over = loop.time() + wait_s, node.feed, wait_s <= 0
+        while True:
+            body, blocker = self._news(node, tag)
+            if body is not None:
+                return self._answered(feed, tag, body)
+            if blocker and is_over:
+                raise FeedClosed(reason=blocker)
+            if is_over:
+                return self._answered(feed, tag, None)
+            if blocker:  # a moment only
+                until_s = min(until_s, loop.time() + ANSWER_S_MAX)
+            is_over = await self._wait(node, until_s)
+            self._check_open()
+            if self._connected.get(feed.name) is not node:  # another request replaced this one
+                raise FeedClosed(reason="another request of the node replaced this one")
+            if not node.caller.is_permitted():
+                refused = NodeRefused(name=feed.name, reason="the node's token is no longer valid")
+                self._end(node)
+                raise refused
+
+    def _news(self, node: _Node, tag: FeedTag) -> tuple[bytes | None, str]:
+        """Return the part that a node lacks, or why it must wait; note what it shows."""
+        feed, name, ours = node.feed, node.feed.name, tag.epoch == self.epoch
+        body = None
+        if not feed.digest:
+            part = self._scopes.part(feed)
+            if len(part.body) > PART_BYTES_MAX:
+                size = len(part.body)
+                raise PartTooLarge(name=name, size=size, limit=PART_BYTES_MAX)
+            body = part.body
+        if ours and tag.digest == feed.digest:
+            self.nodes.enlist(name)
+            self.nodes.record_shown(name, self._scopes.sequence)
+            self._heard(name)
+            return None, ""
+        if ours and self.nodes.counts(name):
+            self.nodes.record_shown(name, min(tag.sequence, feed.sequence - 1))
+        self._heard(name)
+        if ours and tag.sequence > self.generation:
+            return None, "it has not followed the store up to what the node shows"
+        # A node would lose a document that it may show. Source: M-2.
+        if any(self._scopes.shows_group(feed, group) for group in self._withheld):
+            return None, "it has not recovered"
+        self.charge(name, PART_COST)
+        return body if body is not None else self._scopes.part(feed).body, ""
+
+    async def _wait(self, node: _Node, until_s: float) -> bool:
+        """Wait for a change of the node's part; return whether the node must be answered now."""
+        loop = asyncio.get_running_loop()
+        node.answer_now()  # an earlier request, whose connection is lost
+        waiting = node.waiting = loop.create_future()
+        timer = loop.call_at(until_s, node.answer_now)
+        try:
+            is_over: bool = await waiting
+            return is_over
+        finally:
+            timer.cancel()
+            if node.waiting is waiting:
+                node.waiting = None
+
+    def _answered(self, feed: ScopedFeed, tag: FeedTag, body: bytes | None) -> FeedAnswer:
+        sequence = max(feed.sequence, tag.sequence if tag.epoch == self.epoch else 0)
+        if body is None and (tag.epoch, tag.digest) != (self.epoch, feed.digest):
+            new = tag
+        else:
+            new = FeedTag(self.epoch, sequence, feed.digest, self._history.newest_commit())
+        return FeedAnswer(new, body, self._pace(len(self._connected)), self._age_ms())
+
+    def _expect(self, node: _Node) -> None:
+        """Give an answered node some time to ask again."""
+        if self._connected.get(node.feed.name) is node:
+            later = asyncio.get_running_loop().call_later
+            node.absent = later(SILENT_S_MAX, self._end, node)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise FeedClosed(reason=self._closed)
+
+    def _end(self, node: _Node) -> None:
+        """Forget a connected node, and answer its waiting request."""
+        name = node.feed.name
+        if self._connected.get(name) is node:
+            del self._connected[name]
+            self._gone(name)
+        node.wake()
+        if node.absent is not None:
+            node.absent.cancel()
+        if not node.asks_again.done():
+            node.asks_again.cancel()
+
+    # Changes of the control plane.
+
+    def record_commit(self, generation: int) -> None:
+        """Record a commit whose changes have been applied; nodes that know it may be answered."""
+        self.generation = max(self.generation, generation)
+
+    def apply(self, change: DocumentChange) -> frozenset[str] | None:
+        """Apply a change and wake its nodes; call it on the event loop.
+
+        The cost is O(change + its nodes), or O(nodes) for a whole.
+
+        Returns: the affected nodes, connected or not; None: all.
+        """
+        self.generation = max(self.generation, change.sequence)
+        self._moves.expect(change)
+        changed = self._scopes.apply(change)
+        if change.whole:
+            self._withheld = change.withheld
+            self.nodes.reset_shown(change.sequence)
+        concerned = {name for name in self.workers.names if self.nodes.counts(name)}
+        self.workers.apply(change)
+        for feed, arrived in changed.items():
+            if feed.name in self._present:
+                self._behind.add(feed.name)
+            concerned.add(feed.name)
+            if arrived:
+                self._moves.begin(feed.name, change.sequence, frozenset(arrived))
+        self._wake(changed)
+        if self.access is None:
+            return None
+        concerned.update(self.access.expected(self._scopes.hosts_shown(change)))
+        return frozenset(concerned)
+
+    def confirmed(
+        self, sequence: int, wait_s: float, names: Collection[str] | None = None
+    ) -> asyncio.Future[tuple[str, ...]]:
+        """Wait until these nodes, or all nodes that may serve, show this change.
+
+        The driver host calls this function before it begins work (L-7). At the time limit, the
+        result contains the names of the nodes without the change. Source: M-4.
+        """
+        return self.nodes.wait(sequence, wait_s, names)
+
+    def hosts_of(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return the hosts that these nodes serve; empty if a node serves every VM."""
+        if self.access is None:
+            return ()
+        hosts: set[str] = set()
+        for name in names:
+            served = self._scopes.hosts_of(name) or self.access.permitted(name)
+            if not served:
+                return ()
+            hosts |= served
+        return tuple(sorted(hosts))
+
+    def _wake(self, changed: Collection[ScopedFeed]) -> None:
+        for feed in changed:
+            node = self._connected.get(feed.name)
+            if node is not None:
+                node.wake()
+
+    def _leave(self, vms: list[str]) -> None:
+        """Remove moved VMs from their old nodes."""
+        self._wake(self._scopes.remove_moved(vms))
+
+    # What others know about nodes.
 
     def report(self, process: str, *, begins: bool) -> RelayReport:
         """Return a follower's report on its nodes since the last report, or the complete report.
@@ -217,10 +588,40 @@ class FeedServer:
         """Apply a follower's report; return False if the follower must start over. Source: M-4."""
         known = self.nodes.take_report(report)
         self._moves.settle_relayed()
+        for name in self._connected.keys() & set(report.joined):
+            task = asyncio.get_running_loop().create_task(self._probe(self._connected[name]))
+            self._probing.add(task)
+            task.add_done_callback(self._probing.discard)
         return known
 
+    def troubles(self) -> NodeTroubles:
+        """Return the nodes that are behind or disconnected, and recent refusals."""
+
+        def is_behind(name: str) -> bool:
+            shown = self.nodes.shown(name)
+            return not self._follows(name) or shown < self._scopes.latest(name)
+
+        expected = self.access.expected(self._scopes.hosts) if self.access else ()
+        names = dict.fromkeys(islice(filter(is_behind, self.nodes.names), NAMED_MAX))
+        names.update(dict.fromkeys(islice(filter(is_behind, expected), NAMED_MAX)))
+        return NodeTroubles(tuple(sorted(names)[:NAMED_MAX]), tuple(self._offences.refused))
+
+    def lags(self) -> dict[str, int]:
+        """Return the number of changes that each node lacks; -1: disconnected."""
+        names = {*self.nodes.names, *(self.access.hosts if self.access else ())}
+        return {
+            name: max(self._scopes.latest(name) - self.nodes.shown(name), 0)
+            if self._follows(name)
+            else -1
+            for name in names
+        }
+
+    def _follows(self, name: str) -> bool:
+        here = name in self._connected or self.workers.has(name)
+        return here or self.nodes.relayed(name)
+
     def _heard(self, name: str) -> None:
-        """Apply a node's message, which may confirm changes."""
+        """Apply a node's request, which may confirm changes."""
         self._moves.settle(name)
         if not self.nodes.counts(name):
             return
@@ -230,7 +631,7 @@ class FeedServer:
             self._behind.add(name)
         if name in self._behind and self.nodes.shown(name) >= self._scopes.latest(name):
             self._behind.discard(name)
-            self.on_reportable()
+            self._on_reportable()
 
     def _gone(self, name: str) -> None:
         """Record that a node has disconnected."""
@@ -238,341 +639,31 @@ class FeedServer:
         if name in self._present:
             self._present.discard(name)
             self._joined[name] = False
-            self.on_reportable()
+            self._on_reportable()
 
-    async def serve(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        access: NodeAccess | None = None,
-    ) -> None:
-        """Serve one node until its connection ends; without `access`, trust the node."""
-        task = asyncio.current_task()
-        assert task is not None
-        if self._beating is None:
-            self._beating = asyncio.create_task(self._beat())
-        self._tasks.add(task)
-        session: NodeSession | None = None
-        sending: asyncio.Task[None] | None = None
-        unproved = reader if isinstance(reader, UnprovedReader) else None
-        wait_s = GREETING_S_MAX if unproved else self._pace.silent_s_max
-        source = unproved.source if unproved else ""
-        try:
-            async with asyncio.timeout(wait_s):
-                greeting = read_greeting(await reader.readline())
-            if self._suspended:
-                return
-            session = self._admitted(greeting, writer, access, source)
-            if unproved is not None:
-                unproved.admit()
-            await self._check_alone(session)
-            if not await self.check_commit(greeting.commit, greeting.name) or self._suspended:
-                return
-            self._begin(session)
-            sending = asyncio.create_task(self._send(session))
-            await session.hear(reader, partial(self._heard, greeting.name))
-        except NodeRefused as refused:
-            self._offences.refuse(source, str(refused), refused.code)
-            write_line(writer, feed.line_of(Refused(str(refused))))
-        except (OSError, FeedUnreadable, ValueError) as error:
-            who = f"Metadata node {session.name}" if session else f"A client at {source}"
-            text = f"{who} broke off: {str(error).removesuffix('.')}."
-            self._offences.log(session.name if session else "", text, "node-broken")
-        except asyncio.CancelledError:
-            pass  # only `stop` cancels
-        finally:
-            if session is not None and self._sessions.get(session.name) is session:
-                del self._sessions[session.name]
-                self._gone(session.name)
-            self._tasks.discard(task)
-            if sending is not None:
-                sending.cancel()
-            writer.close()
+    def _now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
 
-    @property
-    def heartbeat_s(self) -> float:
-        """Return the interval of keepalive requests to each node, in seconds."""
-        return max(self._pace.heartbeat_s, len(self._sessions) / PINGS_PER_S_MAX)
-
-    @property
-    def connected(self) -> int:
-        """Return the number of connected nodes."""
-        return len(self._sessions)
-
-    def apply(self, change: DocumentChange) -> frozenset[str] | None:
-        """Apply a change and send it to every node; call it on the event loop.
-
-        The cost is O(change + its nodes), or O(1) for a whole.
-
-        Returns: the affected nodes, connected or not; None: all.
-        """
-        self.generation = max(self.generation, change.sequence)
-        self._moves.expect(change)
-        parts = self._scopes.apply(change)
-        self._note(self._scopes.everything, change)
-        if change.whole:
-            self._withheld = change.withheld
-            self._behind.update(self._present)
-            self.nodes.reset_shown(change.sequence)
-            for feed_of_one in self._scopes:
-                feed_of_one.log.reset(change.sequence)
-        concerned = {name for name in self._trusted if self.nodes.counts(name)}
-        for part in parts:
-            self._note(part.feed, part.change)
-            if part.feed.name in self._present:
-                self._behind.add(part.feed.name)
-            concerned.add(part.feed.name)
-            if part.arrived:
-                self._moves.begin(part.feed.name, change.sequence, part.arrived)
-        self._wake(self._scopes if change.whole else [part.feed for part in parts])
-        if self._access is None:
-            return None
-        concerned.update(self._access.expected(self._scopes.hosts_shown(change)))
-        return frozenset(concerned)
-
-    def troubles(self) -> NodeTroubles:
-        """Return the nodes that are behind or disconnected, and recent refusals."""
-
-        def is_behind(name: str) -> bool:
-            shown = self.nodes.shown(name)
-            return not self._follows(name) or shown < self._scopes.latest(name)
-
-        expected = self._access.expected(self._scopes.hosts) if self._access else ()
-        names = dict.fromkeys(islice(filter(is_behind, self.nodes.names), NAMED_MAX))
-        names.update(dict.fromkeys(islice(filter(is_behind, expected), NAMED_MAX)))
-        return NodeTroubles(tuple(sorted(names)[:NAMED_MAX]), tuple(self._offences.refused))
-
-    def lags(self) -> dict[str, int]:
-        """Return the number of changes that each node lacks; -1: disconnected."""
-        names = {*self.nodes.names, *(self._access.hosts if self._access else ())}
-        return {
-            name: max(self._scopes.latest(name) - self.nodes.shown(name), 0)
-            if self._follows(name)
-            else -1
-            for name in names
-        }
-
-    def _follows(self, name: str) -> bool:
-        return name in self._sessions or self.nodes.relayed(name)
-
-    def hosts_of(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return the hosts that these nodes serve; empty if a node serves every VM."""
-        if self._access is None:
-            return ()
-        hosts: set[str] = set()
-        for name in names:
-            served = self._scopes.hosts_of(name) or self._access.hosts.get(name)
-            if served is None and not self._access.each_host:
-                return ()
-            hosts |= served or {name}
-        return tuple(sorted(hosts))
-
-    def confirmed(
-        self, sequence: int, wait_s: float, names: Collection[str] | None = None
-    ) -> asyncio.Future[tuple[str, ...]]:
-        """Wait until these nodes, or all nodes that may serve, show this change.
-
-        The driver host calls this function before it begins work (L-7). At the time limit, the
-        result contains the names of the nodes without the change. Source: M-4.
-        """
-        return self.nodes.wait(sequence, wait_s, names)
-
-    def _note(self, scoped: ScopedFeed, change: DocumentChange) -> None:
-        log = scoped.log
-        size = len(change.callers) + len(change.gone) + len(change.publications)
-        if change.whole or size > LOGGED_ITEMS_MAX:
-            log.reset(change.sequence)
-            return
-        portions = tuple(
-            cut(feed.signed(change, self.newest_commit()), log.checksum, self._pace.portion_bytes)
-        )
-        lines = tuple(portion.line for portion in portions)
-        log.append(change.sequence, lines, portions[-1].checksum)
-
-    def _wake(self, changed: Iterable[ScopedFeed]) -> None:
-        """Wake the sessions with changed feeds, and the sessions of the complete feed."""
-        for scoped in dict.fromkeys((self._scopes.everything, *changed)):
-            names = (scoped.name,) if scoped.hosts is not None else tuple(self._trusted)
-            slowest = scoped.log.next
-            for session in map(self._sessions.get, names):
-                if session is not None and session.feed is scoped:
-                    session.wake.set()
-                    slowest = min(slowest, session.position)
-            scoped.log.trim(slowest)
-
-    def _leave(self, vms: list[str]) -> None:
-        """Remove moved VMs from their old nodes."""
-        changed = []
-        for scoped in self._scopes.serving_still(vms):
-            change = self._scopes.left(scoped, vms)
-            if change is not None:
-                self._note(scoped, change)
-                changed.append(scoped)
-        self._wake(changed)
-
-    def _trusting(self) -> asyncio.StreamReaderProtocol:
-        return asyncio.StreamReaderProtocol(asyncio.StreamReader(ASKED_LINE_BYTES_MAX), self.serve)
-
-    async def _listen(self, address: str, accepted: Callable[[], asyncio.Protocol]) -> str:
-        host, port = host_and_port(address)
-        server = await asyncio.get_running_loop().create_server(accepted, host, port)
-        self._servers.append(server)
-        return joined_address(host, server.sockets[0].getsockname()[1])
-
-    def _admitted(
-        self, greeting: Follow, writer: asyncio.StreamWriter, access: NodeAccess | None, source: str
-    ) -> NodeSession:
-        """Return a session for a permitted node. Source: M-5."""
-        scoped = self._scopes.everything
-        upstream: Upstream = self._upstream
-        if access is not None:
-            hosts = access.admit(greeting, writer.get_extra_info("peercert"), source)
-            if not self.nodes.charge(greeting.name, GREETING_COST):
-                raise NodeRefused(name=greeting.name, reason="the node exceeds its rate limit")
-            if len(self._sessions) >= NODES_MAX and greeting.name not in self._sessions:
-                raise NodeRefused(name=greeting.name, reason=f"{NODES_MAX} nodes are connected")
-            scoped = self._scopes.open(greeting.name, hosts)
-            refuse = partial(self._offences.refuse, greeting.name, action="node.refused")
-            upstream = NodeRequests(self._upstream, self._scopes, feed=scoped, on_lie=refuse)
-        limited = access is not None
-        session = NodeSession(writer, upstream, nodes=self.nodes, feed=scoped, limited=limited)
-        session.greeted(greeting, source)
-        return session
-
-    async def _check_alone(self, session: NodeSession) -> None:
-        """Refuse a second machine with the name of a connected node, such as a clone.
-
-        Otherwise each would end the connection of the other again and again. Source: M-5.
-
-        Raises:
-            NodeRefused: the connected node answers.
-        """
-        other = self._sessions.get(session.name)
-        if other is None or session.feed.hosts is None or not session.is_clone(other):
-            return
-        if await other.answers(ANSWER_S_MAX) and self._sessions.get(session.name) is other:
-            reason = f"another machine with this name, at {other.source or 'the broker'}, follows"
-            raise NodeRefused(
-                name=session.name, reason=f"{reason}; this one is at {session.source}"
-            )
-
-    def _begin(self, session: NodeSession) -> None:
-        """Resume a node's feed after its last change, or schedule the whole. Source: M-1."""
-        other = self._sessions.get(session.name)
-        if (
-            other is not None
-        ):  # the node reconnected before the server noticed the end of its connection
-            other.writer.transport.abort()
-        self._sessions[session.name] = session
-        if session.feed.hosts is None:
-            self._trusted[session.name] = None
-        greeting, log = session.said, session.feed.log
-        if greeting.epoch != self.epoch:
-            return
-        position = log.position_of(greeting.sequence, greeting.checksum)
-        sequence, checksum = greeting.sequence, greeting.checksum
-        if position is None:
-            if not greeting.digest or greeting.digest != digest_of(
-                self._scopes.whole(session.feed)
-            ):
-                return
-            position, sequence, checksum = log.next, log.sequence, log.checksum
-        session.position = position
-        start = FeedStart(self.epoch, sequence, checksum, whole=False, commit=self.newest_commit())
-        write_line(session.writer, feed.line_of(start))
-
-    async def _send(self, session: NodeSession) -> None:
-        """Send a connected node its missing changes."""
-        try:
-            while True:
-                session.wake.clear()
-                if not session.feed.log.holds(session.position):
-                    if self._withholds(session.feed):
-                        await session.wake.wait()
-                    else:
-                        await self._send_whole(session)
-                    continue
-                change = session.feed.log.at(session.position)
-                if change is None:
-                    session.caught_up()
-                    await session.writer.drain()
-                    await session.wake.wait()
-                    continue
-                session.position += 1
-                for line in change.lines:
-                    await session.send(line)
-                session.send_answers()
-        except OSError:
-            session.writer.close()
-        except Exception:  # noqa: BLE001 - the node comes back and is sent the whole
-            _LOG.exception("the feed to node %s ends because of a bug", session.name)
-            session.writer.transport.abort()
-
-    def _withholds(self, scoped: ScopedFeed) -> bool:
-        """Return whether a node would lose a document that it may show; it waits. Source: M-2."""
-        return any(self._scopes.shows_group(scoped, group) for group in self._withheld)
-
-    async def _send_whole(self, session: NodeSession) -> None:
-        """Send the current whole; later changes follow, in order. Source: M-1."""
-        log = session.feed.log
-        session.position = log.next
-        commit = self.newest_commit()
-        whole = feed.signed(self._scopes.whole(session.feed), commit)
-        start = FeedStart(self.epoch, log.sequence, log.checksum, whole=True, commit=commit)
-        await session.send(feed.line_of(start))
-        for portion in cut(whole, 0, self._pace.portion_bytes):
-            await session.send(portion.line)
-            await asyncio.sleep(0)  # serve other nodes between portions
-        session.send_answers()
-
-    def _revoked(self, session: NodeSession) -> bool:
-        """Return whether a node's token has been revoked. Source: P-4."""
-        access = self._access
-        if access is None or session.feed.hosts is None:
-            return False  # workers are trusted
-        certificate = session.writer.get_extra_info("peercert")
-        return not certificate and not access.prove(session.name, session.said.token)
-
-    async def _beat(self) -> None:
-        """Ask for keepalives, and detect silent nodes."""
-        loop = asyncio.get_running_loop()
-        while True:
-            heartbeat_s = self.heartbeat_s
-            due_s = loop.time() + heartbeat_s
-            await asyncio.sleep(heartbeat_s)
-            if loop.time() > due_s + heartbeat_s:
-                self.nodes.forgive()
-            for session in tuple(self._sessions.values()):
-                if self.nodes.silent(session.name):
-                    session.writer.transport.abort()
-                elif self._revoked(session):
-                    refused = NodeRefused(
-                        name=session.name, reason="the node's token is no longer valid"
-                    )
-                    self._offences.refuse(session.name, str(refused), refused.code)
-                    write_line(session.writer, feed.line_of(Refused(str(refused))))
-                    session.writer.close()
-                else:
-                    self._look_for_clone(session, loop.time())
-                    session.ping()
-            for name in self.nodes.names:
-                if self.nodes.silent(name):
-                    self.on_silent(name)
-
-    def _look_for_clone(self, session: NodeSession, now_s: float) -> None:
-        """Report a node that follows this process and a follower at the same time."""
-        settled = now_s - session.since_s > self._pace.silent_s_max
-        if settled and session.feed.hosts is not None and self.nodes.relayed(session.name):
+    async def _probe(self, node: _Node) -> None:
+        """Report a node that follows this process and a follower at the same time. Source: M-5."""
+        name = node.feed.name
+        if not await self._lives(node):
+            if self._connected.get(name) is node:
+                self._end(node)
+        elif self.nodes.relayed(name):
             text = (
-                f"Metadata node {session.name} follows two control planes, this one from"
-                f" {session.source}: two machines have its name."
+                f"Metadata node {name} follows two control planes, this one from"
+                f" {node.caller.source}: two machines have its name."
             )
-            self._offences.refuse(session.name, text, "node.cloned")
+            self._offences.refuse(name, text, "node.cloned")
 
 
-async def _believe(_commit: str, _node: str) -> bool:
-    """Accept each commit: a placeholder until the service sets the function."""
-    return True
+def _asked(node: _Node, _: object) -> None:
+    node.asking -= 1
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 REFUSED_MAX = 20
@@ -580,8 +671,6 @@ REFUSED_MAX = 20
 
 LOGGED_S, KNOWN_MAX = 60.0, 10_000
 """Minimum interval between log lines about one node or source, and maximum tracked offenders."""
-
-_LOG = logging.getLogger(__name__)
 
 
 class Offences:
@@ -597,10 +686,6 @@ class Offences:
         """Record and log a request of a node or source for hosts that it may not serve."""
         if text not in self.refused:
             self.refused.append(text)
-        self.log(who, text, action)
-
-    def log(self, who: str, text: str, action: str) -> None:
-        """Log a refusal of a node or source, unless its last log line is less than a minute old."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._logged_s.get(who, -LOGGED_S) < LOGGED_S:
             return

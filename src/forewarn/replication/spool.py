@@ -10,20 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
 
 from forewarn.errors import ForewarnError
 from forewarn.protocol.approvals import UnknownEvent
-from forewarn.replication import messages as feed
 from forewarn.replication.feed_client import FeedClient
 from forewarn.replication.messages import (
     ApprovalRequest,
-    ApproveMessage,
     FeedUnreadable,
+    PollReport,
+    Request,
     RequestAnswer,
-    VmPoll,
+    encoded,
+    read_spooled,
 )
-from forewarn.replication.node_store import NodeStore
+from forewarn.replication.node_files import NodeFiles
 
 FILE = "approvals"
 """Name of the file in the node's directory."""
@@ -37,17 +37,16 @@ _LOG = logging.getLogger(__name__)
 class Spool:
     """The `Upstream` of a node that may accept approvals without the control plane."""
 
-    def __init__(self, feed_client: FeedClient, store: NodeStore, *, size_max: int) -> None:
+    def __init__(self, feed_client: FeedClient, files: NodeFiles, *, size_max: int) -> None:
         """Read the stored approvals; call on the event loop."""
         self._feed_client = feed_client
-        self._store = store
-        self._files = store.files
+        self._files = files
         self._size_max = size_max
         self._waiting: dict[bytes, ApprovalRequest] = {}
         self._under_way: dict[asyncio.Future[RequestAnswer], ApprovalRequest] = {}
         self._arrived = asyncio.Event()
         self._load()
-        feed_client.on_lost = self._take_over
+        feed_client.when_lost(self.take_over)
         self._task = asyncio.get_running_loop().create_task(self._deliver())
 
     @property
@@ -55,43 +54,33 @@ class Spool:
         """Return the number of undelivered approvals."""
         return len(self._waiting)
 
-    def approve(self, request: ApprovalRequest) -> asyncio.Future[RequestAnswer]:
-        """Forward an approval, or accept it here while the control plane is unreachable.
+    def ask(self, request: Request) -> asyncio.Future[RequestAnswer]:
+        """Forward a request; accept an approval here while the control plane is unreachable.
 
         M-3, A-6.
         """
+        if not isinstance(request, ApprovalRequest):
+            return self._feed_client.ask(request)
         answer: asyncio.Future[RequestAnswer] = asyncio.get_running_loop().create_future()
         if not self._feed_client.followed.is_set():
             self._accept(request, answer)
             return answer
-        asked = self._feed_client.approve(request)
+        asked = self._feed_client.ask(request)
         self._under_way[answer] = request
         asked.add_done_callback(lambda done: self._answered(done, answer))
         answer.add_done_callback(lambda _: asked.cancel())
         return answer
 
-    def enable(self, vm: str) -> asyncio.Future[None]:
-        """Ask the control plane to enable a group. Source: B-1."""
-        return self._feed_client.enable(vm)
-
-    def outcome(self, vm: str, event_id: str) -> asyncio.Future[RequestAnswer]:
-        """Ask the control plane for the outcome of a VM's event. Source: X-1."""
-        return self._feed_client.outcome(vm, event_id)
-
-    def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
-        """Forward polls of groups. Source: B-2."""
-        self._feed_client.polled(groups, age_ms)
-
-    def vms_polled(self, polls: Sequence[VmPoll]) -> None:
-        """Forward the last polls of VMs. Source: B-5."""
-        self._feed_client.vms_polled(polls)
+    def tell(self, report: PollReport) -> None:
+        """Forward polls. Source: B-2, B-5."""
+        self._feed_client.tell(report)
 
     async def stop(self) -> None:
         """Stop delivering; waiting approvals stay stored."""
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
-        self._feed_client.on_lost = lambda: None
+        self._feed_client.when_lost(None)
 
     def _answered(
         self, asked: asyncio.Future[RequestAnswer], answer: asyncio.Future[RequestAnswer]
@@ -105,7 +94,7 @@ class Spool:
         elif not asked.cancelled():
             answer.set_result(asked.result())
 
-    def _take_over(self) -> None:
+    def take_over(self) -> None:
         """Accept forwarded but unanswered approvals after the loss of the feed. Source: M-3."""
         under_way, self._under_way = self._under_way, {}
         for answer, request in under_way.items():
@@ -119,7 +108,7 @@ class Spool:
             error = str(UnknownEvent(event_id=unknown[0]))
             answer.set_result(RequestAnswer(accepted=False, error=error))
             return
-        line = feed.line_of(ApproveMessage(0, request))
+        line = encoded(request) + b"\n"
         if line not in self._waiting:
             reason = f"{self._size_max} wait already"
             if len(self._waiting) < self._size_max:
@@ -143,8 +132,9 @@ class Spool:
 
         Source: A-3, M-5.
         """
-        caller = self._store.state.callers.get(request.vm)
-        shown = self._store.state.publications.get(caller.view) if caller else None
+        state = self._feed_client.state
+        caller = state.callers.get(request.vm)
+        shown = state.publications.get(caller.view) if caller else None
         ids = {event.event_id.upper() for event in shown.document.events} if shown else set()
         return [event_id for event_id in request.event_ids if event_id not in ids]
 
@@ -169,14 +159,11 @@ class Spool:
                     break
                 whole += len(line)
                 try:
-                    message = feed.read_asked(line)
+                    self._waiting[line] = read_spooled(line)
                 except FeedUnreadable:
                     text = "a line of %s in %s is damaged: one approval is lost"
                     facts = {"action": "spool.damaged"}
                     _LOG.error(text, FILE, self._files.place, extra=facts)
-                    continue
-                if isinstance(message, ApproveMessage):
-                    self._waiting[line] = message.request
             self._files.shorten(FILE, whole)
         if self._waiting:
             self._arrived.set()
@@ -188,7 +175,7 @@ class Spool:
             await self._feed_client.followed.wait()
             line, request = next(iter(self._waiting.items()))
             try:
-                answer = await self._feed_client.approve(request)
+                answer = await self._feed_client.ask(request)
             except (ForewarnError, asyncio.CancelledError) as error:
                 task = asyncio.current_task()
                 if isinstance(error, asyncio.CancelledError) and task and task.cancelling():

@@ -9,11 +9,16 @@ import asyncio
 import contextlib
 import logging
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from forewarn.core.stimulus import Approve, Enable, GroupsPolled
 from forewarn.errors import CallerError
-from forewarn.replication.messages import PublishResult, RequestAnswer
+from forewarn.replication.messages import (
+    ApprovalRequest,
+    OutcomeRequest,
+    PublishResult,
+    RequestAnswer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -21,12 +26,10 @@ if TYPE_CHECKING:
     from forewarn.api.relay import Relay
     from forewarn.control.engine import ControlEngine
     from forewarn.control.plane import Committed
-    from forewarn.replication.messages import ApprovalRequest, DocumentChange, VmPoll
+    from forewarn.replication.messages import DocumentChange, PollReport, Request, VmPoll
 
 
 log = logging.getLogger("forewarn")
-
-_T = TypeVar("_T")
 
 
 class LocalNode(Protocol):
@@ -184,33 +187,28 @@ class Bridge:
 
     # The metadata plane's side: forewarn.replication.messages.Upstream.
 
-    def approve(
-        self, request: ApprovalRequest, *, node_hosts: Collection[str] = ()
-    ) -> asyncio.Future[RequestAnswer]:
-        """Approve events for a VM; done once the approval is durable. Source: A-6."""
+    def ask(self, request: Request) -> asyncio.Future[RequestAnswer]:
+        """Answer a request of a VM; an approval once it is durable. Source: A-6, B-1, X-1."""
+        if isinstance(request, OutcomeRequest):
+            return self._look_up(request)
         if self._control is None:
             assert self._relay is not None
-            return self._relay.approve(request, node_hosts=node_hosts)
-        actor = f"vm {request.vm} at {request.address}"
-        hosts = tuple(sorted(node_hosts))
-        approval = Approve(request.vm, request.event_ids, request.identity, hosts)
-        asked = self._control.submit(approval, actor)
+            return self._relay.ask(request)
         answer: asyncio.Future[RequestAnswer] = self._loop.create_future()
-        asked.add_done_callback(lambda done: self._tell(_approved, done, answer))
+        if isinstance(request, ApprovalRequest):
+            actor = f"vm {request.vm} at {request.address}"
+            stimulus: Approve | Enable = Approve(
+                request.vm, request.event_ids, request.identity, request.node_hosts
+            )
+        else:
+            assert self._node is not None
+            stimulus, actor = Enable(self._node.group_of(request.vm)), f"vm {request.vm}"
+        asked = self._control.submit(stimulus, actor)
+        # The answer is set on the event loop, after all earlier publications.
+        asked.add_done_callback(lambda done: self.call(lambda: _settle(done, answer)))
         return answer
 
-    def enable(self, vm: str) -> asyncio.Future[None]:
-        """Enable the group of a VM that polls for the first time. Source: B-1."""
-        if self._control is None:
-            assert self._relay is not None
-            return self._relay.enable(vm)
-        answer: asyncio.Future[None] = self._loop.create_future()
-        assert self._node is not None
-        asked = self._control.submit(Enable(self._node.group_of(vm)), f"vm {vm}")
-        asked.add_done_callback(lambda done: self._tell(_enabled, done, answer))
-        return answer
-
-    def outcome(self, vm: str, event_id: str) -> asyncio.Future[RequestAnswer]:
+    def _look_up(self, request: OutcomeRequest) -> asyncio.Future[RequestAnswer]:
         """Look up the outcome of a VM's event, on a thread. Source: X-1."""
         answer: asyncio.Future[RequestAnswer]
         if self._lookups >= LOOKUPS_MAX:
@@ -218,45 +216,37 @@ class Bridge:
             answer.cancel()
             return answer
         self._lookups += 1
-        answer = asyncio.ensure_future(asyncio.to_thread(self._find_outcome, vm, event_id))
+        thread = asyncio.to_thread(self._find_outcome, request.vm, request.event_id)
+        answer = asyncio.ensure_future(thread)
         answer.add_done_callback(self._looked_up)
         return answer
 
     def _looked_up(self, _: object) -> None:
         self._lookups -= 1
 
-    def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
-        """Record which groups polled. Source: B-2."""
+    def tell(self, report: PollReport) -> None:
+        """Record polls of groups, and the last polls of VMs, for lists. Source: B-2, B-5."""
+        assert self._node is not None
+        if report.vms:
+            self._node.note_polls(report.vms)
         if self._control is None:
             assert self._relay is not None
-            self._relay.polled(groups, age_ms)
+            self._relay.tell(report)
             return
-        self._control.note(GroupsPolled(groups, age_ms), "metadata")
-        if self._on_polled is not None:
-            self._on_polled(groups, age_ms)
-
-    def vms_polled(self, polls: Sequence[VmPoll]) -> None:
-        """Record the last polls of VMs, for lists and metrics. Source: B-5."""
-        assert self._node is not None
-        self._node.note_polls(polls)
-        if self._control is None and self._relay is not None:
-            self._relay.vms_polled(polls)
-
-    def _tell(
-        self,
-        settle: Callable[[Future[Committed], asyncio.Future[_T]], None],
-        done: Future[Committed],
-        answer: asyncio.Future[_T],
-    ) -> None:
-        """Set the answer of a future on the event loop, after all earlier publications."""
-        self.call(lambda: settle(done, answer))
+        by_age: dict[int, list[str]] = {}
+        for group, age_ms in report.groups.items():
+            by_age.setdefault(age_ms, []).append(group)
+        for age_ms, groups in by_age.items():
+            self._control.note(GroupsPolled(frozenset(groups), age_ms), "metadata")
+            if self._on_polled is not None:
+                self._on_polled(frozenset(groups), age_ms)
 
 
 def _no_outcome(_vm: str, _event_id: str) -> RequestAnswer:
     return RequestAnswer(accepted=False)
 
 
-def _approved(done: Future[Committed], answer: asyncio.Future[RequestAnswer]) -> None:
+def _settle(done: Future[Committed], answer: asyncio.Future[RequestAnswer]) -> None:
     if answer.done():
         return
     error = done.exception()
@@ -264,15 +254,5 @@ def _approved(done: Future[Committed], answer: asyncio.Future[RequestAnswer]) ->
         answer.set_result(RequestAnswer(accepted=True))
     elif isinstance(error, CallerError):
         answer.set_result(RequestAnswer(accepted=False, error=str(error)))
-    else:
-        answer.set_exception(error)
-
-
-def _enabled(done: Future[Committed], answer: asyncio.Future[None]) -> None:
-    if answer.done():
-        return
-    error = done.exception()
-    if error is None:
-        answer.set_result(None)
     else:
         answer.set_exception(error)

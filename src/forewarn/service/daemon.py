@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING
 
 from forewarn.access.roles import Permission
@@ -36,7 +35,7 @@ from forewarn.service.answering import Answering
 from forewarn.service.bridge import Bridge
 from forewarn.service.commit_checks import CommitChecks
 from forewarn.service.configured import ConfiguredParts
-from forewarn.service.credentials import ServedCertificates, connect_feed, login_of
+from forewarn.service.credentials import ServedCertificates
 from forewarn.service.hooks import NO_HOOKS, ServiceHooks
 from forewarn.service.lease_holding import LeaseHolder, take_lease
 from forewarn.service.observers import make_observers
@@ -53,6 +52,8 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from forewarn.access.tokens import AccessToken
+    from forewarn.api.feed_endpoint import FeedPort
     from forewarn.api.relay import Relay
     from forewarn.clock import Clock
     from forewarn.control.plane import Committed, StateView
@@ -324,7 +325,10 @@ class Daemon:
         if settings.listen.operator:
             await asyncio.to_thread(control.replica.begin, plane)
         control.start()
-        observers.watch(lambda: self.outbox, self.certificates.expiries, self._carrier)
+        observers.watch(lambda: self.outbox, self.certificates.expiries)
+        if (feed := parts.feed) is not None:  # a node may know a commit without changes for it
+            note, call = feed.record_commit, self.bridge.call
+            control.on_committed.add(lambda each: call(partial(note, each.sequence)))
         degraded = self.configured.degraded
         degraded.look(plane.state)
         control.on_committed.add(degraded.look_at_commit)
@@ -382,31 +386,35 @@ class Daemon:
     def _new_feed(self, bridge: Bridge) -> FeedServer | None:
         """Return the feed for metadata nodes in other processes; None if no setting needs it."""
         feed = self.settings.feed
-        has_nodes = bool(feed.listen or feed.nats)
-        if not has_nodes and self.settings.listen.workers <= 0:
+        if not feed.listen and self.settings.listen.workers <= 0:
             return None
         from forewarn.replication.access import NodeAccess  # noqa: PLC0415 - most services have none
-        from forewarn.replication.server import FeedServer  # noqa: PLC0415
+        from forewarn.replication.server import FeedServer, StoreHistory  # noqa: PLC0415
 
-        access = NodeAccess(feed.hosts, self._prove_node) if has_nodes else None
-        server = FeedServer(bridge, epoch=self.store.epoch, access=access)
-        server.newest_commit = self.store.newest_commit
-        server.check_commit = CommitChecks(self.store, self._note_went_back).check
+        access = None
+        if feed.listen:
+            access = NodeAccess(feed.hosts, self._prove_node, self._may_read_parts)
+        check = CommitChecks(self.store, self._note_went_back).check
+        history = StoreHistory(self.store.newest_commit, check)
+        server = FeedServer(bridge, epoch=self.store.epoch, access=access, history=history)
         self._closing.push_async_callback(server.stop)
         return server
 
-    def _carrier(self) -> dict[str, int]:
-        """Return the counters of the feed over NATS; empty without NATS."""
-        figures = self.feed.carrier if self.feed is not None else None
-        return figures.named() if figures is not None else {}
-
     def _prove_node(self, name: str, given: str) -> bool:
         """Return whether a token belongs to a node and permits following the feed."""
-        control = self.parts.control if self.parts else None
-        token = proved(given, control.token, self.clock.now_ms()) if control else None
+        token = self._token_of(given)
         if token is None or token.principal != name:
             return False
         return token.bearer.owners_for(Permission.FOLLOW) is None
+
+    def _may_read_parts(self, given: str) -> bool:
+        """Return whether a person's token permits reading every node's part."""
+        token = self._token_of(given)
+        return token is not None and token.bearer.owners_for(Permission.READ_FLEET) is None
+
+    def _token_of(self, given: str) -> AccessToken | None:
+        control = self.parts.control if self.parts else None
+        return proved(given, control.token, self.clock.now_ms()) if control else None
 
     def _new_workers(self, feed: FeedServer | None) -> Workers | None:
         if self.settings.listen.workers <= 0:
@@ -424,21 +432,24 @@ class Daemon:
         if relay is not None and self._following is not None:
             self._following.cancel()
             feed.epoch = self.store.epoch
+            feed.state_age(int)
             feed.suspend(suspended=self.answering.outdated)
             await relay.stop(self.bridge)
         elif settings.listen:
             self.feed_address = await self._start_feed(feed)
-        if settings.nats:
-            login_of(settings)  # an unusable file ends the start
-            feed.start_broker(partial(connect_feed, settings, count()))
 
     async def _start_feed(self, server: FeedServer) -> str:
-        feed = self.settings.feed
-        address, tls = feed.listen, self.certificates.load("feed", feed)
+        (endpoint,) = await imported("forewarn.api.feed_endpoint")
+        address, tls = self.settings.feed.listen, self.certificates.load("feed", self.settings.feed)
+        port: FeedPort = endpoint.FeedPort()
         try:
-            return await server.start_network(address, tls)
+            await port.start(server, address, tls)
         except OSError as error:
             raise taken(address, FEED, error) from error
+        self._closing.push_async_callback(port.stop)
+        # Waiting nodes are answered before their connections close.
+        self._closing.callback(partial(server.suspend, suspended=True))
+        return port.address
 
     async def _listen(self, workers: Workers | None, *, shared: bool) -> tuple[str, ...]:
         """Open the metadata addresses; Unix sockets, which cannot be shared, stay here.
@@ -577,6 +588,7 @@ class Daemon:
         """Serve metadata nodes from the followed state. Source: H-4."""
         self.bridge.follow(self.metadata.service, relay)
         feed.suspend(suspended=True)
+        feed.state_age(lambda: follower.age_ms(follower.freshness()))
         self.feed_address = await self._start_feed(feed)
         relay.start(feed)
         self._closing.push_async_callback(relay.stop)

@@ -19,26 +19,23 @@ from forewarn.clock import SystemClock
 from forewarn.garbage import freeze_garbage
 from forewarn.metadata.server import MetadataServer, follow_clock_steps
 from forewarn.replication.access import TlsFiles
-from forewarn.replication.carrier import BrokerRoute, is_subject
-from forewarn.replication.feed_client import FeedClient, FeedRoute, NodeIdentity
+from forewarn.replication.feed_client import FeedClient, NodeIdentity
 from forewarn.replication.node_files import NodeDirectory
 from forewarn.replication.node_store import NodeStore
 from forewarn.replication.spool import Spool
 from forewarn.service.process import notify, on_signals
-from forewarn.service.settings_check import NATS_SCHEME, is_local, refuse
+from forewarn.service.settings_check import is_local, refuse
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable
 
     from forewarn.api.server import OperatorServer
-    from forewarn.replication.carrier import Broker
     from forewarn.replication.messages import DocumentChange
-    from forewarn.settings import NodeSettings, Settings
+    from forewarn.settings import Settings
 
 log = logging.getLogger("forewarn")
 
-#: Maximum total length of host names, because a node's first line may have 4 KiB.
+#: Maximum total length of host names, which are part of each request's URL.
 HOSTS_LENGTH_MAX = 2048
 
 
@@ -71,12 +68,8 @@ class MetadataNode:
             token=str(node.token),  # errors about texts from the environment name the variable
             tls=tls,
         )
-        self._broker = (
-            broker_route(node, identity.name) if node.follow.startswith(NATS_SCHEME) else None
-        )
-        route = FeedRoute(self._broker.connect) if self._broker else None
         self.feed_client = FeedClient(
-            node.follow, self._apply, identity=identity, store=self._store, route=route
+            node.follow, self._apply, identity=identity, store=self._store
         )
         upstream: FeedClient | Spool = self.feed_client
         self._spool: Spool | None = None
@@ -84,7 +77,7 @@ class MetadataNode:
         self.metrics_address = ""
         if node.max_spooled_approvals:
             upstream = self._spool = Spool(
-                self.feed_client, self._store, size_max=node.max_spooled_approvals
+                self.feed_client, self._store.files, size_max=node.max_spooled_approvals
             )
         self.server = MetadataServer(settings.metadata, upstream, clock=self.clock)
 
@@ -111,7 +104,6 @@ class MetadataNode:
                     self._settings.listen.metrics,
                     figures=self.server.figures,
                     status=self.status,
-                    carrier=self.carrier,
                     expiries=self._expiries,
                 )
                 self.metrics_address = served.address
@@ -128,8 +120,6 @@ class MetadataNode:
             if self._spool is not None:
                 await self._spool.stop()
             await client.stop()
-            if self._broker is not None:
-                await self._broker.close()
             self._store.close()
         return int(not first.done() or first.cancelled())
 
@@ -140,10 +130,6 @@ class MetadataNode:
             "feed_sequence": self.feed_client.sequence,
             "spooled_approvals": self._spool.waiting if self._spool else 0,
         }
-
-    def carrier(self) -> dict[str, int]:
-        """Return the counters of the feed over NATS; empty over a socket."""
-        return self._broker.figures.named() if self._broker else {}
 
     def _apply(self, change: DocumentChange) -> None:
         self.server.service.apply(change)
@@ -168,22 +154,6 @@ async def run_node(settings: Settings) -> int:
         notify("STOPPING=1")
 
 
-def broker_route(node: NodeSettings, name: str) -> BrokerRoute:
-    """Return a node's route over NATS; its certificate, credentials or token prove its name."""
-    from forewarn.nats_client import NatsLogin, connect_nats  # noqa: PLC0415 - an extra
-
-    async def connect(address: str, tls: ssl.SSLContext | None) -> Broker:
-        login = NatsLogin(
-            user=name,
-            password="" if node.certificate else str(node.token),  # servers refuse both
-            credentials_file=node.nats_credentials,
-            tls=tls,
-        )
-        return await connect_nats(address, login, name=f"forewarn node {name}")
-
-    return BrokerRoute(name, connect)
-
-
 def check_node(settings: Settings) -> None:
     """Refuse settings that a node cannot run with.
 
@@ -195,16 +165,14 @@ def check_node(settings: Settings) -> None:
         if not getattr(node, name):
             refuse(f"node.{name}", f"is required (--{name})")
     addresses = [each.strip() for each in node.follow.split(",")]
-    over_nats = [each for each in addresses if each.startswith(NATS_SCHEME)]
-    if over_nats and over_nats != addresses:
-        refuse("node.follow", "has both NATS servers and other addresses")
-    if over_nats and not is_subject(str(node.name) or socket.gethostname()):
-        refuse("node.name", "has an empty part between dots, which no NATS subject may have")
-    if not node.ca and not all(is_local(each.removeprefix(NATS_SCHEME)) for each in addresses):
+    for each in addresses:
+        if each.startswith(("unix:", "nats://")):
+            refuse("node.follow", f"has {each!r}, which is not HOST:PORT")
+    if not node.ca and not all(map(is_local, addresses)):
         refuse("node.ca", "is required (--ca) unless the feed is on a loopback address")
     if bool(node.certificate) != bool(node.key):
         refuse("node.key", "must be set together with node.certificate")
-    if not (node.certificate or node.token or (over_nats and node.nats_credentials)):
+    if not (node.certificate or node.token):
         refuse("node.certificate", "or a token is required, to prove the node's name")
     if len(",".join(node.hosts)) > HOSTS_LENGTH_MAX:
         problem = f"are longer than {HOSTS_LENGTH_MAX} characters together; leave them empty"

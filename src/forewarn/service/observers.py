@@ -56,12 +56,10 @@ class Observers:
         self,
         find: Callable[[], Outbox | None],
         expiries: Mapping[str, float],
-        carrier: Callable[[], Mapping[str, int]],
     ) -> None:
-        """Include outbox, expiries of certificates and the feed over NATS at each scrape."""
+        """Include outbox and expiries of certificates at each scrape."""
         if self.metrics is not None:
             self.metrics.watch_outbox(find)
-            self.metrics.watch_carrier(carrier)
             self.metrics.watch_certificates(expiries)
 
     async def attach(

@@ -22,8 +22,6 @@ from forewarn.urls import is_protected, shown_url
 if TYPE_CHECKING:
     from forewarn.settings import FeedSettings, LifecycleSettings, MetadataSettings, Settings
 
-#: Scheme of addresses of NATS servers.
-NATS_SCHEME = "nats://"
 
 #: Statuses of the public service's answers to an unknown api-version. Source: E-3.
 VERSION_STATUSES = (400, 404)
@@ -111,14 +109,9 @@ def _check_metadata(metadata: MetadataSettings) -> None:
 
 
 def _check_feed(feed: FeedSettings) -> None:
-    for server in feed.nats:
-        if not server.startswith(NATS_SCHEME):
-            refuse("feed.nats", f"has {server!r}, which is not nats://HOST:PORT")
-        if not (feed.nats_ca or is_local(server.removeprefix(NATS_SCHEME))):
-            refuse("feed.nats_ca", "is required unless the NATS servers are on loopback addresses")
-    if not (feed.listen or feed.nats):
+    if not feed.listen:
         return
-    if feed.listen and not (is_local(feed.listen) or feed.certificate):
+    if not (is_local(feed.listen) or feed.certificate):
         refuse("feed.certificate", "is required unless the feed is on a loopback address")
     if bool(feed.certificate) != bool(feed.key):
         refuse("feed.key", "must be set together with feed.certificate")

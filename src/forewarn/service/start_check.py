@@ -15,10 +15,9 @@ from forewarn.api.listener import OperatorAddressTaken
 from forewarn.azure.server import check_certificate
 from forewarn.drivers.registry import check_installed
 from forewarn.metadata.http import addresses
-from forewarn.nats_client import NatsUnreachable
 from forewarn.service.address_probes import address_probes
 from forewarn.service.configured import ConfiguredParts, check_destinations
-from forewarn.service.credentials import connect_feed, tls_of
+from forewarn.service.credentials import tls_of
 from forewarn.service.observers import traces_module
 from forewarn.store.errors import StoreInUse
 from forewarn.store.inspection import inspect_store
@@ -57,11 +56,6 @@ async def check_start_beside(settings: Settings, *, held: bool) -> tuple[str, ..
         await traces_module()
     for section in (settings.feed, settings.operator):
         tls_of(section)
-    for turn in range(len(settings.feed.nats)):
-        try:
-            await (await connect_feed(settings.feed, iter((turn,)))).close()
-        except NatsUnreachable as error:  # a real start would retry
-            notes.append(str(error))
     check_certificate(settings.azure)
     for probe in address_probes(settings):
         try:

@@ -63,7 +63,7 @@ class Workers:
     def __init__(self, settings: Settings, feed: FeedServer) -> None:
         """Start without processes; the owner stops the feed."""
         self.feed = feed
-        self.feed.on_silent = self._kill
+        self.feed.workers.when_silent(self._kill)
         metadata = settings.metadata
         self._settings = json.dumps(asdict(metadata)).encode() + b"\n"
         self._log = f"{settings.log.level} {settings.log.format}"
@@ -73,7 +73,7 @@ class Workers:
         _clear_left()
         self._folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
         self._held = _hold(self._folder)  # locked before the feed exists: see `_clear_left`
-        self._address = f"unix:{self._folder / FEED}"
+        self._address = str(self._folder / FEED)
         self._keepers: list[asyncio.Task[None]] = []
         self._starting: asyncio.Task[None] | None = None
         #: The processes that serve now.
@@ -89,7 +89,7 @@ class Workers:
         Raises:
             WorkerFailed: a worker did not begin to listen.
         """
-        await self.feed.start(self._address)
+        await self.feed.workers.start(self._address)
         bound: tuple[str, ...] = tuple(addresses)
         for place in range(self._count):  # the first worker determines the ports for the others
             process, bound = await self._spawn(place, bound)

@@ -38,7 +38,6 @@ from forewarn.telemetry.commit_metrics import CommitMetrics
 from forewarn.telemetry.control_snapshot import ControlSnapshot, service_states
 from forewarn.telemetry.families import counter, gauge
 from forewarn.telemetry.metadata_snapshot import (
-    carrier_families,
     client_families,
     feed_families,
     metadata_families,
@@ -111,14 +110,6 @@ class ServiceMetrics:
 
         self.sources.append(destinations)
 
-    def watch_carrier(self, counts: Callable[[], Mapping[str, int]]) -> None:
-        """Include the counts of the feed over NATS at each scrape."""
-
-        async def carrier() -> list[Metric]:
-            return carrier_families(counts())
-
-        self.sources.append(carrier)
-
     def watch_certificates(self, expiries: Mapping[str, float]) -> None:
         """Include the expiry times of certificates in use, by their sections of the settings."""
 
@@ -139,7 +130,6 @@ async def start_node_metrics(
     *,
     figures: Callable[[], Mapping[str, int]],
     status: Callable[[], Mapping[str, int]],
-    carrier: Callable[[], Mapping[str, int]],
     expiries: Mapping[str, float],
 ) -> OperatorServer:
     """Answer scrapes of a metadata node.
@@ -150,7 +140,6 @@ async def start_node_metrics(
 
     async def metrics() -> list[Metric]:
         families = metadata_families({"node": figures()}) + node_families(status())
-        families += carrier_families(carrier())
         return [*families, certificate_family(expiries)]
 
     return await _served(ScrapeApp(new_registry(), [metrics]), address)

@@ -32,10 +32,6 @@ _OF_NODE = {
     "feed_sequence": "Number of the last change shown by the node.",
     "spooled_approvals": "Accepted approvals that the node has not delivered yet.",
 }
-_OF_CARRIER = {
-    "feed_gaps_filled": "Gaps in the feed over NATS, filled on request.",
-    "feed_messages_refused": "Messages of the feed over NATS with a wrong checksum.",
-}
 _APPROVALS = ("accepted", "refused", "unanswered")
 
 
@@ -77,15 +73,6 @@ def feed_families(lags: Mapping[str, int]) -> list[Metric]:
     )
     worst = sorted(lags.items(), key=lambda each: (each[1] >= 0, -each[1]))[:NODES_NAMED_MAX]
     return [nodes, gauge("feed_lag_changes", text, dict(worst), "node")]
-
-
-def carrier_families(counts: Mapping[str, int]) -> list[Metric]:
-    """Return the metrics of the feed over NATS; empty without such a feed."""
-    if not counts:
-        return []
-    text = "Whether this process is connected to a NATS server for the feed."
-    connected = gauge("feed_nats_connected", text, counts["feed_nats_connected"])
-    return [connected, *(counter(name, t, counts[name]) for name, t in _OF_CARRIER.items())]
 
 
 def node_families(status: Mapping[str, int]) -> list[Metric]:

@@ -371,5 +371,5 @@ class NodeChecker:
 
 def _names(line: bytes, vm: str, event_id: str) -> bool:
     """Whether a line of a node's approvals is this one."""
-    _, _, (name, event_ids, *_) = json.loads(line)
-    return bool(name == vm) and event_id in event_ids
+    approval = json.loads(line)
+    return bool(approval["vm"] == vm) and event_id in approval["event_ids"]

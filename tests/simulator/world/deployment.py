@@ -22,7 +22,6 @@ from forewarn.core.topology import Topology, Vm
 from forewarn.drivers import Driver
 from forewarn.ids import Ids
 from forewarn.replication import messages as feed
-from forewarn.replication.portions import PORTION_BYTES
 from forewarn.settings import MetadataSettings
 from tests.simulator.checkers.coordination_checker import CoordinationChecker
 from tests.simulator.checkers.invariants import InvariantChecker
@@ -56,7 +55,7 @@ class Deployment:
     #: How its nodes serve. How often is asked is the deployment's affair.
     settings = MetadataSettings(rate_per_s=0, enable_delay_s=2)
     #: How the service serves its feed.
-    terms = FeedTerms(None, PORTION_BYTES)
+    terms = FeedTerms(None)
 
     def __init__(
         self, seed: int, policy: NoticePolicy, *, nodes: int, drivers: Mapping[str, Driver]
@@ -118,7 +117,7 @@ class Deployment:
         """Start a node away from the service, which follows its feed."""
         wire = FeedWire(self.queue, self.wire_dice(name), lambda: cast("OwnNode", self.nodes[0]))
         lost_feed, hypervisor = self.checker.nodes.lost_feed, self.hypervisor(name)
-        place = FarPlace(wire, self.terms.pace, self._show_far, lost_feed, hypervisor)
+        place = FarPlace(wire, self._show_far, lost_feed, hypervisor)
         node = FarNode(name, self.settings, self.service, queue=self.queue, place=place)
         self.nodes.append(node)
         self.checker.nodes.far = (*self.checker.nodes.far, node)

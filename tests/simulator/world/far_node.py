@@ -20,9 +20,10 @@ from forewarn.replication.messages import (
     Upstream,
 )
 from forewarn.replication.node_store import NodeStore
-from forewarn.replication.nodes import FeedPace
 from forewarn.replication.spool import FILE as SPOOLED
 from forewarn.replication.spool import Spool
+from forewarn.replication.worker_client import WorkerClient
+from forewarn.replication.worker_streams import SILENT_BEATS
 from forewarn.settings import MetadataSettings
 from forewarn.values import value
 from tests.simulator.world.control_process import SimulatedControl
@@ -31,6 +32,7 @@ from tests.simulator.world.event_queue import EventQueue
 from tests.simulator.world.feed_wire import FeedWire
 from tests.simulator.world.metadata_node import SimulatedNode
 from tests.simulator.world.node_disk import NodeDisk, NodeDiskFiles
+from tests.simulator.world.own_node import HEARTBEAT_S
 from tests.simulator.world.virtual_loop import ProcessKilled
 
 
@@ -52,7 +54,6 @@ class FarPlace:
     """How a node reaches the service, and who sees what it is sent."""
 
     wire: FeedWire
-    pace: FeedPace
     show: Callable[[SimulatedNode, DocumentChange], None]
     #: Called when a node finds a feed lost that it followed.
     lost_feed: Callable[[FarNode], None]
@@ -75,6 +76,9 @@ class FarNode(SimulatedNode):
         """Begin with nothing to show."""
         self._place = place
         self._spool: Spool | None = None
+        self._processes = 0
+        #: Shows what its disk has; None: it has none.
+        self._take_up: Callable[[], bool] | None = None
         self._files: NodeDiskFiles | None = None
         #: Whether its process runs, and since when it does or does not, true time in ms.
         self.up = True
@@ -91,8 +95,8 @@ class FarNode(SimulatedNode):
         """End the process; the next one shows what is kept, and looks for the feed. M-2."""
         self._serves = False
         super().clear()
-        if self._files is not None:
-            self.loop.run(self._feed_client.take_up)
+        if self._take_up is not None:
+            self.loop.run(self._take_up)
         self.loop.call_soon(self._feed_client.start)
 
     def start(self) -> bool:
@@ -109,7 +113,7 @@ class FarNode(SimulatedNode):
         self.up, self.since_ms = False, self._queue.now_ms
         self._serves = False
         self.loop.end()
-        self._feed_client.on_lost = _nothing  # clearing its memory away has no effect
+        self._feed_client.when_lost(None)  # clearing its memory away has no effect
         for transport in tuple(self._open):
             transport.cut()
         self._place.wire.die(silent=power)
@@ -171,24 +175,38 @@ class FarNode(SimulatedNode):
 
     def lie(self, request: ApprovalRequest) -> asyncio.Future[RequestAnswer]:
         """Ask for what no VM asked it, as a node does that was taken over. Source: M-5."""
-        return self.loop.run(self._feed_client.approve, request)
+        return self.loop.run(self._feed_client.ask, request)
 
     def _new_upstream(self, _: SimulatedNode) -> Upstream:
-        place, hypervisor, store = self._place, self._place.hypervisor, None
-        identity = NodeIdentity(self.name)
-        if hypervisor is not None:
-            identity = NodeIdentity(self.name, token=hypervisor.token)
-            self._files = NodeDiskFiles(hypervisor.disk, partial(hypervisor.died, self))
-            store = NodeStore(self._files)
-        route = FeedRoute(place.wire.connect, place.pace, Ids(seed=0))
-        client = self._feed_client = FeedClient(
-            "the service", self._take, identity=identity, store=store, route=route
+        place, hypervisor = self._place, self._place.hypervisor
+        if hypervisor is None:
+            worker = WorkerClient(
+                "the service",
+                self.name,
+                self._take,
+                connect=place.wire.connect_worker,
+                silent_s_max=HEARTBEAT_S * SILENT_BEATS,
+                ids=Ids(seed=0),
+            )
+            worker.when_lost(partial(self._lose_feed, _nothing))
+            self._feed_client = worker
+            return worker
+        files = self._files = NodeDiskFiles(hypervisor.disk, partial(hypervisor.died, self))
+        identity = NodeIdentity(self.name, token=hypervisor.token)
+        self._processes += 1
+        route = FeedRoute(place.wire.connect, Ids(seed=self._processes))
+        client = FeedClient(
+            "the service", self._take, identity=identity, store=NodeStore(files), route=route
         )
+        self._feed_client, self._take_up = client, client.take_up
         upstream: Upstream = client
-        if store is not None and hypervisor is not None and hypervisor.spooled_max:
-            upstream = self._spool = Spool(client, store, size_max=hypervisor.spooled_max)
-        client.on_lost = partial(self._lose_feed, client.on_lost)
+        if hypervisor.spooled_max:
+            upstream = self._spool = Spool(client, files, size_max=hypervisor.spooled_max)
+        then = self._spool.take_over if self._spool is not None else _nothing
+        client.when_lost(partial(self._lose_feed, then))
         return upstream
+
+    _feed_client: FeedClient | WorkerClient
 
     def _lose_feed(self, then: Callable[[], None]) -> None:
         self._place.lost_feed(self)

@@ -6,17 +6,17 @@ What is said over it is the product's affair, at both of its ends: streams of as
 from __future__ import annotations
 
 import asyncio
+import socket
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from forewarn.replication.feed_client import LINE_BYTES_MAX
-from forewarn.replication.node_session import ASKED_LINE_BYTES_MAX
+from forewarn.replication.worker_client import LINE_BYTES_MAX
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from forewarn.replication.feed_client import Streams
+    from forewarn.replication.http_stream import Streams
     from tests.simulator.world.dice import Dice
     from tests.simulator.world.event_queue import EventQueue
     from tests.simulator.world.virtual_loop import VirtualLoop
@@ -43,12 +43,12 @@ class FeedProcess(Protocol):
     def listens(self) -> bool:
         """Whether connections are taken."""
 
-    def accept_feed(self, end: WireEnd) -> None:
-        """Serve a node on a connection that was made."""
+    def accept_feed(self, end: WireEnd, *, of_worker: bool) -> None:
+        """Serve a node or a worker on a connection that was made."""
 
 
 class FeedWire:
-    """What joins one node to the writer of the moment; a new connection each time it is opened."""
+    """What joins one node to the writer of the moment."""
 
     def __init__(self, queue: EventQueue, dice: Dice, own: Callable[[], FeedProcess]) -> None:
         """Join a node to the process that `own` names when it connects."""
@@ -56,17 +56,19 @@ class FeedWire:
         self.dice = dice
         self.is_cut = False
         self._own = own
-        self._near: WireEnd | None = None
+        self._open: list[WireEnd] = []
 
     def leads_to(self, loop: VirtualLoop) -> bool:
-        """Whether the node's connection ends in the process of this loop, and carries."""
-        near = self._near
-        return not self.is_cut and near is not None and near.carries and near.peer.loop is loop
+        """Whether the node's connections end in the process of this loop, and carry."""
+        newest = self._open[-1] if self._open else None
+        return (
+            not self.is_cut and newest is not None and newest.carries and newest.peer.loop is loop
+        )
 
     @property
     def is_slow(self) -> bool:
         """Whether the node is sent more than the wire carries at once."""
-        return self._near is not None and self._near.peer.busy_ms > SLOW_MS
+        return any(near.peer.busy_ms > SLOW_MS for near in self._ends())
 
     async def connect(self, address: str, tls: ssl.SSLContext | None) -> Streams:  # noqa: ARG002
         """Open a connection, as the product's node does it.
@@ -74,45 +76,66 @@ class FeedWire:
         Raises:
             ConnectionRefusedError: nobody listens.
         """
+        return self._connect(of_worker=False)
+
+    async def connect_worker(self, path: str) -> Streams:  # noqa: ARG002
+        """Open a stream, as the product's worker does it.
+
+        Raises:
+            ConnectionRefusedError: nobody listens.
+        """
+        return self._connect(of_worker=True)
+
+    def _connect(self, *, of_worker: bool) -> Streams:
         own, loop = self._own(), asyncio.get_running_loop()
         if self.is_cut or not own.listens:
             raise ConnectionRefusedError("nobody listens")
-        near = self._near = WireEnd(self, loop, LINE_BYTES_MAX)  # type: ignore[arg-type]
-        far = WireEnd(self, own.loop, ASKED_LINE_BYTES_MAX)
+        near, far = WireEnd(self, loop), WireEnd(self, own.loop)  # type: ignore[arg-type]
         near.peer, far.peer = far, near
-        own.accept_feed(far)
-        return near.reader, near.writer
+        self._open = [*self._ends(), near]
+        own.accept_feed(far, of_worker=of_worker)
+        return near.streams(LINE_BYTES_MAX)
+
+    def _ends(self) -> list[WireEnd]:
+        return [near for near in self._open if not near.is_closing()]
 
     def cut(self) -> None:
         """Let nothing through any more; half of the time neither end notices."""
         self.is_cut = True
-        near = self._near
-        if near is None:
-            return
-        for end in (near, near.peer):
-            end.carries = False
-        if not self.dice.chance(SILENT_PERMILLE):
-            self._reset(near)
+        for near in self._ends():
+            near.carries = near.peer.carries = False
+            if not self.dice.chance(SILENT_PERMILLE):
+                self._reset(near)
 
     def join(self) -> None:
         """Let connections through again; an old one that has lost something is cut, or hangs."""
         self.is_cut = False
-        near = self._near
-        if near is not None and not near.carries and not self.dice.chance(SILENT_PERMILLE):
-            self._reset(near)
+        for near in self._ends():
+            if not near.carries and not self.dice.chance(SILENT_PERMILLE):
+                self._reset(near)
 
     def die(self, *, silent: bool) -> None:
-        """End the node's end with its process; where its machine goes, too, nobody notices."""
-        near = self._near
-        if near is None:
-            return
-        if silent:
-            near.carries = near.peer.carries = False
-        near.die()
+        """End the node's ends with its process; where its machine goes, too, nobody notices."""
+        for near in self._ends():
+            if silent:
+                near.carries = near.peer.carries = False
+            near.die()
 
     def _reset(self, near: WireEnd) -> None:
         near.end()
         near.peer.end()
+
+
+class _Socket:
+    """What a server asks of a socket."""
+
+    family = socket.AF_INET
+
+    def getpeername(self) -> tuple[str, int]:
+        """Return the address of a node."""
+        return "10.0.0.1", 1
+
+    getsockname = getpeername
 
 
 class _Writer(asyncio.StreamWriter):
@@ -123,20 +146,17 @@ class _Writer(asyncio.StreamWriter):
 
 
 class WireEnd(asyncio.Transport):
-    """One end of a connection, with the stream that its process reads and writes."""
+    """One end of a connection, with the protocol of its process."""
 
     peer: WireEnd
 
-    def __init__(self, wire: FeedWire, loop: VirtualLoop, line_bytes_max: int) -> None:
+    def __init__(self, wire: FeedWire, loop: VirtualLoop) -> None:
         """Begin open, in a process."""
-        super().__init__()
+        super().__init__({"socket": _Socket()})
         self.loop = loop
         #: Whether what is written arrives.
         self.carries = True
-        self.reader = asyncio.StreamReader(line_bytes_max, loop=loop)
-        self._protocol = asyncio.StreamReaderProtocol(self.reader, loop=loop)
-        self._protocol.connection_made(self)
-        self.writer = _Writer(self, self._protocol, self.reader, loop)
+        self._protocol: asyncio.Protocol | None = None
         self._wire = wire
         self._closing = self._flushes = self._reads_not = self._is_full = False
         self._written: list[bytes] = []
@@ -151,6 +171,19 @@ class WireEnd(asyncio.Transport):
         busy = self._flushes or self._busy_until_ms == now_ms
         return now_ms - self._busy_since_ms if busy else 0
 
+    def streams(self, line_bytes_max: int) -> Streams:
+        """Read and write it as streams."""
+        reader = asyncio.StreamReader(line_bytes_max, loop=self.loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=self.loop)
+        self.attach(protocol)
+        return reader, _Writer(self, protocol, reader, self.loop)
+
+    def attach(self, protocol: asyncio.Protocol) -> None:
+        """Give it the protocol that reads it."""
+        self._protocol = protocol
+        protocol.connection_made(self)
+        self._read()
+
     # ---- what its process does -----------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -159,6 +192,7 @@ class WireEnd(asyncio.Transport):
             self._written.append(bytes(data))
             if not self._is_full and self.get_write_buffer_size() > HELD_BYTES_MAX:
                 self._is_full = True
+                assert self._protocol is not None
                 self._protocol.pause_writing()
             self._plan_flush()
 
@@ -216,10 +250,11 @@ class WireEnd(asyncio.Transport):
 
     def _lose(self) -> None:
         self._closing = True
-        self.loop.call_soon(self._protocol.connection_lost, None)
+        if self._protocol is not None:
+            self.loop.call_soon(self._protocol.connection_lost, None)
 
     def _read(self) -> None:
-        while self._unread and not self._reads_not:
+        while self._protocol is not None and self._unread and not self._reads_not:
             self._protocol.data_received(self._unread.pop(0))
 
     def _plan_flush(self, delay_ms: int = 0) -> None:
@@ -243,6 +278,7 @@ class WireEnd(asyncio.Transport):
             octets = octets[:at]
         elif self._is_full and not self.is_closing():
             self._is_full = False
+            assert self._protocol is not None
             self.loop.call_soon(self._protocol.resume_writing)
         if octets:
             self.peer.arrive(octets)

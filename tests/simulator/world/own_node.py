@@ -8,11 +8,17 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import cast
 
+from starlette.types import Receive, Scope, Send
+
+from forewarn.api.feed_endpoint import REQUEST_S_MAX, FeedConnection, FeedEndpoint
+from forewarn.api.uvicorn_adapter import EmbeddedServer
+from forewarn.connection_table import ConnectionTable, TrackedConnection
 from forewarn.control.engine import ControlEngine
 from forewarn.replication.access import NodeAccess
 from forewarn.replication.messages import DocumentChange, PublishResult, Upstream
-from forewarn.replication.nodes import FeedPace
+from forewarn.replication.pace import FeedPace
 from forewarn.replication.server import FeedServer
+from forewarn.replication.worker_streams import LINE_BYTES_MAX
 from forewarn.service.bridge import Bridge
 from forewarn.settings import MetadataSettings
 from forewarn.values import value
@@ -22,8 +28,10 @@ from tests.simulator.world.feed_wire import WireEnd
 from tests.simulator.world.metadata_node import SimulatedNode
 
 EPOCH = "the store of the world"
-HEARTBEAT_S, SILENT_S_MAX = 30, 90
-"""Signs of life, rarer than in life: one a second for each node would be most of a world."""
+HEARTBEAT_S = 30
+"""Interval of signs of life of workers, rarer than in life: they would be most of a world."""
+PACE = FeedPace(wait_s=25.0, report_s=1.0, return_s=0.2)
+"""How often nodes ask."""
 
 
 @value
@@ -32,12 +40,6 @@ class FeedTerms:
 
     #: Which nodes may have which hosts; None: each has all.
     access: NodeAccess | None
-    portion_bytes: int
-
-    @property
-    def pace(self) -> FeedPace:
-        """Signs of life and portions."""
-        return FeedPace(HEARTBEAT_S, SILENT_S_MAX, self.portion_bytes)
 
 
 @value
@@ -83,20 +85,32 @@ class OwnNode(SimulatedNode):
         shown.add_done_callback(lambda _: self._queue.after(0, self.service.turn))
         return shown
 
-    def accept_feed(self, end: WireEnd) -> None:
-        """Serve a node on a connection that was made."""
+    def accept_feed(self, end: WireEnd, *, of_worker: bool) -> None:
+        """Serve a node or a worker on a connection that was made."""
         self._feed_ends = [each for each in self._feed_ends if not each.is_closing()]
         self._feed_ends.append(end)
-        self.loop.call_soon(self._serve_feed, end)
+        self.loop.call_soon(self._serve_worker if of_worker else self._serve_node, end)
 
-    def _serve_feed(self, end: WireEnd) -> None:
-        serve = self.feed.serve(end.reader, end.writer, self._terms.access)
+    def _serve_worker(self, end: WireEnd) -> None:
+        serve = self.feed.workers.serve(*end.streams(LINE_BYTES_MAX))
         self.loop.create_task(serve).add_done_callback(_raise)
+
+    def _serve_node(self, end: WireEnd) -> None:
+        tracked = TrackedConnection(ConnectionTable(1, 4, fds_max=0), ("10.0.0.1", 1))
+        end.attach(FeedConnection(self._http, tracked, REQUEST_S_MAX))
 
     def _new_bridge(self, _: SimulatedNode) -> Upstream:
         bridge = self.bridge = Bridge(self.loop)
         terms = self._terms
-        self.feed = FeedServer(bridge, epoch=EPOCH, access=terms.access, pace=terms.pace)
+        self.feed = FeedServer(
+            bridge,
+            epoch=EPOCH,
+            access=terms.access,
+            pace=lambda _: PACE,
+            heartbeat_s=HEARTBEAT_S,
+        )
+        if terms.access is not None:
+            self._http = EmbeddedServer(_Endpoint(self.feed), 1)
         shown = _Shown(self, self._observers.show)
         control = cast("ControlEngine", self.service)
         bridge.connect(control, shown, far=self.feed, on_polled=self._observers.polled)
@@ -123,6 +137,21 @@ class _Shown:
 
     def note_polls(self, polls: object) -> None:
         """Forget them: nobody lists VMs here."""
+
+
+class _Endpoint(FeedEndpoint):
+    """The feed's application; what ends it by a bug ends the world."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        try:
+            await super().__call__(scope, receive, send)
+        except Exception as error:  # noqa: BLE001 - uvicorn would only log it
+            asyncio.get_running_loop().call_soon(_raise_it, error)
+
+
+def _raise_it(error: Exception) -> None:
+    raise error
 
 
 def _raise(served: asyncio.Task[None]) -> None:

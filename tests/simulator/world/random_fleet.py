@@ -19,7 +19,6 @@ from forewarn.core.topology import Group, GroupKind, Host, Vm
 from forewarn.protocol.versions import VERSIONS
 from forewarn.replication.access import NodeAccess
 from forewarn.replication.messages import DocumentChange
-from forewarn.replication.portions import PORTION_BYTES
 from forewarn.settings import MetadataSettings
 from forewarn.values import value
 from tests.simulator.checkers.coordination_checker import PLACES
@@ -65,8 +64,6 @@ BY_HOST_PERMILLE = 500
 """How often in a thousand nodes away from the service serve some hosts each. Source: M-1."""
 MEMORY_MIB = 1600
 """Memory of hosts for each VM, in MiB, which takes 1200 on average: they are at 75 %."""
-PORTIONS_BYTES = (100, 1000, PORTION_BYTES)
-"""Sizes of the feed's portions: small ones cut even a small fleet's changes."""
 SPOOLS_MAX = (0, 2, 1000)
 """How many approvals a node may accept on its own. Source: M-3."""
 
@@ -152,7 +149,7 @@ class RandomFleet(Deployment):
                 [f"{name}={','.join(sorted(served))}" for name, served in self._hosts_of.items()],
                 lambda name, token: token == _token(name),
             )
-        self.terms = FeedTerms(access, dice.pick(PORTIONS_BYTES))
+        self.terms = FeedTerms(access)
         return count
 
     def hypervisor(self, name: str) -> Hypervisor | None:

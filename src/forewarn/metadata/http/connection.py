@@ -335,11 +335,8 @@ class Connection:
         self._timer = service.loop.call_at(until_s, then)
         if hold.enable:
             service.enable(asked)
-        if hold.approval is not None:
-            future = service.upstream.approve(hold.approval)
-            future.add_done_callback(partial(self._decided, asked))
-        if hold.outcome is not None:
-            future = service.upstream.outcome(*hold.outcome)
+        if hold.request is not None:
+            future = service.upstream.ask(hold.request)
             future.add_done_callback(partial(self._decided, asked))
 
     def _decided(self, asked: PendingRequest, future: asyncio.Future[RequestAnswer]) -> None:

@@ -1,0 +1,305 @@
+"""The feed by HTTP: parts, tags, confirmations, waits, and who may read."""
+
+import asyncio
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from forewarn.replication import feed_client, server
+from forewarn.replication.feed_tag import FeedTag, read_tag
+from forewarn.replication.messages import (
+    DocumentChange,
+    EnableRequest,
+    FeedUnreadable,
+    PollReport,
+    encoded,
+)
+from forewarn.replication.pace import CLOCK, PACE, pace_for, read_pace
+from forewarn.replication.scopes import digest_of
+from forewarn.replication.server import StoreHistory
+from tests.metadata.feeds import run, until
+from tests.replication.rig import DB_0, READER, WEB_0, WHOLE, Feed, Node, shown
+from tests.waiting import LIMIT_S
+
+DB_2 = DocumentChange(2, publications=(shown("db", 2),))
+
+
+def test_part_has_a_tag_and_is_not_sent_again(tmp_path: Path) -> None:
+    """An equal tag gets 304; after a change, the whole part of the node and no other. M-1."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        first = await feed.http("n1", instance="i")
+        body = json.loads(first.body)
+        assert first.status == 200
+        assert [vm["vm"] for vm in body["vms"]] == ["db_0", "web_0"]
+        assert [each["view"] for each in body["documents"]] == ["db", "web"]
+        tag = first.headers["etag"]
+        again = await feed.http("n1", instance="i", If_None_Match=tag)
+        assert (again.status, again.body, again.headers["etag"]) == (304, b"", tag)
+        feed.server.apply(DB_2)
+        assert (await feed.http("n1", instance="i", If_None_Match=tag)).status == 200
+        other = await feed.http("n2", instance="i")
+        assert [vm["vm"] for vm in json.loads(other.body)["vms"]] == ["web_1"]
+        await feed.stop()
+
+    run(story())
+
+
+def test_next_request_confirms_what_the_node_shows(tmp_path: Path) -> None:
+    """Neither the answer nor a person's request does, and not the process before. M-4."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        concerned = feed.server.apply(DB_2)
+        assert concerned == frozenset({"n1"})
+        waits = feed.server.confirmed(2, LIMIT_S, concerned)
+        tag = (await feed.http("n1", instance="i")).headers["etag"]
+        await feed.http("n1", token=READER, If_None_Match=tag)
+        await feed.http("n1", If_None_Match=tag)
+        assert not waits.done()
+        await feed.http("n1", instance="i", If_None_Match=tag)
+        assert await waits == ()
+        await feed.stop()
+
+    run(story())
+
+
+def test_waiting_node_is_answered_at_a_change_and_at_the_end_of_its_wait(tmp_path: Path) -> None:
+    """Its own changes alone end the wait. Source: M-1, M-6."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        tag = (await feed.http("n2", instance="i")).headers["etag"]
+        late = await feed.http("n2", query="?wait=0.05", instance="i", If_None_Match=tag)
+        assert late.status == 304
+        poll = feed.http("n2", query="?wait=25", instance="i", If_None_Match=tag)
+        waiting = asyncio.ensure_future(poll)
+        await until(lambda: any(each.waiting for each in feed.server._connected.values()))
+        feed.server.apply(DB_2)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        feed.server.apply(DocumentChange(3, publications=(shown("web", 2),)))
+        answer = await waiting
+        assert (answer.status, read_tag(answer.headers["etag"]).sequence) == (200, 3)
+        await feed.stop()
+
+    run(story())
+
+
+def test_person_reads_a_part_and_counts_as_nobody(tmp_path: Path) -> None:
+    """`curl` with a token for the fleet, or with the node's, follows nothing. M-4, M-5."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        assert (await feed.http("n1", token=READER)).status == 200
+        assert (await feed.http("n1")).status == 200
+        assert (await feed.http("n9", token=READER)).status == 403
+        assert (await feed.http("n1", token=READER, instance="i")).status == 403
+        assert (await feed.http("n1", method="POST", body=b"{}")).status == 404
+        assert (feed.server.connected, feed.server.nodes.names) == (0, ())
+        await feed.stop()
+
+    run(story())
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="curl asks")
+def test_curl_reads_a_part(tmp_path: Path) -> None:
+    """The how-to shows it. Source: M-1."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        words = ["curl", "-s", "-H", f"Authorization: Bearer {READER}"]
+        url = f"http://{feed.address}/feed/n1"
+        said = await asyncio.to_thread(subprocess.check_output, [*words, url])
+        assert json.loads(said)["vms"][0]["vm"] == "db_0"
+        await feed.stop()
+
+    run(story())
+
+
+def test_answer_waits_until_its_change_is_shown(tmp_path: Path) -> None:
+    """A VM that was answered 200 polls the document that says so. Source: A-6, L-7."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        node = await feed.node("n1")
+
+        def enabled(_vm: str) -> None:
+            feed.server.apply(DB_2)
+
+        feed.control.on_enable = enabled
+        assert (await feed.ask(node, EnableRequest("db_0"))).accepted
+        assert node.incarnation("db") == 2
+        await node.stop()
+        await feed.stop()
+
+    run(story())
+
+
+def test_node_that_equals_its_source_is_sent_nothing(tmp_path: Path) -> None:
+    """Another process has other numbers, and the same content. Source: M-1."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        node = await feed.node("n1")
+        assert await feed.shows(DB_2) == ()
+        same = (shown("db", 2), shown("web", 1))
+        await feed.restart(DocumentChange(9, whole=True, callers=(WEB_0, DB_0), publications=same))
+        await until(lambda: feed.server.nodes.counts("n1"))
+        assert [change.sequence for change in node.told] == [1, 2]
+        assert await feed.shows(DocumentChange(10, publications=(shown("db", 3),))) == ()
+        assert node.told[-1].publications == (shown("db", 3),)
+        await node.stop()
+        await feed.stop()
+
+    run(story())
+
+
+def test_node_refuses_a_part_that_is_older_or_damaged(tmp_path: Path) -> None:
+    """No incarnation goes back, whoever answers. Source: M-1, L-7."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        node = await feed.node("n1")
+        assert await feed.shows(DB_2) == ()
+        client, body = node.feed_client, b'{"vms":[],"documents":[]}'
+        with pytest.raises(feed_client.FeedOlder):
+            client._take_part(FeedTag("epoch", 1, digest_of(body)), body)
+        with pytest.raises(FeedUnreadable):
+            client._take_part(FeedTag("epoch", 9, "another"), body)
+        assert (node.incarnation("db"), client.sequence) == (2, 2)
+        await node.stop()
+        await feed.stop()
+
+    run(story())
+
+
+def test_follower_that_lags_behind_a_node_sends_it_nothing(tmp_path: Path) -> None:
+    """It waits for the commit that the node knows. Source: H-4, H-5."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        tag = FeedTag("epoch", 7, "elsewhere").text()
+        behind = await feed.http("n1", instance="i", If_None_Match=tag)
+        assert (behind.status, "followed the store" in behind.body.decode()) == (503, True)
+        feed.server.record_commit(7)
+        caught_up = await feed.http("n1", instance="i", If_None_Match=tag)
+        assert (caught_up.status, read_tag(caught_up.headers["etag"]).sequence) == (200, 7)
+        await feed.stop()
+
+    run(story())
+
+
+def test_node_leaves_information_that_is_old(tmp_path: Path) -> None:
+    """The age is in each answer, and another control plane is asked. Source: H-3, H-5."""
+
+    async def story() -> None:
+        old, good = await Feed(tmp_path / "a").start(), await Feed(tmp_path / "b").start()
+        old.server.state_age(lambda: 60_000)
+        assert (await old.http("n1", instance="i")).headers["age"] == "60"
+        node = Node(f"{old.address}, {good.address}", "n1", tmp_path)
+        await node.start()
+        assert node.feed_client.address == good.address
+        await node.stop()
+        await old.stop()
+        await good.stop()
+
+    run(story())
+
+
+def test_commit_that_the_store_lacks_gets_nothing(tmp_path: Path) -> None:
+    """The tag carries the history that the node knows. Source: H-10."""
+    heard: list[tuple[str, str]] = []
+
+    async def lacks(commit: str, node: str) -> bool:
+        heard.append((commit, node))
+        return False
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        feed.server._history = StoreHistory(lambda: "a/commit.7")
+        tag = (await feed.http("n1", instance="i")).headers["etag"]
+        feed.server._history = StoreHistory(lambda: "a/commit.7", lacks)
+        assert (await feed.http("n1", instance="i", If_None_Match=tag)).status == 304
+        assert heard == [], "this process said so itself"
+        await feed.restart(WHOLE)
+        feed.server._history = StoreHistory(check_commit=lacks)
+        assert (await feed.http("n1", instance="i", If_None_Match=tag)).status == 503
+        assert heard == [("a/commit.7", "n1")]
+        await feed.stop()
+
+    run(story())
+
+
+def test_polls_age_on_their_way(tmp_path: Path) -> None:
+    """The node repeats the control plane's clock: what is late is old. Source: F-5."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        clock = (await feed.http("n1", instance="i")).headers[CLOCK]
+        process, _, now_ms = clock.rpartition(".")
+        report = encoded(PollReport({"db": 1000}))
+        for said in (f"{process}.{int(now_ms) - 5000}", "another.1", ""):
+            await feed.http(
+                "n1", method="POST", body=report, instance="i", **{CLOCK.replace("-", "_"): said}
+            )
+        assert feed.control.ages_ms[0] >= 6000
+        assert feed.control.ages_ms[1:] == [31_000, 31_000]
+        await feed.stop()
+
+    run(story())
+
+
+def test_part_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node with too many VMs is told so by name. Source: M-6."""
+    monkeypatch.setattr(server, "PART_BYTES_MAX", 100)
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        refused = await feed.http("n1", instance="i")
+        assert (refused.status, b"node-part-too-large" in refused.body) == (507, True)
+        await feed.stop()
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("text", "wait_s"),
+    [("", 5.0), ("wait=7", 7.0), ("wait=nan, x", 5.0), ("wait=1e9", 5.0), ("wait=99", 25.0)],
+)
+def test_stated_pace_stays_within_limits(text: str, wait_s: float) -> None:
+    """Whatever a control plane says, nodes come back, and not all at once. Source: H-5."""
+    assert read_pace(text).wait_s == wait_s
+
+
+def test_pace_depends_on_the_number_of_nodes() -> None:
+    """More nodes ask more rarely, and return over a longer time. Source: H-5, M-6."""
+    few, many = pace_for(10), pace_for(10_000)
+    assert (few.wait_s, few.report_s, few.return_s < 0.1) == (5.0, 1.0, True)
+    assert (many.wait_s, many.report_s, many.return_s) == (25.0, 25.0, 10.0)
+    assert read_pace(many.text()) == many
+
+
+def test_node_states_its_hosts_in_each_request(tmp_path: Path) -> None:
+    """It may serve fewer than it is permitted. Source: M-5."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        answer = await feed.http("n2", query="?hosts=h3", instance="i")
+        assert json.loads(answer.body) == {"vms": [], "documents": []}
+        assert answer.headers[PACE].startswith("wait=")
+        await feed.stop()
+
+    run(story())
+
+
+def test_tag_is_read_as_it_was_written() -> None:
+    """Whatever epochs and commits contain; other texts name nothing. Source: M-1."""
+    tag = FeedTag('an "epoch".', 12, "ab", "a/b.c%")
+    assert read_tag(tag.text()) == read_tag(f"W/{tag.text()}") == tag
+    for text in ("", "*", '"a.b"', '"a.x.b.c"', '"' + "a" * 2000 + '"'):
+        assert read_tag(text) == FeedTag()
