@@ -61,6 +61,14 @@ class CallerError(ForewarnError):
     message = "The request is invalid."
 
 
+class CommandLineInvalid(CallerError):
+    """The command line is invalid."""
+
+    code = "command-line-invalid"
+    message = "{problem}"
+    advice = "See `{program} --help`."
+
+
 class ArgumentInvalid(CallerError, ValueError):
     """An argument of the SDK has the wrong type or is out of range."""
 

@@ -1,6 +1,5 @@
 """Talking to the server: where it is, who asks, and what may go wrong."""
 
-import argparse
 import http.server
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from forewarn.cli.api_client import (
     client_of,
 )
 from forewarn.cli.main import main
+from forewarn.cli.parameters import ServerOptions
 from forewarn.exit_codes import REFUSED, UNREACHABLE, USAGE
 from forewarn.settings import ListenSettings, OperatorSettings
 from tests.api.live import SETTINGS, TOKEN, Live
@@ -79,9 +79,9 @@ def test_token_in_clear_to_another_machine_is_warned_of_before(
 ) -> None:
     """A warning once for each command: readers of the network could use the token."""
     monkeypatch.setenv("FOREWARN_TOKEN", token)
-    arguments = argparse.Namespace(server=server, token_file=None)
+    monkeypatch.setattr("forewarn.cli.api_client._WARNED", set())
     for _ in range(2):
-        client_of(arguments)
+        client_of(ServerOptions(server=server))
     said = capsys.readouterr().err
     assert said.count("unencrypted") == warned
     assert "fw_a_b" not in said

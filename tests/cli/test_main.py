@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 from forewarn import exit_codes
-from forewarn.cli.main import NOUNS, RARE_NAMES, main, parser_for
+from forewarn.agent.cli import DEFAULT_STATUS
+from forewarn.cli.application import root
+from forewarn.cli.emulator_run import AZURE_ADDRESS, OPTIONS
+from forewarn.cli.main import main
+from forewarn.cli.nouns import NOUNS, RARE_NAMES
 from forewarn.emulator.options import METADATA_ADDRESS
 from forewarn.errors import every_error
 from forewarn.rules.blockers import Code
@@ -138,44 +142,36 @@ def test_help_imports_little() -> None:
         check=True,
     ).stderr.split()
     heavy = {"http.client", "asyncio", "dataclasses", "starlette", "yaml", "logging", "ssl"}
-    if sys.version_info >= (3, 14):
-        heavy.remove("dataclasses")  # argparse itself needs it, to colour
     assert heavy.isdisjoint(loaded)
 
 
-def test_client_side_needs_no_package(live: Live) -> None:
-    """A bare installation has the whole command line: the standard library is enough."""
-    environment = {**os.environ, "FOREWARN_SERVER": live.url, "PYTHONPATH": "src"}
-    for words in (
-        ("host", "list"),
-        ("history",),
-        ("topology", "show"),
-        ("document", "web-0"),
-    ):
-        ran = subprocess.run(
-            [sys.executable, "-S", "-m", "forewarn.cli.main", *words],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert ran.returncode == 0, ran.stderr
+@pytest.mark.parametrize(
+    "words", [("--help",), ("--version",), ("agent", "--help"), ("agent", "check", "--help")]
+)
+def test_agent_and_help_need_no_package(words: tuple[str, ...]) -> None:
+    """A bare installation has the agent: the standard library is enough."""
+    ran = bare(*words)
+    assert ran.returncode == 0, ran.stderr
 
 
-def test_missing_package_is_named(live: Live) -> None:
-    """A command of the server side says what to install."""
-    environment = {**os.environ, "PYTHONPATH": "src"}
-    ran = subprocess.run(
-        [sys.executable, "-S", "-m", "forewarn.cli.main", "completion", "bash"],
-        env=environment,
+def test_operators_command_without_its_packages_says_what_to_install() -> None:
+    """A bare installation names the package and the extra of the command line."""
+    ran = bare("host", "list")
+    assert ran.returncode == exit_codes.REFUSED
+    assert "`forewarn host` needs the package cyclopts" in ran.stderr
+    assert "pip install './forewarn[cli]'" in ran.stderr
+
+
+def bare(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run `forewarn WORDS...` without any installed package."""
+    return subprocess.run(
+        [sys.executable, "-S", "-m", "forewarn.cli.main", *words],
+        env={**os.environ, "PYTHONPATH": "src"},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert ran.returncode == exit_codes.REFUSED
-    assert "needs the package shtab" in ran.stderr
 
 
 def test_closed_pipe_is_calm(live: Live) -> None:
@@ -208,20 +204,13 @@ def test_interrupt_is_calm(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
 
 
 def test_all_commands_share_one_parser() -> None:
-    """Every command can be put into one parser, as completion and the reference need it."""
-    assert parser_for("*").prog == "forewarn"
+    """Every command can be put into one application, as completion and the reference need it."""
+    assert set(NOUNS) <= set(root())
 
 
 def test_no_two_programs_share_a_default_port() -> None:
     """What may run on one machine at once can, without an option for it."""
-    metadata = parser_for("*").parse_args(["emulate", "--azure"])
-    agent = parser_for("*").parse_args(["agent", "status"])
-    places = [
-        *(metadata.listen or [METADATA_ADDRESS]),
-        metadata.operator_listen,
-        metadata.azure,
-        agent.address,
-    ]
+    places = [METADATA_ADDRESS, OPTIONS.operator_listen, AZURE_ADDRESS, DEFAULT_STATUS]
     assert len({place.rpartition(":")[2] for place in places}) == len(places) == 4
 
 

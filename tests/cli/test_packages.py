@@ -13,8 +13,10 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 def test_missing_package_is_named_with_its_remedy() -> None:
     """A command that needs a package that is not there says which, and how to get it."""
+    program = "import sys; sys.modules['msgspec'] = None\n"
+    program += "from forewarn.cli.main import main; sys.exit(main())"
     done = subprocess.run(
-        [sys.executable, "-S", "-m", "forewarn.cli.main", *TYPED],
+        [sys.executable, "-c", program, *TYPED],
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
         capture_output=True,
         text=True,

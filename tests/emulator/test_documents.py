@@ -5,11 +5,13 @@ No behaviour is tested in here, only words.
 
 import re
 import shlex
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
-from forewarn.cli.main import parser_for
+from forewarn.cli.application import check, run
 from forewarn.emulator import scenario_files
 from forewarn.emulator.faults import FaultKind
 
@@ -34,7 +36,7 @@ def test_commands_of_a_page_can_be_typed(page: str) -> None:
     assert found
     for words in found:
         if len(words) > 1 or words[0] == "emulate":
-            parser_for(words[0]).parse_args(words)
+            check(words)
 
 
 def test_every_option_of_emulate_is_explained() -> None:
@@ -47,14 +49,9 @@ def test_every_option_of_emulate_is_explained() -> None:
 
 def emulate_help() -> str:
     """Return what `forewarn emulate --help` prints."""
-    parser = parser_for("emulate")
-    [found] = [
-        action.choices["emulate"]
-        for action in parser._actions
-        if isinstance(action.choices, dict) and "emulate" in action.choices
-    ]
-    text: str = found.format_help()
-    return text
+    with redirect_stdout(StringIO()) as text:
+        run(["emulate", "--help"])
+    return text.getvalue()
 
 
 def test_every_fault_is_explained() -> None:

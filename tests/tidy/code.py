@@ -39,7 +39,8 @@ ROOMS_OF_PACKAGES = {
     "jwt": ("forewarn.api.issuer", "forewarn.api.oidc"),
     "psycopg": ("forewarn.store",),
     "yaml": ("forewarn.validation",),
-    "shtab": ("forewarn.cli",),
+    "cyclopts": ("forewarn.cli",),
+    "rich": ("forewarn.cli",),
     "tzlocal": ("forewarn.azure.configuration_routes",),
     "pytest": ("forewarn.testing",),
 }
@@ -59,15 +60,24 @@ UNIT_SUFFIXES = ("_ns", "_us", "_ms", "_s", "_m", "_h", "_days", "_min", "_max",
 def parameter_count(source: Source) -> Found:
     """More facts than five are a value: give them a frozen dataclass.
 
-    The fields of a hand-written value are exempt, as a dataclass's are.
+    The fields of a hand-written value are exempt, as a dataclass's are, and so are the options of
+    a command.
     """
     for function, parameters in _signatures(source):
+        if any(_declares_command(each) for each in function.decorator_list):
+            continue
         fields_by_name = (
             function.name == "__init__" and len(_positional(function)) <= POSITIONAL_MAX
         )
         if len(parameters) > PARAMETERS_MAX and not fields_by_name:
             sentence = f"{function.name} takes {len(parameters)}; at most {PARAMETERS_MAX}"
             yield function.lineno, sentence, function.name
+
+
+def _declares_command(decorator: ast.expr) -> bool:
+    """Whether a decorator makes a function a command of the command line."""
+    named = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return isinstance(named, ast.Attribute) and named.attr in {"command", "default"}
 
 
 @check("src/*.py", bad="def f(a, b, c, d): ...\n", good="def f(a, b, c, *, d): ...\n")

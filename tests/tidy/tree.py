@@ -107,8 +107,8 @@ def _is_error(name: str, bases: dict[str, set[str]]) -> bool:
     return any(_is_error(base, bases) for base in bases.get(name, ()))
 
 
-CLIENT_ROOMS = ("forewarn.agent", "forewarn.cli", "forewarn.protocol")
-"""What a bare install must be able to import: agent, SDK and command line."""
+CLIENT_ROOMS = ("forewarn.agent", "forewarn.protocol")
+"""What a bare install must be able to import: agent and SDK."""
 
 
 def unimportable(modules: Iterable[str]) -> list[str]:

@@ -1,23 +1,43 @@
-"""Writes the reference page of the command line from its parsers.
+"""Writes the reference page of the command line from its applications.
 
-The parser of a command contains its description.
+The function of a command contains its description. The agent has its own parser, without packages.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from cyclopts import App
+from cyclopts.argument import Argument as Parameter
+
 from forewarn import exit_codes
-from forewarn.cli.main import NOUNS, parser_for
+from forewarn.agent.cli import ACTIONS, add_arguments
+from forewarn.cli.application import PARAMETER, root
+from forewarn.cli.nouns import NOUNS
 from tools.docs.reference import page, table
 
-Actions = list[argparse.Action]
 Row = tuple[str, str]
 #: Number of commands from which a common option is explained only once.
 SHARED_BY = 3
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of a command."""
+
+    #: Names of an option; empty for a positional argument.
+    options: tuple[str, ...]
+    #: Placeholder of the value; empty for a switch.
+    value: str
+    meaning: str = ""
+    required: bool = False
+    #: Whether a positional argument can be repeated.
+    many: bool = False
+    #: Whether the value of an option can be left out.
+    value_optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -26,14 +46,12 @@ class Command:
 
     words: str
     purpose: str
-    arguments: Actions
+    arguments: Sequence[Argument]
 
 
 def cli_page() -> str:
     """Return every command with its arguments, grouped by its first word."""
-    root = parser_for("*")
-    common = own_arguments(root)
-    known = {option for action in common for option in action.option_strings}
+    common = common_arguments()
     lines = [
         "Every command, as `forewarn COMMAND --help` prints it.",
         "The lists omit the word `forewarn`.",
@@ -43,7 +61,7 @@ def cli_page() -> str:
         "",
         "## Options of every command",
         "",
-        *table(("option", "meaning"), (argument_row(action) for action in common)),
+        *table(("option", "meaning"), (argument_row(each) for each in common)),
         "",
         "## Exit statuses",
         "",
@@ -52,10 +70,9 @@ def cli_page() -> str:
         ),
     ]
     commands = [
-        (each, [one for one in each.arguments if not known.intersection(one.option_strings)])
-        for each in commands_of(root, "")
+        (each, [one for one in each.arguments if one not in common]) for each in every_command()
     ]
-    counts = Counter(argument_row(action) for _, own in commands for action in own)
+    counts = Counter(argument_row(each) for _, own in commands for each in own)
     often = {
         row[0]: row for row, count in reversed(counts.most_common()) if count >= SHARED_BY
     }  # use the most frequent meaning of an option
@@ -71,15 +88,18 @@ def cli_page() -> str:
             lines += ["", f"## {noun}", ""]
             lines += [] if command.words == noun else [sentence(purpose), ""]
         lines += command_lines(command, own, shared, shown)
-        shown[command.words] = {argument_row(action) for action in own}
+        shown[command.words] = {argument_row(each) for each in own}
     return page("Commands", *lines)
 
 
 def command_lines(
-    command: Command, own: Actions, shared: Collection[Row], shown: Mapping[str, set[Row]]
+    command: Command,
+    own: Sequence[Argument],
+    shared: Collection[Row],
+    shown: Mapping[str, set[Row]],
 ) -> Iterator[str]:
     """Yield a command with the arguments that neither `shared` nor an earlier command explains."""
-    rows = [argument_row(action) for action in own]
+    rows = [argument_row(each) for each in own]
     earlier = max(
         (words for words, theirs in shown.items() if theirs <= set(rows)),
         key=lambda words: len(shown[words]),
@@ -113,73 +133,97 @@ def option_name(row: Row) -> str:
     return row[0].split()[0].strip("`,")
 
 
-def commands_of(root: argparse.ArgumentParser, words: str) -> Iterator[Command]:
+def every_command() -> Iterator[Command]:
     """Yield every command in the order of the help."""
-    waiting = [(root, words, "")]
-    while waiting:
-        parser, path, purpose = waiting.pop(0)
-        below = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]  # noqa: SLF001
-        if not below:
-            yield Command(path, parser.description or purpose, own_arguments(parser))
-        inner = []
-        for branch in below:
-            purposes = {one.dest: one.help or "" for one in branch._choices_actions}  # noqa: SLF001
-            for name, child in branch.choices.items():
-                inner.append((child, f"{path} {name}".strip(), purposes.get(name, "")))
-        waiting[:0] = inner
+    app = root()
+    for name in NOUNS:
+        if name == "agent":
+            yield from _commands_of_the_agent()
+        else:
+            yield from _commands_of(app[name], name)
 
 
-def own_arguments(parser: argparse.ArgumentParser) -> Actions:
-    """Return a parser's arguments, without help and sub-commands."""
-    hidden = (argparse._HelpAction, argparse._SubParsersAction)  # noqa: SLF001
-    shown = (one for one in parser._actions if not isinstance(one, hidden))  # noqa: SLF001
-    return [one for one in shown if one.help != argparse.SUPPRESS]
+def common_arguments() -> list[Argument]:
+    """Return the options of every command that calls a server."""
+    return _arguments_of(root("status")["status"])
 
 
-def usage(words: str, arguments: Actions) -> str:
+def _commands_of(app: App, words: str) -> Iterator[Command]:
+    names = [name for name in app if not name.startswith("-")]
+    if not names:
+        purpose = app.help.partition("\n")[0]
+        yield Command(words, purpose, _arguments_of(app))
+    for name in names:
+        yield from _commands_of(app[name], f"{words} {name}")
+
+
+def _arguments_of(app: App) -> list[Argument]:
+    arguments = app.assemble_argument_collection(default_parameter=PARAMETER)
+    return [_argument_of(each) for each in arguments if each.show]
+
+
+def _argument_of(each: Parameter) -> Argument:
+    options = tuple(name for name in each.names if name.startswith("-"))
+    parameter = each.parameter
+    is_switch, counted = each.hint in {bool, bool | None}, parameter.consume_multiple
+    value = "" if is_switch else parameter.metavar or ""
+    if not options:
+        value = each.name
+    elif not is_switch and not parameter.metavar:
+        choices = each.get_choices(force=True)
+        value = "|".join(choices) if choices else each.name.strip("-").upper().replace("-", "_")
+    return Argument(
+        options,
+        value,
+        parameter.help or "",
+        required=each.required,
+        many=each.field_info.kind is each.field_info.VAR_POSITIONAL,
+        value_optional=isinstance(counted, tuple) and counted[0] == 0,
+    )
+
+
+def _commands_of_the_agent() -> Iterator[Command]:
+    for name, (purpose, _) in ACTIONS.items():
+        parser = argparse.ArgumentParser(add_help=False)
+        add_arguments(name, parser)
+        arguments = [
+            Argument(
+                tuple(each.option_strings),
+                str(each.metavar or ""),
+                each.help or "",
+                required=not each.option_strings,
+            )
+            for each in parser._actions  # noqa: SLF001 - argparse has no public list
+        ]
+        yield Command(f"agent {name}", purpose, arguments)
+
+
+def usage(words: str, arguments: Sequence[Argument]) -> str:
     """Return a command with its required arguments; `[options]` stands for other options."""
     parts = [words]
-    optional = [one for one in arguments if one.option_strings and not one.required]
-    parts += [
-        with_value(one.option_strings[-1], one)
-        for one in arguments
-        if one.required and one.option_strings
-    ]
-    parts += ["[options]"] if optional else []
-    for one in arguments:
-        if not one.option_strings:
-            word = value_of(one) + (" …" if one.nargs in {"*", "+"} else "")
-            parts.append(f"[{word}]" if one.nargs in {"?", "*"} else word)
+    options = [each for each in arguments if each.options]
+    parts += [with_value(each.options[-1], each) for each in options if each.required]
+    parts += ["[options]"] if any(not each.required for each in options) else []
+    for each in arguments:
+        if not each.options:
+            word = each.value + (" …" if each.many else "")
+            parts.append(word if each.required else f"[{word}]")
     return " ".join(parts)
 
 
-def value_of(action: argparse.Action) -> str:
-    """Return the placeholder of an argument's value; empty for a switch."""
-    if action.nargs == 0:
-        return ""
-    if action.metavar:
-        return action.metavar if isinstance(action.metavar, str) else " ".join(action.metavar)
-    if action.choices:
-        return "|".join(str(choice) for choice in action.choices)
-    return action.dest.upper().replace("-", "_")
-
-
-def with_value(option: str, action: argparse.Action) -> str:
+def with_value(option: str, argument: Argument) -> str:
     """Return an option with its value, in brackets if the value is optional."""
-    value = value_of(action)
-    if not value:
+    if not argument.value:
         return option
-    return f"{option} [{value}]" if action.nargs == "?" else f"{option} {value}"
+    return (
+        f"{option} [{argument.value}]" if argument.value_optional else f"{option} {argument.value}"
+    )
 
 
-def argument_row(action: argparse.Action) -> Row:
+def argument_row(argument: Argument) -> Row:
     """Return one row of a table of arguments."""
-    names = action.option_strings or [value_of(action)]
-    shown = ", ".join(names)
-    if action.option_strings:
-        shown = with_value(shown, action)
-    meaning = (action.help or "") % vars(action) if "%(" in (action.help or "") else action.help
-    return f"`{shown}`", meaning or ""
+    shown = with_value(", ".join(argument.options) or argument.value, argument)
+    return f"`{shown if argument.options else argument.value}`", argument.meaning
 
 
 def sentence(text: str) -> str:

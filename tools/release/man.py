@@ -1,6 +1,6 @@
-"""Generates man pages from the parsers: one for each command, and an overview.
+"""Generates man pages from the commands: one for each command, and an overview.
 
-The parser of a command contains its description.
+The function of a command contains its description.
 """
 
 from __future__ import annotations
@@ -10,23 +10,29 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from forewarn import exit_codes
-from forewarn.cli.main import NOUNS, parser_for
-from tools.docs.commands import Command, argument_row, commands_of, own_arguments, sentence, usage
+from forewarn.cli.nouns import NOUNS
+from tools.docs.commands import (
+    Argument,
+    Command,
+    argument_row,
+    common_arguments,
+    every_command,
+    sentence,
+    usage,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def pages(version: str, day: str) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each page."""
-    root = parser_for("*")
-    common = own_arguments(root)
-    known = {option for action in common for option in action.option_strings}
-    commands = list(commands_of(root, "forewarn"))
+    common = common_arguments()
+    commands = list(every_command())
     yield (
         "forewarn.1",
         "\n".join(
@@ -38,7 +44,7 @@ def pages(version: str, day: str) -> Iterator[tuple[str, str]]:
                 ".SH COMMANDS",
                 *_items((f"forewarn {name}", purpose) for name, (_, purpose) in NOUNS.items()),
                 ".SH OPTIONS",
-                *_items(argument_row(action) for action in common),
+                *_items(argument_row(each) for each in common),
                 ".SH EXIT STATUS",
                 *_items((str(status), text) for status, text in exit_codes.MEANINGS.items()),
                 ".SH SEE ALSO",
@@ -48,11 +54,11 @@ def pages(version: str, day: str) -> Iterator[tuple[str, str]]:
         ),
     )
     for name, (_, purpose) in NOUNS.items():
-        own = [one for one in commands if one.words.split()[1:2] == [name]]
+        own = [one for one in commands if one.words.split()[:1] == [name]]
         lines = _head(f"forewarn-{name}", purpose, version, day)
         lines.append(".SH COMMANDS" if len(own) > 1 else ".SH DESCRIPTION")
         for command in own:
-            lines += _command(command, known)
+            lines += _command(command, common)
         yield f"forewarn-{name}.1", "\n".join([*lines, ".SH SEE ALSO", ".BR forewarn (1)", ""])
 
 
@@ -71,12 +77,12 @@ def _head(name: str, purpose: str, version: str, day: str) -> list[str]:
     ]
 
 
-def _command(command: Command, known: set[str]) -> list[str]:
-    own = [one for one in command.arguments if not known.intersection(one.option_strings)]
+def _command(command: Command, common: Sequence[Argument]) -> list[str]:
+    own = [one for one in command.arguments if one not in common]
     return [
-        f'.SS "{escaped(usage(command.words, own))}"',
+        f'.SS "{escaped(usage(f"forewarn {command.words}", own))}"',
         escaped(sentence(command.purpose)),
-        *_items(argument_row(action) for action in own),
+        *_items(argument_row(each) for each in own),
     ]
 
 

@@ -79,7 +79,7 @@ def _component(package: tuple[str, str], hashes: list[str]) -> dict[str, object]
         "name": name,
         "version": version,
         "purl": reference,
-        "scope": "optional",  # agent, SDK and command line need no packages
+        "scope": "optional",  # agent and SDK need no packages
         "externalReferences": files,
     }
 

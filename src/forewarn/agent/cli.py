@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from forewarn import exit_codes
 from forewarn.agent.core.identity import Identity
@@ -20,7 +20,7 @@ from forewarn.agent.sdk.dialogue import CLOCKS_DIFFER_MS, FIXED_ENDPOINT
 from forewarn.agent.sdk.http import Endpoint, ResponseReader, request_bytes, target_of
 from forewarn.agent.settings import AgentSettings
 from forewarn.agent.startup import DEFAULT_CONFIG, cannot_go_on, own_name, run, sentence_of
-from forewarn.errors import CallerError, ForewarnError, PeerError
+from forewarn.errors import CallerError, CommandLineInvalid, ForewarnError, PeerError
 from forewarn.protocol.documents import ScheduledEvent
 
 if TYPE_CHECKING:
@@ -51,21 +51,42 @@ class StarterUnwritable(CallerError):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command of `forewarn agent` or `python -m forewarn.agent`."""
-    parser = argparse.ArgumentParser(prog=own_name(), description="Follow this machine's events.")
+    """Run a command of `python -m forewarn.agent`; return its exit status."""
+    try:
+        return execute(argv)
+    except ForewarnError as error:
+        sys.stderr.write(f"{sentence_of(error)}\n")
+        return exit_codes.UNREACHABLE if isinstance(error, PeerError) else exit_codes.USAGE
+
+
+def execute(argv: Sequence[str] | None = None) -> int:
+    """Run a command of the agent; return its exit status.
+
+    Raises:
+        ForewarnError: the command failed, or the command line is invalid.
+    """
+    parser = _Parser(prog=own_name(), description="Follow this machine's events.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
-    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    actions = parser.add_subparsers(metavar="ACTION", dest="action", required=True)
     for name, (text, action) in ACTIONS.items():
         sub = actions.add_parser(name, help=text, description=text)
         sub.add_argument("--json", action="store_true", help="print JSON, for programs")
         add_arguments(name, sub)
         sub.set_defaults(run=action)
-    options = parser.parse_args(argv)
     try:
-        return int(options.run(options))
-    except ForewarnError as error:
-        sys.stderr.write(f"{sentence_of(error)}\n")
-        return exit_codes.UNREACHABLE if isinstance(error, PeerError) else exit_codes.USAGE
+        options = parser.parse_args(argv)
+    except SystemExit as end:  # argparse has printed the help or the version
+        return end.code if isinstance(end.code, int) else exit_codes.OK
+    return int(options.run(options))
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that raises an error for an invalid command line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Report an invalid command line in one sentence."""
+        problem = f"{message[:1].upper()}{message[1:]}."
+        raise CommandLineInvalid(problem=problem, program=self.prog)
 
 
 class _Version(argparse.Action):

@@ -1,16 +1,27 @@
-"""`forewarn agent`: the agent's commands.
+"""`forewarn agent`: the agent's commands, for help and completion.
 
-`agent/cli.py` implements the commands, which also work where only the agent is installed.
+`agent/cli.py` implements the commands, which also work where only the agent is installed; `main.py`
+passes them on.
 """
 
 from __future__ import annotations
 
-from forewarn.agent.cli import ACTIONS, add_arguments
-from forewarn.cli.parsing import CommandGroup
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from forewarn.agent.cli import ACTIONS, execute
+from forewarn.cli.application import noun_app
+
+agent = noun_app("agent")
 
 
-def add_commands(commands: CommandGroup) -> None:
-    """Add `agent` and its actions."""
-    agent = commands.group("agent", default="")
-    for name, (text, action) in ACTIONS.items():
-        add_arguments(name, agent.command(name, text, run=action, remote=False))
+def _add(name: str, text: str) -> None:
+    def run(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
+        return execute([name, *words])
+
+    agent.command(run, name=name, help=f"{text[:1].upper()}{text[1:]}.")
+
+
+for _name, (_text, _) in ACTIONS.items():
+    _add(_name, _text)

@@ -6,11 +6,11 @@ API has a private address.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from http.client import (
     HTTPConnection,
     HTTPException,
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
 
-from forewarn.cli.parsing import DEFAULT_SERVER
+from forewarn.cli.defaults import DEFAULT_SERVER
 from forewarn.clock import SystemClock
 from forewarn.errors import CallerError, PeerError, reason_of
 from forewarn.host_port import host_of_url
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import socket
     import ssl
 
+    from forewarn.cli.parameters import ServerOptions
     from forewarn.settings import Settings
 
 #: Parsed JSON of the schemas at /v1/docs.
@@ -67,6 +68,8 @@ _EXPOSED = (
     "warning: your token goes to {server} unencrypted, where others on the network can read it;"
     " use https:// (`[operator] certificate`), or a tunnel to the Unix socket"
 )
+#: Servers about which this process has already warned.
+_WARNED: set[str] = set()
 #: Response headers with the server's time, and with the last commit that the response includes.
 TIME_HEADER, GENERATION_HEADER = "Forewarn-Time", "Forewarn-Generation"
 
@@ -164,6 +167,8 @@ class ApiClient:
         #: Newest commit in any answer; later reads return this commit or a newer one. Source: H-4.
         self._generation = 0
         self._token = token
+        #: Longest wait for an answer, in seconds.
+        self.timeout_s = ANSWER_TIMEOUT_S
         unix = server.startswith("unix:") and sys.platform != "win32"
         if not unix and not shown_url(server).startswith(("http://", "https://")):
             raise ServerAddressInvalid(address=server)
@@ -329,12 +334,12 @@ class ApiClient:
     def _connection(self) -> HTTPConnection:
         split = self._split
         if split.scheme == "unix":
-            return UnixConnection(split.path, ANSWER_TIMEOUT_S)
+            return UnixConnection(split.path, self.timeout_s)
         assert split.hostname is not None
         host = host_of_url(split.hostname)
         if split.scheme == "https":
-            return HTTPSConnection(host, split.port, timeout=ANSWER_TIMEOUT_S, context=_tls())
-        return HTTPConnection(host, split.port, timeout=ANSWER_TIMEOUT_S)
+            return HTTPSConnection(host, split.port, timeout=self.timeout_s, context=_tls())
+        return HTTPConnection(host, split.port, timeout=self.timeout_s)
 
     def _speaks_tls(self) -> bool:
         """Whether the port of an http:// address completes a TLS handshake."""
@@ -378,44 +383,43 @@ class ApiClient:
         raise refusal
 
 
-def client_of(arguments: argparse.Namespace) -> ApiClient:
+def client_of(common: ServerOptions, kind: type[ApiClient] | None = None) -> ApiClient:
     """Return a client from a command's options and the environment.
 
     Raises:
         ServerAddressInvalid: the address is malformed.
         TokenUnreadable: the token file cannot be read.
     """
-    server = arguments.server or os.environ.get("FOREWARN_SERVER", "") or DEFAULT_SERVER
+    server = common.server or os.environ.get("FOREWARN_SERVER", "") or DEFAULT_SERVER
     token = os.environ.get("FOREWARN_TOKEN", "")
-    if arguments.token_file:
+    if common.token_file:
         try:
-            token = Path(arguments.token_file).read_text("utf-8")
+            token = Path(common.token_file).read_text("utf-8")
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise TokenUnreadable(path=arguments.token_file, reason=reason) from error
+            raise TokenUnreadable(path=common.token_file, reason=reason) from error
     token = token.strip()
     if not (token.isascii() and (token.isprintable())):
-        raise TokenUnreadable(
-            path=arguments.token_file or "FOREWARN_TOKEN", reason="it is not text"
-        )
-    client = ApiClient(server.rstrip("/"), token)
-    if token and client.is_exposed and not vars(arguments).get("warned"):
-        arguments.warned = True  # some commands make several clients
+        raise TokenUnreadable(path=common.token_file or "FOREWARN_TOKEN", reason="it is not text")
+    client = (kind or ApiClient)(server.rstrip("/"), token)
+    if token and client.is_exposed and server not in _WARNED:
+        _WARNED.add(server)
         print(_EXPOSED.format(server=shown_url(client.server)), file=sys.stderr, flush=True)
     return client
 
 
-def client_of_settings(arguments: argparse.Namespace, settings: Settings) -> ApiClient:
-    """Return a client of the service named in the arguments, or else in the settings.
+def client_of_settings(common: ServerOptions, settings: Settings) -> ApiClient:
+    """Return a client of the service named in the options, or else in the settings.
 
     Raises:
         ServerAddressInvalid, TokenUnreadable: as `client_of`.
     """
-    if not (arguments.server or os.environ.get("FOREWARN_SERVER")):
+    if not (common.server or os.environ.get("FOREWARN_SERVER")):
         scheme = "https" if settings.operator.certificate else "http"
         local, operator = settings.listen.local, settings.listen.operator
-        arguments.server = local or (f"{scheme}://{operator}" if operator else None)
-    return client_of(arguments)
+        server = local or (f"{scheme}://{operator}" if operator else "")
+        common = replace(common, server=server)
+    return client_of(common)
 
 
 def part(name: str) -> str:

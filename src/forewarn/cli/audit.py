@@ -5,21 +5,31 @@ The client checks the hash chain, so that a compromised service cannot hide a ma
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from forewarn.audit_chain import CallRecord, first_fault, head_of, read_record, signature_of
 from forewarn.cli.api_client import Answer, client_of
+from forewarn.cli.application import noun_app
 from forewarn.cli.listing import records
 from forewarn.cli.output import note, print_json, print_json_line, show_list
-from forewarn.cli.parsing import CommandGroup, whole_number
+from forewarn.cli.parameters import (
+    COMMON,
+    Limit,
+    ServerOptions,
+)
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED
+
+audit = noun_app("audit")
+
 
 #: Audit records per request.
 PAGE = 10_000
@@ -34,56 +44,68 @@ class AuditUnreadable(CallerError):
     advice = "Use a file from `forewarn audit export`, and write the head as SEQUENCE:DIGEST."
 
 
-def add_commands(commands: CommandGroup) -> None:
-    """Add `audit`."""
-    audit = commands.group("audit")
-    shown = audit.command("list", "list the newest changes and refusals", run=_list)
-    shown.option("--limit N", "default: 50", type=whole_number, default=50)
-    audit.command("export", "print all records as JSON lines", run=_export)
-    verify = audit.command(
-        "verify", "check that no record was changed, removed or moved", run=_verify
-    )
-    verify.option(
-        "--file FILE",
-        "verify exported files instead of the service; repeat for each file, oldest first",
-        action="append",
-    )
-    verify.option(
-        "--head SEQUENCE:DIGEST",
-        "SEQUENCE:DIGEST of a record, from a copy outside the service; repeatable",
-        action="append",
-        default=[],
-    )
-    verify.option("--key-file FILE", "file with the key of [audit], to check signatures")
-
-
-def _list(arguments: argparse.Namespace) -> int:
-    answer = client_of(arguments).get("/v1/audit", limit=arguments.limit)
+@audit.default
+@audit.command(name="list")
+def _list(
+    *,
+    limit: Limit = 50,
+    common: ServerOptions = COMMON,
+) -> int:
+    """List the newest changes and refusals."""
+    answer = client_of(common).get("/v1/audit", limit=limit)
     columns = ("sequence", "at", "principal", "token", "address", "request", "outcome")
-    return show_list(arguments, answer, columns, name="records", empty="No audit records.")
+    return show_list(common, answer, columns, name="records", empty="No audit records.")
 
 
-def _export(arguments: argparse.Namespace) -> int:
-    for each in _served(arguments):
+@audit.command(name="export")
+def _export(
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Print all records as JSON lines."""
+    for each in _served(common):
         print_json_line(each)
     return OK
 
 
-def _verify(arguments: argparse.Namespace) -> int:
-    heads = dict(map(_head, arguments.head))
+@audit.command(name="verify")
+def _verify(
+    *,
+    file: Annotated[
+        Sequence[str] | None,
+        Parameter(
+            metavar="FILE",
+            help="verify exported files instead of the service; repeat for each file, oldest first",
+        ),
+    ] = None,
+    head: Annotated[
+        Sequence[str],
+        Parameter(
+            metavar="SEQUENCE:DIGEST",
+            help="SEQUENCE:DIGEST of a record, from a copy outside the service; repeatable",
+        ),
+    ] = (),
+    key_file: Annotated[
+        str | None,
+        Parameter(metavar="FILE", help="file with the key of [audit], to check signatures"),
+    ] = None,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Check that no record was changed, removed or moved."""
+    heads = dict(map(_head, head))
     key = b""
-    if arguments.key_file:
+    if key_file:
         try:
-            key = Path(arguments.key_file).read_bytes().strip()
+            key = Path(key_file).read_bytes().strip()
         except OSError as error:
-            raise AuditUnreadable(what=arguments.key_file, reason=error.strerror) from error
+            raise AuditUnreadable(what=key_file, reason=error.strerror) from error
     last: Answer = {"sequence": 0, "digest": ""}
     forged, began = 0, 1
 
     def checked() -> Iterator[tuple[int, CallRecord, str]]:
         nonlocal last, forged, began
-        files = chain.from_iterable(map(_from_file, arguments.file or ()))
-        for each in files if arguments.file else _served(arguments):
+        files = chain.from_iterable(map(_from_file, file or ()))
+        for each in files if file else _served(common):
             began = began if last["sequence"] else each["sequence"]
             last = each
             if key and each["signature"] != signature_of(key, each["sequence"], each["digest"]):
@@ -93,14 +115,14 @@ def _verify(arguments: argparse.Namespace) -> int:
     wrong, reason = first_fault(checked(), heads, signed=bool(key))
     if not wrong and forged:
         wrong, reason = forged, "is not signed by this key"
-    if arguments.json:
+    if common.json:
         print_json({"sound": not wrong, "sequence": wrong or last["sequence"], "reason": reason})
     elif wrong:
         print(f"record {wrong} {reason}")
     else:
-        head = head_of(last["sequence"], last["digest"])
+        newest = head_of(last["sequence"], last["digest"])
         first = f" from {began} on; exports contain earlier records" if began > 1 else ""
-        print(f"{last['sequence'] + 1 - began} records intact{first}; head {head}")
+        print(f"{last['sequence'] + 1 - began} records intact{first}; head {newest}")
     if not wrong and not (key or heads):
         note(
             "to detect a chain that was rewritten completely, or whose first records were removed, "
@@ -109,8 +131,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     return REFUSED if wrong else OK
 
 
-def _served(arguments: argparse.Namespace) -> Iterator[Answer]:
-    return records(client_of(arguments), "/v1/audit", "records", start=0, limit=PAGE)
+def _served(common: ServerOptions) -> Iterator[Answer]:
+    return records(client_of(common), "/v1/audit", "records", start=0, limit=PAGE)
 
 
 def _from_file(path: str) -> Iterator[Answer]:

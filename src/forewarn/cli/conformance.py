@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from forewarn import exit_codes
+from forewarn.cli.application import noun_app
 from forewarn.cli.output import print_json
-from forewarn.cli.parsing import CommandGroup, Parser
+from forewarn.cli.parameters import (
+    PRINTED,
+    Int,
+    OutputOptions,
+    Seconds,
+)
 from forewarn.errors import CallerError, PeerError, reason_of
 
 if TYPE_CHECKING:
     from forewarn.conformance.event_trial import Hooks
     from forewarn.conformance.run import Result
+
+conformance = noun_app("conformance")
+
 
 _MARKS = {"passed": "ok  ", "failed": "FAIL", "skipped": "skip"}
 
@@ -43,79 +54,113 @@ class ActFailed(PeerError):
     )
 
 
-def add_commands(commands: CommandGroup) -> None:
-    """Add `conformance`."""
-    group = commands.group("conformance", default="")
-    server = group.command(
-        "server", "check a server, statement by statement", run=_server, remote=False
-    )
-    server.add_argument("url", metavar="URL", help="the service, as http://HOST[:PORT]")
-    for option, text in {
-        "--schedule": "command that schedules an event for this VM; the suite follows the event",
-        "--cancel": "command that cancels the last scheduled event",
-        "--fail": "command that schedules an event that starts at once",
-    }.items():
-        server.option(f"{option} COMMAND", text)
-    server.option("--only STATEMENT", "such as E-7 (repeatable)", action="append", default=[])
-    server.flag("--approve", "approve the events of --schedule")
-    server.flag(
-        "--agent",
-        "also run Forewarn's agent, which approves an event; "
-        "the agent uses only host and port of the address",
-    )
-    server.option("--peer URL", "address of the service for another VM of the group")
-    server.option("--other URL", "address of the service for a VM of another group")
-    server.option(
-        "--timeout SECONDS",
-        "longest wait for an event's announcement, start or end (default: 300)",
-        type=float,
-        default=300.0,
-    )
-    _add_junit(server)
-    _add_client(group)
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class HookOptions:
+    """Options for acts on the service under test."""
+
+    schedule: Annotated[
+        str | None,
+        Parameter(
+            metavar="COMMAND",
+            help="command that schedules an event for this VM; the suite follows the event",
+        ),
+    ] = None
+    cancel: Annotated[
+        str | None,
+        Parameter(metavar="COMMAND", help="command that cancels the last scheduled event"),
+    ] = None
+    fail: Annotated[
+        str | None,
+        Parameter(metavar="COMMAND", help="command that schedules an event that starts at once"),
+    ] = None
+    approve: Annotated[bool, Parameter(help="approve the events of --schedule")] = False
+    agent: Annotated[
+        bool,
+        Parameter(
+            help="also run Forewarn's agent, which approves an event; the agent uses only host and"
+            " port of the address"
+        ),
+    ] = False
+    peer: Annotated[
+        str | None,
+        Parameter(metavar="URL", help="address of the service for another VM of the group"),
+    ] = None
+    other: Annotated[
+        str | None,
+        Parameter(metavar="URL", help="address of the service for a VM of another group"),
+    ] = None
+    timeout_s: Annotated[
+        Seconds,
+        Parameter(
+            name="--timeout", metavar="SECONDS", help="longest wait for an event (default: 300)"
+        ),
+    ] = 300.0
 
 
-def _add_client(group: CommandGroup) -> None:
-    client = group.command(
-        "client", "check a client with difficult scenarios", run=_client, remote=False
-    )
-    client.add_argument(
-        "words",
-        metavar="COMMAND",
-        nargs="*",
-        help="the client's command, after `--`; started for each scenario",
-    )
-    client.flag("--agent", "check Forewarn's agent")
-    client.option("--story NAME", "only this story (repeatable)", action="append", default=[])
-    client.flag("--list", "list the stories")
-    client.flag("--without-marks", "do not expect reports of preparation from the client")
-    client.option(
-        "--patience SECONDS",
-        "longest wait for each action of the client, in seconds (default: 20)",
-        type=float,
-        default=20.0,
-    )
-    client.option("--parallel N", "parallel scenarios (default: 8)", type=int, default=8)
-    _add_junit(client)
+HOOKS = HookOptions()
 
 
-def _add_junit(parser: Parser) -> None:
-    parser.option("--junit FILE", "write a JUnit report, for CI")
-
-
-def _server(arguments: argparse.Namespace) -> int:
+@conformance.command(name="server")
+def _server(
+    url: Annotated[str, Parameter(name="URL", help="the service, as http://HOST[:PORT]")],
+    /,
+    *,
+    hooks: HookOptions = HOOKS,
+    only: Annotated[
+        Sequence[str], Parameter(metavar="STATEMENT", help="such as E-7 (repeatable)")
+    ] = (),
+    junit: Annotated[
+        str | None, Parameter(metavar="FILE", help="write a JUnit report, for CI")
+    ] = None,
+    printed: OutputOptions = PRINTED,
+) -> int:
+    """Check a server, statement by statement."""
     from forewarn.conformance.exchange import ServiceUnderTest  # noqa: PLC0415 - `--help` needs none of it
     from forewarn.conformance.run import run_checks  # noqa: PLC0415 - the same
 
-    target = ServiceUnderTest(arguments.url)
+    target = ServiceUnderTest(url)
     with _ended_by_signals():
-        results = _shown(
-            run_checks(target, _hooks(arguments), only=arguments.only), as_json=arguments.json
-        )
-    return _report(arguments, results, {"url": arguments.url}, f"Scheduled Events at {target.url}")
+        results = _shown(run_checks(target, _hooks(url, hooks), only=only), as_json=printed.json)
+    return _report(
+        printed,
+        junit,
+        results,
+        subject={"url": url},
+        name=f"Scheduled Events at {target.url}",
+    )
 
 
-def _client(arguments: argparse.Namespace) -> int:
+@conformance.command(name="client")
+def _client(
+    *words: Annotated[
+        str,
+        Parameter(
+            name="COMMAND", help="the client's command, after `--`; started for each scenario"
+        ),
+    ],
+    agent: Annotated[bool, Parameter(help="check Forewarn's agent")] = False,
+    story: Annotated[
+        Sequence[str], Parameter(metavar="NAME", help="only this story (repeatable)")
+    ] = (),
+    list_: Annotated[bool, Parameter(name="--list", help="list the stories")] = False,
+    without_marks: Annotated[
+        bool, Parameter(help="do not expect reports of preparation from the client")
+    ] = False,
+    patience: Annotated[
+        float,
+        Parameter(
+            metavar="SECONDS",
+            help="longest wait for each action of the client, in seconds (default: 20)",
+        ),
+    ] = 20.0,
+    parallel: Annotated[Int, Parameter(metavar="N", help="parallel scenarios (default: 8)")] = 8,
+    junit: Annotated[
+        str | None, Parameter(metavar="FILE", help="write a JUnit report, for CI")
+    ] = None,
+    printed: OutputOptions = PRINTED,
+) -> int:
+    """Check a client with difficult scenarios."""
     from forewarn.conformance.client_run import (  # noqa: PLC0415 - `--help` needs none of it
         AGENT,
         ClientMissing,
@@ -124,27 +169,33 @@ def _client(arguments: argparse.Namespace) -> int:
         stories_named,
     )
 
-    stories = stories_named(arguments.story)
-    if arguments.list:
-        if arguments.json:
+    stories = stories_named(story)
+    if list_:
+        if printed.json:
             print_json([{"name": each.name, "title": each.title} for each in stories])
         else:
             for each in stories:
                 print(f"{each.name:<18} {each.statement:<5} {each.title}")
         return exit_codes.OK
-    words = AGENT if arguments.agent else tuple(arguments.words)
-    if not words:
+    command = AGENT if agent else words
+    if not command:
         raise ClientMissing
     options = ClientOptions(
-        words,
-        marks=not arguments.without_marks,
-        patience_s=arguments.patience,
-        parallel=arguments.parallel,
+        command,
+        marks=not without_marks,
+        patience_s=patience,
+        parallel=parallel,
     )
     with _ended_by_signals(), closing(run_stories(stories, options)) as running:
-        results = _shown(running, as_json=arguments.json)
-    command = shlex.join(words)
-    return _report(arguments, results, {"command": command}, f"Scheduled Events with {command}")
+        results = _shown(running, as_json=printed.json)
+    line = shlex.join(command)
+    return _report(
+        printed,
+        junit,
+        results,
+        subject={"command": line},
+        name=f"Scheduled Events with {line}",
+    )
 
 
 @contextmanager
@@ -166,7 +217,7 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _hooks(arguments: argparse.Namespace) -> Hooks:
+def _hooks(url: str, options: HookOptions) -> Hooks:
     from forewarn.conformance.agent_trial import with_agent  # noqa: PLC0415 - see `_server`
     from forewarn.conformance.event_trial import Hooks  # noqa: PLC0415 - the same
     from forewarn.conformance.exchange import ServiceUnderTest  # noqa: PLC0415 - the same
@@ -175,14 +226,14 @@ def _hooks(arguments: argparse.Namespace) -> Hooks:
         return partial(_act, command) if command else None
 
     return Hooks(
-        schedule=act(arguments.schedule),
-        cancel=act(arguments.cancel),
-        fail=act(arguments.fail),
-        agent=partial(with_agent, ServiceUnderTest(arguments.url)) if arguments.agent else None,
-        approve=arguments.approve,
-        peer=ServiceUnderTest(arguments.peer) if arguments.peer else None,
-        other=ServiceUnderTest(arguments.other) if arguments.other else None,
-        timeout_s=arguments.timeout,
+        schedule=act(options.schedule),
+        cancel=act(options.cancel),
+        fail=act(options.fail),
+        agent=partial(with_agent, ServiceUnderTest(url)) if options.agent else None,
+        approve=options.approve,
+        peer=ServiceUnderTest(options.peer) if options.peer else None,
+        other=ServiceUnderTest(options.other) if options.other else None,
+        timeout_s=options.timeout_s,
     )
 
 
@@ -210,16 +261,21 @@ def _shown(results: Iterable[Result], *, as_json: bool) -> list[Result]:
 
 
 def _report(
-    arguments: argparse.Namespace, results: list[Result], subject: dict[str, str], name: str
+    printed: OutputOptions,
+    path: str | None,
+    results: list[Result],
+    *,
+    subject: dict[str, str],
+    name: str,
 ) -> int:
     from forewarn.conformance.run import junit  # noqa: PLC0415 - `--help` needs none of it
 
-    if arguments.junit:
+    if path:
         try:
-            Path(arguments.junit).write_text(junit(results, name=name), "utf-8")
+            Path(path).write_text(junit(results, name=name), "utf-8")
         except OSError as error:
-            raise ReportUnwritable(path=arguments.junit, reason=error.strerror) from error
-    return finish(results, subject, as_json=arguments.json)
+            raise ReportUnwritable(path=path, reason=error.strerror) from error
+    return finish(results, subject, as_json=printed.json)
 
 
 def finish(results: list[Result], subject: dict[str, str], *, as_json: bool) -> int:

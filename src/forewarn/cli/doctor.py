@@ -5,15 +5,20 @@ The command only reads: the service's settings, its store, and the running servi
 
 from __future__ import annotations
 
-import argparse
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forewarn.cli.api_client import ApiClient
+from forewarn.cli.application import noun_app
 from forewarn.cli.output import noun, print_json, print_table
-from forewarn.cli.parsing import CommandGroup, add_config_option, settings_files
+from forewarn.cli.parameters import (
+    COMMON,
+    Config,
+    ServerOptions,
+    settings_files,
+)
 from forewarn.errors import CallerError, ForewarnError, OurError, PeerError
 from forewarn.exit_codes import OK, REFUSED
 from forewarn.values import value
@@ -22,6 +27,9 @@ if TYPE_CHECKING:
     from forewarn.clock import Clock
     from forewarn.settings import Settings
     from forewarn.store.engine import DatabaseFacts, Engine
+
+doctor = noun_app("doctor")
+
 
 #: Longest wait for the active process to renew its lease, in seconds: just over one term.
 LEASE_S_MAX = 6.0
@@ -190,21 +198,21 @@ class Examined:
     advice: str = ""
 
 
-def add_commands(commands: CommandGroup) -> None:
-    """Add `doctor`."""
-    parser = commands.command("doctor", run=_doctor)
-    add_config_option(parser)
-
-
-def _doctor(arguments: argparse.Namespace) -> int:
+@doctor.default
+def _doctor(
+    *,
+    config: Config = (),
+    common: ServerOptions = COMMON,
+) -> int:
+    """Find the faults of an installation."""
     from forewarn.cli.api_client import client_of_settings  # noqa: PLC0415 - `--help` needs none
     from forewarn.clock import SystemClock  # noqa: PLC0415 - the same
 
-    files = settings_files(arguments)
-    doctor = Doctor(files, SystemClock(), lambda settings: client_of_settings(arguments, settings))
-    checks = list(doctor.checks())
+    files = settings_files(config)
+    checker = Doctor(files, SystemClock(), lambda settings: client_of_settings(common, settings))
+    checks = list(checker.checks())
     problems = [each for each in checks if each.result == "problem"]
-    if arguments.json:
+    if common.json:
         shown = [{name: getattr(each, name) for name in each.__match_args__} for each in checks]
         print_json({"sound": not problems, "checks": shown})
         return REFUSED if problems else OK

@@ -5,15 +5,28 @@ The commands call the driver directly, without the service.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Annotated
 
+from cyclopts import Parameter
+
+from forewarn.cli.application import noun_app
 from forewarn.cli.output import print_json, show_list
-from forewarn.cli.parsing import CommandGroup, add_config_option, settings_files
+from forewarn.cli.parameters import (
+    PRINTED,
+    Config,
+    Number,
+    OutputOptions,
+    settings_files,
+)
 from forewarn.errors import CallerError, PeerError, reason_of
+
+driver = noun_app("driver")
+
 
 #: Timeout of the program that counts effects, in seconds.
 EFFECTS_TIMEOUT_S = 30
@@ -36,72 +49,77 @@ class EffectsUncounted(PeerError):
     advice = "The program receives the task's id, such as op-12/1, and must print a whole number."
 
 
-def add_commands(commands: CommandGroup) -> None:
-    """Add `driver`."""
-    group = commands.group("driver")
-    listing = group.command("list", "list the drivers of the settings", run=_list, remote=False)
-    add_config_option(listing)
-    check = group.command(
-        "check",
-        "check a driver's guarantees; this executes real work on the host",
-        run=_check,
-        remote=False,
-    )
-    check.option("--host NAME", "host to work on", required=True)
-    check.option("--vm NAME", "work on this VM instead of the host", default="")
-    check.option("--effects PROGRAM", "prints how often the task with the given id was started")
-    check.option("--task-timeout SECONDS", "(default: 600)", type=float, default=600.0)
-    check.flag(
-        "--as-is", "use the driver's own name; requires that no running service uses the driver"
-    )
-    discover = group.command(
-        "discover", "print the topology that a driver discovers", run=_discover, remote=False
-    )
-    for parser in (check, discover):
-        parser.add_argument("name", metavar="NAME", help="as in [drivers.NAME]")
-        add_config_option(parser)
-
-
-def _list(arguments: argparse.Namespace) -> int:
+@driver.default
+@driver.command(name="list")
+def _list(
+    *,
+    config: Config = (),
+    printed: OutputOptions = PRINTED,
+) -> int:
+    """List the drivers of the settings."""
     from forewarn.drivers.registry import KIND  # noqa: PLC0415 - `--help` needs none of it
 
-    tables, _ = _driver_tables(arguments)
+    tables, _ = _driver_tables(config)
     kinds = {name: str(table.get(KIND, name)) for name, table in tables.items()}
     answer = {"drivers": [{"name": name, "kind": kind} for name, kind in kinds.items()]}
-    return show_list(arguments, answer, (("driver", "name"), "kind"), name="drivers")
+    return show_list(printed, answer, (("driver", "name"), "kind"), name="drivers")
 
 
-def _check(arguments: argparse.Namespace) -> int:
+@driver.command(name="check")
+def _check(
+    name: Annotated[str, Parameter(name="NAME", help="as in [drivers.NAME]")],
+    /,
+    *,
+    host: Annotated[str, Parameter(metavar="NAME", help="host to work on")],
+    vm: Annotated[str, Parameter(metavar="NAME", help="work on this VM instead of the host")] = "",
+    effects: Annotated[
+        str | None,
+        Parameter(
+            metavar="PROGRAM", help="prints how often the task with the given id was started"
+        ),
+    ] = None,
+    task_timeout_s: Annotated[
+        Number, Parameter(name="--task-timeout", metavar="SECONDS", help="(default: 600)")
+    ] = 600.0,
+    as_is: Annotated[
+        bool,
+        Parameter(
+            help="use the driver's own name; requires that no running service uses the driver"
+        ),
+    ] = False,
+    config: Config = (),
+    printed: OutputOptions = PRINTED,
+) -> int:
+    """Check a driver's guarantees; this executes real work on the host."""
     from forewarn.cli.conformance import finish, show  # noqa: PLC0415 - `--help` needs none of it
     from forewarn.conformance.driver_checks import run_driver_checks  # noqa: PLC0415 - the same
     from forewarn.conformance.driver_trial import Subject  # noqa: PLC0415 - the same
     from forewarn.drivers.registry import make_driver  # noqa: PLC0415 - the same
     from forewarn.store import open_store  # noqa: PLC0415 - the same
 
-    name, (table, call_s) = arguments.name, driver_table(arguments)
-    effects = None
-    if arguments.effects:
-        effects = lambda task: _count(arguments.effects, task)  # noqa: E731 - one of two
+    table, call_s = driver_table(name, config)
+    count = partial(_count, effects) if effects else None
+    subject_name = name
     results = []
     # Programs of the check may still write into this directory.
     with tempfile.TemporaryDirectory("", "forewarn-check-", ignore_cleanup_errors=True) as scratch:
         store = str(Path(scratch) / "store.db")
         open_store(store).close()
-        if not arguments.as_is:
-            name, table = separate_driver(name, table)
+        if not as_is:
+            subject_name, table = separate_driver(name, table)
         subject = Subject(
-            lambda: make_driver(name, table, store),
-            arguments.host,
-            arguments.vm,
-            effects=effects,
+            lambda: make_driver(subject_name, table, store),
+            host,
+            vm,
+            effects=count,
             call_s=call_s,
-            task_s=arguments.task_timeout,
+            task_s=task_timeout_s,
         )
         for result in run_driver_checks(subject):
             results.append(result)
-            if not arguments.json:
+            if not printed.json:
                 show(result)
-    return finish(results, {"driver": arguments.name}, as_json=arguments.json)
+    return finish(results, {"driver": name}, as_json=printed.json)
 
 
 def separate_driver(name: str, table: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
@@ -115,31 +133,39 @@ def separate_driver(name: str, table: Mapping[str, object]) -> tuple[str, Mappin
     return f"{name}-check", {KIND: name, **table}
 
 
-def _discover(arguments: argparse.Namespace) -> int:
+@driver.command(name="discover")
+def _discover(
+    name: Annotated[str, Parameter(name="NAME", help="as in [drivers.NAME]")],
+    /,
+    *,
+    config: Config = (),
+    printed: OutputOptions = PRINTED,  # noqa: ARG001 - it always prints JSON
+) -> int:
+    """Print the topology that a driver discovers."""
     from forewarn.drivers import Discovering  # noqa: PLC0415 - `--help` needs none of it
     from forewarn.drivers.registry import make_driver  # noqa: PLC0415 - the same
 
-    driver = make_driver(arguments.name, driver_table(arguments)[0])
-    return print_json(dict(driver.discover()) if isinstance(driver, Discovering) else {})
+    source = make_driver(name, driver_table(name, config)[0])
+    return print_json(dict(source.discover()) if isinstance(source, Discovering) else {})
 
 
-def driver_table(arguments: argparse.Namespace) -> tuple[Mapping[str, object], float]:
+def driver_table(name: str, config: Sequence[Path]) -> tuple[Mapping[str, object], float]:
     """Return the settings of the named driver, and the timeout of driver calls in seconds.
 
     Raises:
         DriverNotSet: the driver is not in the settings.
     """
-    tables, call_timeout_s = _driver_tables(arguments)
-    if arguments.name not in tables:
-        raise DriverNotSet(name=arguments.name, known=", ".join(tables))
-    return tables[arguments.name], call_timeout_s
+    tables, call_timeout_s = _driver_tables(config)
+    if name not in tables:
+        raise DriverNotSet(name=name, known=", ".join(tables))
+    return tables[name], call_timeout_s
 
 
-def _driver_tables(arguments: argparse.Namespace) -> tuple[dict[str, Mapping[str, object]], float]:
+def _driver_tables(config: Sequence[Path]) -> tuple[dict[str, Mapping[str, object]], float]:
     """Return the settings of each driver by name, and the timeout of driver calls in seconds."""
     from forewarn.settings_loader import load_settings  # noqa: PLC0415 - `--help` needs none of it
 
-    drivers = load_settings(settings_files(arguments)).drivers
+    drivers = load_settings(settings_files(config)).drivers
     tables: dict[str, Mapping[str, object]]
     tables = {"manual": {}, "simulated": {}} | {each.name: each.values for each in drivers.tables}
     return tables, drivers.call_timeout_s

@@ -5,20 +5,32 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable
-from functools import wraps
 from pathlib import PurePath
-from typing import Any
+from typing import Annotated, Any
 
-from forewarn.cli.api_client import ApiRefused, client_of, part
-from forewarn.cli.emulator_run import FAULT_HELP, add_run
+from cyclopts import Parameter
+
+from forewarn.cli.api_client import ApiClient, ApiRefused, client_of, part
+from forewarn.cli.application import application, noun_app
+from forewarn.cli.defaults import FAULT_HELP
 from forewarn.cli.output import print_file, print_json, show_list
-from forewarn.cli.parsing import CommandGroup, Parser
+from forewarn.cli.parameters import (
+    COMMON,
+    Number,
+    ServerOptions,
+)
 from forewarn.cli.text_files import text_of
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
+
+emulator = noun_app("emulator")
+clock = application("clock", "show or move the emulator's clock")
+scenario = application("scenario", "list, run or stop scenarios")
+fault = application("fault", "list, set or clear faults in the answers to VMs")
+for _app in (clock, scenario, fault):
+    emulator.command(_app)
+emulator.command("forewarn.cli.emulator_run:run_emulator", name="run")
 
 
 class EmulatorMissing(CallerError):
@@ -35,94 +47,97 @@ class EmulatorMissing(CallerError):
     )
 
 
-def add_commands(commands: CommandGroup) -> None:
-    """Add `emulator`."""
-    emulator = commands.group("emulator", default="scenario")
-    add_run(emulator, "run", "run an emulator until Ctrl-C; `forewarn emulate` is the short form")
-    clock = emulator.group("clock", "show or move the emulator's clock", default="show")
-    _add(clock, "show", "show the clock", _show_clock)
-    advance = _add(clock, "advance", "move the clock forward", _advance)
-    advance.add_argument("by", metavar="DURATION", help="such as 90s, 15m, 1h30m or 7d")
-    speed = _add(clock, "speed", "run the clock at another speed", _speed)
-    speed.add_argument("speed", metavar="N", type=float, help="emulated seconds per real second")
-    _add(clock, "stop", "stop the clock", _switch_clock)
-    _add(clock, "start", "start a stopped clock", _switch_clock)
-    scenario = emulator.group("scenario", "list, run or stop scenarios")
-    _add(scenario, "list", "list the scenarios and their progress", _list_scenarios)
-    show = _add(scenario, "show", "show what a scenario does", _show_scenario)
-    show.add_argument("name", metavar="NAME")
-    start = _add(scenario, "run", "run a scenario", _run_scenario)
-    start.add_argument(
-        "name", metavar="NAME|FILE", help="a listed scenario, or a file that ends in .toml"
-    )
-    start.option("--vm NAME", "VM to affect (default: the first VM)")
-    stop = _add(scenario, "stop", "stop a scenario and undo its changes", _stop)
-    stop.add_argument("name", metavar="NAME")
-    fault = emulator.group("fault", "list, set or clear faults in the answers to VMs")
-    _add(fault, "list", "list the active faults", _list_faults)
-    put = _add(fault, "set", "set a fault", _set_fault)
-    put.add_argument("fault", metavar="KIND[=ARG]", help=FAULT_HELP)
-    clear = _add(fault, "clear", "clear faults", _clear_fault)
-    clear.add_argument("kind", metavar="KIND", nargs="?", help="the fault to clear (default: all)")
+class EmulatorClient(ApiClient):
+    """A client that fails with `EmulatorMissing` if the server is a service."""
 
-
-def _add(
-    group: CommandGroup, name: str, text: str, run: Callable[[argparse.Namespace], int]
-) -> Parser:
-    """Add a command that fails with `EmulatorMissing` if the server is a service."""
-
-    @wraps(run)
-    def steered(arguments: argparse.Namespace) -> int:
+    def send(self, method: str, path: str, *, body: bytes = b"", kind: str = "") -> bytes:
+        """Send a request, as `ApiClient.send`."""
         try:
-            return run(arguments)
+            return super().send(method, path, body=body, kind=kind)
         except ApiRefused as refusal:
             if refusal.code != "no-such-path":
                 raise
             raise EmulatorMissing from refusal
 
-    return group.command(name, text, run=steered)
-
 
 # --- clock -------------------------------------------------------------------------------------
 
 
-def _print_clock(arguments: argparse.Namespace, answer: dict[str, Any]) -> int:
-    if arguments.json:
+def _print_clock(common: ServerOptions, answer: dict[str, Any]) -> int:
+    if common.json:
         return print_json(answer)
     pace = "stopped" if answer["stopped"] else f"runs at {answer['speed']:g} times real time"
     print(f"{answer['now']}, {pace}")
     return OK
 
 
-def _show_clock(arguments: argparse.Namespace) -> int:
-    return _print_clock(arguments, client_of(arguments).get("/v1/clock"))
+@clock.default
+@clock.command(name="show")
+def _emulator_clock_show(
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Show the clock."""
+    return _print_clock(common, client_of(common, EmulatorClient).get("/v1/clock"))
 
 
-def _advance(arguments: argparse.Namespace) -> int:
+@clock.command(name="advance")
+def _advance(
+    by: Annotated[str, Parameter(name="DURATION", help="such as 90s, 15m, 1h30m or 7d")],
+    /,
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Move the clock forward."""
     from forewarn.emulator.options import ADVANCE_S_MAX  # noqa: PLC0415
     from forewarn.validation.fields import Duration  # noqa: PLC0415
 
-    Duration(0, ADVANCE_S_MAX).read(arguments.by, "DURATION")
-    answer = client_of(arguments).post("/v1/clock/advance", {"by": arguments.by})
-    return _print_clock(arguments, answer)
+    Duration(0, ADVANCE_S_MAX).read(by, "DURATION")
+    answer = client_of(common, EmulatorClient).post("/v1/clock/advance", {"by": by})
+    return _print_clock(common, answer)
 
 
-def _speed(arguments: argparse.Namespace) -> int:
-    answer = client_of(arguments).post("/v1/clock/speed", {"speed": arguments.speed})
-    return _print_clock(arguments, answer)
+@clock.command(name="speed")
+def _speed(
+    speed: Annotated[Number, Parameter(name="N", help="emulated seconds per real second")],
+    /,
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Run the clock at another speed."""
+    answer = client_of(common, EmulatorClient).post("/v1/clock/speed", {"speed": speed})
+    return _print_clock(common, answer)
 
 
-def _switch_clock(arguments: argparse.Namespace) -> int:
-    return _print_clock(arguments, client_of(arguments).post(f"/v1/clock/{arguments.action}"))
+@clock.command(name="stop")
+def _emulator_clock_stop(
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Stop the clock."""
+    return _print_clock(common, client_of(common, EmulatorClient).post("/v1/clock/stop"))
+
+
+@clock.command(name="start")
+def _emulator_clock_start(*, common: ServerOptions = COMMON) -> int:
+    """Start the clock again."""
+    return _print_clock(common, client_of(common, EmulatorClient).post("/v1/clock/start"))
 
 
 # --- scenarios ---------------------------------------------------------------------------------
 
 
-def _list_scenarios(arguments: argparse.Namespace) -> int:
-    answer = client_of(arguments).get("/v1/scenarios")
+@emulator.default
+@scenario.default
+@scenario.command(name="list")
+def _emulator_scenario_list(
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
+    """List the scenarios and their progress."""
+    answer = client_of(common, EmulatorClient).get("/v1/scenarios")
     columns = (("scenario", "name"), ("state", _state), ("what happens", "title"))
-    return show_list(arguments, answer, columns, name="scenarios")
+    return show_list(common, answer, columns, name="scenarios")
 
 
 def _state(scenario: dict[str, Any]) -> str:
@@ -133,9 +148,16 @@ def _state(scenario: dict[str, Any]) -> str:
     return f"{state} {run['steps_done']}/{run['steps']}" if state == "running" else state
 
 
-def _show_scenario(arguments: argparse.Namespace) -> int:
-    answer = client_of(arguments).get(f"/v1/scenarios/{part(arguments.name)}")
-    if arguments.json:
+@scenario.command(name="show")
+def _emulator_scenario_show(
+    name: Annotated[str, Parameter(name="NAME")],
+    /,
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Show what a scenario does."""
+    answer = client_of(common, EmulatorClient).get(f"/v1/scenarios/{part(name)}")
+    if common.json:
         return print_json(answer)
     text = answer["text"] or f"{answer['title']}\n\n{answer['about']}"
     print_file(f"{text}\n")
@@ -144,23 +166,42 @@ def _show_scenario(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _run_scenario(arguments: argparse.Namespace) -> int:
-    name, text = arguments.name, None
+@scenario.command(name="run")
+def _run(
+    name: Annotated[
+        str, Parameter(name="NAME|FILE", help="a listed scenario, or a file that ends in .toml")
+    ],
+    /,
+    *,
+    vm: Annotated[
+        str | None, Parameter(metavar="NAME", help="VM to affect (default: the first VM)")
+    ] = None,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Run a scenario."""
+    text = None
     if name.endswith(".toml"):
         text = text_of(name)
         name = PurePath(name).stem
-    form = {"vm": arguments.vm, "text": text}
-    answer = client_of(arguments).post(f"/v1/scenarios/{part(name)}/run", form)
-    if arguments.json:
+    form = {"vm": vm, "text": text}
+    answer = client_of(common, EmulatorClient).post(f"/v1/scenarios/{part(name)}/run", form)
+    if common.json:
         return print_json(answer)
     print(answer["about"] or answer["title"])
     _print_run(answer)
     return OK
 
 
-def _stop(arguments: argparse.Namespace) -> int:
-    answer = client_of(arguments).post(f"/v1/scenarios/{part(arguments.name)}/stop")
-    if arguments.json:
+@scenario.command(name="stop")
+def _emulator_scenario_stop(
+    name: Annotated[str, Parameter(name="NAME")],
+    /,
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Stop a scenario and undo its changes."""
+    answer = client_of(common, EmulatorClient).post(f"/v1/scenarios/{part(name)}/stop")
+    if common.json:
         return print_json(answer)
     _print_run(answer)
     return OK
@@ -180,20 +221,48 @@ def _run_line(scenario: dict[str, Any]) -> str:
 # --- faults ------------------------------------------------------------------------------------
 
 
-def _print_faults(arguments: argparse.Namespace, answer: dict[str, Any]) -> int:
+def _print_faults(common: ServerOptions, answer: dict[str, Any]) -> int:
     columns = ("kind", "fault")
-    return show_list(arguments, answer, columns, name="faults", empty="No faults.")
+    return show_list(common, answer, columns, name="faults", empty="No faults.")
 
 
-def _list_faults(arguments: argparse.Namespace) -> int:
-    return _print_faults(arguments, client_of(arguments).get("/v1/faults"))
+@fault.default
+@fault.command(name="list")
+def _emulator_fault_list(
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
+    """List the active faults."""
+    return _print_faults(common, client_of(common, EmulatorClient).get("/v1/faults"))
 
 
-def _set_fault(arguments: argparse.Namespace) -> int:
-    answer = client_of(arguments).post("/v1/faults", {"fault": arguments.fault})
-    return _print_faults(arguments, answer)
+@fault.command(name="set")
+def _set(
+    text: Annotated[
+        str,
+        Parameter(
+            name="KIND[=ARG]",
+            help=FAULT_HELP,
+        ),
+    ],
+    /,
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Set a fault."""
+    answer = client_of(common, EmulatorClient).post("/v1/faults", {"fault": text})
+    return _print_faults(common, answer)
 
 
-def _clear_fault(arguments: argparse.Namespace) -> int:
-    path = f"/v1/faults/{part(arguments.kind)}" if arguments.kind else "/v1/faults"
-    return _print_faults(arguments, client_of(arguments).delete(path))
+@fault.command(name="clear")
+def _clear(
+    kind: Annotated[
+        str | None, Parameter(name="KIND", help="the fault to clear (default: all)")
+    ] = None,
+    /,
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Clear faults."""
+    path = f"/v1/faults/{part(kind)}" if kind else "/v1/faults"
+    return _print_faults(common, client_of(common, EmulatorClient).delete(path))

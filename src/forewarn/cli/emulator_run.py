@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from forewarn.cli.parsing import CommandGroup, Parser
+from cyclopts import Parameter, Token
+
+from forewarn.cli.application import noun_app
+from forewarn.cli.defaults import FAULT_HELP
+from forewarn.cli.parameters import PRINTED, Int, Number, OutputOptions
 from forewarn.cli.program_name import typed_name
 from forewarn.cli.text_files import text_of
 from forewarn.errors import CallerError
@@ -43,228 +47,240 @@ class OptionInvalid(CallerError):
     advice = "See `forewarn emulate --help`."
 
 
-#: Help text for the faults.
-FAULT_HELP = (
-    "KIND is slow-first, empty-200, 410, 429, 500, reset, truncate or incarnation; ARG sets the "
-    "number, the duration or the VM; see 'Test how a client handles faults' in the documentation"
-)
+#: Default of `--azure` without a value.
+AZURE_ADDRESS = "127.0.0.1:8472"
+#: Default of `--rate-limit` without a value.
+RATE_LIMIT_PER_S = 5.0
 
 
-def add_commands(commands: CommandGroup) -> None:
-    """Add `emulate`."""
-    add_run(commands, "emulate", "")
-
-
-def add_run(commands: CommandGroup, name: str, line: str) -> None:
-    """Add a command that runs an emulator."""
-    emulate = commands.command(name, line, run=_emulate, remote=False)
-    emulate.option(
-        "--listen ADDRESS",
-        "address for VMs: IPV4:PORT, localhost:PORT, [IPV6]:PORT or unix:PATH; repeatable"
-        " (default 127.0.0.1:8169)",
-        action="append",
-        default=[],
-    )
-    emulate.option(
-        "--operator-listen ADDRESS",
-        "address of the operator API (default %(default)s); `none`: no operator API",
-        default="127.0.0.1:8470",
-    )
-    emulate.option(
-        "--vm NAME[=ADDRESS]",
-        "a VM and its source address; repeatable, all in one group;"
-        " requests from other addresses count as the first VM's (default: vm-1)",
-        action="append",
-        default=[],
-    )
-    emulate.option("--topology FILE", "file of hosts, groups and VMs (TOML, YAML or JSON)")
-    emulate.option(
-        "--scenario NAME|FILE",
-        "run a scenario from the start; repeatable",
-        action="append",
-        default=[],
-    )
-    emulate.option(
-        "--speed N", "emulated seconds per real second (default 1)", type=float, default=1.0
-    )
-    emulate.option("--seed N", "seed for reproducible event ids and random choices", type=int)
-    emulate.option("--store PATH", "store the state in a file (default: memory)", default="")
-    _add_azure(emulate)
-    _add_manners(emulate)
-    _add_versions(emulate)
-    emulate.flag("--quiet", "print only problems")
-
-
-def _add_azure(emulate: Parser) -> None:
-    """Add the option `--azure`."""
-    emulate.option(
-        "--azure ADDRESS",
-        "also serve Azure Resource Manager, and print how to configure `az` and the SDK"
-        " (default ADDRESS: 127.0.0.1:8472)",
-        nargs="?",
-        const="127.0.0.1:8472",
-        default="",
-    )
-
-
-def _add_manners(emulate: Parser) -> None:
-    """Add the options for the emulator's answers to clients."""
-    emulate.option(
-        "--fault KIND[=ARG]",
-        f"inject a fault from the start; repeatable; {FAULT_HELP}",
-        action="append",
-        default=[],
-    )
-    emulate.option(
-        "--enable-on-first-request DELAY",
-        "enable a group at its first request, as the public cloud does,"
-        " and delay the first answer by DELAY",
-        nargs="?",
-        const="",
-    )
-    emulate.option(
-        "--rate-limit N",
-        "at most N requests a second for each VM, in bursts of up to twice as many"
-        " (default N: 5; without the option, no limit)",
-        nargs="?",
-        type=_rate,
-        const=5.0,
-    )
-    emulate.option(
-        "--started-for DURATION",
-        "events are Started for at least this long, as in the public cloud, where ten minutes are"
-        " typical for an interruption of seven seconds (default: as long as the interruption)",
-    )
-    emulate.option(
-        "--max-user-operations N",
-        "at most N user-initiated operations scheduled at a time (default: no limit)",
-        type=int,
-        default=0,
-    )
-    emulate.option(
-        "--gone-vm",
-        "response to an evicted or deleted VM (default: hang, as nobody is left to ask);"
-        " `refuse` resets the connection",
-        choices=("404", "hang", "refuse"),
-        default="hang",
-    )
-    emulate.option(
-        "--allow-host NAME",
-        "domain name by which clients may address the metadata service, such as that of this"
-        " machine; repeatable. Addresses and names without a dot are always accepted",
-        action="append",
-        default=[],
-    )
-    emulate.option(
-        "--proxy-secret FILE",
-        "file with the secret that proxies on this machine use to sign X-Instance-ID",
-    )
-
-
-def _add_versions(emulate: Parser) -> None:
-    """Add the options for preview, old and unknown api-versions."""
-    emulate.flag("--preview", "serve the preview api-version 2024-07-09, too")
-    emulate.flag(
-        "--post-without-header",
-        "accept approvals with api-versions of 2017 without the Metadata header",
-    )
-    emulate.flag(
-        "--compat",
-        "compatibility with old clients of the public service: --post-without-header",
-    )
-    for what, subject, status in (
-        ("scheduledevents", "Scheduled Events", 404),
-        ("instance", "instance metadata", 400),
-    ):
-        emulate.option(
-            f"--{what}-unknown-version-status",
-            f"response to an unknown api-version of {subject} (default: {status})",
-            type=int,
-            choices=(400, 404),
-        )
-
-
-def _rate(text: str) -> float:
-    """Return requests per second; argparse reports invalid values."""
-    import argparse  # noqa: PLC0415 - loaded already, but its type is not
-
+def _rate(_: object, tokens: Sequence[Token]) -> float:
+    """Return requests per second."""
+    text = tokens[0].value
     try:
         rate_per_s = float(text)
     except ValueError:
         rate_per_s = 0.0
     if not 0.0 < rate_per_s < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a rate above 0")
+        raise ValueError(f"{text!r} must be a rate above 0")
     return rate_per_s
 
 
-# --- emulate -----------------------------------------------------------------------------------
+Rate: TypeAlias = Annotated[float, Parameter(converter=_rate)]
 
 
-def _emulate(arguments: argparse.Namespace) -> int:
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class EmulatorOptions:
+    """Options of an emulator."""
+
+    listen: Annotated[
+        Sequence[str],
+        Parameter(
+            metavar="ADDRESS",
+            help="address for VMs: IPV4:PORT, localhost:PORT, [IPV6]:PORT or unix:PATH;"
+            " repeatable (default 127.0.0.1:8169)",
+        ),
+    ] = ()
+    operator_listen: Annotated[
+        str,
+        Parameter(
+            metavar="ADDRESS",
+            help="address of the operator API (default: 127.0.0.1:8470); `none`: no operator API",
+        ),
+    ] = "127.0.0.1:8470"
+    vm: Annotated[
+        Sequence[str],
+        Parameter(
+            metavar="NAME[=ADDRESS]",
+            help="a VM and its source address; repeatable, all in one group; requests from other"
+            " addresses count as the first VM's (default: vm-1)",
+        ),
+    ] = ()
+    topology: Annotated[
+        str | None,
+        Parameter(metavar="FILE", help="file of hosts, groups and VMs (TOML, YAML or JSON)"),
+    ] = None
+    scenario: Annotated[
+        Sequence[str],
+        Parameter(metavar="NAME|FILE", help="run a scenario from the start; repeatable"),
+    ] = ()
+    speed: Annotated[
+        Number, Parameter(metavar="N", help="emulated seconds per real second (default 1)")
+    ] = 1.0
+    seed: Annotated[
+        Int | None,
+        Parameter(metavar="N", help="seed for reproducible event ids and random choices"),
+    ] = None
+    store: Annotated[
+        str, Parameter(metavar="PATH", help="store the state in a file (default: memory)")
+    ] = ""
+    azure: Annotated[
+        list[str] | None,
+        Parameter(
+            consume_multiple=(0, 1),
+            metavar="ADDRESS",
+            help="also serve Azure Resource Manager, and print how to configure `az` and the SDK"
+            " (default ADDRESS: 127.0.0.1:8472)",
+        ),
+    ] = None
+    fault: Annotated[
+        Sequence[str],
+        Parameter(
+            metavar="KIND[=ARG]", help=f"inject a fault from the start; repeatable; {FAULT_HELP}"
+        ),
+    ] = ()
+    enable_on_first_request: Annotated[
+        list[str] | None,
+        Parameter(
+            consume_multiple=(0, 1),
+            metavar="DELAY",
+            help="enable a group at its first request, as the public cloud does, and delay the"
+            " first answer by DELAY",
+        ),
+    ] = None
+    rate_limit: Annotated[
+        list[Rate] | None,
+        Parameter(
+            consume_multiple=(0, 1),
+            metavar="N",
+            help="at most N requests a second for each VM, in bursts of up to twice as many"
+            " (default N: 5; without the option, no limit)",
+        ),
+    ] = None
+    started_for: Annotated[
+        str | None,
+        Parameter(
+            metavar="DURATION",
+            help="events are Started for at least this long, as in the public cloud, where ten"
+            " minutes are typical for an interruption of seven seconds (default: as long as"
+            " the interruption)",
+        ),
+    ] = None
+    max_user_operations: Annotated[
+        Int,
+        Parameter(
+            metavar="N",
+            help="at most N user-initiated operations scheduled at a time (default: no limit)",
+        ),
+    ] = 0
+    gone_vm: Annotated[
+        Literal["404", "hang", "refuse"],
+        Parameter(
+            help="response to an evicted or deleted VM (default: hang, as nobody is left to"
+            " ask); `refuse` resets the connection"
+        ),
+    ] = "hang"
+    allow_host: Annotated[
+        Sequence[str],
+        Parameter(
+            metavar="NAME",
+            help="domain name by which clients may address the metadata service, such as that of"
+            " this machine; repeatable. Addresses and names without a dot are always"
+            " accepted",
+        ),
+    ] = ()
+    proxy_secret: Annotated[
+        str | None,
+        Parameter(
+            metavar="FILE",
+            help="file with the secret that proxies on this machine use to sign X-Instance-ID",
+        ),
+    ] = None
+    preview: Annotated[bool, Parameter(help="serve the preview api-version 2024-07-09, too")] = (
+        False
+    )
+    post_without_header: Annotated[
+        bool,
+        Parameter(help="accept approvals with api-versions of 2017 without the Metadata header"),
+    ] = False
+    compat: Annotated[
+        bool,
+        Parameter(
+            help="compatibility with old clients of the public service: --post-without-header"
+        ),
+    ] = False
+    scheduledevents_unknown_version_status: Annotated[
+        Literal[400, 404] | None,
+        Parameter(help="response to an unknown api-version of Scheduled Events (default: 404)"),
+    ] = None
+    instance_unknown_version_status: Annotated[
+        Literal[400, 404] | None,
+        Parameter(help="response to an unknown api-version of instance metadata (default: 400)"),
+    ] = None
+    quiet: Annotated[bool, Parameter(help="print only problems")] = False
+
+
+OPTIONS = EmulatorOptions()
+emulate = noun_app("emulate")
+
+
+@emulate.default
+def run_emulator(*, options: EmulatorOptions = OPTIONS, printed: OutputOptions = PRINTED) -> int:
+    """Run a metadata service on this machine, for trials and tests."""
     with uncollected():
         from forewarn.service.process import run  # noqa: PLC0415 - the other commands need none of it
 
-        options = _options(arguments)
-    _log_troubles(to_console=not arguments.quiet)
+        emulator_options = _options(options)
+    _log_troubles(to_console=not options.quiet)
     try:
-        return run(lambda: _serve(options, arguments))
+        return run(lambda: _serve(emulator_options, options, as_json=printed.json))
     except KeyboardInterrupt:  # on Windows, where the loop cannot handle signals
         return OK
 
 
-def _options(arguments: argparse.Namespace) -> Options:
+def _options(typed: EmulatorOptions) -> Options:
     from forewarn.emulator.options import METADATA_ADDRESS, Options  # noqa: PLC0415
 
-    operator = arguments.operator_listen
-    names, addresses = _vms_of(arguments.vm)
+    operator = typed.operator_listen
+    names, addresses = _vms_of(typed.vm)
     surrounding = _surrounding()
     return Options(
-        listen=tuple(arguments.listen) or (METADATA_ADDRESS,),
+        listen=tuple(typed.listen) or (METADATA_ADDRESS,),
         operator="" if operator == "none" else operator,
-        azure=arguments.azure,
+        azure="" if typed.azure is None else [*typed.azure, AZURE_ADDRESS][0],
         vms=names,
         addresses=addresses,
-        topology=text_of(arguments.topology) if arguments.topology else "",
-        topology_name=arguments.topology or "",
-        speed=arguments.speed,
-        seed=arguments.seed,
-        store=arguments.store,
-        enable_on_first_request=arguments.enable_on_first_request is not None,
-        metadata=replace(surrounding.metadata, **_metadata_of(arguments)),
-        gone_vm=arguments.gone_vm,
-        started_for_s=_started_for_s(arguments.started_for),
-        max_user_operations=_limit(arguments.max_user_operations),
+        topology=text_of(typed.topology) if typed.topology else "",
+        topology_name=typed.topology or "",
+        speed=typed.speed,
+        seed=typed.seed,
+        store=typed.store,
+        enable_on_first_request=typed.enable_on_first_request is not None,
+        metadata=replace(surrounding.metadata, **_metadata_of(typed)),
+        gone_vm=typed.gone_vm,
+        started_for_s=_started_for_s(typed.started_for),
+        max_user_operations=_limit(typed.max_user_operations),
     )
 
 
-def _metadata_of(arguments: argparse.Namespace) -> dict[str, object]:
+def _metadata_of(typed: EmulatorOptions) -> dict[str, object]:
     """Return the settings of the metadata service from the options."""
     given: dict[str, object] = {}
     for name in ("scheduledevents_unknown_version_status", "instance_unknown_version_status"):
-        if getattr(arguments, name) is not None:
-            given[name] = getattr(arguments, name)
-    if arguments.preview:
+        if getattr(typed, name) is not None:
+            given[name] = getattr(typed, name)
+    if typed.preview:
         given["preview"] = True
-    if arguments.compat or arguments.post_without_header:
+    if typed.compat or typed.post_without_header:
         given["post_without_header"] = True
-    if arguments.enable_on_first_request:
+    if typed.enable_on_first_request:
         from forewarn.validation.fields import Duration  # noqa: PLC0415 - seldom wanted
 
         where = "The delay of --enable-on-first-request"
-        given["enable_delay_s"] = _read(Duration(0, 120), arguments.enable_on_first_request, where)
-    rate_per_s = arguments.rate_limit
-    if rate_per_s is not None:
+        given["enable_delay_s"] = _read(Duration(0, 120), typed.enable_on_first_request[0], where)
+    if typed.rate_limit is not None:
+        rate_per_s = [*typed.rate_limit, RATE_LIMIT_PER_S][0]
         burst = min(max(round(RATE_LIMIT_BURST_S * rate_per_s), 1), BURST_MAX)
         given.update(rate_per_s=rate_per_s, rate_burst=burst)
-    if arguments.allow_host:
-        given["allowed_hosts"] = tuple(map(host_of_header, arguments.allow_host))
-    if arguments.proxy_secret:
-        secret = text_of(arguments.proxy_secret).strip()
+    if typed.allow_host:
+        given["allowed_hosts"] = tuple(map(host_of_header, typed.allow_host))
+    if typed.proxy_secret:
+        secret = text_of(typed.proxy_secret).strip()
         given.update(proxy_secret=secret, proxy_addresses=("127.0.0.1", "::1", "unix"))
     return given
 
 
-def _vms_of(given: list[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
+def _vms_of(given: Sequence[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
     """Return the names of the VMs in order, and the addresses of each VM."""
     addresses: dict[str, tuple[str, ...]] = {}
     for word in given:
@@ -336,30 +352,30 @@ def _log_troubles(*, to_console: bool) -> None:
             logging.getLogger(name).setLevel(logging.ERROR)
 
 
-async def _serve(options: Options, arguments: argparse.Namespace) -> int:
+async def _serve(options: Options, typed: EmulatorOptions, *, as_json: bool) -> int:
     with uncollected():  # objects of modules stay alive until the process ends
         from forewarn.emulator.launch import new_emulator  # noqa: PLC0415
         from forewarn.emulator.line_writer import LineWriter  # noqa: PLC0415
         from forewarn.service.process import run_until_stopped  # noqa: PLC0415
 
     emulator = new_emulator(options)
-    for text in arguments.fault:
+    for text in typed.fault:
         from forewarn.emulator.faults import read_fault  # noqa: PLC0415 - seldom wanted
 
         emulator.faults.set(read_fault(text))
     stories = []
-    if arguments.scenario:
+    if typed.scenario:
         from forewarn.emulator.scenario_files import find_scenario  # noqa: PLC0415 - seldom wanted
 
-        stories = [find_scenario(name) for name in arguments.scenario]
+        stories = [find_scenario(name) for name in typed.scenario]
     await emulator.start()
     with contextlib.ExitStack() as spoken:
         try:
             emulator.faults_changed()
-            if not arguments.quiet:
+            if not typed.quiet:
                 writer = LineWriter(sys.stdout)
                 spoken.callback(writer.close)
-                _attach_console(emulator, writer.write, as_json=arguments.json)
+                _attach_console(emulator, writer.write, as_json=as_json)
             for scenario in stories:
                 await emulator.run_scenario(scenario)
         except BaseException:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import re
+from collections.abc import Sequence
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlencode
 
+from cyclopts import Parameter
+
 from forewarn.cli.api_client import client_of, part
+from forewarn.cli.application import noun_app
 from forewarn.cli.listing import records
 from forewarn.cli.metadata_client import get_document
 from forewarn.cli.output import (
@@ -22,9 +25,12 @@ from forewarn.cli.output import (
     show_record,
     when,
 )
-from forewarn.cli.parsing import CommandGroup, add_filters, add_list_options
-from forewarn.cli.reports import add_format, all_outcomes, print_outcome, print_outcomes, summary
-from forewarn.core.lifecycle import EventState
+from forewarn.cli.parameters import (
+    COMMON,
+    AllLimit,
+    ServerOptions,
+)
+from forewarn.cli.reports import all_outcomes, print_outcome, print_outcomes, summary
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 from forewarn.protocol.documents import Document, format_not_before, read_document
@@ -33,6 +39,9 @@ from forewarn.protocol.versions import VERSIONS
 
 if TYPE_CHECKING:
     from forewarn.protocol.documents import ScheduledEvent
+
+event = noun_app("event")
+document = noun_app("document")
 
 
 class MonthInvalid(CallerError):
@@ -51,37 +60,24 @@ class VmUnnamed(CallerError):
     advice = "Name a VM (`forewarn document VM`), or name a metadata service with --url."
 
 
-def add_commands(commands: CommandGroup) -> None:
-    """Add `event` and `document`."""
-    event = commands.group("event")
-    listing = event.command("list", "list events that have not ended", run=_list)
-    add_filters(listing, ("vm", "group"))
-    add_list_options(listing, states=[each.value for each in EventState], limit=None)
-    show = event.command("show", "show one event", run=_show)
-    show.add_argument("id", metavar="ID", help="event id, or its first characters")
-    outcome = event.command("outcome", "show how an event ended", run=_outcome)
-    outcome.add_argument("id", metavar="ID", help="an event's id")
-    report = event.command("report", "report how the events of an owner ended", run=_report)
-    report.option("--owner NAME", "only of groups of this owner")
-    report.option("--group NAME", "only of this group")
-    report.option("--month YYYY-MM", "only of this month, in UTC")
-    report.option("--since TIME", "only work that ended after this time")
-    report.option("--until TIME", "only work that ended before this time")
-    add_format(report)
-    document = commands.command("document", run=_document)
-    whose = document.add_mutually_exclusive_group()
-    whose.add_argument(
-        "vm_name", metavar="VM", nargs="?", default="", help="default: the fleet's only VM"
-    )
-    whose.add_argument("--url", metavar="URL", help="query this metadata service directly")
-    document.option("--api-version V", "api-version (default: the newest)")
-
-
-def _list(arguments: argparse.Namespace) -> int:
-    client = client_of(arguments)
-    shown = records(client, "/v1/events", "events", vm=arguments.vm, group=arguments.group)
-    wanted = (each for each in shown if not arguments.state or each["state"] in arguments.state)
-    events = list(islice(wanted, arguments.limit))
+@event.default
+@event.command(name="list")
+def _list(
+    *,
+    vm: Annotated[str | None, Parameter(metavar="NAME", help="only of this VM")] = None,
+    group: Annotated[str | None, Parameter(metavar="NAME", help="only of this group")] = None,
+    state: Annotated[
+        Sequence[Literal["scheduled", "approved", "started", "completed", "cancelled"]],
+        Parameter(help="only in this state; repeatable"),
+    ] = (),
+    limit: AllLimit = None,
+    common: ServerOptions = COMMON,
+) -> int:
+    """List events that have not ended."""
+    client = client_of(common)
+    shown = records(client, "/v1/events", "events", vm=vm, group=group)
+    wanted = (each for each in shown if not state or each["state"] in state)
+    events = list(islice(wanted, limit))
     now_ms = client.now_ms
     columns = (
         *(("event", "id"), "type"),
@@ -90,29 +86,65 @@ def _list(arguments: argparse.Namespace) -> int:
         *("operation", "group", "resources"),
     )
     empty = "No scheduled events."
-    return show_list(arguments, {"events": events}, columns, name="events", empty=empty)
+    return show_list(common, {"events": events}, columns, name="events", empty=empty)
 
 
-def _show(arguments: argparse.Namespace) -> int:
-    return show_record(arguments, client_of(arguments).get(f"/v1/events/{part(arguments.id)}"))
+@event.command(name="show")
+def _show(
+    id_: Annotated[str, Parameter(name="ID", help="event id, or its first characters")],
+    /,
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Show one event."""
+    return show_record(common, client_of(common).get(f"/v1/events/{part(id_)}"))
 
 
-def _outcome(arguments: argparse.Namespace) -> int:
-    outcome = client_of(arguments).get(f"/v1/events/{part(arguments.id)}/outcome")
-    if arguments.json:
+@event.command(name="outcome")
+def _outcome(
+    id_: Annotated[str, Parameter(name="ID", help="an event's id")],
+    /,
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Show how an event ended."""
+    outcome = client_of(common).get(f"/v1/events/{part(id_)}/outcome")
+    if common.json:
         return print_json(outcome)
     print_outcome(outcome)
     return OK
 
 
-def _report(arguments: argparse.Namespace) -> int:
-    span = _month(arguments.month) if arguments.month else (arguments.since, arguments.until)
-    query = {"owner": arguments.owner, "group": arguments.group, "since": span[0], "until": span[1]}
-    outcomes = all_outcomes(client_of(arguments), "/v1/outcomes", **query)
-    if arguments.json:
+@event.command(name="report")
+def _report(
+    *,
+    owner: Annotated[
+        str | None, Parameter(metavar="NAME", help="only of groups of this owner")
+    ] = None,
+    group: Annotated[str | None, Parameter(metavar="NAME", help="only of this group")] = None,
+    month: Annotated[
+        str | None, Parameter(metavar="YYYY-MM", help="only of this month, in UTC")
+    ] = None,
+    since: Annotated[
+        str | None, Parameter(metavar="TIME", help="only work that ended after this time")
+    ] = None,
+    until: Annotated[
+        str | None, Parameter(metavar="TIME", help="only work that ended before this time")
+    ] = None,
+    format_: Annotated[
+        Literal["text", "csv", "html"],
+        Parameter(name="--format", help="format of the report (default: text)"),
+    ] = "text",
+    common: ServerOptions = COMMON,
+) -> int:
+    """Report how the events of an owner ended."""
+    span = _month(month) if month else (since, until)
+    query = {"owner": owner, "group": group, "since": span[0], "until": span[1]}
+    outcomes = all_outcomes(client_of(common), "/v1/outcomes", **query)
+    if common.json:
         return print_json({"summary": summary(outcomes), "outcomes": outcomes})
-    of = [f"of {each}" for each in (arguments.owner or arguments.group, arguments.month) if each]
-    print_outcomes(outcomes, arguments.format, title=" ".join(["Events", *of]))
+    of = [f"of {each}" for each in (owner or group, month) if each]
+    print_outcomes(outcomes, format_, title=" ".join(["Events", *of]))
     return OK
 
 
@@ -127,21 +159,33 @@ def _month(text: str) -> tuple[str, str]:
     return first, after
 
 
-def _document(arguments: argparse.Namespace) -> int:
-    version = arguments.api_version or VERSIONS[-1]
-    if arguments.url:
-        body, now_ms = get_document(arguments.url, version)
+@document.default
+def _document(
+    vm_name: Annotated[str, Parameter(name="VM", help="default: the fleet's only VM")] = "",
+    /,
+    *,
+    url: Annotated[
+        str | None, Parameter(metavar="URL", help="query this metadata service directly")
+    ] = None,
+    api_version: Annotated[
+        str | None, Parameter(metavar="V", help="api-version (default: the newest)")
+    ] = None,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Show a VM's document."""
+    version = api_version or VERSIONS[-1]
+    if url:
+        body, now_ms = get_document(url, version)
     else:
-        body, now_ms = _from_operator(arguments, version)
-    if arguments.json:
+        body, now_ms = _from_operator(common, vm_name, version)
+    if common.json:
         print(body.decode("utf-8", "replace"))
         return OK
     return _print_document(read_document(body), now_ms)
 
 
-def _from_operator(arguments: argparse.Namespace, version: str) -> tuple[bytes, int]:
-    client = client_of(arguments)
-    vm = arguments.vm_name
+def _from_operator(common: ServerOptions, vm: str, version: str) -> tuple[bytes, int]:
+    client = client_of(common)
     if not vm:
         names = [each["name"] for each in client.get("/v1/vms", limit=2)["vms"]]
         if len(names) != 1:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import pkgutil
+from typing import Annotated
 
+from cyclopts import Parameter
+
+from forewarn.cli.application import noun_app
 from forewarn.cli.output import show_record
-from forewarn.cli.parsing import CommandGroup
+from forewarn.cli.parameters import (
+    PRINTED,
+    OutputOptions,
+)
 from forewarn.errors import CallerError, every_error, nearest
 from forewarn.rules.blockers import MEANINGS, Code
+
+explain = noun_app("explain")
 
 
 class CodeUnknown(CallerError):
@@ -21,25 +29,27 @@ class CodeUnknown(CallerError):
     advice = "Copy the code in brackets from an error message, or from `operation why`."
 
 
-def add_commands(commands: CommandGroup) -> None:
-    """Add `explain`."""
-    explain = commands.command("explain", run=_explain, remote=False)
-    explain.add_argument(
-        "code", metavar="CODE", help="code that an error message or a blocker shows in brackets"
-    )
-
-
-def _explain(arguments: argparse.Namespace) -> int:
-    blocker = next((each for each in Code if each.value == arguments.code), None)
+@explain.default
+def _explain(
+    code: Annotated[
+        str,
+        Parameter(name="CODE", help="code that an error message or a blocker shows in brackets"),
+    ],
+    /,
+    *,
+    printed: OutputOptions = PRINTED,
+) -> int:
+    """Explain an error code."""
+    blocker = next((each for each in Code if each.value == code), None)
     if blocker is None:
-        return show_record(arguments, _error(arguments.code))
+        return show_record(printed, _error(code))
     described = MEANINGS[blocker]
     blocker_facts = {
         "code": blocker.value,
         "meaning": described.meaning,
         "what ends it": described.end,
     }
-    return show_record(arguments, blocker_facts)
+    return show_record(printed, blocker_facts)
 
 
 def _error(code: str) -> dict[str, object]:

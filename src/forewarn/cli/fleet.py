@@ -5,22 +5,18 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias
+
+from cyclopts import Parameter
 
 from forewarn.cli.api_client import ApiRefused, client_of, part
+from forewarn.cli.application import noun_app
 from forewarn.cli.listing import natural, records
 from forewarn.cli.output import confirm, listed, note, print_facts, print_json, print_list
-from forewarn.cli.parsing import (
-    CommandGroup,
-    Parser,
-    add_list_options,
-    add_yes_option,
-    set_members,
-    written_kind,
-)
-from forewarn.cli.work_requests import add_host_work, add_vm_work
-from forewarn.core.topology import Health
+from forewarn.cli.parameters import COMMON, AllLimit, Int, ServerOptions, Yes, pairs
+from forewarn.cli.work_requests import host, vm
 from forewarn.exit_codes import OK
 
 _COLUMNS = {
@@ -37,197 +33,326 @@ _COLUMNS = {
 #: Members of a group that `group add` cannot set, and that `--replace` keeps.
 _WITHOUT_OPTION = ("approves_when_down", "published")
 HTTP_NOT_FOUND = 404
-_TAG_HINT = "NAME=TEXT"
+
+Name: TypeAlias = Annotated[str, Parameter(name="NAME")]
+Names: TypeAlias = Annotated[str, Parameter(name="NAME", required=True)]
+Replace: TypeAlias = Annotated[
+    bool, Parameter(help="change an existing record; omitted members keep their values")
+]
+group = noun_app("group")
 
 
-def add_commands(commands: CommandGroup) -> None:
-    """Add `host`, `group` and `vm`."""
-    host, group, vm = (commands.group(kind) for kind in ("host", "group", "vm"))
-    for commands_of, kind, add_options in (
-        (host, "host", _add_host_options),
-        (group, "group", _add_group_options),
-        (vm, "vm", _add_vm_options),
-    ):
-        add = _add_record_actions(commands_of, kind)
-        add_options(add)
-        set_members(add, ("replace",))
-    add_host_work(host)
-    add_vm_work(vm)
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class HostForm:
+    """Options that describe a host."""
+
+    fault_domain: Annotated[Int | None, Parameter(metavar="N")] = None
+    update_domain: Annotated[Int | None, Parameter(metavar="N")] = None
+    zone: Annotated[str | None, Parameter(metavar="NAME")] = None
+    driver: Annotated[
+        str | None, Parameter(metavar="NAME", help="driver that carries out work on the host")
+    ] = None
+    labels: Annotated[
+        list[str] | None,
+        Parameter(
+            converter=pairs,
+            name="--label",
+            metavar="KEY=VALUE",
+            help="such as rack=r7; repeatable",
+        ),
+    ] = None
+    memory_mib: Annotated[
+        int | None, Parameter(metavar="N", help="memory available to VMs, in MiB")
+    ] = None
 
 
-def _add_record_actions(commands: CommandGroup, kind: str) -> Parser:
-    """Add the actions list, show, remove and add; return the parser of add."""
-    word = written_kind(kind)
-    add = commands.command("add", f"add a {word}", run=_add)
-    add.add_argument("name", metavar="NAME")
-    add.flag("--replace", "change an existing record; omitted members keep their values")
-    listing = commands.command("list", f"list {word}s", run=_list)
-    states = [each.value for each in Health] if kind == "host" else []
-    add_list_options(listing, states=states, limit=None)
-    if kind == "host":
-        listing.option("--selector KEY=VALUE,...", "only hosts with all these labels")
-    if kind == "group":
-        listing.flag(
-            "--silent",
-            "only groups without notice, because none of their VMs polls",
-            const="false",
-            dest="enabled",
-        )
-    for column in {"host": ("zone",), "vm": ("host", "group")}.get(kind, ()):
-        listing.option(f"--{column} NAME", f"only of this {column}")
-    show = commands.command("show", f"show one {word}", run=_show)
-    show.add_argument("name", metavar="NAME")
-    remove = commands.command(
-        "remove", f"remove {word}s from the fleet; an error leaves all unchanged", run=_remove
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class GroupForm:
+    """Options that describe a group."""
+
+    kind: Annotated[
+        Literal["availability-set", "scale-set", "cloud-service", "lone"] | None,
+        Parameter(),
+    ] = None
+    owner: Annotated[str | None, Parameter(metavar="NAME")] = None
+    fault_domain_count: Annotated[Int | None, Parameter(metavar="N")] = None
+    strict_approval: Annotated[
+        bool | None, Parameter(help="require the approval of every VM of an event")
+    ] = None
+    automatic_approval: Annotated[
+        list[Literal["Reboot", "Redeploy"]] | None,
+        Parameter(
+            metavar="IMPACT",
+            help="approve this impact automatically if a user requested it; repeatable",
+        ),
+    ] = None
+    terminate_notice: Annotated[
+        str | None, Parameter(metavar="DURATION", help="notice before deletions: 5m to 15m")
+    ] = None
+    reimage_notice: Annotated[bool | None, Parameter(help="announce image upgrades")] = None
+    keep_apart: Annotated[
+        list[str] | None,
+        Parameter(
+            metavar="LABEL",
+            help="moves keep the VMs on hosts with different values of this label, such as rack;"
+            " repeatable",
+        ),
+    ] = None
+    keep_together: Annotated[
+        list[str] | None,
+        Parameter(
+            metavar="LABEL",
+            help="moves keep the VMs on hosts with the same value of this label, such as rack;"
+            " repeatable",
+        ),
+    ] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class VmForm:
+    """Options that describe a VM."""
+
+    host: Annotated[str, Parameter(metavar="NAME", help="host of the VM")]
+    group: Annotated[
+        str | None, Parameter(metavar="NAME", help="(default: a group of its own, same name)")
+    ] = None
+    size: Annotated[str | None, Parameter(metavar="SIZE", help="such as Standard_D4s_v5")] = None
+    memory_mib: Annotated[int | None, Parameter(metavar="N", help="memory of the VM, in MiB")] = (
+        None
     )
-    remove.add_argument("names", metavar="NAME", nargs="+")
-    add_yes_option(remove)
-    for parser in (add, listing, show, remove):
-        parser.set_defaults(kind=kind)
-    return add
+    addresses: Annotated[
+        list[str] | None,
+        Parameter(
+            name="--address",
+            metavar="ADDRESS",
+            help="source address of the VM's requests; repeatable",
+        ),
+    ] = None
+    interface: Annotated[
+        str | None,
+        Parameter(metavar="NAME", help="interface on which the VM's addresses are valid"),
+    ] = None
+    instance_id: Annotated[
+        str | None, Parameter(metavar="ID", help="VM id in the requests of a metadata proxy")
+    ] = None
+    vm_id: Annotated[str | None, Parameter(metavar="GUID")] = None
+    os_type: Annotated[str | None, Parameter(metavar="NAME", help="Linux or Windows")] = None
+    location: Annotated[str | None, Parameter(metavar="NAME")] = None
+    resource_group: Annotated[str | None, Parameter(metavar="NAME")] = None
+    subscription: Annotated[str | None, Parameter(metavar="NAME")] = None
+    gpu: Annotated[bool | None, Parameter(help="has a GPU")] = None
+    spot: Annotated[bool | None, Parameter(help="Spot VM, which can be evicted")] = None
+    tags: Annotated[
+        list[str] | None,
+        Parameter(converter=pairs, name="--tag", metavar="NAME=TEXT"),
+    ] = None
+    instance: Annotated[
+        list[str] | None,
+        Parameter(
+            converter=pairs,
+            metavar="NAME=TEXT",
+            help="further instance metadata, such as osProfile.adminUsername=ann; repeatable",
+        ),
+    ] = None
 
 
-def _add_host_options(parser: Parser) -> None:
-    parser.option("--fault-domain N", type=int)
-    parser.option("--update-domain N", type=int)
-    parser.option("--zone NAME")
-    parser.option("--driver NAME", "driver that carries out work on the host")
-    parser.option(
-        "--label KEY=VALUE",
-        "such as rack=r7; repeatable",
-        action="append",
-        dest="labels",
-        type=_tag,
+HOST_FORM = HostForm()
+GROUP_FORM = GroupForm()
+
+
+@host.command(name="add")
+def _add_host(
+    name: Name,
+    /,
+    *,
+    replace: Replace = False,
+    form: HostForm = HOST_FORM,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Add a host."""
+    return _add("host", name, vars(form), replace=replace, common=common)
+
+
+@group.command(name="add")
+def _add_group(
+    name: Name,
+    /,
+    *,
+    replace: Replace = False,
+    form: GroupForm = GROUP_FORM,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Add a group."""
+    return _add("group", name, vars(form), replace=replace, common=common)
+
+
+@vm.command(name="add")
+def _add_vm(
+    name: Name, /, *, replace: Replace = False, form: VmForm, common: ServerOptions = COMMON
+) -> int:
+    """Add a VM."""
+    return _add("vm", name, vars(form), replace=replace, common=common)
+
+
+@host.default
+@host.command(name="list")
+def _list_hosts(
+    *,
+    state: Annotated[
+        Sequence[Literal["healthy", "degraded", "failed"]],
+        Parameter(help="only in this state; repeatable"),
+    ] = (),
+    limit: AllLimit = None,
+    selector: Annotated[
+        str | None, Parameter(metavar="KEY=VALUE,...", help="only hosts with all these labels")
+    ] = None,
+    zone: Annotated[str | None, Parameter(metavar="NAME", help="only of this zone")] = None,
+    common: ServerOptions = COMMON,
+) -> int:
+    """List hosts."""
+    return _list(
+        "host", {"zone": zone, "selector": selector}, states=state, limit=limit, common=common
     )
-    parser.option("--memory-mib N", "memory available to VMs, in MiB", type=int)
 
 
-def _add_group_options(parser: Parser) -> None:
-    parser.option(
-        "--kind",
-        dest="group_kind",
-        choices=("availability-set", "scale-set", "cloud-service", "lone"),
-    )
-    parser.option("--owner NAME")
-    parser.option("--fault-domain-count N", type=int)
-    parser.flag("--strict-approval", "require the approval of every VM of an event", const=True)
-    parser.option(
-        "--automatic-approval IMPACT",
-        "approve this impact automatically if a user requested it; repeatable",
-        action="append",
-        choices=("Reboot", "Redeploy"),
-    )
-    parser.option("--terminate-notice DURATION", "notice before deletions: 5m to 15m")
-    parser.flag("--reimage-notice", "announce image upgrades", const=True)
-    for name, values in (("apart", "different values"), ("together", "the same value")):
-        parser.option(
-            f"--keep-{name} LABEL",
-            f"moves keep the VMs on hosts with {values} of this label, such as rack; repeatable",
-            action="append",
-        )
+@group.default
+@group.command(name="list")
+def _list_groups(
+    *,
+    limit: AllLimit = None,
+    silent: Annotated[
+        bool, Parameter(help="only groups without notice, because none of their VMs polls")
+    ] = False,
+    common: ServerOptions = COMMON,
+) -> int:
+    """List groups."""
+    return _list("group", {"enabled": "false" if silent else None}, limit=limit, common=common)
 
 
-def _add_vm_options(parser: Parser) -> None:
-    parser.option("--host NAME", required=True)
-    parser.option("--group NAME", "(default: a group of its own, same name)")
-    parser.option("--size SIZE", "such as Standard_D4s_v5")
-    parser.option("--memory-mib N", "memory of the VM, in MiB", type=int)
-    parser.option(
-        "--address ADDRESS",
-        "source address of the VM's requests; repeatable",
-        action="append",
-        dest="addresses",
-    )
-    parser.option("--interface NAME", "interface on which the VM's addresses are valid")
-    parser.option("--instance-id ID", "VM id in the requests of a metadata proxy")
-    parser.option("--vm-id GUID")
-    parser.option("--os-type NAME", "Linux or Windows")
-    for name in ("location", "resource-group", "subscription"):
-        parser.option(f"--{name} NAME")
-    parser.flag("--gpu", "has a GPU", const=True)
-    parser.flag("--spot", "Spot VM, which can be evicted", const=True)
-    parser.option(f"--tag {_TAG_HINT}", action="append", dest="tags", type=_tag)
-    parser.option(
-        f"--instance {_TAG_HINT}",
-        "further instance metadata, such as osProfile.adminUsername=ann; repeatable",
-        action="append",
-        type=_tag,
-    )
+@vm.default
+@vm.command(name="list")
+def _list_vms(
+    *,
+    limit: AllLimit = None,
+    host: Annotated[str | None, Parameter(metavar="NAME", help="only of this host")] = None,
+    group: Annotated[str | None, Parameter(metavar="NAME", help="only of this group")] = None,
+    common: ServerOptions = COMMON,
+) -> int:
+    """List VMs."""
+    return _list("vm", {"host": host, "group": group}, limit=limit, common=common)
 
 
-def _tag(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator:
-        raise argparse.ArgumentTypeError(f"{text!r} is not {_TAG_HINT}")
-    return name, value
+@host.command(name="show")
+def _show_host(name: Name, /, *, common: ServerOptions = COMMON) -> int:
+    """Show one host."""
+    return _show("host", name, common)
 
 
-def _add(arguments: argparse.Namespace) -> int:
-    client = client_of(arguments)
-    form = {name: getattr(arguments, name) for name in arguments.members}
-    if "group_kind" in form:
-        form["kind"] = form.pop("group_kind")
-    for member in ("tags", "instance", "labels"):
+@group.command(name="show")
+def _show_group(name: Name, /, *, common: ServerOptions = COMMON) -> int:
+    """Show one group."""
+    return _show("group", name, common)
+
+
+@vm.command(name="show")
+def _show_vm(name: Name, /, *, common: ServerOptions = COMMON) -> int:
+    """Show one VM."""
+    return _show("vm", name, common)
+
+
+@host.command(name="remove")
+def _remove_hosts(*names: Names, yes: Yes = False, common: ServerOptions = COMMON) -> int:
+    """Remove hosts from the fleet; an error leaves all unchanged."""
+    return _remove("host", names, yes=yes, common=common)
+
+
+@group.command(name="remove")
+def _remove_groups(*names: Names, yes: Yes = False, common: ServerOptions = COMMON) -> int:
+    """Remove groups from the fleet; an error leaves all unchanged."""
+    return _remove("group", names, yes=yes, common=common)
+
+
+@vm.command(name="remove")
+def _remove_vms(*names: Names, yes: Yes = False, common: ServerOptions = COMMON) -> int:
+    """Remove VMs from the fleet; an error leaves all unchanged."""
+    return _remove("vm", names, yes=yes, common=common)
+
+
+def _add(
+    kind: str, name: str, members: dict[str, object], *, replace: bool, common: ServerOptions
+) -> int:
+    client = client_of(common)
+    form: dict[str, Any] = dict(members)
+    for member in ("labels", "tags", "instance"):
         if form.get(member):
-            form[member] = dict(form[member])
-    path = f"/v1/{arguments.kind}s/{part(arguments.name)}"
-    if arguments.replace:
+            form[member] = dict(text.split("=", 1) for text in form[member])
+    path = f"/v1/{kind}s/{part(name)}"
+    if replace:
         try:
             known = client.get(path)
         except ApiRefused as refusal:
             if refusal.status != HTTP_NOT_FOUND:
                 raise
             known = {}
-        form = {name: known.get(name) if given is None else given for name, given in form.items()}
-        form |= {name: known[name] for name in _WITHOUT_OPTION if name in known}
-    answer = client.put(path if arguments.replace else f"{path}?new=true", form)
-    if arguments.json:
+        form = {key: known.get(key) if given is None else given for key, given in form.items()}
+        form |= {key: known[key] for key in _WITHOUT_OPTION if key in known}
+    answer = client.put(path if replace else f"{path}?new=true", form)
+    if common.json:
         return print_json(answer)
-    note(f"{arguments.kind} {arguments.name} saved")
+    note(f"{kind} {name} saved")
     return OK
 
 
-def _list(arguments: argparse.Namespace) -> int:
-    client = client_of(arguments)
-    plural = f"{arguments.kind}s"
-    filters: dict[str, Any] = {
-        name: getattr(arguments, name, None)
-        for name in ("zone", "host", "group", "selector", "enabled")
-        if getattr(arguments, name, None)
-    }
-    listed = sorted(
+def _list(
+    kind: str,
+    query: Mapping[str, Any],
+    *,
+    limit: int | None,
+    common: ServerOptions,
+    states: Sequence[str] = (),
+) -> int:
+    client = client_of(common)
+    plural = f"{kind}s"
+    shown = sorted(
         (
             each
-            for each in records(client, f"/v1/{plural}", plural, **filters)
-            if not getattr(arguments, "state", None) or each["health"] in arguments.state
+            for each in records(client, f"/v1/{plural}", plural, **query)
+            if not states or each["health"] in states
         ),
         key=lambda each: natural(each["name"]),
-    )[: arguments.limit]
-    if arguments.json:
-        return print_json({plural: listed})
-    filtered = bool(filters or getattr(arguments, "state", None))
-    label = "VMs" if arguments.kind == "vm" else plural
-    remedy = "" if filtered else f" Add one with `forewarn {arguments.kind} add`."
-    empty = f"No {'matching ' if filtered else ''}{label}.{remedy}"
-    shown = [{name: _fact(value) for name, value in each.items()} for each in listed]
-    return print_list(shown, _COLUMNS[arguments.kind], empty=empty)
+    )[:limit]
+    if common.json:
+        return print_json({plural: shown})
+    filtered = bool(any(query.values()) or states)
+    remedy = "" if filtered else f" Add one with `forewarn {kind} add`."
+    empty = f"No {'matching ' if filtered else ''}{written_kind(kind)}s.{remedy}"
+    facts = [{name: _fact(value) for name, value in each.items()} for each in shown]
+    return print_list(facts, _COLUMNS[kind], empty=empty)
 
 
-def _show(arguments: argparse.Namespace) -> int:
-    answer = client_of(arguments).get(f"/v1/{arguments.kind}s/{part(arguments.name)}")
-    if arguments.json:
+def _show(kind: str, name: str, common: ServerOptions) -> int:
+    answer = client_of(common).get(f"/v1/{kind}s/{part(name)}")
+    if common.json:
         return print_json(answer)
     return print_facts((name.replace("_", " "), _fact(value)) for name, value in answer.items())
 
 
-def _remove(arguments: argparse.Namespace) -> int:
-    names = list(dict.fromkeys(",".join(arguments.names).split(",")))
+def _remove(kind: str, typed: Sequence[str], *, yes: bool, common: ServerOptions) -> int:
+    names = list(dict.fromkeys(",".join(typed).split(",")))
     given = ",".join(map(part, names))
-    confirm(arguments, f"Remove {written_kind(arguments.kind)} {listed(names)} from the fleet?")
-    client_of(arguments).delete(f"/v1/{arguments.kind}s?name={given}")
+    confirm(f"Remove {written_kind(kind)} {listed(names)} from the fleet?", yes=yes)
+    client_of(common).delete(f"/v1/{kind}s?name={given}")
     for name in names:
-        note(f"{arguments.kind} {name} removed")
-    return print_json({"removed": names}) if arguments.json else OK
+        note(f"{kind} {name} removed")
+    return print_json({"removed": names}) if common.json else OK
+
+
+def written_kind(kind: str) -> str:
+    """Return the name of a kind of record as it appears in sentences."""
+    return "VM" if kind == "vm" else kind
 
 
 def _fact(value: object) -> object:

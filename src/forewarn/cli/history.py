@@ -5,26 +5,58 @@ An export writes JSON lines with the changed records, and leaves history unchang
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from dataclasses import dataclass
+from typing import Annotated, TextIO
+
+from cyclopts import Parameter
 
 from forewarn.cli.api_client import Answer, client_of
-from forewarn.cli.listing import newest, records
+from forewarn.cli.application import noun_app
+from forewarn.cli.defaults import LIST_MAX
+from forewarn.cli.listing import Chosen, newest, records
 from forewarn.cli.output import note, print_json_line, show_list, when
-from forewarn.cli.parsing import (
-    HISTORY_FILTERS,
-    CommandGroup,
-    add_filters,
-    add_list_options,
-    whole_number,
+from forewarn.cli.parameters import (
+    COMMON,
+    FileOrDash,
+    Int,
+    Limit,
+    PositiveInt,
+    ServerOptions,
 )
+from forewarn.core.actions import ACTIONS
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, UNREACHABLE
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Filters:
+    """Options that filter entries of history."""
+
+    operation: Annotated[str | None, Parameter(metavar="ID", help="only of this operation")] = None
+    event: Annotated[str | None, Parameter(metavar="ID", help="only of this event")] = None
+    host: Annotated[str | None, Parameter(metavar="NAME", help="only of this host")] = None
+    vm: Annotated[str | None, Parameter(metavar="NAME", help="only of this VM")] = None
+    group: Annotated[str | None, Parameter(metavar="NAME", help="only of this group")] = None
+    action: Annotated[
+        str | None,
+        Parameter(
+            choices=tuple(ACTIONS),
+            metavar="NAME",
+            help="only of this action, such as operation.started",
+        ),
+    ] = None
+
+
+FILTERS = Filters()
+history = noun_app("history")
+watch = noun_app("watch")
+
 
 #: Entries per request of an export; an answer with the changed records has about 300 KB.
 EXPORT_PAGE = 1000
@@ -38,33 +70,31 @@ class ExportUnwritable(CallerError):
     advice = "Name a writable file with --output."
 
 
-def add_commands(commands: CommandGroup) -> None:
-    """Add `history` and `watch`."""
-    history = commands.group("history")
-    listing = history.command("list", "list the newest entries", run=_list)
-    export = history.command(
-        "export", "write entries and their records as JSON lines, oldest first", run=_export
-    )
-    export.option(
-        "--output FILE",
-        "output file, compressed if it ends in .gz (default: standard output)",
-        default="-",
-    )
-    for parser in (listing, export):
-        add_filters(parser, HISTORY_FILTERS)
-        parser.option("--after N", "only entries after entry N", type=int)
-    add_list_options(listing, since="recorded")
-    watch = commands.command("watch", run=_watch)
-    watch.option("--after N", "start after this entry (default: now)", type=int)
-    watch.option("--count N", "stop after this many entries", type=whole_number, default=0)
-    add_filters(watch, HISTORY_FILTERS)
-
-
-def _list(arguments: argparse.Namespace) -> int:
-    client = client_of(arguments)
-    filters = {name: getattr(arguments, name) for name in (*HISTORY_FILTERS, "after")}
+@history.default
+@history.command(name="list")
+def _list(
+    *,
+    filters: Filters = FILTERS,
+    after: Annotated[Int | None, Parameter(metavar="N", help="only entries after entry N")] = None,
+    since: Annotated[
+        str | None,
+        Parameter(
+            metavar="TIME", help="only recorded since this time: 2h (ago), or 2026-11-21T18:30:00Z"
+        ),
+    ] = None,
+    limit: Limit = LIST_MAX,
+    common: ServerOptions = COMMON,
+) -> int:
+    """List the newest entries."""
+    client = client_of(common)
     entries = newest(
-        client, "/v1/history", arguments, name="entries", time="at", order="newest", **filters
+        client,
+        "/v1/history",
+        time="at",
+        chosen=Chosen(since=since, limit=limit),
+        order="newest",
+        after=after,
+        **vars(filters),
     )
     columns = (
         ("no", "sequence"),
@@ -72,20 +102,32 @@ def _list(arguments: argparse.Namespace) -> int:
         *("actor", ("what", "text")),
     )
     answer = {"entries": entries}
-    return show_list(arguments, answer, columns, name="entries", empty="No history.")
+    return show_list(common, answer, columns, name="entries", empty="No history.")
 
 
-def _export(arguments: argparse.Namespace) -> int:
-    """Write history as JSON lines, one page at a time."""
-    query = {name: getattr(arguments, name) for name in HISTORY_FILTERS}
-    query |= {"limit": EXPORT_PAGE, "images": "true"}
-    start, count = arguments.after or 0, 0
-    with _export_file(arguments.output) as file:
-        for each in records(client_of(arguments), "/v1/history", "entries", start=start, **query):
+@history.command(name="export")
+def _export(
+    *,
+    output: Annotated[
+        FileOrDash,
+        Parameter(
+            metavar="FILE",
+            help="output file, compressed if it ends in .gz (default: standard output)",
+        ),
+    ] = "-",
+    filters: Filters = FILTERS,
+    after: Annotated[Int | None, Parameter(metavar="N", help="only entries after entry N")] = None,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Write entries and their records as JSON lines, oldest first."""
+    query = {**vars(filters), "limit": EXPORT_PAGE, "images": "true"}
+    start, count = after or 0, 0
+    with _export_file(output) as file:
+        for each in records(client_of(common), "/v1/history", "entries", start=start, **query):
             file.write(json.dumps(each, separators=(",", ":")) + "\n")
             count += 1
-    if arguments.output != "-":
-        print(f"{count} entries written to {arguments.output}", file=sys.stderr)
+    if output != "-":
+        print(f"{count} entries written to {output}", file=sys.stderr)
     return OK
 
 
@@ -103,20 +145,29 @@ def _export_file(output: str) -> Iterator[TextIO]:
         raise ExportUnwritable(path=output, reason=error.strerror) from error
 
 
-def _watch(arguments: argparse.Namespace) -> int:
-    count = 0
-    wanted = {name: getattr(arguments, name) for name in HISTORY_FILTERS}
-    for entry in client_of(arguments).lines("/v1/watch", after=arguments.after, **wanted):
+@watch.default
+def _watch(
+    *,
+    after: Annotated[
+        int | None, Parameter(metavar="N", help="start after this entry (default: now)")
+    ] = None,
+    count: Annotated[PositiveInt, Parameter(metavar="N", help="stop after this many entries")] = 0,
+    filters: Filters = FILTERS,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Follow new entries of history."""
+    shown = 0
+    for entry in client_of(common).lines("/v1/watch", after=after, **vars(filters)):
         if entry is None:
             continue
         if "end" in entry:
             note(f"the server ended the stream: {entry['end']}")
             break
-        _print(entry, as_json=arguments.json)
-        count += 1
-        if count == arguments.count:
+        _print(entry, as_json=common.json)
+        shown += 1
+        if shown == count:
             return OK
-    return UNREACHABLE if arguments.count else OK  # fewer entries than `--count` arrived
+    return UNREACHABLE if count else OK  # fewer entries than `--count` arrived
 
 
 def _print(entry: Answer, *, as_json: bool) -> None:

@@ -5,11 +5,34 @@ The service evaluates the selector.
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
-from forewarn.cli.parsing import Parser
+from cyclopts import Parameter
+
 from forewarn.cli.text_files import text_of
 from forewarn.errors import CallerError
+
+HostNames: TypeAlias = Annotated[str, Parameter(name="HOST", help="names of hosts")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Options that select hosts without naming each of them."""
+
+    selector: Annotated[
+        str | None,
+        Parameter(metavar="KEY=VALUE,...", help="hosts with all of these labels: zone=2,rack=r7"),
+    ] = None
+    file: Annotated[
+        str | None,
+        Parameter(metavar="FILE", help="file of host names, separated by white space"),
+    ] = None
+
+
+SELECTION = Selection()
 
 
 class HostsUnnamed(CallerError):
@@ -31,25 +54,20 @@ class HostsFileEmpty(CallerError):
     advice = "Write host names into the file, separated by white space."
 
 
-def add_host_selection(parser: Parser) -> None:
-    """Add names, `--selector` and `--file`."""
-    parser.add_argument("names", metavar="NAME", nargs="*")
-    parser.option("--selector KEY=VALUE,...", "hosts with all of these labels: zone=2,rack=r7")
-    parser.option("--file FILE", "file of host names, separated by white space")
-
-
-def named_hosts(arguments: argparse.Namespace) -> list[str]:
-    """Return the names of the selected hosts; empty for a selector, or `--all` of a maintenance.
+def named_hosts(
+    names: Sequence[str], selection: Selection, *, every_host: bool = False
+) -> list[str]:
+    """Return the names of the selected hosts; empty for a selector or for every host.
 
     Raises:
         HostsUnnamed: no selection of hosts, or several.
         FileUnreadable: the file cannot be read.
         HostsFileEmpty: the file is empty.
     """
-    names = text_of(arguments.file).split() if arguments.file else list(arguments.names)
-    if arguments.file and not names:
-        raise HostsFileEmpty(path=arguments.file)
-    ways = (arguments.names, arguments.selector, arguments.file, getattr(arguments, "all", False))
+    listed = text_of(selection.file).split() if selection.file else list(names)
+    if selection.file and not listed:
+        raise HostsFileEmpty(path=selection.file)
+    ways = (names, selection.selector, selection.file, every_host)
     if sum(map(bool, ways)) != 1:
         raise HostsUnnamed
-    return names
+    return listed

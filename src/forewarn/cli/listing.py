@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from forewarn.cli.api_client import Answer, ApiClient
 from forewarn.errors import CallerError
@@ -13,6 +13,8 @@ from forewarn.validation.durations import read_duration_s, read_time_ms
 
 #: Most records in one request of a list.
 PAGE_MAX = 500
+#: Path -> member of its answer, where they differ.
+_PLURALS = {"history": "entries"}
 _DIGITS = re.compile(r"([0-9]+)")
 
 
@@ -22,6 +24,15 @@ class SinceInvalid(CallerError):
     code = "since-invalid"
     message = "{text!r} is not a time for --since."
     advice = "Use an age, such as 90s, 2h or 7d, or a time such as 2026-11-21T18:30:00Z."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """The records of a list that are shown."""
+
+    limit: int
+    since: str | None = None
+    states: Sequence[str] = ()
 
 
 def records(
@@ -46,10 +57,9 @@ def records(
 def newest(
     client: ApiClient,
     path: str,
-    arguments: argparse.Namespace,
     *,
-    name: str,
     time: str,
+    chosen: Chosen,
     **query: object,
 ) -> list[Answer]:
     """Return the newest records that match the options of a list, oldest first.
@@ -57,15 +67,16 @@ def newest(
     Raises:
         SinceInvalid: `--since` is not a time.
     """
-    states, limit = getattr(arguments, "state", ()), arguments.limit
-    page = min(limit, PAGE_MAX)
+    name = path.rpartition("/")[2]
+    name = _PLURALS.get(name, name)
+    page = min(chosen.limit, PAGE_MAX)
     newest_records: list[Answer] = []
     for each in records(client, path, name, cursor="before", limit=page, **query):
-        if arguments.since and _is_before(each[time], arguments.since, client.now_ms):
+        if chosen.since and _is_before(each[time], chosen.since, client.now_ms):
             break
-        if not states or each["state"] in states:
+        if not chosen.states or each["state"] in chosen.states:
             newest_records.append(each)
-        if len(newest_records) == limit:
+        if len(newest_records) == chosen.limit:
             break
     newest_records.reverse()
     return newest_records

@@ -1,28 +1,29 @@
 """The command `forewarn`: import the module of the typed noun, and run the action.
 
-Modules are imported on demand, so that `forewarn --help` and short commands start fast.
+Modules are imported on demand, so that `forewarn --help` and short commands start fast. The agent's
+commands, `--help` and `--version` need no third-party package.
 """
 
 from __future__ import annotations
 
-import argparse
 import errno
-import importlib
 import io
 import os
 import sys
 from typing import TYPE_CHECKING
 
 from forewarn import exit_codes
-from forewarn.cli.parsing import CommandGroup, Parser, add_json_option, add_server_options
+from forewarn.cli.defaults import DEFAULT_SERVER
+from forewarn.cli.nouns import NOUNS, RARE, RARE_NAMES
 from forewarn.cli.program_name import typed_name
-from forewarn.errors import CallerError, ForewarnError, PeerError
+from forewarn.errors import CallerError, CommandLineInvalid, ForewarnError, PeerError, nearest
 from forewarn.untrusted_text import EscapedOutput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    # `parser_for` imports these modules by name; the imports here help tools that search for uses.
+    # `application.root` imports these modules by name; the imports here help tools that search for
+    # uses.
     from forewarn.cli import (  # noqa: F401
         access,
         agent,
@@ -46,79 +47,57 @@ if TYPE_CHECKING:
         status,
         store,
         topology,
+        upgrade,
     )
 
-#: Each noun, and each command without a noun: its module and its help.
-NOUNS: dict[str, tuple[str, str]] = {
-    "emulate": ("emulator_run", "run a metadata service on this machine, for trials and tests"),
-    "status": ("status", "show the service and waiting work"),
-    "show": ("status", "show a record by its id or name"),
-    "host": ("fleet", "physical machines: add, list, and work on them"),
-    "group": ("fleet", "groups of VMs that share a document"),
-    "vm": ("fleet", "virtual machines: add, list, and work on them"),
-    "topology": ("topology", "the whole fleet as one file: apply, show, import"),
-    "operation": ("operations", "work on hosts and VMs: list, explain, approve, cancel"),
-    "event": ("events", "events shown to VMs"),
-    "maintenance": ("maintenance", "work on many hosts, in waves"),
-    "policy": ("policy", "limits and windows of maintenances"),
-    "history": ("history", "changes and who made them: list, export"),
-    "watch": ("history", "follow new entries of history"),
-    "serve": ("serve", "run the service"),
-    "node": ("node", "run a metadata node, one on every hypervisor"),
-    "agent": ("agent", "the agent in a VM: prepare the VM's workload for events"),
-    "document": ("events", "show a VM's document"),
-    "emulator": ("emulator", "the emulator: run it, move its clock, play scenarios, set faults"),
-    "conformance": ("conformance", "check a server or a client of Scheduled Events"),
-    "access": ("access", "roles and tokens of principals"),
-    "whoami": ("access", "show your identity and roles"),
-    "confirmation": ("access", "calls that wait for a second operator"),
-    "audit": ("audit", "audit of changes and refused calls: list, export, verify"),
-    "doctor": ("doctor", "find the faults of an installation"),
-    "leader": ("serve", "the active process among several control planes"),
-    "reload": ("serve", "reload the settings of the service"),
-    "store": ("store", "the store of a service: back up, verify, restore, upgrade"),
-    "upgrade": ("upgrade", "upgrade to this version: check the next step"),
-    "driver": ("driver", "drivers of the settings: list, check, discover"),
-    "outbox": ("outbox", "delivery of transitions to other systems"),
-    "explain": ("explain", "explain an error code"),
-    "completion": ("completion", "print a completion script for a shell"),
+#: Options of every command, which may also stand before the command: placeholder and help.
+_OPTIONS = {
+    "--json": ("", "print JSON, errors included"),
+    "--server": ("URL", f"operator API (default: FOREWARN_SERVER, then {DEFAULT_SERVER})"),
+    "--token-file": ("FILE", "file with the bearer token (default: FOREWARN_TOKEN)"),
 }
+_HELP, _VERSION = frozenset({"--help", "-h", "help"}), frozenset({"--version", "-V", "version"})
+_HELP_TEXT = """\
+Usage: forewarn [OPTIONS] COMMAND ...
 
-#: Rarely used commands, which `forewarn --help` lists without a description.
-RARE = {
-    "access": ("access", "whoami", "confirmation", "audit"),
-    "service": ("doctor", "leader", "reload", "store", "upgrade", "driver", "outbox"),
-    "trials and tests": ("document", "emulator", "conformance"),
-    "this program": ("explain", "completion"),
-}
-RARE_NAMES = frozenset(name for names in RARE.values() for name in names)
+Scheduled Events for any cloud.
 
-#: The environment variables of every command, for `forewarn --help`.
-_ENVIRONMENT = (
-    "environment:",
-    "  FOREWARN_SERVER, FOREWARN_TOKEN   as --server; the token itself",
-    "  FOREWARN_CA                       CA certificate of the server, if it is not a public one",
-    "  FOREWARN_CERTIFICATE, _KEY        client certificate and key",
-)
-#: Options before the command whose next word is a value.
-_WITH_VALUE = frozenset({"--server", "--token-file"})
+Options:
+{options}
+
+Commands:
+{commands}
+
+More commands:
+{rare}
+
+Environment:
+  FOREWARN_SERVER, FOREWARN_TOKEN   as --server; the token itself
+  FOREWARN_CA                       CA certificate of the server, if it is not a public one
+  FOREWARN_CERTIFICATE, _KEY        client certificate and key
+
+`forewarn COMMAND --help` shows the actions of a command; the default is mostly `list`."""
 
 
 #: Errors of a write to standard output.
 _OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+#: Hidden command of the completion scripts.
+_COMPLETE = "__complete"
+#: Packages of the extra `cli`.
+_CLI_PACKAGES = frozenset({"attrs", "attr", "cyclopts", "rich"})
 #: HTTP statuses of answers to invalid input.
 _MISTAKES = frozenset({400, 404, 422})
 
 
 class PackagesMissing(CallerError):
-    """A server-side command needs packages that are not installed."""
+    """A command needs packages that are not installed."""
 
     code = "packages-missing"
     status = 501
     message = "`forewarn {command}` needs the package {package}, which is not installed."
     advice = (
-        "Install the server side, from a clone of Forewarn: pip install './forewarn[server]'; from"
-        " a wheel: pip install 'FILE.whl[server]'."
+        "Install the {part}, from a clone of Forewarn: pip install './forewarn[{extra}]'; from a"
+        " wheel: pip install 'FILE.whl[{extra}]'. `forewarn agent` works without it."
     )
 
 
@@ -131,17 +110,6 @@ class OutputUnwritable(CallerError):
     advice = "Free space, or send the output elsewhere."
 
 
-class _ShowVersion(argparse.Action):
-    """Option that prints the version; reads the version from files only when used."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        """Print the version and exit."""
-        from forewarn.version import version  # noqa: PLC0415 - slow to import
-
-        print(f"forewarn {version()}")
-        parser.exit()
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -149,33 +117,116 @@ def main(argv: Sequence[str] | None = None) -> int:
         # On Windows a pipe uses a legacy code page, which cannot encode some characters.
         sys.stdout.reconfigure(errors="backslashreplace")
     with EscapedOutput():
-        return _run(words)
+        return _guarded(words)
 
 
-def _run(words: list[str]) -> int:
+def _guarded(words: Sequence[str]) -> int:
+    """Run a command; print its error, and return its exit status."""
     as_json = "--json" in words
     if not words:
-        parser_for().print_help(sys.stderr)
+        print(_help(), file=sys.stderr)
         return exit_codes.USAGE
     try:
-        arguments = parser_for(_command_in(words)).parse_args(words)
-        status: int = arguments.run(arguments)
+        status = _run(words)
         sys.stdout.flush()
-    except SystemExit as end:  # argparse has already printed the help or error
-        return end.code if isinstance(end.code, int) else exit_codes.USAGE
     except ForewarnError as error:
         return _refuse(error, as_json=as_json)
     except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] == "forewarn":
-            raise
-        refusal = PackagesMissing(command=_command_in(words), package=missing.name)
-        return _refuse(refusal, as_json=as_json)
+        return _refuse(_packages_missing(missing, words), as_json=as_json)
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return exit_codes.INTERRUPTED
     except OSError as error:
         return _end_without_output(error, as_json=as_json)
     return status
+
+
+def _run(words: Sequence[str]) -> int:
+    """Run a command, or print the help or the version."""
+    before, rest = _parted(words)
+    command = rest[0] if rest else ""
+    if command in _HELP and len(rest) > 1:
+        command, rest = rest[1], [*rest[1:], "--help"]
+    if command in _HELP:
+        print(_help())
+    elif command in _VERSION:
+        from forewarn.version import version  # noqa: PLC0415 - slow to import
+
+        print(f"forewarn {version()}")
+    elif command == _COMPLETE:
+        from forewarn.cli.application import complete  # noqa: PLC0415 - as below
+
+        print(*complete(rest[1:]), sep="\n", end="\n")
+    elif command == "agent":
+        from forewarn.agent.cli import execute  # noqa: PLC0415 - only there
+
+        return execute([*rest[1:], *(each for each in before if each == "--json")])
+    elif command in NOUNS:
+        from forewarn.cli.application import run  # noqa: PLC0415 - a package that may be missing
+
+        end = rest.index("--") if "--" in rest else len(rest)
+        return run([*rest[:end], *before, *rest[end:]])
+    else:
+        raise _command_unknown(command)
+    return exit_codes.OK
+
+
+def _parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the options before the command, and the other words.
+
+    Raises:
+        CommandLineInvalid: there is no such option, or it has no value.
+    """
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] not in _HELP | _VERSION:
+        name, equals, _ = words[at].partition("=")
+        if name not in _OPTIONS:
+            near = nearest(name, [*_OPTIONS, *_HELP, *_VERSION])
+            end = f"; did you mean {near}?" if near else "."
+            raise CommandLineInvalid(problem=f"There is no option {name}{end}", program="forewarn")
+        at += 2 if _OPTIONS[name][0] and not equals else 1
+        if at > len(words):
+            problem = f"Argument {name}: expected one argument."
+            raise CommandLineInvalid(problem=problem, program="forewarn")
+    return list(words[:at]), list(words[at:])
+
+
+def _command_unknown(word: str) -> CommandLineInvalid:
+    """Return the error for an unknown command, with suggestions."""
+    if not word:
+        return CommandLineInvalid(problem="The command is missing.", program="forewarn")
+    near = nearest(word, NOUNS)
+    if not near:
+        from forewarn.cli.application import nouns_with  # noqa: PLC0415 - only after a mistake
+
+        near = ", ".join(f"`{noun} {word}`" for noun in nouns_with(word))
+    end = f"; did you mean {near}?" if near else "."
+    return CommandLineInvalid(problem=f"There is no command {word!r}{end}", program="forewarn")
+
+
+def _packages_missing(missing: ModuleNotFoundError, words: Sequence[str]) -> PackagesMissing:
+    """Return the error for a package that is not installed; re-raise for a module of ours."""
+    package = (missing.name or "").partition(".")[0]
+    if package == "forewarn":
+        raise missing
+    command = next((each for each in words if each in NOUNS), "")
+    part, extra = "command line", "cli"
+    if package not in _CLI_PACKAGES:
+        part, extra = "server side", "server"
+    return PackagesMissing(command=command, package=package, part=part, extra=extra)
+
+
+def _help() -> str:
+    """Return the help of `forewarn`."""
+    options = {"-h, --help": "show this help", "-V, --version": "show the version"}
+    options |= {f"{name} {value}".strip(): text for name, (value, text) in _OPTIONS.items()}
+    return _HELP_TEXT.format(
+        options="\n".join(f"  {name:<18}  {text}" for name, text in options.items()),
+        commands="\n".join(
+            f"    {name:<12} {text}" for name, (_, text) in NOUNS.items() if name not in RARE_NAMES
+        ),
+        rare="\n".join(f"  {topic + ':':<18}{', '.join(names)}" for topic, names in RARE.items()),
+    )
 
 
 def _end_without_output(error: OSError, *, as_json: bool) -> int:
@@ -188,55 +239,6 @@ def _end_without_output(error: OSError, *, as_json: bool) -> int:
     if closed:
         return exit_codes.PIPE_CLOSED
     return _refuse(OutputUnwritable(reason=error.strerror), as_json=as_json)
-
-
-def parser_for(command: str = "") -> Parser:
-    """Return a parser with one complete command and stubs of the others; `*`: all complete."""
-    parser = Parser(
-        prog="forewarn",
-        description="Scheduled Events for any cloud.",
-        epilog=_epilog(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", nargs=0, action=_ShowVersion, help="show the version and exit")
-    add_json_option(parser, default=False)
-    add_server_options(parser, default="")
-    parser.set_defaults(every_command=lambda: parser_for("*"))
-    commands = CommandGroup(
-        parser,
-        {name: line for name, (_, line) in NOUNS.items()},
-        "COMMAND",
-        unlisted=frozenset() if command == "*" else RARE_NAMES,
-    )
-    wanted = {module for name, (module, _) in NOUNS.items() if command in {name, "*"}}
-    loaded = set()
-    for name, (module, _) in NOUNS.items():
-        if module not in wanted:
-            commands.stub(name)
-        elif module not in loaded:
-            loaded.add(module)
-            importlib.import_module(f"forewarn.cli.{module}").add_commands(commands)
-    return parser
-
-
-def _epilog() -> str:
-    """Return the end of `forewarn --help`: the rarely used commands, and a pointer to more help."""
-    rare = [f"  {topic + ':':<18}{', '.join(names)}" for topic, names in RARE.items()]
-    shows = (
-        "`forewarn COMMAND --help` shows the actions of a command; the default is mostly `list`."
-    )
-    return "\n".join(["more commands:", *rare, "", *_ENVIRONMENT, "", shows])
-
-
-def _command_in(words: Sequence[str]) -> str:
-    """Return the command among the arguments, or an empty string."""
-    before = ""
-    for word in words:
-        if not word.startswith("-") and before not in _WITH_VALUE:
-            return word if word in NOUNS else ""
-        before = word
-    return ""
 
 
 def _refuse(error: ForewarnError, *, as_json: bool) -> int:

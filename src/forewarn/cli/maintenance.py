@@ -5,163 +5,167 @@
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
+from typing import Annotated, Literal, TypeAlias
+
+from cyclopts import Parameter
 
 from forewarn.cli.api_client import Answer, ApiClient, client_of, part
-from forewarn.cli.host_selection import named_hosts
+from forewarn.cli.application import noun_app
+from forewarn.cli.defaults import LIST_MAX
+from forewarn.cli.host_selection import SELECTION, HostNames, Selection, named_hosts
 from forewarn.cli.listing import records
 from forewarn.cli.maintenance_output import (
+    follow,
     print_difference,
     print_full,
     print_hosts,
     print_maintenances,
     print_moves,
     print_preview,
-    watch,
 )
 from forewarn.cli.output import confirm, note, print_json, warn_unasked
-from forewarn.cli.parsing import (
-    CommandGroup,
-    Parser,
-    add_list_options,
-    add_yes_option,
-    set_members,
-    whole_number,
+from forewarn.cli.parameters import (
+    COMMON,
+    Limit,
+    PositiveInt,
+    ServerOptions,
+    Yes,
 )
-from forewarn.cli.reports import add_format, all_outcomes, print_outcomes, summary
-from forewarn.core.maintenance import MaintenanceState
+from forewarn.cli.reports import all_outcomes, print_outcomes, summary
 from forewarn.exit_codes import OK, REFUSED
 
-_WORDS = {
-    "start": "start a draft",
-    "pause": "pause a maintenance and withdraw announced work",
-    "resume": "resume a paused or stopped maintenance",
-    "cancel": "cancel a maintenance; running work finishes",
-}
-_CAUSES = ("host-reboot", "host-update", "network-update", "live-migration")
+MaintenanceId: TypeAlias = Annotated[str, Parameter(name="ID", help="m-12")]
 
 
-def add_commands(commands: CommandGroup) -> None:
-    """Add `maintenance`."""
-    group = commands.group("maintenance")
-    plan = group.command("plan", "preview the waves without changing anything", run=_plan)
-    create = group.command("create", "create a draft and plan it", run=_create)
-    for parser in (plan, create):
-        _add_form(parser)
-    create.flag("--start", "start it immediately")
-    for word, line in _WORDS.items():
-        parser = group.command(word, line, run=_change_state)
-        parser.set_defaults(word=word)
-        _add_id(parser)
-        if word in {"pause", "cancel"}:
-            parser.option("--reason TEXT", "the reason, recorded in history")
-        if word == "cancel":
-            add_yes_option(parser)
-        if word == "pause":
-            parser.flag("--keep-announced", "keep announced work", const=True)
-    postpone = group.command("postpone", "postpone the work on some hosts", run=_postpone)
-    _add_id(postpone)
-    postpone.add_argument("hosts", metavar="HOST", nargs="+", help="names of hosts")
-    postpone.option("--until TIME", "earliest start: +4h", required=True)
-    postpone.option("--reason TEXT", "the reason, shown to operators")
-    postpone.option("--by NAME", "person who requested the delay (default: you)")
-    show = group.command("show", "show waves, progress and blockers", run=_show)
-    _add_id(show)
-    show.flag("--watch", "follow progress until the maintenance ends")
-    lists = group.command("list", "list maintenances that have not ended", run=_list)
-    lists.flag("--all", "include maintenances that have ended")
-    add_list_options(lists, states=[each.value for each in MaintenanceState])
-    diff = group.command("diff", "compare a plan with an earlier one", run=_diff)
-    _add_id(diff)
-    diff.option("--plan ID", "number of the plan (default: the current plan)")
-    diff.option("--against ID", "number of the earlier plan (default: the previous plan)")
-    report = group.command("report", "show the outcome of each event", run=_report)
-    _add_id(report)
-    add_format(report)
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class MaintenanceOptions:
+    """Options that describe a maintenance."""
+
+    all_: Annotated[bool | None, Parameter(name="--all", help="every host")] = None
+    cause: Annotated[
+        Literal["host-reboot", "host-update", "network-update", "live-migration"],
+        Parameter(help="the work"),
+    ] = "host-reboot"
+    restart: Annotated[bool, Parameter(help="a host update with a restart: VMs reboot")] = False
+    duration: Annotated[
+        str, Parameter(help="duration of the work on each host (default: PT10M)")
+    ] = "PT10M"
+    move_vms: Annotated[
+        str | None,
+        Parameter(
+            metavar="DURATION", help="before the work, move the VMs off each host, within this time"
+        ),
+    ] = None
+    return_vms: Annotated[
+        bool | None,
+        Parameter(
+            help="move VMs back to their host after its work (default: VMs stay on their new host)"
+        ),
+    ] = None
+    reason: Annotated[
+        str | None, Parameter(metavar="TEXT", help="the reason, shown to operators")
+    ] = None
+    description: Annotated[
+        str | None, Parameter(metavar="TEXT", help="description shown to VMs")
+    ] = None
+    earliest_start: Annotated[
+        str | None, Parameter(metavar="TIME", help="no work starts before this time")
+    ] = None
+    deadline: Annotated[
+        str | None, Parameter(metavar="TIME", help="time by which the last host is done")
+    ] = None
+    priority: Annotated[
+        int | None, Parameter(metavar="N", help="priority: higher numbers are planned first")
+    ] = None
+    max_at_once: Annotated[
+        PositiveInt | None, Parameter(metavar="N", help="maximum number of hosts at a time")
+    ] = None
+    max_failures: Annotated[
+        int | None,
+        Parameter(
+            metavar="N",
+            help="maximum number of failed hosts; one more stops the maintenance (default: from"
+            " the policy)",
+        ),
+    ] = None
+    gate: Annotated[
+        str | None,
+        Parameter(metavar="NAME", help="gate from the settings, checked after each wave"),
+    ] = None
+    canary_hosts: Annotated[
+        list[str] | None,
+        Parameter(name="--canary", metavar="HOST", help="a host of the first wave; repeatable"),
+    ] = None
+
+    def body(self, hosts: list[str], selector: str | None) -> dict[str, object]:
+        """Return the request body of a maintenance."""
+        members = dict(vars(self))
+        members["all"] = members.pop("all_")
+        members["impact"] = "Reboot" if members.pop("restart") else None
+        return {"hosts": hosts or None, "selector": selector, **members}
 
 
-def _add_id(parser: Parser) -> None:
-    parser.add_argument("id", metavar="ID", help="m-12")
+FORM = MaintenanceOptions()
+maintenance = noun_app("maintenance")
 
 
-def _add_form(parser: Parser) -> None:
-    parser.add_argument("names", metavar="HOST", nargs="*", help="names of hosts")
-    parser.option("--selector KEY=VALUE,...", "hosts with these labels: zone=2")
-    parser.option("--file FILE", "file of host names, one per line")
-    parser.flag("--all", "every host", const=True)
-    parser.option("--cause", "the work", choices=_CAUSES, default="host-reboot")
-    parser.flag(
-        "--restart", "a host update with a restart: VMs reboot", const="Reboot", dest="impact"
-    )
-    parser.option(
-        "--duration", "duration of the work on each host (default: PT10M)", default="PT10M"
-    )
-    parser.option(
-        "--move-vms DURATION", "before the work, move the VMs off each host, within this time"
-    )
-    parser.flag(
-        "--return-vms",
-        "move VMs back to their host after its work (default: VMs stay on their new host)",
-        const=True,
-    )
-    parser.option("--reason TEXT", "the reason, shown to operators")
-    parser.option("--description TEXT", "description shown to VMs")
-    parser.option("--earliest-start TIME", "no work starts before this time")
-    parser.option("--deadline TIME", "time by which the last host is done")
-    parser.option("--priority N", "priority: higher numbers are planned first", type=int)
-    parser.option("--max-at-once N", "maximum number of hosts at a time", type=whole_number)
-    parser.option(
-        "--max-failures N",
-        "maximum number of failed hosts; one more stops the maintenance (default: from the policy)",
-        type=int,
-    )
-    parser.option("--gate NAME", "gate from the settings, checked after each wave")
-    parser.option(
-        "--canary HOST",
-        "a host of the first wave; repeatable",
-        action="append",
-        dest="canary_hosts",
-    )
-    set_members(parser, ("file",))
-
-
-def _form(arguments: argparse.Namespace) -> dict[str, object]:
+def _body(
+    names: Sequence[str], selection: Selection, form: MaintenanceOptions
+) -> dict[str, object]:
     """Return the request body of a maintenance.
 
     Raises:
         HostsUnnamed: no hosts are selected, or they are selected in two ways.
     """
-    form = {name: getattr(arguments, name) for name in arguments.members}
-    return {"hosts": named_hosts(arguments) or None, **form}
+    hosts = named_hosts(names, selection, every_host=bool(form.all_))
+    return form.body(hosts, selection.selector)
 
 
-def _plan(arguments: argparse.Namespace) -> int:
-    client = client_of(arguments)
-    answer = client.post("/v1/maintenances/plan", _form(arguments))
+@maintenance.command(name="plan")
+def _plan(
+    *names: HostNames,
+    selection: Selection = SELECTION,
+    form: MaintenanceOptions = FORM,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Preview the waves without changing anything."""
+    client = client_of(common)
+    answer = client.post("/v1/maintenances/plan", _body(names, selection, form))
     waves = answer["plan"]["waves"]
-    if arguments.json:
+    if common.json:
         return print_json(answer)
-    print_preview(answer, client.now_ms, returning=bool(arguments.return_vms))
+    print_preview(answer, client.now_ms, returning=bool(form.return_vms))
     return OK if waves else REFUSED
 
 
-def _create(arguments: argparse.Namespace) -> int:
-    client = client_of(arguments)
+@maintenance.command(name="create")
+def _create(
+    *names: HostNames,
+    selection: Selection = SELECTION,
+    form: MaintenanceOptions = FORM,
+    start: Annotated[bool, Parameter(help="start it immediately")] = False,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Create a draft and plan it."""
+    client = client_of(common)
     after = client.history_end()
-    maintenance = client.post("/v1/maintenances", _form(arguments))["maintenance"]
+    maintenance = client.post("/v1/maintenances", _body(names, selection, form))["maintenance"]
     path = f"/v1/maintenances/{maintenance['id']}"
     answer = _planned(client, path, after)
     maintenance, waits = answer["maintenance"], answer["waits_for"]
     warn_unasked(answer["not_asked"])
-    if arguments.start:
+    if start:
         maintenance = client.post(f"{path}/start")["maintenance"]
-    if arguments.json:
+    if common.json:
         return print_json({"maintenance": maintenance})
     print_maintenances([maintenance], client.now_ms)
     if waits and waits["code"] != "operator":
         note(f"created as a draft that cannot start yet: {waits['text']}")
-    elif not arguments.start:
+    elif not start:
         note(f"created as a draft; start it with: forewarn maintenance start {maintenance['id']}")
     return OK
 
@@ -177,38 +181,117 @@ def _planned(client: ApiClient, path: str, after: int) -> Answer:
     return answer
 
 
-def _change_state(arguments: argparse.Namespace) -> int:
-    client = client_of(arguments)
-    if arguments.word == "cancel":
-        confirm(arguments, f"Cancel {arguments.id}?")
-    form = {name: getattr(arguments, name, None) for name in ("reason", "keep_announced")}
-    path = f"/v1/maintenances/{part(arguments.id)}/{arguments.word}"
-    moved = client.post(path, form)["maintenance"]
-    if arguments.json:
+@maintenance.command(name="start")
+def _start(
+    id_: MaintenanceId,
+    /,
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Start a draft."""
+    return _change_state("start", id_, common)
+
+
+@maintenance.command(name="pause")
+def _pause(
+    id_: MaintenanceId,
+    /,
+    *,
+    reason: Annotated[
+        str | None, Parameter(metavar="TEXT", help="the reason, recorded in history")
+    ] = None,
+    keep_announced: Annotated[bool | None, Parameter(help="keep announced work")] = None,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Pause a maintenance and withdraw announced work."""
+    return _change_state("pause", id_, common, reason=reason, keep_announced=keep_announced)
+
+
+@maintenance.command(name="resume")
+def _resume(
+    id_: MaintenanceId,
+    /,
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Resume a paused or stopped maintenance."""
+    return _change_state("resume", id_, common)
+
+
+@maintenance.command(name="cancel")
+def _cancel(
+    id_: MaintenanceId,
+    /,
+    *,
+    reason: Annotated[
+        str | None, Parameter(metavar="TEXT", help="the reason, recorded in history")
+    ] = None,
+    yes: Yes = False,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Cancel a maintenance; running work finishes."""
+    confirm(f"Cancel {id_}?", yes=yes)
+    return _change_state("cancel", id_, common, reason=reason)
+
+
+def _change_state(
+    word: str,
+    id_: str,
+    common: ServerOptions,
+    *,
+    reason: str | None = None,
+    keep_announced: bool | None = None,
+) -> int:
+    client = client_of(common)
+    form = {"reason": reason, "keep_announced": keep_announced}
+    moved = client.post(f"/v1/maintenances/{part(id_)}/{word}", form)["maintenance"]
+    if common.json:
         return print_json({"maintenance": moved})
     print_maintenances([moved], client.now_ms)
     return OK
 
 
-def _postpone(arguments: argparse.Namespace) -> int:
-    client = client_of(arguments)
-    form = {name: getattr(arguments, name) for name in ("hosts", "until", "reason", "by")}
-    answer = client.post(f"/v1/maintenances/{part(arguments.id)}/postpone", form)
-    if arguments.json:
+@maintenance.command(name="postpone")
+def _postpone(
+    id_: MaintenanceId,
+    /,
+    *hosts: Annotated[str, Parameter(name="HOST", required=True, help="names of hosts")],
+    until: Annotated[str, Parameter(metavar="TIME", help="earliest start: +4h")],
+    reason: Annotated[
+        str | None, Parameter(metavar="TEXT", help="the reason, shown to operators")
+    ] = None,
+    by: Annotated[
+        str | None, Parameter(metavar="NAME", help="person who requested the delay (default: you)")
+    ] = None,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Postpone the work on some hosts."""
+    client = client_of(common)
+    form = {"hosts": hosts, "until": until, "reason": reason, "by": by}
+    answer = client.post(f"/v1/maintenances/{part(id_)}/postpone", form)
+    if common.json:
         return print_json(answer)
     for each in answer["maintenance"]["postponed"]:
-        if each["host"] in arguments.hosts:
+        if each["host"] in hosts:
             print(f"host {each['host']} postponed until {each['until']}")
     return OK
 
 
-def _show(arguments: argparse.Namespace) -> int:
-    client = client_of(arguments)
-    path = f"/v1/maintenances/{part(arguments.id)}"
-    if arguments.watch:
-        return watch(client, path, as_json=arguments.json)
+@maintenance.command(name="show")
+def _show(
+    id_: MaintenanceId,
+    /,
+    *,
+    watch: Annotated[bool, Parameter(help="follow progress until the maintenance ends")] = False,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Show waves, progress and blockers."""
+    client = client_of(common)
+    path = f"/v1/maintenances/{part(id_)}"
+    if watch:
+        return follow(client, path, as_json=common.json)
     answer = client.get(path)
-    if arguments.json:
+    if common.json:
         return print_json(answer)
     print_full(answer, client.now_ms)
     maintenance = answer["maintenance"]
@@ -217,44 +300,83 @@ def _show(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _list(arguments: argparse.Namespace) -> int:
-    client = client_of(arguments)
-    live = not (arguments.all or arguments.state)
+@maintenance.default
+@maintenance.command(name="list")
+def _list(
+    *,
+    all_: Annotated[
+        bool, Parameter(name="--all", help="include maintenances that have ended")
+    ] = False,
+    state: Annotated[
+        Sequence[Literal["draft", "running", "paused", "stopped", "done", "cancelled"]],
+        Parameter(help="only in this state; repeatable"),
+    ] = (),
+    limit: Limit = LIST_MAX,
+    common: ServerOptions = COMMON,
+) -> int:
+    """List maintenances that have not ended."""
+    client = client_of(common)
+    live = not (all_ or state)
     pages = records(client, "/v1/maintenances", "maintenances", cursor="before", live=live)
-    wanted = (each for each in pages if not arguments.state or each["state"] in arguments.state)
-    maintenances = list(islice(wanted, arguments.limit))
-    if arguments.json:
+    wanted = (each for each in pages if not state or each["state"] in state)
+    maintenances = list(islice(wanted, limit))
+    if common.json:
         return print_json({"maintenances": maintenances})
     empty = "No open maintenances. Use --all to include finished ones."
-    if arguments.all:
+    if all_:
         empty = "No maintenances."
     print_maintenances(maintenances, client.now_ms, empty=empty)
     return OK
 
 
-def _diff(arguments: argparse.Namespace) -> int:
-    client = client_of(arguments)
+@maintenance.command(name="diff")
+def _diff(
+    id_: MaintenanceId,
+    /,
+    *,
+    plan: Annotated[
+        str | None, Parameter(metavar="ID", help="number of the plan (default: the current plan)")
+    ] = None,
+    against: Annotated[
+        str | None,
+        Parameter(metavar="ID", help="number of the earlier plan (default: the previous plan)"),
+    ] = None,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Compare a plan with an earlier one."""
+    client = client_of(common)
     answer = client.get(
-        f"/v1/maintenances/{part(arguments.id)}/diff",
-        plan=arguments.plan,
-        against=arguments.against,
+        f"/v1/maintenances/{part(id_)}/diff",
+        plan=plan,
+        against=against,
     )
-    if arguments.json:
+    if common.json:
         return print_json(answer)
     print_difference(answer)
     return OK
 
 
-def _report(arguments: argparse.Namespace) -> int:
-    client = client_of(arguments)
-    path = f"/v1/maintenances/{part(arguments.id)}"
+@maintenance.command(name="report")
+def _report(
+    id_: MaintenanceId,
+    /,
+    *,
+    format_: Annotated[
+        Literal["text", "csv", "html"],
+        Parameter(name="--format", help="format of the report (default: text)"),
+    ] = "text",
+    common: ServerOptions = COMMON,
+) -> int:
+    """Show the outcome of each event."""
+    client = client_of(common)
+    path = f"/v1/maintenances/{part(id_)}"
     outcomes = all_outcomes(client, f"{path}/report")
     answer, hosts = client.get(path), list(records(client, f"{path}/hosts", "hosts"))
-    if arguments.json:
+    if common.json:
         report = {"hosts": hosts, "summary": summary(outcomes), "outcomes": outcomes}
         return print_json({**answer, **report})
-    if arguments.format == "text":
+    if format_ == "text":
         print_hosts(answer, hosts, client.now_ms)
         print()
-    print_outcomes(outcomes, arguments.format, title=f"Events of maintenance {arguments.id}")
+    print_outcomes(outcomes, format_, title=f"Events of maintenance {id_}")
     return OK if not answer["maintenance"]["failed"] else REFUSED

@@ -266,7 +266,7 @@ def print_hosts(answer: Answer, hosts: Iterable[Answer], now_ms: int) -> None:
     print_table((*facts, *times, "reason"), rows)
 
 
-def watch(client: ApiClient, path: str, *, as_json: bool) -> int:
+def follow(client: ApiClient, path: str, *, as_json: bool) -> int:
     """Follow a maintenance until it ends or stops; return the exit status."""
     maintenance: Answer = {}
     try:

@@ -5,64 +5,82 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from forewarn.cli.parsing import DEFAULT_CONFIG, CommandGroup, add_config_option, settings_files
+from cyclopts import Parameter
+
+from forewarn.cli.application import noun_app
+from forewarn.cli.defaults import DEFAULT_CONFIG
+from forewarn.cli.parameters import (
+    PRINTED,
+    OutputOptions,
+    settings_files,
+)
 
 if TYPE_CHECKING:
     from forewarn.settings import Settings
 
-#: Options for settings of `[node]`: name, placeholder, help.
-_OPTIONS = (
-    (
-        "follow",
-        "HOST:PORT",
-        "comma-separated addresses of the control planes' feeds",
-    ),
-    ("store", "DIR", "directory for the node's copy of the documents"),
-    ("name", "NAME", "name of this node (default: the machine's name)"),
-    ("certificate", "FILE", "certificate of this node, PEM"),
-    ("key", "FILE", "private key of that certificate, PEM"),
-    (
-        "ca",
-        "FILE",
-        "CA certificate that signs the certificate of the control plane",
-    ),
-)
+node = noun_app("node")
 
 
-def add_commands(commands: CommandGroup) -> None:
-    """Add `node`."""
-    node = commands.group("node", default="")
-    parser = node.command(
-        "run",
-        "serve the VMs of some hosts, even while the control plane is unreachable",
-        run=_run,
-        remote=False,
-        answers=False,
-    )
-    add_config_option(
-        parser,
-        "settings (TOML), repeatable: [node], [metadata], [listen] metadata and [log]"
-        f" (default: {DEFAULT_CONFIG} if it exists)",
-    )
-    for name, placeholder, text in _OPTIONS:
-        parser.option(f"--{name} {placeholder}", text)
-    parser.option(
-        "--hosts HOST,HOST", "hosts whose VMs the node serves (default: all permitted hosts)"
-    )
-    parser.option(
-        "--listen ADDRESS",
-        "address for VMs, repeatable (default: 169.254.169.254:80)",
-        action="append",
-    )
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    """Run a metadata node; return its exit status."""
+@node.command(name="run")
+def _run(
+    *,
+    config: Annotated[
+        Sequence[Path],
+        Parameter(
+            metavar="FILE",
+            help="settings (TOML), repeatable: [node], [metadata], [listen] metadata and [log]"
+            f" (default: {DEFAULT_CONFIG} if it exists)",
+        ),
+    ] = (),
+    follow: Annotated[
+        str | None,
+        Parameter(
+            metavar="HOST:PORT",
+            help="comma-separated addresses of the control planes' feeds",
+        ),
+    ] = None,
+    store: Annotated[
+        str | None, Parameter(metavar="DIR", help="directory for the node's copy of the documents")
+    ] = None,
+    name: Annotated[
+        str | None,
+        Parameter(metavar="NAME", help="name of this node (default: the machine's name)"),
+    ] = None,
+    certificate: Annotated[
+        str | None, Parameter(metavar="FILE", help="certificate of this node, PEM")
+    ] = None,
+    key: Annotated[
+        str | None, Parameter(metavar="FILE", help="private key of that certificate, PEM")
+    ] = None,
+    ca: Annotated[
+        str | None,
+        Parameter(
+            metavar="FILE",
+            help="CA certificate that signs the certificate of the control plane",
+        ),
+    ] = None,
+    hosts: Annotated[
+        str | None,
+        Parameter(
+            metavar="HOST,HOST",
+            help="hosts whose VMs the node serves (default: all permitted hosts)",
+        ),
+    ] = None,
+    listen: Annotated[
+        list[str] | None,
+        Parameter(
+            metavar="ADDRESS", help="address for VMs, repeatable (default: 169.254.169.254:80)"
+        ),
+    ] = None,
+    printed: OutputOptions = PRINTED,  # noqa: ARG001 - every command accepts --json
+) -> int:
+    """Serve the VMs of some hosts, even while the control plane is unreachable."""
     from forewarn.log_format import configure_logs  # noqa: PLC0415 - the client side needs it not
     from forewarn.metadata.server import new_event_loop  # noqa: PLC0415
     from forewarn.service.metadata_node import check_node, run_node  # noqa: PLC0415
@@ -70,7 +88,17 @@ def _run(arguments: argparse.Namespace) -> int:
     from forewarn.service.settings_check import check_settings  # noqa: PLC0415
     from forewarn.settings_loader import load_settings  # noqa: PLC0415
 
-    settings = _with_options(load_settings(settings_files(arguments)), arguments)
+    settings = _with_options(
+        load_settings(settings_files(config)),
+        listen or (),
+        hosts,
+        follow=follow,
+        store=store,
+        name=name,
+        certificate=certificate,
+        key=key,
+        ca=ca,
+    )
     check_settings(settings)
     check_node(settings)
     configure_logs(settings.log.level, settings.log.format)
@@ -80,14 +108,15 @@ def _run(arguments: argparse.Namespace) -> int:
     return status
 
 
-def _with_options(settings: Settings, arguments: argparse.Namespace) -> Settings:
+def _with_options(
+    settings: Settings, addresses: Sequence[str], hosts: str | None, **options: str | None
+) -> Settings:
     """Return the settings, overridden by values from the command line."""
-    typed: dict[str, str | tuple[str, ...]] = {
-        name: getattr(arguments, name) for name, _, _ in _OPTIONS if getattr(arguments, name)
-    }
-    if arguments.hosts:
-        typed["hosts"] = tuple(host.strip() for host in arguments.hosts.split(","))
+    typed: dict[str, str | tuple[str, ...]]
+    typed = {name: text for name, text in options.items() if text}
+    if hosts:
+        typed["hosts"] = tuple(host.strip() for host in hosts.split(","))
     listen = settings.listen
-    if arguments.listen:
-        listen = replace(listen, metadata=tuple(arguments.listen))
+    if addresses:
+        listen = replace(listen, metadata=tuple(addresses))
     return replace(settings, listen=listen, node=replace(settings.node, **typed))  # type: ignore[arg-type]  # texts and one tuple

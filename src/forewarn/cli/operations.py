@@ -5,108 +5,118 @@ Commands accept an operation's id, such as `op-12`, or the beginning of an event
 
 from __future__ import annotations
 
-import argparse
 import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, TypeAlias
+
+from cyclopts import Parameter
 
 from forewarn.cli.api_client import Answer, NameEmpty, client_of, part
-from forewarn.cli.listing import newest
+from forewarn.cli.application import noun_app
+from forewarn.cli.defaults import LIST_MAX
+from forewarn.cli.listing import Chosen, newest
 from forewarn.cli.output import call_in_words, confirm, print_facts, print_json, show_record, when
-from forewarn.cli.parsing import (
-    CommandGroup,
-    Parser,
-    add_filters,
-    add_list_options,
-    add_yes_option,
+from forewarn.cli.parameters import (
+    COMMON,
+    Limit,
+    ServerOptions,
+    Yes,
 )
 from forewarn.cli.work_requests import (
-    add_wait_options,
+    WAITING,
+    Waiting,
     awaited_text,
     begin_of_wait,
     print_operations,
     wait,
 )
-from forewarn.core.lifecycle import OperationState
 from forewarn.exit_codes import OK
+
+OperationId: TypeAlias = Annotated[
+    str, Parameter(name="ID", help="operation (op-12), event id, or its first characters")
+]
+operation = noun_app("operation")
+
 
 #: Pattern of the id of a call that waits for a second operator.
 CONFIRMATION = re.compile(r"(?i:c-)[0-9]{1,15}")
-_ACTIONS = {
-    "approve": "approve an event, or all events of an operation, for its VMs",
-    "cancel": "cancel work that has not started",
-    "complete": "record that running work has ended",
-    "retry": "retry an operation: call its driver again",
-}
-
 #: State of a maintenance -> action that lets it go on.
 _VERBS = {"draft": "start", "paused": "resume", "stopped": "resume"}
 
 
-def add_commands(commands: CommandGroup) -> None:
-    """Add `operation`."""
-    operation = commands.group("operation")
-    listing = operation.command("list", "list operations that have not ended", run=_list)
-    add_filters(listing, ("host", "vm", "group"))
-    listing.flag("--all", "include operations that have ended")
-    add_list_options(listing, states=[each.value for each in OperationState], since="requested")
-    _add_id(operation.command("show", "show one operation with its events", run=_show))
-    why = operation.command(
-        "why", "show the blockers of an operation, maintenance, wave, host or VM", run=show_why
-    )
-    why.add_argument(
-        "id",
-        metavar="ID",
-        help="op-12, event id (or its first characters), m-12, m-12/3 (a wave), host or VM",
-    )
-    parsers = {name: operation.command(name, line, run=_act) for name, line in _ACTIONS.items()}
-    for name, parser in parsers.items():
-        _add_id(parser)
-        parser.set_defaults(act=name)
-        if name in {"cancel", "complete"}:
-            parser.option("--reason TEXT", "the reason, recorded in history")
-        else:
-            add_wait_options(parser)
-    add_yes_option(parsers["cancel"])
-    parsers["complete"].flag("--failed", "record the work as failed", const=True)
-
-
-def _add_id(parser: Parser) -> None:
-    parser.add_argument(
-        "id", metavar="ID", help="operation (op-12), event id, or its first characters"
-    )
-
-
-def _list(arguments: argparse.Namespace) -> int:
-    client = client_of(arguments)
+@operation.default
+@operation.command(name="list")
+def _list(
+    *,
+    host: Annotated[str | None, Parameter(metavar="NAME", help="only of this host")] = None,
+    vm: Annotated[str | None, Parameter(metavar="NAME", help="only of this VM")] = None,
+    group: Annotated[str | None, Parameter(metavar="NAME", help="only of this group")] = None,
+    all_: Annotated[
+        bool, Parameter(name="--all", help="include operations that have ended")
+    ] = False,
+    state: Annotated[
+        Sequence[Literal["planned", "announced", "running", "succeeded", "failed", "cancelled"]],
+        Parameter(help="only in this state; repeatable"),
+    ] = (),
+    since: Annotated[
+        str | None,
+        Parameter(
+            metavar="TIME", help="only requested since this time: 2h (ago), or 2026-11-21T18:30:00Z"
+        ),
+    ] = None,
+    limit: Limit = LIST_MAX,
+    common: ServerOptions = COMMON,
+) -> int:
+    """List operations that have not ended."""
+    client = client_of(common)
     operations = newest(
         client,
         "/v1/operations",
-        arguments,
-        name="operations",
         time="created",
-        live=not (arguments.all or arguments.state),
-        host=arguments.host,
-        vm=arguments.vm,
-        group=arguments.group,
+        chosen=Chosen(since=since, limit=limit, states=state),
+        live=not (all_ or state),
+        host=host,
+        vm=vm,
+        group=group,
     )
-    if arguments.json:
+    if common.json:
         return print_json({"operations": operations})
     print_operations(operations, client.now_ms)
     return OK
 
 
-def _show(arguments: argparse.Namespace) -> int:
-    answer = client_of(arguments).get(f"/v1/operations/{part(arguments.id)}")
-    return show_record(arguments, answer, "operation")
+@operation.command(name="show")
+def _show(
+    id_: OperationId,
+    /,
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Show one operation with its events."""
+    answer = client_of(common).get(f"/v1/operations/{part(id_)}")
+    return show_record(common, answer, "operation")
 
 
-def show_why(arguments: argparse.Namespace) -> int:
-    """Print the blockers of an operation, event, maintenance, wave, host or VM."""
-    if not arguments.id:
+@operation.command(name="why")
+def _why(
+    id_: Annotated[
+        str,
+        Parameter(
+            name="ID",
+            help="op-12, event id (or its first characters), m-12, m-12/3 (a wave), host or VM",
+        ),
+    ],
+    /,
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Show the blockers of an operation, maintenance, wave, host or VM."""
+    if not id_:
         raise NameEmpty
-    client = client_of(arguments)
-    if CONFIRMATION.fullmatch(arguments.id):
-        each = client.get(f"/v1/confirmations/{part(arguments.id.lower())}")
-        if arguments.json:
+    client = client_of(common)
+    if CONFIRMATION.fullmatch(id_):
+        each = client.get(f"/v1/confirmations/{part(id_.lower())}")
+        if common.json:
             return print_json({"kind": "confirmation", **each})
         until = when(each["expires"], client.now_ms)
         print(
@@ -115,8 +125,8 @@ def show_why(arguments: argparse.Namespace) -> int:
         print(f"  {call_in_words(each)}")
         print(f"  forewarn confirmation confirm {each['id']}")
         return OK
-    answer = client.get("/v1/why", id=arguments.id)
-    if arguments.json:
+    answer = client.get("/v1/why", id=id_)
+    if common.json:
         return print_json(answer)
     kind, name = answer["kind"], answer["id"]
     if kind == "operation":
@@ -152,18 +162,74 @@ def _print_state(operation: Answer, now_ms: int) -> None:
     )
 
 
-def _act(arguments: argparse.Namespace) -> int:
-    client = client_of(arguments)
-    waits = getattr(arguments, "wait", False)
-    after = begin_of_wait(client, arguments) if "wait" in arguments else 0
-    if arguments.act == "cancel":
-        confirm(arguments, f"Cancel {arguments.id}?")
-    form = {name: getattr(arguments, name, None) for name in ("failed", "reason")}
-    path = f"/v1/operations/{part(arguments.id)}/{arguments.act}"
-    operations = client.post(path, form)["operations"]
-    if waits:
-        return wait(client, operations, after=after, arguments=arguments)
-    if arguments.json:
+@operation.command(name="approve")
+def _approve(
+    id_: OperationId,
+    /,
+    *,
+    waiting: Waiting = WAITING,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Approve an event, or all events of an operation, for its VMs."""
+    return _act(f"{part(id_)}/approve", common, waiting=waiting)
+
+
+@operation.command(name="cancel")
+def _cancel(
+    id_: OperationId,
+    /,
+    *,
+    reason: Annotated[
+        str | None, Parameter(metavar="TEXT", help="the reason, recorded in history")
+    ] = None,
+    yes: Yes = False,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Cancel work that has not started."""
+    confirm(f"Cancel {id_}?", yes=yes)
+    return _act(f"{part(id_)}/cancel", common, form={"reason": reason})
+
+
+@operation.command(name="complete")
+def _complete(
+    id_: OperationId,
+    /,
+    *,
+    reason: Annotated[
+        str | None, Parameter(metavar="TEXT", help="the reason, recorded in history")
+    ] = None,
+    failed: Annotated[bool | None, Parameter(help="record the work as failed")] = None,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Record that running work has ended."""
+    return _act(f"{part(id_)}/complete", common, form={"failed": failed, "reason": reason})
+
+
+@operation.command(name="retry")
+def _retry(
+    id_: OperationId,
+    /,
+    *,
+    waiting: Waiting = WAITING,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Retry an operation: call its driver again."""
+    return _act(f"{part(id_)}/retry", common, waiting=waiting)
+
+
+def _act(
+    path: str,
+    common: ServerOptions,
+    *,
+    waiting: Waiting = WAITING,
+    form: Mapping[str, object] | None = None,
+) -> int:
+    client = client_of(common)
+    after = begin_of_wait(client, waiting)
+    operations = client.post(f"/v1/operations/{path}", form)["operations"]
+    if waiting.wait:
+        return wait(client, operations, after=after, waiting=waiting, common=common)
+    if common.json:
         return print_json({"operations": operations})
     print_operations(operations, client.now_ms)
     return OK

@@ -5,12 +5,22 @@ The service's settings define the destinations.
 
 from __future__ import annotations
 
-import argparse
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from forewarn.cli.api_client import client_of
+from forewarn.cli.application import noun_app
 from forewarn.cli.output import Column, note, show_list
-from forewarn.cli.parsing import CommandGroup, whole_number
+from forewarn.cli.parameters import (
+    COMMON,
+    PositiveInt,
+    ServerOptions,
+)
 from forewarn.exit_codes import OK
+
+outbox = noun_app("outbox")
+
 
 #: Columns of the list of destinations.
 COLUMNS: tuple[Column, ...] = (
@@ -22,29 +32,39 @@ COLUMNS: tuple[Column, ...] = (
 _EMPTY = "No destinations. Add them under [outbox] in the settings."
 
 
-def add_commands(commands: CommandGroup) -> None:
-    """Add `outbox`."""
-    outbox = commands.group("outbox")
-    outbox.command("list", "list the destinations and their progress", run=_list)
-    retry = outbox.command("retry", "retry a failing destination now", run=_retry)
-    retry.add_argument("name", metavar="NAME", help="destination, as in [outbox.NAME]")
-    skip = outbox.command("skip", "skip entries that a destination refuses", run=_skip)
-    skip.add_argument("name", metavar="NAME", help="destination, as in [outbox.NAME]")
-    skip.option("--to SEQUENCE", "last entry to skip", type=whole_number, required=True)
+@outbox.default
+@outbox.command(name="list")
+def _list(
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
+    """List the destinations and their progress."""
+    answer = client_of(common).get("/v1/outbox")
+    return show_list(common, answer, COLUMNS, name="destinations", empty=_EMPTY)
 
 
-def _list(arguments: argparse.Namespace) -> int:
-    answer = client_of(arguments).get("/v1/outbox")
-    return show_list(arguments, answer, COLUMNS, name="destinations", empty=_EMPTY)
-
-
-def _retry(arguments: argparse.Namespace) -> int:
-    client_of(arguments).post(f"/v1/outbox/{arguments.name}/retry")
-    note(f"{arguments.name}: retrying")
+@outbox.command(name="retry")
+def _retry(
+    name: Annotated[str, Parameter(name="NAME", help="destination, as in [outbox.NAME]")],
+    /,
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Retry a failing destination now."""
+    client_of(common).post(f"/v1/outbox/{name}/retry")
+    note(f"{name}: retrying")
     return OK
 
 
-def _skip(arguments: argparse.Namespace) -> int:
-    client_of(arguments).post(f"/v1/outbox/{arguments.name}/skip", {"sequence": arguments.to})
-    note(f"{arguments.name}: undelivered entries up to {arguments.to} are skipped")
+@outbox.command(name="skip")
+def _skip(
+    name: Annotated[str, Parameter(name="NAME", help="destination, as in [outbox.NAME]")],
+    /,
+    *,
+    to: Annotated[PositiveInt, Parameter(metavar="SEQUENCE", help="last entry to skip")],
+    common: ServerOptions = COMMON,
+) -> int:
+    """Skip entries that a destination refuses."""
+    client_of(common).post(f"/v1/outbox/{name}/skip", {"sequence": to})
+    note(f"{name}: undelivered entries up to {to} are skipped")
     return OK

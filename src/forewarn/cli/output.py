@@ -5,19 +5,21 @@ Output to a terminal has colours unless NO_COLOR is set.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from forewarn.cli.api_client import Answer
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 from forewarn.protocol import timestamps
 from forewarn.untrusted_text import escaped_text, unescaped_output
+
+if TYPE_CHECKING:
+    from forewarn.cli.parameters import OutputOptions
 
 Column: TypeAlias = str | tuple[str, str | Callable[[Any], object]]
 
@@ -79,7 +81,7 @@ def agrees(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-def confirm(arguments: argparse.Namespace, question: str) -> None:
+def confirm(question: str, *, yes: bool) -> None:
     """Ask before a change that cannot be taken back, if a person sits at the terminal.
 
     Scripts, whose standard input is not a terminal, and `--yes` skip the question.
@@ -87,7 +89,7 @@ def confirm(arguments: argparse.Namespace, question: str) -> None:
     Raises:
         Declined: the person did not answer yes.
     """
-    if not arguments.yes and sys.stdin.isatty() and not agrees(question):
+    if not yes and sys.stdin.isatty() and not agrees(question):
         raise Declined
 
 
@@ -150,7 +152,7 @@ def print_list(records: Iterable[Answer], columns: Sequence[Column], *, empty: s
 
 
 def show_list(
-    arguments: argparse.Namespace,
+    printed: OutputOptions,
     answer: Answer,
     columns: Sequence[Column],
     *,
@@ -158,22 +160,22 @@ def show_list(
     empty: str = "",
 ) -> int:
     """Print an answer's list `name` as `print_list`, or with `--json` the answer; return `OK`."""
-    if arguments.json:
+    if printed.json:
         return print_json(answer)
     return print_list(answer[name], columns, empty=empty)
 
 
-def show_record(arguments: argparse.Namespace, answer: Answer, name: str = "") -> int:
+def show_record(printed: OutputOptions, answer: Answer, name: str = "") -> int:
     """Print an answer, or its member `name`, as facts, or with `--json` the answer; return `OK`."""
-    if arguments.json:
+    if printed.json:
         return print_json(answer)
     record = answer[name] if name else answer
     return print_facts((name.replace("_", " "), value) for name, value in record.items())
 
 
-def show_done(arguments: argparse.Namespace, answer: Answer, sentence: str) -> int:
+def show_done(printed: OutputOptions, answer: Answer, sentence: str) -> int:
     """Print that an act is done, or with `--json` its answer; return `OK`."""
-    if arguments.json:
+    if printed.json:
         return print_json(answer)
     note(sentence)
     return OK

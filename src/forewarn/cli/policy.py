@@ -5,19 +5,29 @@ The server parses the policy file and uses its own time zone data.
 
 from __future__ import annotations
 
-import argparse
 import datetime as dt
 import json
 from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
 
 from forewarn.cli.api_client import Answer, client_of
+from forewarn.cli.application import noun_app
 from forewarn.cli.output import note, noun, offset, print_file, print_json, print_list, when
-from forewarn.cli.parsing import CommandGroup, whole_number
-from forewarn.cli.topology import FileMalformed, add_file, described
+from forewarn.cli.parameters import (
+    COMMON,
+    PositiveInt,
+    ServerOptions,
+)
+from forewarn.cli.topology import DescriptionFile, FileMalformed, described
 from forewarn.cli.topology_portions import TopologyFileUnreadable, put_file
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 from forewarn.protocol import timestamps
+
+policy = noun_app("policy")
+
 
 #: Least shift of a maintenance's expected end that is printed, in ms: a new plan always moves it by
 #: some seconds.
@@ -39,45 +49,60 @@ class PolicyUnreadable(CallerError):
     advice = "Name a readable file that ends in .toml, .yaml or .json, or - with --format."
 
 
-def add_commands(commands: CommandGroup) -> None:
-    """Add `policy`."""
-    policy = commands.group("policy", default="show")
-    apply = policy.command("apply", "replace the policy with a file", run=_apply)
-    add_file(apply)
-    apply.flag("--dry-run", "show what would change")
-    check = policy.command("check", "check a file without changing anything", run=_apply)
-    add_file(check)
-    check.set_defaults(dry_run=True)
-    show = policy.command("show", "print the policy as a file for `policy apply`", run=_show)
-    show.option("--format", "format of the file (default: toml)", choices=("toml", "yaml", "json"))
-    spans = policy.command("windows", "list the times open for maintenance", run=_windows)
-    spans.option("--days N", "days ahead (default: 7)", type=whole_number)
-    spans.option("--host NAME", "only the times at which this host may be maintained")
+@policy.command(name="apply")
+def _apply(
+    file: DescriptionFile,
+    /,
+    *,
+    format_: Annotated[
+        Literal["toml", "yaml", "json"] | None,
+        Parameter(name="--format", help="format (default: by the file name extension)"),
+    ] = None,
+    dry_run: Annotated[bool, Parameter(help="show what would change")] = False,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Replace the policy with a file."""
+    return _put(file, format_, dry_run=dry_run, common=common)
 
 
-def _apply(arguments: argparse.Namespace) -> int:
-    body, media = described(arguments, PolicyUnreadable)
-    client = client_of(arguments)
+@policy.command(name="check")
+def _check(
+    file: DescriptionFile,
+    /,
+    *,
+    format_: Annotated[
+        Literal["toml", "yaml", "json"] | None,
+        Parameter(name="--format", help="format (default: by the file name extension)"),
+    ] = None,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Check a file without changing anything."""
+    return _put(file, format_, dry_run=True, common=common)
 
-    def put(dry_run: str) -> Answer:
-        path = f"/v1/policy?dry_run={dry_run}"
+
+def _put(file: str, format_: str | None, *, dry_run: bool, common: ServerOptions) -> int:
+    body, media = described(file, format_, PolicyUnreadable)
+    client = client_of(common)
+
+    def put(*, dry_run: bool) -> Answer:
+        path = f"/v1/policy?dry_run={str(dry_run).lower()}"
         try:
             answer: Answer = json.loads(put_file(client, path, body, media=media))
         except TopologyFileUnreadable as refusal:
-            raise FileMalformed(what="policy", path=arguments.file, reason=refusal) from refusal
+            raise FileMalformed(what="policy", path=file, reason=refusal) from refusal
         return answer
 
-    if arguments.json:
-        return print_json(put("true" if arguments.dry_run else "false"))
-    before, answer = client.get("/v1/policy"), put("true")
+    if common.json:
+        return print_json(put(dry_run=dry_run))
+    before, answer = client.get("/v1/policy"), put(dry_run=True)
     changed = answer["changed"]
     for line in _changes(before, answer):
         print(line)
     for each in answer.get("maintenances", ()):
         for line in _moved_end(each, client.now_ms):
             print(line, flush=True)
-    if not arguments.dry_run:
-        answer = put("false")
+    if not dry_run:
+        answer = put(dry_run=False)
     policy = answer["policy"]
     counts = []
     for name, thing in _COUNTED.items():
@@ -128,9 +153,19 @@ def _moved_end(each: Answer, now_ms: int) -> Iterator[str]:
         yield f"{each['id']}: {blocked} {noun(blocked, 'host')} cannot be done by this policy"
 
 
-def _show(arguments: argparse.Namespace) -> int:
-    form = "json" if arguments.json else arguments.format or "toml"
-    body = client_of(arguments).send("GET", f"/v1/policy?format={form}")
+@policy.default
+@policy.command(name="show")
+def _show(
+    *,
+    format_: Annotated[
+        Literal["toml", "yaml", "json"] | None,
+        Parameter(name="--format", help="format of the file (default: toml)"),
+    ] = None,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Print the policy as a file for `policy apply`."""
+    form = "json" if common.json else format_ or "toml"
+    body = client_of(common).send("GET", f"/v1/policy?format={form}")
     text = body.decode("utf-8")
     if form == "json":
         print(text, end="")
@@ -141,9 +176,21 @@ def _show(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _windows(arguments: argparse.Namespace) -> int:
-    answer = client_of(arguments).get("/v1/windows", days=arguments.days, host=arguments.host)
-    if arguments.json:
+@policy.command(name="windows")
+def _windows(
+    *,
+    days: Annotated[
+        PositiveInt | None, Parameter(metavar="N", help="days ahead (default: 7)")
+    ] = None,
+    host: Annotated[
+        str | None,
+        Parameter(metavar="NAME", help="only the times at which this host may be maintained"),
+    ] = None,
+    common: ServerOptions = COMMON,
+) -> int:
+    """List the times open for maintenance."""
+    answer = client_of(common).get("/v1/windows", days=days, host=host)
+    if common.json:
         return print_json(answer)
     columns = (
         ("window", lambda each: each["window"] or "(always)"),

@@ -11,9 +11,6 @@ from collections.abc import Sequence
 from forewarn.cli.api_client import Answer, ApiClient
 from forewarn.cli.listing import records
 from forewarn.cli.output import noun, print_facts, print_file, print_table
-from forewarn.cli.parsing import Parser
-
-FORMATS = ("text", "csv", "html")
 
 COLUMNS = {
     "event": "event",
@@ -46,13 +43,6 @@ td,th{{border:1px solid #999;padding:.3em .5em;text-align:left}}</style>
 <table><tr>{heads}</tr>
 {rows}
 </table></html>"""
-
-
-def add_format(parser: Parser) -> None:
-    """Add the option for the format of a report."""
-    parser.option(
-        "--format", "format of the report (default: text)", choices=FORMATS, default="text"
-    )
 
 
 def all_outcomes(client: ApiClient, path: str, **query: object) -> list[Answer]:

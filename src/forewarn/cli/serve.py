@@ -5,64 +5,92 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from forewarn.cli.parsing import DEFAULT_CONFIG, CommandGroup, add_config_option, settings_files
+from cyclopts import Parameter
+
+from forewarn.cli.application import noun_app
+from forewarn.cli.defaults import DEFAULT_CONFIG
+from forewarn.cli.parameters import (
+    COMMON,
+    PRINTED,
+    OutputOptions,
+    ServerOptions,
+    settings_files,
+)
 
 if TYPE_CHECKING:
     from forewarn.settings import Settings
 
-
-def add_commands(commands: CommandGroup) -> None:
-    """Add `serve`."""
-    parser = commands.command("serve", run=serve, remote=False)
-    add_config_option(
-        parser,
-        "settings (TOML), repeatable; also reads FILE.d/*.toml of each"
-        f" (default: {DEFAULT_CONFIG} if it exists)",
-    )
-    parser.option(
-        "--workers N", "number of metadata worker processes (default: [listen] workers)", type=int
-    )
-    parser.flag("--check", "check all requirements of a start, then exit")
-    commands.command("reload", run=_reload)
-    leader = commands.group("leader", default="show")
-    leader.command("show", "show which process is active", run=_leader)
-    leader.command("step-down", "make the active process hand over to a follower", run=_step_down)
+serve = noun_app("serve")
+reload = noun_app("reload")
+leader = noun_app("leader")
 
 
-def _reload(arguments: argparse.Namespace) -> int:
+@reload.default
+def _reload(
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
     """Reload the settings of the service."""
     from forewarn.cli.api_client import client_of  # noqa: PLC0415
     from forewarn.cli.output import show_done  # noqa: PLC0415
 
-    answer = client_of(arguments).post("/v1/reload")
+    answer = client_of(common).post("/v1/reload")
     needs = ", ".join(answer["needs_restart"])
     more = f"\na restart is needed for {needs}" if needs else ""
-    return show_done(arguments, answer, f"settings reloaded{more}")
+    return show_done(common, answer, f"settings reloaded{more}")
 
 
-def _leader(arguments: argparse.Namespace) -> int:
-    """Show the active process."""
+@leader.default
+@leader.command(name="show")
+def _show(
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Show which process is active."""
     from forewarn.cli.api_client import client_of  # noqa: PLC0415
     from forewarn.cli.output import show_record  # noqa: PLC0415
 
-    return show_record(arguments, client_of(arguments).get("/v1/leader"))
+    return show_record(common, client_of(common).get("/v1/leader"))
 
 
-def _step_down(arguments: argparse.Namespace) -> int:
+@leader.command(name="step-down")
+def _step_down(
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
     """Make the active process hand over to a follower."""
     from forewarn.cli.api_client import client_of  # noqa: PLC0415
     from forewarn.cli.output import show_done  # noqa: PLC0415
 
-    answer = client_of(arguments).post("/v1/leader/step-down")
-    return show_done(arguments, answer, "the active process stops; a follower takes over")
+    answer = client_of(common).post("/v1/leader/step-down")
+    return show_done(common, answer, "the active process stops; a follower takes over")
 
 
-def serve(arguments: argparse.Namespace) -> int:
-    """Run the service; return its exit status."""
+@serve.default
+def _run(
+    *,
+    config: Annotated[
+        Sequence[Path],
+        Parameter(
+            metavar="FILE",
+            help="settings (TOML), repeatable; also reads FILE.d/*.toml of each"
+            f" (default: {DEFAULT_CONFIG} if it exists)",
+        ),
+    ] = (),
+    workers: Annotated[
+        int | None,
+        Parameter(
+            metavar="N", help="number of metadata worker processes (default: [listen] workers)"
+        ),
+    ] = None,
+    check: Annotated[bool, Parameter(help="check all requirements of a start, then exit")] = False,
+    printed: OutputOptions = PRINTED,
+) -> int:
+    """Run the service."""
     from dataclasses import replace  # noqa: PLC0415 - the client side starts without all this
 
     from forewarn.log_format import configure_logs  # noqa: PLC0415
@@ -70,19 +98,19 @@ def serve(arguments: argparse.Namespace) -> int:
     from forewarn.service.settings_check import check_settings  # noqa: PLC0415
     from forewarn.settings_loader import load_settings  # noqa: PLC0415
 
-    files = settings_files(arguments)
+    files = settings_files(config)
     settings = load_settings(files)
-    if arguments.workers is not None:
-        settings = replace(settings, listen=replace(settings.listen, workers=arguments.workers))
+    if workers is not None:
+        settings = replace(settings, listen=replace(settings.listen, workers=workers))
     check_settings(settings)
 
     def read_again() -> Settings:
         again = load_settings(files)
-        return replace(again, listen=settings.listen) if arguments.workers is not None else again
+        return replace(again, listen=settings.listen) if workers is not None else again
 
     configure_logs(settings.log.level, settings.log.format)
-    if arguments.check:
-        return _check(settings, as_json=arguments.json)
+    if check:
+        return _check(settings, as_json=printed.json)
     return run(lambda: _serve(settings, read_again))
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import re
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from forewarn.cli.api_client import Answer, ApiRefused, client_of, part
+from forewarn.cli.application import noun_app
 from forewarn.cli.operations import CONFIRMATION
 from forewarn.cli.output import (
     call_in_words,
@@ -15,9 +18,16 @@ from forewarn.cli.output import (
     show_record,
     when,
 )
-from forewarn.cli.parsing import CommandGroup
+from forewarn.cli.parameters import (
+    COMMON,
+    ServerOptions,
+)
 from forewarn.errors import CallerError
 from forewarn.protocol import timestamps
+
+status = noun_app("status")
+show = noun_app("show")
+
 
 _MAINTENANCE = re.compile(r"(?i:m-)[0-9]{1,15}")
 #: Lists in which `show` searches for a name, in this order.
@@ -34,15 +44,13 @@ class IdUnknown(CallerError):
     advice = "List the names, for example with `forewarn operation` or `forewarn host`."
 
 
-def add_commands(commands: CommandGroup) -> None:
-    """Add `status` and `show`."""
-    commands.command("status", run=_status)
-    show = commands.command("show", run=_show)
-    show.add_argument("id", metavar="ID", help="op-12, m-12, c-12, an event's id, or a name")
-
-
-def _status(arguments: argparse.Namespace) -> int:
-    client = client_of(arguments)
+@status.default
+def _status(
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Show the service and waiting work."""
+    client = client_of(common)
     version = client.get("/v1/version")
     health = client.health()
     backup, degraded = health.get("last_backup", ""), health.get("degraded", [])
@@ -59,7 +67,7 @@ def _status(arguments: argparse.Namespace) -> int:
             "Your role covers one owner. List the owner's work with `forewarn operation` or "
             "`forewarn event`."
         )
-    if arguments.json:
+    if common.json:
         about = {
             "version": version["version"],
             "last_backup": backup or None,
@@ -87,15 +95,22 @@ def _status(arguments: argparse.Namespace) -> int:
     return print_list(answer["groups"], columns, empty="No work waits." if confirmations else empty)
 
 
-def _show(arguments: argparse.Namespace) -> int:
-    client, name = client_of(arguments), part(arguments.id)
+@show.default
+def _show(
+    id_: Annotated[str, Parameter(name="ID", help="op-12, m-12, c-12, an event's id, or a name")],
+    /,
+    *,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Show a record by its id or name."""
+    client, name = client_of(common), part(id_)
     kinds: tuple[str, ...] = _LOOKED_UP
-    if _MAINTENANCE.fullmatch(arguments.id):
+    if _MAINTENANCE.fullmatch(id_):
         kinds = ("maintenances",)
-    elif CONFIRMATION.fullmatch(arguments.id):
+    elif CONFIRMATION.fullmatch(id_):
         kinds, name = ("confirmations",), name.lower()
     for kind in kinds:
-        if kind == "events" and arguments.id.lower().startswith("op-"):
+        if kind == "events" and id_.lower().startswith("op-"):
             continue
         try:
             answer = client.get(f"/v1/{kind}/{name}")
@@ -103,7 +118,7 @@ def _show(arguments: argparse.Namespace) -> int:
             if refusal.status != _NOT_FOUND:
                 raise
             continue
-        if arguments.json:
+        if common.json:
             return print_json({"kind": kind[:-1], **answer})
-        return show_record(arguments, {"kind": kind[:-1], **answer.get(kind[:-1], answer)})
-    raise IdUnknown(name=arguments.id)
+        return show_record(common, {"kind": kind[:-1], **answer.get(kind[:-1], answer)})
+    raise IdUnknown(name=id_)

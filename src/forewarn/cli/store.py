@@ -6,78 +6,89 @@ requires a stopped service.
 
 from __future__ import annotations
 
-import argparse
 import logging
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from cyclopts import Parameter
+
+from forewarn.cli.application import noun_app
 from forewarn.cli.output import note, noun, print_facts, print_json
-from forewarn.cli.parsing import CommandGroup, add_store_options, settings_files
-from forewarn.errors import ForewarnError
+from forewarn.cli.parameters import (
+    PRINTED,
+    Config,
+    OutputOptions,
+    Store,
+    settings_files,
+)
+from forewarn.errors import CommandLineInvalid, ForewarnError
 from forewarn.exit_codes import OK
 
 if TYPE_CHECKING:
     from forewarn.store.backup import BackupFacts
 
-
-def add_commands(commands: CommandGroup) -> None:
-    """Add `store`."""
-    group = commands.group("store", default="")
-    backup = group.command(
-        "backup", "copy the store into a file while the service runs", run=_back, remote=False
-    )
-    verify = group.command(
-        "verify", "check a backup without restoring it", run=_verify, remote=False
-    )
-    restore = group.command(
-        "restore", "restore a backup into an empty store", run=_restore, remote=False
-    )
-    for parser in (backup, verify):
-        parser.add_argument("file", metavar="FILE", type=Path, help="the backup")
-    which = restore.add_mutually_exclusive_group(required=True)
-    which.add_argument("file", metavar="FILE", type=Path, nargs="?", help="the backup")
-    which.add_argument(
-        "--in-place",
-        action="store_true",
-        help="finish a restore that the database's own tools have made",
-    )
-    upgrade = group.command(
-        "upgrade", "upgrade the schema to this version", run=_upgrade, remote=False
-    )
-    compact = group.command(
-        "compact", "shrink a SQLite file of an earlier version", run=_compact, remote=False
-    )
-    for parser in (backup, restore, upgrade, compact):
-        add_store_options(parser)
+store = noun_app("store")
 
 
-def _back(arguments: argparse.Namespace) -> int:
+@store.command(name="backup")
+def _backup(
+    file: Annotated[Path, Parameter(name="FILE", help="the backup")],
+    /,
+    *,
+    store: Store = None,
+    config: Config = (),
+    printed: OutputOptions = PRINTED,
+) -> int:
+    """Copy the store into a file while the service runs."""
     from forewarn.clock import SystemClock  # noqa: PLC0415 - `--help` needs none of it
     from forewarn.store.backup import back_up, note_backup  # noqa: PLC0415 - the same
 
     logging.getLogger("forewarn.store").setLevel(logging.ERROR)  # this logger reports a new store
-    address, began_ms = store_address(arguments), SystemClock().now_ms()
-    facts = back_up(address, arguments.file)
+    address, began_ms = store_address(store, config), SystemClock().now_ms()
+    facts = back_up(address, file)
     try:
         note_backup(address, began_ms)
     except ForewarnError as error:
         note(f"the backup is valid, but its time could not be recorded in the store: {error}")
-    return _show(arguments, facts)
+    return _show(printed, file, facts)
 
 
-def _verify(arguments: argparse.Namespace) -> int:
+@store.command(name="verify")
+def _verify(
+    file: Annotated[Path, Parameter(name="FILE", help="the backup")],
+    /,
+    *,
+    printed: OutputOptions = PRINTED,
+) -> int:
+    """Check a backup without restoring it."""
     from forewarn.store.backup import verify  # noqa: PLC0415 - the same
 
-    return _show(arguments, verify(arguments.file))
+    return _show(printed, file, verify(file))
 
 
-def _restore(arguments: argparse.Namespace) -> int:
+@store.command(name="restore")
+def _restore(
+    file: Annotated[Path | None, Parameter(name="FILE", help="the backup")] = None,
+    /,
+    *,
+    in_place: Annotated[
+        bool, Parameter(help="finish a restore that the database's own tools have made")
+    ] = False,
+    store: Store = None,
+    config: Config = (),
+    printed: OutputOptions = PRINTED,
+) -> int:
+    """Restore a backup into an empty store."""
+    if (file is None) is not in_place:
+        problem = "Name either FILE or --in-place."
+        raise CommandLineInvalid(problem=problem, program="forewarn store restore")
     from forewarn.clock import SystemClock  # noqa: PLC0415 - the same
     from forewarn.store.backup import restore  # noqa: PLC0415 - the same
 
-    address = store_address(arguments)
-    facts = restore(arguments.file, address, now_ms=SystemClock().now_ms())
-    if arguments.json:
+    address = store_address(store, config)
+    facts = restore(file, address, now_ms=SystemClock().now_ms())
+    if printed.json:
         shown = {
             name: getattr(facts, name) for name in ("withdrawn", "unknown", "paused", "principals")
         }
@@ -120,27 +131,41 @@ def _restore(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _upgrade(arguments: argparse.Namespace) -> int:
+@store.command(name="upgrade")
+def _upgrade(
+    *,
+    store: Store = None,
+    config: Config = (),
+    printed: OutputOptions = PRINTED,
+) -> int:
+    """Upgrade the schema to this version."""
     from forewarn.store.addresses import engine_of  # noqa: PLC0415 - the same
     from forewarn.store.migrations import migrate, missing_steps  # noqa: PLC0415 - the same
 
-    engine = engine_of(store_address(arguments))(must_exist=True)
+    engine = engine_of(store_address(store, config))(must_exist=True)
     try:
         missing = missing_steps(engine)
         migrate(engine, must_exist=True, upgrade=True)
     finally:
         engine.close()
-    if arguments.json:
+    if printed.json:
         return print_json({"steps": missing})
     note(f"schema steps run: {', '.join(missing)}" if missing else "the schema is up to date")
     return OK
 
 
-def _compact(arguments: argparse.Namespace) -> int:
+@store.command(name="compact")
+def _compact(
+    *,
+    store: Store = None,
+    config: Config = (),
+    printed: OutputOptions = PRINTED,
+) -> int:
+    """Shrink a SQLite file of an earlier version."""
     from forewarn.store.addresses import path_of  # noqa: PLC0415 - the same
     from forewarn.store.sqlite import SqliteEngine  # noqa: PLC0415 - the same
 
-    path = path_of(store_address(arguments))
+    path = path_of(store_address(store, config))
     if path is None:
         note("PostgreSQL reuses and returns space on its own")
         return OK
@@ -151,18 +176,18 @@ def _compact(arguments: argparse.Namespace) -> int:
     finally:
         engine.close()
     after = path.stat().st_size
-    if arguments.json:
+    if printed.json:
         return print_json({"bytes_before": before, "bytes_after": after})
     note(f"{path}: {before} bytes before, {after} bytes now; start the service")
     return OK
 
 
-def _show(arguments: argparse.Namespace, facts: BackupFacts) -> int:
-    if arguments.json:
+def _show(printed: OutputOptions, file: Path, facts: BackupFacts) -> int:
+    if printed.json:
         return print_json({name: getattr(facts, name) for name in type(facts).__match_args__})
     return print_facts(
         (
-            ("backup", f"{arguments.file}, {facts.bytes} bytes, valid"),
+            ("backup", f"{file}, {facts.bytes} bytes, valid"),
             (
                 "fleet",
                 f"{facts.hosts} {noun(facts.hosts, 'host')}, {facts.vms} {noun(facts.vms, 'VM')}",
@@ -174,8 +199,8 @@ def _show(arguments: argparse.Namespace, facts: BackupFacts) -> int:
     )
 
 
-def store_address(arguments: argparse.Namespace) -> str:
+def store_address(store: str | None, config: Sequence[Path]) -> str:
     """Return the address of the store from `--store`, or else from the settings."""
     from forewarn.settings_loader import load_settings  # noqa: PLC0415 - the same
 
-    return arguments.store or load_settings(settings_files(arguments)).store.url
+    return store or load_settings(settings_files(config)).store.url

@@ -5,18 +5,32 @@ The server parses the file. This module sends the file, in parts if the file is 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+from cyclopts import Parameter
 
 from forewarn.cli.api_client import client_of
+from forewarn.cli.application import noun_app
 from forewarn.cli.output import note, print_file, print_json, print_json_line
-from forewarn.cli.parsing import CommandGroup, Parser
-from forewarn.cli.topology_import import add_imports
+from forewarn.cli.parameters import (
+    COMMON,
+    FileOrDash,
+    ServerOptions,
+)
+from forewarn.cli.topology_import import imports
 from forewarn.cli.topology_portions import TopologyFileUnreadable, apply_portions, portions_of
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 from forewarn.garbage import uncollected
+
+DescriptionFile: TypeAlias = Annotated[
+    FileOrDash, Parameter(name="FILE", help=".toml, .yaml or .json; - is standard input")
+]
+topology = noun_app("topology")
+topology.command(imports)
+
 
 #: File name extension -> media type.
 _MEDIA = {
@@ -46,59 +60,51 @@ class FileMalformed(CallerError):
     advice = "Correct the file and run the command again; nothing was changed."
 
 
-def add_commands(commands: CommandGroup) -> None:
-    """Add `topology`."""
-    topology = commands.group("topology", default="show")
-    apply = topology.command("apply", "change the fleet to match a file", run=_apply)
-    add_file(apply)
-    apply.flag("--prune", "remove records that the file does not name")
-    apply.flag("--dry-run", "show what would change")
-    show = topology.command("show", "print the fleet as a file for `topology apply`", run=_show)
-    show.option("--format", "format of the file (default: toml)", choices=("toml", "yaml", "json"))
-    group = topology.group("import", "import hosts and VMs from a platform", default="")
-    add_imports(group)
-
-
-def add_file(parser: Parser) -> None:
-    """Add the arguments for a file in one of the three formats."""
-    parser.add_argument("file", metavar="FILE", help=".toml, .yaml or .json; - is standard input")
-    parser.option(
-        "--format", "format (default: by the file name extension)", choices=("toml", "yaml", "json")
-    )
-
-
-def described(arguments: argparse.Namespace, unreadable: type[CallerError]) -> tuple[bytes, str]:
-    """Return the content of the file in the arguments, and its media type.
+def described(file: str, format_: str | None, unreadable: type[CallerError]) -> tuple[bytes, str]:
+    """Return the content of a file, and its media type.
 
     Raises:
         CallerError: the file is unreadable or its format unknown; the class is `unreadable`.
     """
-    ending = f".{arguments.format}" if arguments.format else Path(arguments.file).suffix.lower()
+    ending = f".{format_}" if format_ else Path(file).suffix.lower()
     media = _MEDIA.get(ending)
     if media is None:
         wrong = f"the extension {ending!r} is unknown" if ending else "its name has no extension"
-        raise unreadable(path=arguments.file, reason=wrong)
+        raise unreadable(path=file, reason=wrong)
     try:
-        if arguments.file == "-":
+        if file == "-":
             return sys.stdin.buffer.read(), media
-        return Path(arguments.file).read_bytes(), media
+        return Path(file).read_bytes(), media
     except OSError as error:
-        raise unreadable(path=arguments.file, reason=error.strerror) from error
+        raise unreadable(path=file, reason=error.strerror) from error
 
 
-def _apply(arguments: argparse.Namespace) -> int:
-    body, media = described(arguments, TopologyUnreadable)
+@topology.command(name="apply")
+def _apply(
+    file: DescriptionFile,
+    /,
+    *,
+    format_: Annotated[
+        Literal["toml", "yaml", "json"] | None,
+        Parameter(name="--format", help="format (default: by the file name extension)"),
+    ] = None,
+    prune: Annotated[bool, Parameter(help="remove records that the file does not name")] = False,
+    dry_run: Annotated[bool, Parameter(help="show what would change")] = False,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Change the fleet to match a file."""
+    body, media = described(file, format_, TopologyUnreadable)
     try:
         with uncollected():  # a large file creates a million objects that all stay in use
             portions = portions_of(body, media)
-            asked = {"prune": arguments.prune, "dry_run": arguments.dry_run}
-            answer = apply_portions(client_of(arguments), portions, asked)
+            asked = {"prune": prune, "dry_run": dry_run}
+            answer = apply_portions(client_of(common), portions, asked)
     except TopologyFileUnreadable as refusal:
-        raise FileMalformed(what="topology", path=arguments.file, reason=refusal) from refusal
-    if arguments.json and sum(len(answer[verb]) for verb in _SIGNS) > INDENTED_MAX:
+        raise FileMalformed(what="topology", path=file, reason=refusal) from refusal
+    if common.json and sum(len(answer[verb]) for verb in _SIGNS) > INDENTED_MAX:
         print_json_line(answer)
         return OK
-    if arguments.json:
+    if common.json:
         return print_json(answer)
     for verb, sign in _SIGNS.items():
         for each in answer[verb]:
@@ -108,9 +114,19 @@ def _apply(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _show(arguments: argparse.Namespace) -> int:
-    form = "json" if arguments.json else arguments.format or "toml"
-    body = client_of(arguments).send("GET", f"/v1/topology?format={form}")
+@topology.default
+@topology.command(name="show")
+def _show(
+    *,
+    format_: Annotated[
+        Literal["toml", "yaml", "json"] | None,
+        Parameter(name="--format", help="format of the file (default: toml)"),
+    ] = None,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Print the fleet as a file for `topology apply`."""
+    form = "json" if common.json else format_ or "toml"
+    body = client_of(common).send("GET", f"/v1/topology?format={form}")
     text = body.decode("utf-8")
     if form == "json":
         print(text, end="")

@@ -6,17 +6,24 @@ hosts that do not answer for too long.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+from cyclopts import Parameter
 
 from forewarn.cli.api_client import ApiClient, ApiRefused, client_of
+from forewarn.cli.application import application
 from forewarn.cli.driver import driver_table
 from forewarn.cli.output import note, print_json
-from forewarn.cli.parsing import CommandGroup, Parser, add_config_option
+from forewarn.cli.parameters import (
+    COMMON,
+    Config,
+    ServerOptions,
+)
 from forewarn.clock import Clock, SystemClock
 from forewarn.core.impact import TRAITS, Cause
 from forewarn.errors import CallerError, ForewarnError
@@ -26,6 +33,8 @@ if TYPE_CHECKING:
     import threading
 
     from forewarn.drivers.found import Found
+
+imports = application("import", "import hosts and VMs from a platform")
 
 
 class HypervisorsUnnamed(CallerError):
@@ -51,53 +60,51 @@ class FleetSource(Protocol):
         """Return an event that the source sets when machines change between two queries."""
 
 
-def add_imports(group: CommandGroup) -> None:
-    """Add `topology import kubernetes|libvirt|nova`."""
-    text = "import nodes and VMs from Kubernetes and KubeVirt"
-    _add_settings(group.command("kubernetes", text, run=_import_kubernetes), "kubernetes")
-    parser = group.command("libvirt", "import hosts and VMs from libvirt", run=_import_libvirt)
-    parser.add_argument(
-        "uris", metavar="[NAME=]URI", nargs="*", help="such as h1=qemu+tls://h1.example/system"
-    )
-    parser.option("--config FILE", "the libvirt driver's file")
-    _add_options(parser)
-    text = "import hosts and VMs from OpenStack Nova"
-    _add_settings(group.command("nova", text, run=_import_nova), "nova")
-
-
-def _add_settings(parser: Parser, driver: str) -> None:
-    """Add the arguments that name a driver of the service's settings."""
-    text = f"as in [drivers.NAME] (default: {driver})"
-    parser.add_argument("name", metavar="NAME", nargs="?", default=driver, help=text)
-    add_config_option(parser)
-    _add_options(parser)
-
-
-def _add_options(parser: Parser) -> None:
-    parser.flag("--follow", "keep importing changes until Ctrl-C")
-    parser.flag("--dry-run", "show what would change")
-
-
 # Commands import the packages of drivers late, because `--help` works without these packages.
 
 
-def _import_kubernetes(arguments: argparse.Namespace) -> int:
+@imports.command(name="kubernetes")
+def _kubernetes(
+    name: Annotated[
+        str, Parameter(name="NAME", help="as in [drivers.NAME] (default: kubernetes)")
+    ] = "kubernetes",
+    /,
+    *,
+    config: Config = (),
+    follow: Annotated[bool, Parameter(help="keep importing changes until Ctrl-C")] = False,
+    dry_run: Annotated[bool, Parameter(help="show what would change")] = False,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Import nodes and VMs from Kubernetes and KubeVirt."""
     from forewarn.drivers.kubernetes.config import read_options  # noqa: PLC0415
     from forewarn.drivers.kubernetes.discovery import KubernetesSource  # noqa: PLC0415
 
-    config = read_options(arguments.name, _driver_options(arguments))
-    return run_import(arguments, KubernetesSource(config, arguments.name))
+    options = read_options(name, _driver_options(name, config))
+    source = KubernetesSource(options, name)
+    return run_import(common, source, follow=follow, dry_run=dry_run)
 
 
-def _import_nova(arguments: argparse.Namespace) -> int:
+@imports.command(name="nova")
+def _nova(
+    name: Annotated[
+        str, Parameter(name="NAME", help="as in [drivers.NAME] (default: nova)")
+    ] = "nova",
+    /,
+    *,
+    config: Config = (),
+    follow: Annotated[bool, Parameter(help="keep importing changes until Ctrl-C")] = False,
+    dry_run: Annotated[bool, Parameter(help="show what would change")] = False,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Import hosts and VMs from OpenStack Nova."""
     from forewarn.drivers.nova.config import read_options  # noqa: PLC0415
     from forewarn.drivers.nova.discovery import NovaSource  # noqa: PLC0415
 
-    config = read_options(arguments.name, _driver_options(arguments))
-    return run_import(arguments, NovaSource(config, arguments.name))
+    options = read_options(name, _driver_options(name, config))
+    return run_import(common, NovaSource(options, name), follow=follow, dry_run=dry_run)
 
 
-def _driver_options(arguments: argparse.Namespace) -> dict[str, object]:
+def _driver_options(name: str, config: Sequence[Path]) -> dict[str, object]:
     """Return the settings of the named driver.
 
     Raises:
@@ -105,36 +112,50 @@ def _driver_options(arguments: argparse.Namespace) -> dict[str, object]:
     """
     from forewarn.drivers.registry import KIND  # noqa: PLC0415 - `--help` needs it not
 
-    table, _ = driver_table(arguments)
-    return {name: value for name, value in table.items() if name != KIND}
+    table, _ = driver_table(name, config)
+    return {key: value for key, value in table.items() if key != KIND}
 
 
-def _import_libvirt(arguments: argparse.Namespace) -> int:
+@imports.command(name="libvirt")
+def _libvirt(
+    *uris: Annotated[
+        str, Parameter(name="[NAME=]URI", help="such as h1=qemu+tls://h1.example/system")
+    ],
+    config: Annotated[
+        str | None, Parameter(metavar="FILE", help="the libvirt driver's file")
+    ] = None,
+    follow: Annotated[bool, Parameter(help="keep importing changes until Ctrl-C")] = False,
+    dry_run: Annotated[bool, Parameter(help="show what would change")] = False,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Import hosts and VMs from libvirt."""
     from forewarn.drivers.libvirt.config import config_of_uris, read_config  # noqa: PLC0415
     from forewarn.drivers.libvirt.connection import host_name  # noqa: PLC0415
     from forewarn.drivers.libvirt.discovery import LibvirtSource  # noqa: PLC0415
     from forewarn.drivers.libvirt.records import DomainRecords  # noqa: PLC0415
 
-    if bool(arguments.uris) == bool(arguments.config):
+    if bool(uris) == bool(config):
         raise HypervisorsUnnamed
-    if arguments.config:
-        config = read_config(Path(arguments.config))
-        return run_import(arguments, LibvirtSource(config, DomainRecords(config)))
-    uris = {}
-    for word in arguments.uris:
+    if config:
+        options = read_config(Path(config))
+        source = LibvirtSource(options, DomainRecords(options))
+        return run_import(common, source, follow=follow, dry_run=dry_run)
+    named: dict[str, str] = {}
+    for word in uris:
         name, equals, uri = word.partition("=")
         # A URI's query may contain equals signs; a name contains no colon.
-        uris.update({name: uri} if equals and ":" not in name else {host_name(word): word})
-    return run_import(arguments, LibvirtSource(config_of_uris(uris)))
+        named.update({name: uri} if equals and ":" not in name else {host_name(word): word})
+    source = LibvirtSource(config_of_uris(named))
+    return run_import(common, source, follow=follow, dry_run=dry_run)
 
 
-def run_import(arguments: argparse.Namespace, source: FleetSource) -> int:
+def run_import(common: ServerOptions, source: FleetSource, *, follow: bool, dry_run: bool) -> int:
     """Import the topology according to the options."""
-    importer = Importer(client_of(arguments), source, dry_run=arguments.dry_run)
-    if arguments.follow:
+    importer = Importer(client_of(common), source, dry_run=dry_run)
+    if follow:
         return importer.follow()
     fleet = importer.once()
-    if arguments.json:
+    if common.json:
         return print_json({"hosts": fleet.hosts, "vms": fleet.vms, "silent": fleet.silent})
     for host, reason in fleet.silent.items():
         note(f"host {host} does not answer: {reason}")

@@ -5,12 +5,20 @@ The command only reads the store of the settings and the version of the service.
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.cli.api_client import client_of, client_of_settings
+from forewarn.cli.application import noun_app
 from forewarn.cli.output import noun, print_facts, print_json, print_list
-from forewarn.cli.parsing import CommandGroup, add_store_options, settings_files
+from forewarn.cli.parameters import (
+    COMMON,
+    Config,
+    ServerOptions,
+    Store,
+    settings_files,
+)
 from forewarn.errors import ForewarnError
 from forewarn.exit_codes import OK, REFUSED
 from forewarn.values import value
@@ -18,14 +26,7 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from forewarn.store.processes import ControlProcess
 
-
-def add_commands(commands: CommandGroup) -> None:
-    """Add `upgrade`."""
-    group = commands.group("upgrade", default="check")
-    check = group.command(
-        "check", "check whether this version can run beside the running one", run=_check
-    )
-    add_store_options(check)
+upgrade = noun_app("upgrade")
 
 
 @value
@@ -77,9 +78,17 @@ class UpgradeState:
         return "Every control plane has this version. Restart the metadata nodes with this version."
 
 
-def _check(arguments: argparse.Namespace) -> int:
-    state = _state(arguments)
-    if arguments.json:
+@upgrade.default
+@upgrade.command(name="check")
+def _check(
+    *,
+    store: Store = None,
+    config: Config = (),
+    common: ServerOptions = COMMON,
+) -> int:
+    """Check whether this version can run beside the running one."""
+    state = _state(store, config, common)
+    if common.json:
         names = ("url", "version", "active", "behind")
         rows = [{name: getattr(each, name) for name in names} for each in state.processes]
         print_json(
@@ -115,7 +124,7 @@ def _check(arguments: argparse.Namespace) -> int:
     return OK if state.beside or not state.shared else REFUSED
 
 
-def _state(arguments: argparse.Namespace) -> UpgradeState:
+def _state(store: str | None, config: Sequence[Path], common: ServerOptions) -> UpgradeState:
     from forewarn.cli.store import store_address  # noqa: PLC0415 - the same
     from forewarn.settings_loader import load_settings  # noqa: PLC0415 - the same
     from forewarn.store.addresses import readable_engine  # noqa: PLC0415 - the same
@@ -124,7 +133,7 @@ def _state(arguments: argparse.Namespace) -> UpgradeState:
     from forewarn.store.processes import processes  # noqa: PLC0415 - the same
     from forewarn.version import version  # noqa: PLC0415 - the same
 
-    engine = readable_engine(store_address(arguments))
+    engine = readable_engine(store_address(store, config))
     try:
         steps = missing_steps(engine)
         try:
@@ -133,11 +142,9 @@ def _state(arguments: argparse.Namespace) -> UpgradeState:
             seen = ()
     finally:
         engine.close()
-    files = settings_files(arguments)
+    files = settings_files(config)
     try:
-        client = (
-            client_of_settings(arguments, load_settings(files)) if files else client_of(arguments)
-        )
+        client = client_of_settings(common, load_settings(files)) if files else client_of(common)
         running = client.get("/v1/version")["version"]
     except ForewarnError:
         running = ""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+
+from cyclopts import Parameter
 
 from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, local_now_ms, part
-from forewarn.cli.host_selection import add_host_selection, named_hosts
+from forewarn.cli.application import noun_app
+from forewarn.cli.host_selection import SELECTION, HostNames, Selection, named_hosts
 from forewarn.cli.listing import records
 from forewarn.cli.maintenance_output import print_maintenances
 from forewarn.cli.output import (
@@ -20,29 +24,12 @@ from forewarn.cli.output import (
     warn_unasked,
     when,
 )
-from forewarn.cli.parsing import CommandGroup, Parser, add_yes_option, seconds
+from forewarn.cli.parameters import COMMON, ServerOptions, Wait, WaitLimit, Yes
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED, TIMED_OUT
 
-#: Action -> cause, help.
-_HOST_WORK = {
-    "update": ("host-update", "update hosts; their VMs freeze, or reboot with --restart"),
-    "reboot": ("host-reboot", "reboot hosts and their VMs"),
-    "migrate": ("live-migration", "live-migrate all VMs of hosts"),
-    "degrade": ("hardware-degraded", "mark hosts as expected to fail"),
-    "fail": ("hardware-failure", "mark hosts as failed"),
-}
-_VM_WORK = {
-    "reboot": ("reboot", "reboot VMs at their users' request"),
-    "redeploy": ("redeploy", "redeploy VMs to other hosts at their users' request"),
-    "evict": ("eviction", "evict Spot VMs"),
-    "delete": ("deletion", "delete VMs"),
-    "reimage": ("reimage", "reimage VMs"),
-}
-#: Causes of routine work, for which `--queue` is available.
-_QUEUED = frozenset({"host-update", "host-reboot", "live-migration"})
 #: Causes of work on hosts that requires notice.
-_ANNOUNCED = frozenset({*_QUEUED, "hardware-degraded"})
+_ANNOUNCED = frozenset({"host-update", "host-reboot", "live-migration", "hardware-degraded"})
 _ENDED_WELL = "succeeded"
 _ENDINGS = frozenset({"operation.succeeded", "operation.failed", "operation.cancelled"})
 #: Most operations listed in one message; the message gives the number of the others.
@@ -54,53 +41,6 @@ HISTORY_MAX = 1000
 _LIVE = frozenset({"planned", "announced", "running"})
 
 
-def add_host_work(commands: CommandGroup) -> None:
-    """Add the actions on hosts."""
-    for action, (cause, line) in _HOST_WORK.items():
-        parser = _add_work(commands, action, cause, line)
-        add_host_selection(parser)
-        if cause in _QUEUED:
-            parser.flag(
-                "--queue",
-                "queue the work if the same work already runs on a host (default: refuse)",
-                default=None,
-            )
-        if action == "update":
-            parser.flag(
-                "--restart", "restart the hosts; their VMs reboot", const="Reboot", dest="impact"
-            )
-            parser.flag(
-                "--network-only",
-                "update only the network, without interrupting VMs",
-                const="network-update",
-                dest="cause",
-            )
-        elif action == "degrade":
-            parser.flag(
-                "--freeze", "the VMs can still be live-migrated", const="Freeze", dest="impact"
-            )
-        elif action == "fail":
-            _ask_before(parser, "Mark {targets} as failed, with all VMs there down?", "host")
-            parser.flag(
-                "--lost",
-                "the hosts are lost; their VMs restart on other hosts",
-                const="host-lost",
-                dest="cause",
-            )
-    repair = commands.command("repair", "mark hosts as repaired", run=_repair)
-    repair.add_argument("names", metavar="NAME", nargs="+")
-
-
-def add_vm_work(commands: CommandGroup) -> None:
-    """Add the actions on VMs."""
-    for action, (cause, line) in _VM_WORK.items():
-        parser = _add_work(commands, action, cause, line)
-        parser.add_argument("names", metavar="NAME", nargs="+")
-        parser.set_defaults(selector=None, file=None)
-        if action in {"delete", "evict"}:
-            _ask_before(parser, f"{action.capitalize()} {{targets}}?", "VM")
-
-
 class TimeoutAlone(CallerError):
     """`--timeout` requires `--wait`."""
 
@@ -109,15 +49,182 @@ class TimeoutAlone(CallerError):
     advice = "Add --wait or remove --timeout."
 
 
-def add_wait_options(parser: Parser) -> None:
-    """Add the options `--wait` and `--timeout`."""
-    parser.flag("--wait", "wait until the work has ended")
-    parser.option(
-        "--timeout SECONDS",
-        "with --wait: stop waiting after this time; the work continues",
-        type=seconds,
-        default=0.0,
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """Options of commands that can wait for the end of the work."""
+
+    wait: Wait = False
+    timeout_s: WaitLimit = 0.0
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class FaultOptions(Waiting):
+    """Options of every request for work."""
+
+    duration: Annotated[
+        str | None,
+        Parameter(metavar="DURATION", help="expected interruption: 90, 9s, 5m; 0 for none"),
+    ] = None
+    description: Annotated[
+        str | None, Parameter(metavar="TEXT", help="description shown to VMs")
+    ] = None
+    destination: Annotated[
+        str | None, Parameter(metavar="HOST", help="host to which the VMs move")
+    ] = None
+    source: Annotated[Literal["Platform", "User"] | None, Parameter(help="source shown to VMs")] = (
+        None
     )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class WorkOptions(FaultOptions):
+    """Options of a request for work that is announced."""
+
+    not_before: Annotated[
+        str | None, Parameter(metavar="TIME", help="2026-11-21T18:30:00Z, or +1h from now")
+    ] = None
+
+
+WAITING = Waiting()
+FAULT = FaultOptions()
+WORK = WorkOptions()
+Names: TypeAlias = Annotated[str, Parameter(name="NAME", required=True)]
+Queue: TypeAlias = Annotated[
+    bool,
+    Parameter(help="queue the work if the same work already runs on a host (default: refuse)"),
+]
+host = noun_app("host")
+vm = noun_app("vm")
+
+
+@host.command(name="update")
+def _update(
+    *names: HostNames,
+    selection: Selection = SELECTION,
+    queue: Queue = False,
+    restart: Annotated[bool, Parameter(help="restart the hosts; their VMs reboot")] = False,
+    network_only: Annotated[
+        bool, Parameter(help="update only the network, without interrupting VMs")
+    ] = False,
+    work: WorkOptions = WORK,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Update hosts; their VMs freeze, or reboot with --restart."""
+    cause = "network-update" if network_only else "host-update"
+    form = {"cause": cause, "impact": "Reboot" if restart else None, "queue": queue or None}
+    return _request_on_hosts(names, selection, form, work=work, common=common)
+
+
+@host.command(name="reboot")
+def _reboot_hosts(
+    *names: HostNames,
+    selection: Selection = SELECTION,
+    queue: Queue = False,
+    work: WorkOptions = WORK,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Reboot hosts and their VMs."""
+    form = {"cause": "host-reboot", "queue": queue or None}
+    return _request_on_hosts(names, selection, form, work=work, common=common)
+
+
+@host.command(name="migrate")
+def _migrate(
+    *names: HostNames,
+    selection: Selection = SELECTION,
+    queue: Queue = False,
+    work: WorkOptions = WORK,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Live-migrate all VMs of hosts."""
+    form = {"cause": "live-migration", "queue": queue or None}
+    return _request_on_hosts(names, selection, form, work=work, common=common)
+
+
+@host.command(name="degrade")
+def _degrade(
+    *names: HostNames,
+    selection: Selection = SELECTION,
+    freeze: Annotated[bool, Parameter(help="the VMs can still be live-migrated")] = False,
+    work: WorkOptions = WORK,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Mark hosts as expected to fail."""
+    form = {"cause": "hardware-degraded", "impact": "Freeze" if freeze else None}
+    return _request_on_hosts(names, selection, form, work=work, common=common)
+
+
+@host.command(name="fail")
+def _fail(
+    *names: HostNames,
+    selection: Selection = SELECTION,
+    lost: Annotated[
+        bool, Parameter(help="the hosts are lost; their VMs restart on other hosts")
+    ] = False,
+    yes: Yes = False,
+    work: FaultOptions = FAULT,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Mark hosts as failed."""
+    hosts = named_hosts(names, selection)
+    targets = _targets("host", hosts) if hosts else f"all hosts with {selection.selector}"
+    confirm(f"Mark {targets} as failed, with all VMs there down?", yes=yes)
+    form = {"cause": "host-lost" if lost else "hardware-failure"}
+    return _request_on_hosts(names, selection, form, work=work, common=common)
+
+
+@host.command(name="repair")
+def _repair(*names: Names, common: ServerOptions = COMMON) -> int:
+    """Mark hosts as repaired."""
+    client = client_of(common)
+    operations = []
+    for name in names:
+        operations += client.post(f"/v1/hosts/{part(name)}/repair")["operations"]
+        note(f"host {name} marked as repaired")
+    if common.json:
+        return print_json({"operations": operations})
+    if operations:
+        print_operations(operations, client.now_ms)
+    return OK
+
+
+@vm.command(name="reboot")
+def _reboot_vms(*names: Names, work: WorkOptions = WORK, common: ServerOptions = COMMON) -> int:
+    """Reboot VMs at their users' request."""
+    return _request({"cause": "reboot", "targets": names}, work, common)
+
+
+@vm.command(name="redeploy")
+def _redeploy(*names: Names, work: WorkOptions = WORK, common: ServerOptions = COMMON) -> int:
+    """Redeploy VMs to other hosts at their users' request."""
+    return _request({"cause": "redeploy", "targets": names}, work, common)
+
+
+@vm.command(name="evict")
+def _evict(
+    *names: Names, yes: Yes = False, work: WorkOptions = WORK, common: ServerOptions = COMMON
+) -> int:
+    """Evict Spot VMs."""
+    confirm(f"Evict {_targets('VM', names)}?", yes=yes)
+    return _request({"cause": "eviction", "targets": names}, work, common)
+
+
+@vm.command(name="delete")
+def _delete(
+    *names: Names, yes: Yes = False, work: WorkOptions = WORK, common: ServerOptions = COMMON
+) -> int:
+    """Delete VMs."""
+    confirm(f"Delete {_targets('VM', names)}?", yes=yes)
+    return _request({"cause": "deletion", "targets": names}, work, common)
+
+
+@vm.command(name="reimage")
+def _reimage(*names: Names, work: WorkOptions = WORK, common: ServerOptions = COMMON) -> int:
+    """Reimage VMs."""
+    return _request({"cause": "reimage", "targets": names}, work, common)
 
 
 def print_operations(operations: Iterable[Answer], now_ms: int) -> None:
@@ -154,66 +261,55 @@ def awaited_text(waiting: Answer, now_ms: int) -> str:
     return f"{waiting['text']}; {word} {until}" if until else str(waiting["text"])
 
 
-def _add_work(commands: CommandGroup, action: str, cause: str, line: str) -> Parser:
-    parser = commands.command(action, line, run=_ask)
-    if action != "fail":
-        parser.option("--not-before TIME", "2026-11-21T18:30:00Z, or +1h from now")
-    parser.option("--duration DURATION", "expected interruption: 90, 9s, 5m; 0 for none")
-    parser.option("--description TEXT", "description shown to VMs")
-    parser.option("--destination HOST", "host to which the VMs move")
-    parser.option("--source", "source shown to VMs", choices=("Platform", "User"))
-    add_wait_options(parser)
-    parser.set_defaults(cause=cause, impact=None, not_before=None, queue=None, question="")
-    return parser
+def _targets(kind: str, names: Sequence[str]) -> str:
+    """Return targets in a question, such as `hosts h1, h2`."""
+    return f"{kind}{'s' * (len(names) > 1)} {listed(names)}"
 
 
-def _ask_before(parser: Parser, question: str, kind: str) -> None:
-    """Ask the question about the selected targets of this kind before the request."""
-    add_yes_option(parser)
-    parser.set_defaults(question=question, target_kind=kind)
+def _request_on_hosts(
+    names: Sequence[str],
+    selection: Selection,
+    form: Mapping[str, object],
+    *,
+    work: FaultOptions,
+    common: ServerOptions,
+) -> int:
+    """Request work on the selected hosts."""
+    hosts = named_hosts(names, selection)
+    selected = {"targets": hosts or None, "selector": selection.selector}
+    return _request({**form, **selected}, work, common)
 
 
-def _confirm(arguments: argparse.Namespace, names: list[str]) -> None:
-    kind = arguments.target_kind
-    named = f"{kind}{'s' * (len(names) > 1)} {listed(names)}"
-    targets = named if names else f"all {kind}s with {arguments.selector}"
-    confirm(arguments, arguments.question.format(targets=targets))
-
-
-def _ask(arguments: argparse.Namespace) -> int:
-    names = named_hosts(arguments)
-    if arguments.question:
-        _confirm(arguments, names)
-    client = client_of(arguments)
-    after = begin_of_wait(client, arguments)
-    duration = arguments.duration
-    form = {
-        "cause": arguments.cause,
-        "targets": names or None,
-        "selector": arguments.selector,
-        "not_before": arguments.not_before,
-        "duration": int(duration) if duration in {"-1", "0"} else duration,
-        "description": arguments.description,
-        "destination": arguments.destination,
-        "impact": arguments.impact,
-        "source": arguments.source,
-        "queue": arguments.queue,
+def _request(members: Mapping[str, object], work: FaultOptions, common: ServerOptions) -> int:
+    """Request work; the members name its cause and its targets."""
+    client = client_of(common)
+    after = begin_of_wait(client, work)
+    form: Answer = {
+        "targets": None,
+        "selector": None,
+        "not_before": work.not_before if isinstance(work, WorkOptions) else None,
+        "duration": int(work.duration) if work.duration in {"-1", "0"} else work.duration,
+        "description": work.description,
+        "destination": work.destination,
+        "impact": None,
+        "source": work.source,
+        **members,
     }
     silent: list[str] = []
     # Check first: groups start to poll when the request creates their events.
-    if arguments.cause in _ANNOUNCED:
-        silent = _silent_groups(client, names, arguments.selector)
+    if form["cause"] in _ANNOUNCED:
+        silent = _silent_groups(client, form["targets"] or [], form["selector"])
     try:
         answer = client.post("/v1/operations", form)
     except ApiRefused as refusal:
         if refusal.code == "too-many-targets" and sys.stdin.isatty() and _wants_maintenance():
-            return _create_maintenance(client, form, as_json=arguments.json)
+            return _create_maintenance(client, form, as_json=common.json)
         raise
     warn_unasked(silent)
     operations = answer["operations"]
-    if arguments.wait:
-        return wait(client, operations, after=after, arguments=arguments)
-    if arguments.json:
+    if work.wait:
+        return wait(client, operations, after=after, waiting=work, common=common)
+    if common.json:
         return print_json(answer)
     print_operations(operations, client.now_ms)
     _note_started(client, operations)
@@ -273,38 +369,30 @@ def _note_started(client: ApiClient, operations: Iterable[Answer]) -> None:
         note(f"{len(started) - NAMED_MAX} more are running already")
 
 
-def _repair(arguments: argparse.Namespace) -> int:
-    client = client_of(arguments)
-    operations = []
-    for name in arguments.names:
-        operations += client.post(f"/v1/hosts/{part(name)}/repair")["operations"]
-        note(f"host {name} marked as repaired")
-    if arguments.json:
-        return print_json({"operations": operations})
-    if operations:
-        print_operations(operations, client.now_ms)
-    return OK
-
-
-def begin_of_wait(client: ApiClient, arguments: argparse.Namespace) -> int:
+def begin_of_wait(client: ApiClient, waiting: Waiting) -> int:
     """Return history's last sequence number, the start of `--wait`; 0 without `--wait`.
 
     Raises:
         TimeoutAlone: `--timeout` is set without `--wait`.
     """
-    if not arguments.wait:
-        if arguments.timeout:
+    if not waiting.wait:
+        if waiting.timeout_s:
             raise TimeoutAlone
         return 0
     return client.history_end()
 
 
 def wait(
-    client: ApiClient, operations: list[Answer], *, after: int, arguments: argparse.Namespace
+    client: ApiClient,
+    operations: list[Answer],
+    *,
+    after: int,
+    waiting: Waiting,
+    common: ServerOptions,
 ) -> int:
     """Print the progress of operations until all have ended; return the exit status."""
     current = {each["id"]: each for each in operations}
-    until_ms = local_now_ms() + int(arguments.timeout * 1000) if arguments.timeout else 0
+    until_ms = local_now_ms() + int(waiting.timeout_s * 1000) if waiting.timeout_s else 0
     try:
         _follow(client, current, after, until_ms)
     except KeyboardInterrupt:
@@ -313,7 +401,7 @@ def wait(
         note(f"no longer watching; the work continues: {known}{more}")
         raise
     ended = list(current.values())
-    if arguments.json:
+    if common.json:
         print_json({"operations": ended})
     else:
         print_operations(ended, client.now_ms)

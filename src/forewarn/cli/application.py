@@ -1,0 +1,199 @@
+"""Commands as applications of cyclopts, and errors of a command line in Forewarn's words.
+
+Each module of a noun has an `App`, named like the noun, with a function for each action. The
+function's parameters are the arguments of the action, and its docstring is the help.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import redirect_stdout
+from functools import partial
+from io import StringIO
+
+from cyclopts import App, Parameter
+from cyclopts.exceptions import (
+    CoercionError,
+    ConsumeMultipleError,
+    CycloptsError,
+    MissingArgumentError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
+
+from forewarn.cli.completed_names import words_for
+from forewarn.cli.nouns import NOUNS
+from forewarn.cli.program_name import NAME
+from forewarn.errors import CommandLineInvalid, nearest
+from forewarn.exit_codes import OK
+
+#: Most suggestions in an error message.
+NAMED_MAX = 12
+#: Most nouns suggested after an action without a noun.
+NOUNS_MAX = 3
+#: Minimum similarity between an unknown option and a suggested option.
+OPTION_LIKENESS = 0.7
+#: How every argument is read and shown.
+PARAMETER = Parameter(negative=(), show_default=False, allow_repeating=True)
+
+
+def application(name: str, purpose: str = "") -> App:
+    """Return an application for a noun below another noun; `purpose`: its help in one line."""
+    return App(
+        name=name,
+        help=purpose[:1].upper() + purpose[1:] + ("." if purpose else ""),
+        help_format="plaintext",
+        help_formatter="default" if sys.stdout.isatty() else "plain",
+        version_flags=(),
+        default_parameter=PARAMETER,
+        result_action="return_value",
+        suppress_keyboard_interrupt=False,
+    )
+
+
+def noun_app(name: str) -> App:
+    """Return the application of a noun of `NOUNS`."""
+    return application(name, NOUNS[name][1])
+
+
+def root(*names: str) -> App:
+    """Return the application `forewarn` with the commands of these nouns; none: of all nouns."""
+    app = application(NAME)
+    for name in names or NOUNS:
+        module = importlib.import_module(f"forewarn.cli.{NOUNS[name][0]}")
+        app.command(getattr(module, name))
+    return app
+
+
+def run(words: Sequence[str]) -> int:
+    """Run a command, whose first word is a noun of `NOUNS`, and return its exit status.
+
+    Raises:
+        CommandLineInvalid: the command line is invalid.
+    """
+    app = root(words[0])
+    try:
+        _check_complete(app, words)
+        status = app(list(words), exit_on_error=False, print_error=False, help_on_error=False)
+    except CycloptsError as error:
+        raise _invalid(error, app) from error
+    return status if isinstance(status, int) else OK
+
+
+def nouns_with(action: str) -> list[str]:
+    """Return the first nouns that have this action."""
+    app = root()
+    return [name for name in NOUNS if action in app[name]][:NOUNS_MAX]
+
+
+def _check_complete(app: App, words: Sequence[str]) -> None:
+    """Report a missing action, with the possible actions."""
+    chain, apps, left = app.parse_commands(list(words))
+    if not left and apps[-1].default_command is None:
+        problem = f"The action is missing{near('', _actions(apps[-1]))}."
+        raise CommandLineInvalid(problem=problem, program=" ".join((NAME, *chain)))
+
+
+def _actions(app: App) -> list[str]:
+    return [name for name in app if not name.startswith("-")]
+
+
+def complete(words: Sequence[str]) -> list[str]:
+    """Return the words that may end a command line, whose last word is incomplete.
+
+    Each is followed by a tab and its help, if it has one.
+    """
+    noun = next((word for word in words[:-1] if word in NOUNS), "")
+    typed = list(words[words.index(noun) :]) if noun else list(words[-1:])
+    if not noun:
+        names = [*NOUNS, "help", "version", "--help", "--version", "--json", "--server"]
+        shown = [name for name in names if name.startswith(typed[-1])]
+        return [f"{name}\t{NOUNS[name][1]}" if name in NOUNS else name for name in shown]
+    app = root(noun)
+    action = next((word for word in typed[1:-1] if not word.startswith("-")), "")
+    completer = partial(words_for, noun, action)
+    app.default_parameter = Parameter.combine(PARAMETER, Parameter(completer=completer))
+    os.environ["CYCLOPTS_COMPLETION_WORDS"] = "".join(f"{word}\x1f" for word in typed)
+    with redirect_stdout(StringIO()) as printed:
+        app(["__complete"])
+    _, _, records = printed.getvalue().partition("\x1fbegin\n")
+    return [line for line in records.splitlines() if line and not line.startswith("\x1f")]
+
+
+def check(words: Sequence[str]) -> None:
+    """Parse a command line without running the command.
+
+    Raises:
+        CommandLineInvalid: the command line is invalid.
+    """
+    app = root(words[0])
+    try:
+        app.parse_args(list(words), exit_on_error=False, print_error=False, help_on_error=False)
+    except CycloptsError as error:
+        raise _invalid(error, app) from error
+
+
+def _invalid(error: CycloptsError, app: App) -> CommandLineInvalid:
+    chain = tuple(error.command_chain or ())
+    problem = _problem(error, app, chain)
+    stop = "" if problem.endswith("?") else "."
+    return CommandLineInvalid(
+        problem=f"{problem[:1].upper()}{problem[1:]}{stop}", program=" ".join((NAME, *chain))
+    )
+
+
+def _problem(error: CycloptsError, app: App, chain: Sequence[str]) -> str:
+    """Return the mistake in a command line, without the full stop."""
+    name = _name(error)
+    if isinstance(error, UnknownOptionError):
+        typed = (error.token.keyword or error.token.value).partition("=")[0]
+        options = [each for one in error.argument_collection for each in one.names]
+        return f"there is no option {typed}{near(typed, options)}"
+    if isinstance(error, ConsumeMultipleError):
+        return f"argument {name}: expected fewer values"
+    if isinstance(error, MissingArgumentError):
+        if error.keyword:
+            return f"argument {name}: expected one argument"
+        return f"the following arguments are required: {name}"
+    if isinstance(error, CoercionError) and error.argument is not None:
+        if choices := error.argument.get_choices(force=True):
+            typed = error.token.value if error.token else ""
+            return f"{_place(error)}there is no {_thing(error)} {typed!r}{near(typed, choices)}"
+        return f"{_place(error)}{error.msg or 'the value is invalid'}"
+    if isinstance(error, UnusedCliTokensError | UnknownCommandError):
+        typed = (error.unused_tokens or [""])[0]
+        _, apps, _ = app.parse_commands(list(chain))
+        if actions := _actions(apps[-1]):
+            return f"there is no action {typed!r}{near(typed, actions)}"
+        return f"unexpected argument {typed!r}"
+    return str(error)
+
+
+def _name(error: CycloptsError) -> str:
+    argument = error.argument
+    return "" if argument is None else getattr(error, "keyword", None) or argument.name
+
+
+def _place(error: CycloptsError) -> str:
+    """Return the option that an error is about, as the beginning of a sentence."""
+    name = _name(error)
+    return f"argument {name}: " if name.startswith("-") else ""
+
+
+def _thing(error: CycloptsError) -> str:
+    return _name(error).lstrip("-").lower().replace("-", "_")
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """Return suggestions for a word as the end of a sentence; suggest all of few choices."""
+    names = list(known)
+    suggestion = nearest(word, names, OPTION_LIKENESS if word.startswith("-") else 0.6)
+    if suggestion:
+        return f"; did you mean {suggestion}?"
+    if word.startswith("-") or len(names) > NAMED_MAX:
+        return ""
+    return f"; choose one of {', '.join(names)}"

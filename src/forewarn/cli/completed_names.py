@@ -1,0 +1,66 @@
+"""Words that complete the value of an argument: names from the server, and files."""
+
+from __future__ import annotations
+
+import glob
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.errors import ForewarnError
+
+if TYPE_CHECKING:
+    from cyclopts.completion import CompletionContext
+
+#: Longest wait for the server at a key press, in seconds.
+ANSWER_TIMEOUT_S = 2.0
+#: Most names that complete a word.
+NAMES_MAX = 500
+#: Placeholders of files.
+_FILES = frozenset({"FILE", "NAME|FILE", "PATH"})
+#: Placeholder or option, or a noun whose NAME or ID is completed -> list and its naming member.
+_LISTS = {
+    "HOST": ("hosts", "name"),
+    "--host": ("hosts", "name"),
+    "--vm": ("vms", "name"),
+    "VM": ("vms", "name"),
+    "--group": ("groups", "name"),
+    "host": ("hosts", "name"),
+    "vm": ("vms", "name"),
+    "group": ("groups", "name"),
+    "operation": ("operations", "id"),
+    "event": ("events", "id"),
+    "maintenance": ("maintenances", "id"),
+    "confirmation": ("confirmations", "id"),
+    "outbox": ("destinations", "name"),
+}
+_PATHS = {"destinations": "outbox"}
+
+
+def words_for(noun: str, action: str, context: CompletionContext) -> list[str]:
+    """Return the words that may complete the value of an argument of a command."""
+    argument = context.argument
+    place = argument.parameter.metavar or argument.name
+    if place in _FILES:
+        return _files(context.incomplete)
+    kept = next((each for each in (*argument.names, place) if each in _LISTS), "")
+    if not kept and place in {"NAME", "ID"} and argument.name == place and action != "add":
+        kept = noun
+    return _names(*_LISTS[kept]) if kept in _LISTS else []
+
+
+def _files(beginning: str) -> list[str]:
+    paths = glob.iglob(f"{glob.escape(beginning)}*")  # noqa: PTH207 - a path of any form
+    return sorted(f"{name}/" if Path(name).is_dir() else name for name in paths)
+
+
+def _names(plural: str, member: str) -> list[str]:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - few words need the server
+    from forewarn.cli.parameters import COMMON  # noqa: PLC0415 - the same
+
+    try:
+        client = client_of(COMMON)
+        client.timeout_s = ANSWER_TIMEOUT_S
+        answer = client.get(f"/v1/{_PATHS.get(plural, plural)}", limit=NAMES_MAX)
+    except ForewarnError:  # a key press prints no error
+        return []
+    return [str(each[member]) for each in answer[plural]]

@@ -1,0 +1,48 @@
+"""The nouns of the command line: the module and the help of each."""
+
+from __future__ import annotations
+
+#: Each noun, and each command without a noun: its module and its help.
+NOUNS: dict[str, tuple[str, str]] = {
+    "emulate": ("emulator_run", "run a metadata service on this machine, for trials and tests"),
+    "status": ("status", "show the service and waiting work"),
+    "show": ("status", "show a record by its id or name"),
+    "host": ("fleet", "physical machines: add, list, and work on them"),
+    "group": ("fleet", "groups of VMs that share a document"),
+    "vm": ("fleet", "virtual machines: add, list, and work on them"),
+    "topology": ("topology", "the whole fleet as one file: apply, show, import"),
+    "operation": ("operations", "work on hosts and VMs: list, explain, approve, cancel"),
+    "event": ("events", "events shown to VMs"),
+    "maintenance": ("maintenance", "work on many hosts, in waves"),
+    "policy": ("policy", "limits and windows of maintenances"),
+    "history": ("history", "changes and who made them: list, export"),
+    "watch": ("history", "follow new entries of history"),
+    "serve": ("serve", "run the service"),
+    "node": ("node", "run a metadata node, one on every hypervisor"),
+    "agent": ("agent", "the agent in a VM: prepare the VM's workload for events"),
+    "document": ("events", "show a VM's document"),
+    "emulator": ("emulator", "the emulator: run it, move its clock, play scenarios, set faults"),
+    "conformance": ("conformance", "check a server or a client of Scheduled Events"),
+    "access": ("access", "roles and tokens of principals"),
+    "whoami": ("access", "show your identity and roles"),
+    "confirmation": ("access", "calls that wait for a second operator"),
+    "audit": ("audit", "audit of changes and refused calls: list, export, verify"),
+    "doctor": ("doctor", "find the faults of an installation"),
+    "leader": ("serve", "the active process among several control planes"),
+    "reload": ("serve", "reload the settings of the service"),
+    "store": ("store", "the store of a service: back up, verify, restore, upgrade"),
+    "upgrade": ("upgrade", "upgrade to this version: check the next step"),
+    "driver": ("driver", "drivers of the settings: list, check, discover"),
+    "outbox": ("outbox", "delivery of transitions to other systems"),
+    "explain": ("explain", "explain an error code"),
+    "completion": ("completion", "print a completion script for a shell"),
+}
+
+#: Rarely used commands, which `forewarn --help` lists without a description.
+RARE = {
+    "access": ("access", "whoami", "confirmation", "audit"),
+    "service": ("doctor", "leader", "reload", "store", "upgrade", "driver", "outbox"),
+    "trials and tests": ("document", "emulator", "conformance"),
+    "this program": ("explain", "completion"),
+}
+RARE_NAMES = frozenset(name for names in RARE.values() for name in names)
