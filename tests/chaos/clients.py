@@ -32,8 +32,8 @@ APPROVAL_CHANCE = 0.25
 ANSWER_S = 4.0
 #: Live operations that an operator leaves in the service.
 LIVE_MAX = 8
-#: How often each VM of a rush polls and approves at most, and states in which it goes on.
-ROUNDS_MAX = 60
+#: How long the VMs of a rush poll and approve at most, in seconds, and states in which they go on.
+RUSH_S_MAX = 300.0
 WAITING_STATES = {"planned", "announced", "unknown"}
 CAUSES = ("host-reboot", "network-update", "host-update", "host-reboot")
 
@@ -238,6 +238,8 @@ class Rush:
     def __init__(self, operators: Operators, record: Record, seed: int) -> None:
         """Ask for nothing yet."""
         self._operators = operators
+        #: Never set.
+        self._pause = threading.Event()
         self._vms = [
             VirtualMachine(name, RUSH_HOST, record, random.Random(f"{seed} {name}"))
             for name in RUSH_VMS
@@ -254,14 +256,16 @@ class Rush:
         with ThreadPoolExecutor(len(self._vms)) as threads:
             for each in self._vms:
                 each.approves = 1.0
-            for number in range(ROUNDS_MAX):
+            ends_s, number, waits = time.monotonic() + RUSH_S_MAX, 0, True
+            while waits and time.monotonic() < ends_s:
                 going = [threads.submit(each.live) for each in self._vms]
                 if number == 1:  # some approve in the first round, and all do in the second
                     meanwhile()
                 wait(going)
-                if not WAITING_STATES.intersection(map(self._operators.state_of, asked)):
-                    return True
-        return False
+                states = map(self._operators.state_of, asked)
+                number, waits = number + 1, not WAITING_STATES.isdisjoint(states)
+                self._pause.wait(POLL_S)
+        return not waits
 
 
 class Probes:
