@@ -98,6 +98,21 @@ def test_report_has_promised_and_given_notice_of_each_event(run: Run, live: Live
     assert {each["group"] for each in found} == {"web", "db"}
 
 
+@pytest.mark.parametrize(("form", "status"), [({}, 0), ({"failed": True}, 1)])
+def test_report_of_failed_hosts_has_its_own_status(
+    run: Run, live: Live, form: dict[str, bool], status: int
+) -> None:
+    """A program learns from the exit status whether every host was done. Source: F-5."""
+    run("maintenance", "create", "h1", "--start")
+    wait_until(lambda: live.get("/v1/maintenances/m-1")["maintenance"]["announced"])
+    [operation] = live.get("/v1/operations?live=true")["operations"]
+    live.post(f"/v1/operations/{operation['id']}/approve")
+    live.post(f"/v1/operations/{operation['id']}/complete", **form)
+    live.settle()
+    report = run("maintenance", "report", "m-1")
+    assert report.status == status, f"{operation['id']} {form}: {report.out}"
+
+
 def test_cell_of_a_report_is_no_formula() -> None:
     """A spreadsheet must not run what somebody wrote as a reason."""
     outcome = dict.fromkeys(COLUMNS, "") | {"reason": "=1+1"}

@@ -9,7 +9,7 @@ from forewarn.core.stimulus import Complete, DriverProgressed
 from forewarn.exit_codes import INTERRUPTED, OK, REFUSED, TIMED_OUT
 from tests.api.live import Live
 from tests.cli.conftest import Run
-from tests.waiting import LIMIT_S
+from tests.waiting import LIMIT_S, wait_until
 
 PATIENCE = ("--wait", "--timeout", "20")
 
@@ -40,6 +40,21 @@ def test_wait_follows_work_to_its_end(run: Run, live: Live, failed: bool, status
     assert ended.status == status
     assert "op-1 is running: everybody approved" in ended.err
     assert ("failed" if failed else "succeeded") in ended.out
+
+
+def test_wait_for_work_that_is_cancelled_is_no_success(run: Run, live: Live) -> None:
+    """A program that waits for a reboot must learn that there was none. Source: L-3."""
+
+    def cancel() -> None:
+        wait_until(lambda: live.get("/v1/operations")["operations"])
+        live.post("/v1/operations/op-1/cancel")
+
+    other = threading.Thread(target=cancel)
+    other.start()
+    ended = run("host", "reboot", "h1", *PATIENCE)
+    other.join(LIMIT_S)
+    assert "cancelled" in ended.out
+    assert ended.status == REFUSED, f"status {ended.status}: {ended.out}"
 
 
 def test_wait_ends_at_once_for_what_has_ended(run: Run, live: Live) -> None:

@@ -140,6 +140,12 @@ def counting() -> Wrong:
     return wrong
 
 
+def asked(when: bytes, wrong: Wrong) -> Wrong:
+    """Be wrong for certain requests alone."""
+    return lambda request, answer: wrong(request, answer) if re.search(when, request) else answer
+
+
+GUID = rb'("EventId":")[^-"]+'
 WRONG: dict[str, tuple[str, Wrong]] = {
     "no header needed": ("E-2", answered(rb"(?is)^(?!.*\nmetadata:)", b"200")),
     "latest is served": ("E-3", answered(rb"api-version=latest", b"200")),
@@ -157,6 +163,15 @@ WRONG: dict[str, tuple[str, Wrong]] = {
     "ids are numbers": ("D-3", replaced(rb'"EventId":"[^"]+"', b'"EventId":"7"')),
     "another type": ("D-4", replaced(rb'"Reboot"', b'"Explode"')),
     "local time": ("D-7", replaced(rb" GMT", b" CET")),
+    "another id": ("V-3", asked(rb"2019-08-01", replaced(GUID, rb"\g<1>00000000"))),
+    "the preview of 2016 is served": ("V-5", answered(rb"2016|/latest/", b"200")),
+    "no list of events": ("D-2", replaced(rb'"Events":\[.*\]', b'"Events":null')),
+    "another source": ("D-8", replaced(rb'"EventSource":"\w+"', b'"EventSource":"Nobody"')),
+    "a duration below -1": ("D-9", replaced(rb'(InSeconds":)-?\d+', rb"\g<1>-2")),
+    "the VM has no name": ("I-1", replaced(rb'"name":"[^"]+"', b'"name":""')),
+    "a leaf is another": ("I-2", asked(rb"format=text", replaced(rb"(?s)(\r\n\r\n).*", rb"\1x"))),
+    "versions in no order": ("I-3", replaced(rb'(ersions":\[)', rb'\1"9999-12-31",')),
+    "numbers are numbers": ("I-4", replaced(rb'(FaultDomain":)"(\d+)"', rb"\1\2")),
     "another order": ("D-10", replaced(rb'("EventId":[^,]+),("EventStatus":[^,]+)', rb"\2,\1")),
     "anything is an approval": ("A-2", answered(rb"^POST", b"200")),
     "unknown ids are approved": ("A-3", answered(rb"00000000-0000-4000-8000-000000000000", b"200")),
@@ -203,11 +218,6 @@ def early() -> Wrong:
 def stale() -> Wrong:
     """Show one incarnation for ever."""
     return replaced(rb'"DocumentIncarnation":\d+', b'"DocumentIncarnation":7')
-
-
-def asked(when: bytes, wrong: Wrong) -> Wrong:
-    """Be wrong for certain requests alone."""
-    return lambda request, answer: wrong(request, answer) if re.search(when, request) else answer
 
 
 #: The approval of an id that there is.

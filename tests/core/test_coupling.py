@@ -74,6 +74,21 @@ def test_deletion_names_those_it_waits_for_alone() -> None:
     assert waiting.subject == f"op-{first.number + 2}"
 
 
+def test_deletions_with_other_notbefores_do_not_wait() -> None:
+    """Each group has its own notice, so one request has two NotBefore times. Source: A-8."""
+    rig = Rig()
+    groups = {
+        "web": Group("web", terminate_notice_s=300),
+        "far": Group("far", terminate_notice_s=600),
+    }
+    rig.tell(small_fleet(**groups), Enable("web"), Enable("far"))
+    first = rig.ask(Cause.DELETION, "web_0", "far_0")
+    second = rig.now(first.number + 1)
+    assert first.not_before_ms < second.not_before_ms
+    rig.approve("web_0", first)
+    assert (rig.now(first).state, rig.now(second).state) == (S.RUNNING, S.ANNOUNCED)
+
+
 def test_deletions_wait_no_longer_for_a_group_that_falls_silent() -> None:
     """Also where that group's own deletion is not to start before a later time. A-8, B-2, L-6."""
     rig = Rig()

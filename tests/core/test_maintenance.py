@@ -448,3 +448,16 @@ def test_reason_names_the_zone_of_the_other_fault_domain() -> None:
     rig.ask(Cause.HOST_REBOOT, "h9")
     [blocker] = rig.why(rig.ask(Cause.HOST_REBOOT, "h0"))
     assert blocker.text == "group web is disturbed in fault domain 0 of zone z2 by op-1"
+
+
+def test_resumed_maintenance_has_the_start_of_its_first_day() -> None:
+    """Pausing and resuming do not move when it began, which reports show. Source: F-1, F-6."""
+    rig = fleet()
+    number = rig.start("h0", "h1")
+    started_ms = rig.maintenance(number).started_ms
+    assert started_ms == rig.now_ms
+    rig.tell(words.PauseMaintenance(number))
+    rig.wait(MINUTE_MS)
+    rig.tell(words.ResumeMaintenance(number))
+    assert rig.maintenance(number).started_ms == started_ms
+    rig.check_replay()

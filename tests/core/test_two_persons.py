@@ -33,7 +33,7 @@ from forewarn.core.stimulus import (
     RequestMaintenance,
     StartMaintenance,
 )
-from forewarn.core.topology import Group, Host, Vm
+from forewarn.core.topology import Group, GroupKind, Host, Vm
 from forewarn.planning.policy import ConfirmedAct, MaintenancePolicy
 from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig
@@ -214,6 +214,8 @@ def test_other_changes_of_the_fleet_need_one(change: dict[str, object]) -> None:
         ("terminate_notice_s", 0),
         ("reimage_notice", False),
         ("approves_when_down", True),
+        ("kind", GroupKind.SCALE_SET),
+        ("fault_domain_count", 1),
     ],
 )
 def test_owner_is_asked_less_by_two(option: str, value: object) -> None:
@@ -229,7 +231,7 @@ def test_owner_is_asked_less_by_two(option: str, value: object) -> None:
     fleet.caller = None
     fleet.tell(less)
     fleet.caller = BEN
-    if option != "owner":
+    if option not in {"owner", "kind", "fault_domain_count"}:  # who is shown what changes again
         fleet.tell(ChangeTopology(groups=(group,)))  # asked more
 
 

@@ -364,6 +364,21 @@ def test_outcomes_can_be_read_for_a_week(
     assert bool(trimmed.excess) is kept
 
 
+@pytest.mark.parametrize(("late_ms", "kept"), [(0, True), (1, False)])
+def test_outcome_leaves_after_a_week_and_not_before(
+    story: Story, tmp_path: Path, late_ms: int, kept: bool
+) -> None:
+    """Seven days after its end, to the millisecond. Source: X-1."""
+    oldest = story.store.operation(numbers(story.store)[0])
+    assert oldest is not None
+    assert oldest.ended_ms is not None
+    story.store.trim(
+        Retention(tmp_path, max_age_ms=1, max_bytes=1), oldest.ended_ms + WEEK_MS + late_ms
+    )
+    left = numbers(story.store)
+    assert (oldest.number in left) is kept, f"a week and {late_ms} ms after its end: {left} stay"
+
+
 def test_work_of_an_open_maintenance_stays(store: Store, tmp_path: Path) -> None:
     """Its report counts the work; once it has ended, both go. Source: F-1."""
     story = begin(store)

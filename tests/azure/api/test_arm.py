@@ -254,6 +254,7 @@ ROWS: list[Json] = [
     ("steps", "expected"),
     [
         ("where name =~ 'a1' or zone >= 10", ["A1", "c10"]),
+        ("where name =~ 'B2' or name == 'C10'", ["b2"]),
         ("where Properties.EventType in~ ('reboot', 'redeploy')", ["b2", "c10"]),
         ("where properties.EventType !in ('Reboot')", ["A1"]),
         ("where not(name startswith 'a') and (zone == 2 or zone == 1)", ["b2"]),
@@ -288,10 +289,10 @@ def test_events_are_approved_together_or_not_at_all(arm: Arm) -> None:
     arm.http("POST", f"{VM}/restart", params=VERSION)
     [event] = arm.emulator.document("db-0").events
     path = f"{VM}/providers/Microsoft.Maintenance/scheduledevents"
-    wrong = "11111111-0000-0000-0000-000000000000"
-    answer = arm.http("POST", path, params=VERSION, json={"value": [event.event_id, wrong]})
+    wrong = [f"{number}1111111-0000-0000-0000-000000000000" for number in (1, 2)]
+    answer = arm.http("POST", path, params=VERSION, json={"value": [event.event_id, *wrong]})
     assert answer.status_code == 404
-    assert [each["target"] for each in answer.json()["error"]["details"]] == [wrong]
+    assert [each["target"] for each in answer.json()["error"]["details"]] == wrong
     assert arm.sees("db-0") == ["Reboot Scheduled db-0 User"]
     answer = arm.http("POST", path, params=VERSION, json={"value": [event.event_id.lower()]})
     assert answer.status_code == 200, answer.text
