@@ -220,4 +220,5 @@ def test_read_is_as_new_as_it_demands(fleet: Live) -> None:
         ("x", 400, "generation-invalid"),
     ):
         reply = fleet.call("GET", "/v1/hosts", headers={"Forewarn-Generation": demand})
-        assert (reply.status, reply.code) == (status, code)
+        assert reply.status == status, f"{changed} is the newest commit, {demand}: {reply}"
+        assert reply.code == code
