@@ -10,6 +10,8 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import parse_qs
 
 from starlette.responses import Response
@@ -20,7 +22,7 @@ from forewarn.api.listener import FEED
 from forewarn.api.responses import encoded, refusal
 from forewarn.api.server import OperatorServer, start_operator
 from forewarn.api.uvicorn_adapter import EmbeddedServer
-from forewarn.connection_table import TrackedConnection, listeners_at, source_of
+from forewarn.connection_table import TrackedConnection, listeners_at
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.host_port import host_and_port, joined_address
 from forewarn.replication.access import NodeAccess, NodeProof, NodeRefused, names_of
@@ -40,6 +42,9 @@ BODY_BYTES_MAX = 1024 * 1024
 
 INSTANCE_LENGTH_MAX = KEY_LENGTH_MAX = 100
 """Maximum lengths of the id of a node's process, and of an idempotency key."""
+
+QUERIES_MAX = 256
+"""Maximum number of cached queries; most nodes send the same one."""
 
 REQUEST_S_MAX = 5.0
 """Time limit of a request until it has arrived, in seconds."""
@@ -76,6 +81,11 @@ class FeedConnection(ApiConnection):
         self._on_lost: Callable[[], None] | None = None
 
     @property
+    def source(self) -> str:
+        """The node's address, for limits."""
+        return self._tracked.source
+
+    @property
     def certificate_names(self) -> frozenset[str]:
         """The names in the node's certificate; empty: none."""
         certificate = self.transport.get_extra_info("peercert")
@@ -100,6 +110,21 @@ class FeedConnection(ApiConnection):
         """Stay protected between two requests of a node."""
 
 
+class _Query(NamedTuple):
+    """The query of a request."""
+
+    wait_s: float
+    hosts: frozenset[str]
+
+
+@lru_cache(QUERIES_MAX)
+def _query_of(text: bytes) -> _Query:
+    query = parse_qs(text.decode("latin-1"))
+    wait, hosts = (query.get(name, [""])[0] for name in ("wait", "hosts"))
+    wait_s = min(float(wait), WAIT_S_MAX) if wait.replace(".", "", 1).isdecimal() else 0.0
+    return _Query(wait_s, frozenset(each for each in hosts.split(",") if each))
+
+
 class FeedEndpoint:
     """The ASGI application of a feed."""
 
@@ -113,7 +138,7 @@ class FeedEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        source = source_of(str((scope.get("client") or ("",))[0]))
+        source = scope["state"][CONNECTION].source
         try:
             response = await self._answer(scope, receive, source)
         except NodeRefused as refused:
@@ -129,10 +154,10 @@ class FeedEndpoint:
         name, method = path.removeprefix(PATH), scope["method"]
         if not path.startswith(PATH) or not name or "/" in name:
             raise FeedPathUnknown(what=f"path {path[:80]!r}")
-        query = parse_qs(scope["query_string"].decode("latin-1"))
-        caller = self._caller(name, scope, headers, query=query, source=source)
+        query = _query_of(scope["query_string"])
+        caller = self._caller(name, scope, headers, hosts=query.hosts, source=source)
         if method == "GET":
-            return await self._follow(caller, scope, headers, query=query)
+            return await self._follow(caller, scope, headers, wait_s=query.wait_s)
         if method != "POST" or not caller.instance:
             raise FeedPathUnknown(what=f"method {method[:20]} without a node's process")
         body = await _body_of(receive)
@@ -153,21 +178,20 @@ class FeedEndpoint:
         scope: Scope,
         headers: Mapping[bytes, bytes],
         *,
-        query: Mapping[str, list[str]],
+        hosts: frozenset[str],
         source: str,
     ) -> FeedCaller:
         """Return the node that proves its name, or a person who may read its part."""
         token = headers.get(b"authorization", b"").decode("latin-1").removeprefix("Bearer ")
         instance = headers.get(INSTANCE.encode(), b"").decode("latin-1")[:INSTANCE_LENGTH_MAX]
         if not instance and token and self._access.may_read(token):
-            hosts = self._access.permitted(name)
-            if not hosts:
+            permitted = self._access.permitted(name)
+            if not permitted:
                 raise NodeRefused(name=repr(name[:80]), reason="no such node is expected")
             scope["state"][ADMIT]()
-            return FeedCaller(name, hosts, "")
+            return FeedCaller(name, permitted, "")
         proof = NodeProof(scope["state"][CONNECTION].certificate_names, token)
-        wanted = frozenset(each for each in query.get("hosts", [""])[0].split(",") if each)
-        hosts = self._access.admit(name, wanted, proof, address=source)
+        hosts = self._access.admit(name, hosts, proof, address=source)
         scope["state"][ADMIT]()
         return FeedCaller(
             name, hosts, instance, source, lambda: self._access.still_proves(name, proof)
@@ -179,10 +203,8 @@ class FeedEndpoint:
         scope: Scope,
         headers: Mapping[bytes, bytes],
         *,
-        query: Mapping[str, list[str]],
+        wait_s: float,
     ) -> Response:
-        wait = query.get("wait", ["0"])[0]
-        wait_s = min(float(wait), WAIT_S_MAX) if wait.replace(".", "", 1).isdecimal() else 0.0
         tag_text = headers.get(b"if-none-match", b"").decode("latin-1")
         tag, connection = read_tag(tag_text) if tag_text else FeedTag(), scope["state"][CONNECTION]
         if caller.instance:

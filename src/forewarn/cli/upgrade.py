@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from forewarn.store.processes import ControlProcess
 
 upgrade = noun_app("upgrade")
+#: The one exception from side by side, while nodes of version 0.1 are in use. Source: H-8.
+NODES = "control planes first: nodes of version 0.1 follow again once they have this version"
 
 
 @value
@@ -98,6 +100,7 @@ def _check(
                 "beside": state.beside,
                 "steps": state.steps,
                 "processes": rows,
+                "nodes": NODES,
                 "next": state.next_act,
             }
         )
@@ -109,6 +112,7 @@ def _check(
             ("running version", state.running or "unknown: the service does not answer"),
             ("both versions", beside),
             ("schema steps due", ", ".join(state.steps) or "none"),
+            ("metadata nodes", NODES),
         )
     )
     if state.shared:

@@ -7,7 +7,7 @@ version may add fields, which this version ignores. Source: H-8.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Protocol, TypeAlias, TypeVar
 
@@ -251,6 +251,11 @@ class NodePart(msgspec.Struct, frozen=True):
 
     vms: tuple[Caller, ...]
     documents: tuple[Publication, ...]
+
+
+def part_body(vms: bytes, documents: Sequence[bytes]) -> bytes:
+    """Return an encoded `NodePart` of an encoded list of VMs, and encoded documents."""
+    return b'{"vms":' + vms + b',"documents":[' + b",".join(documents) + b"]}"
 
 
 class Ping(msgspec.Struct, frozen=True, tag="ping"):

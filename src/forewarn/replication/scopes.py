@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from forewarn.replication.feed_state import FeedState
-from forewarn.replication.messages import Caller, DocumentChange, NodePart, encoded
+from forewarn.replication.messages import Caller, DocumentChange, encoded, part_body
 
 FORMER_MAX = 1000
 """Maximum number of a node's former VMs and groups that are stored."""
@@ -133,6 +133,8 @@ class Scopes:
         self._hosts_of_group: dict[str, dict[str, int]] = {}
         """Group -> host -> number of the group's VMs on the host."""
         self._leaving = _Leaving()
+        self._documents: dict[str, bytes] = {}
+        """View -> its document, encoded; filled when a node needs it."""
 
     def __iter__(self) -> Iterator[ScopedFeed]:
         """Yield every node's feed."""
@@ -188,10 +190,14 @@ class Scopes:
         for host in feed.hosts:
             names.update(self._vms_on.get(host, ()))
         callers = [feed.leaving.get(name) or known[name] for name in sorted(names)]
-        views = dict.fromkeys(caller.view for caller in callers)
-        shown = (self.state.publications.get(view) for view in views)
-        publications = tuple(each for each in shown if each is not None)
-        body = encoded(NodePart(tuple(callers), publications))
+        documents = []
+        for view in dict.fromkeys(caller.view for caller in callers):
+            document = self._documents.get(view)
+            if document is None and (shown := self.state.publications.get(view)) is not None:
+                document = self._documents[view] = encoded(shown)
+            if document is not None:
+                documents.append(document)
+        body = part_body(encoded(callers), documents)
         feed.digest = feed.digest or digest_of(body)
         return EncodedPart(body, feed.digest)
 
@@ -227,7 +233,10 @@ class Scopes:
         old.update((vm, before.get(vm)) for vm in change.gone)
         self.state.apply(change)
         self.sequence = change.sequence
+        for publication in change.publications:
+            self._documents.pop(publication.view, None)
         if change.whole:
+            self._documents.clear()
             self._vms_on.clear()
             self._hosts_of.clear()
             self._hosts_of_group.clear()
