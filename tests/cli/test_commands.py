@@ -152,7 +152,7 @@ def test_topology_that_is_none_is_told_with_its_file(run: Run, tmp_path: Path) -
         (("emulator", "clock", "speed", "fast"), "'fast' must be a number"),
         (("history", "--after", "x"), "'x' must be an integer"),
         (("vm", "reboot", "web-0", "--timeout", "5"), "--timeout requires --wait"),
-        (("host", "list", "--server", "127.0.0.1:8470"), "is not an address of an operator API"),
+        (("host", "list", "--server", "127.0.0.1"), "is not an address of an operator API"),
         (("completion", "bash", "--json"), "There is no option --json"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "",

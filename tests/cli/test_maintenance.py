@@ -4,6 +4,7 @@ import pytest
 
 from forewarn.cli.maintenance_output import failed_hosts
 from forewarn.cli.reports import COLUMNS, as_csv
+from forewarn.exit_codes import USAGE
 from tests.api.live import Live
 from tests.cli.conftest import Run
 from tests.waiting import wait_until
@@ -165,3 +166,34 @@ def test_list_after_a_cancel_says_where_the_rest_is(run: Run) -> None:
     run("maintenance", "cancel", "m-1")
     assert "No open maintenances. Use --all" in run("maintenance", "list").err
     assert "m-1" in run("maintenance", "list", "--all").out
+
+
+@pytest.mark.parametrize(
+    ("words", "host"), [(("--owner", "shop"), "h2"), (("--group", "db"), "h1")]
+)
+def test_hosts_of_an_owner_or_a_group_are_postponed(
+    run: Run, live: Live, words: tuple[str, ...], host: str
+) -> None:
+    """An owner asks for time, and need not know the hosts. Source: F-8."""
+    live.call("PUT", "/v1/policy", {"postponing": "PT6H"})
+    live.fleet(vms={"web-0": {"host": "h2", "group": "web"}})
+    run("maintenance", "create", "h1", "h2")
+    postponed = run("maintenance", "postpone", "m-1", *words, "--until", "3h")
+    assert postponed.out.startswith(f"host {host} postponed until")
+    assert len(postponed.out.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ((), "postponed-unnamed"),
+        (("h1", "--owner", "shop"), "postponed-unnamed"),
+        (("--owner", "nobody"), "nothing-to-postpone"),
+    ],
+)
+def test_nothing_to_postpone_is_an_error(run: Run, words: tuple[str, ...], code: str) -> None:
+    """A selection that is empty, or made twice, is refused."""
+    run("maintenance", "create", "h1", "h2")
+    refused = run("maintenance", "postpone", "m-1", *words, "--until", "3h")
+    assert refused.status == USAGE
+    assert refused.err.splitlines()[0].endswith(f"[{code}]")

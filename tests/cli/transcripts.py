@@ -82,6 +82,15 @@ explain driver
 document web-0
 --json host list
 outbox list
+host list -o yaml
+host list -o name --sort=-vms
+host -o csv
+operation list --all -o json
+help maintenance pause
+version
+context list
+wait op-1
+group list --owner shop
 """.strip().splitlines()
 
 #: Commands that fail: mistyped words, invalid values, objects that do not exist.
@@ -132,6 +141,10 @@ maintenance start
 maintenance show m-99
 maintenance show 12
 maintenance postpone m-99 h1
+host list --sort nothing
+host list -o xml
+context use nowhere
+wait op-99
 maintenance postpone m-99 h1 --until 5
 maintenance plan
 maintenance plan h1 --cause reboot

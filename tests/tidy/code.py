@@ -38,7 +38,7 @@ ROOMS_OF_PACKAGES = {
     "cryptography": ("forewarn.replication.tls",),
     "jwt": ("forewarn.api.issuer", "forewarn.api.oidc"),
     "psycopg": ("forewarn.store",),
-    "yaml": ("forewarn.validation",),
+    "yaml": ("forewarn.validation", "forewarn.cli.structured"),
     "cyclopts": ("forewarn.cli",),
     "rich": ("forewarn.cli",),
     "tzlocal": ("forewarn.azure.configuration_routes",),

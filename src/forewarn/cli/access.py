@@ -8,9 +8,12 @@ from cyclopts import Parameter
 
 from forewarn.cli.api_client import Answer, client_of, part
 from forewarn.cli.application import application, noun_app
-from forewarn.cli.output import call_in_words, note, print_json, show_list
+from forewarn.cli.output import call_in_words, note, print_structured, show_list
 from forewarn.cli.parameters import (
     COMMON,
+    LISTED,
+    ListOptions,
+    Moment,
     ServerOptions,
 )
 from forewarn.exit_codes import OK, REFUSED
@@ -29,7 +32,7 @@ confirmation = noun_app("confirmation")
 @access.command(name="list")
 def _access_list(
     *,
-    common: ServerOptions = COMMON,
+    common: ListOptions = LISTED,
 ) -> int:
     """List role bindings."""
     return _print_bindings(common, client_of(common).get("/v1/access"))
@@ -92,7 +95,7 @@ def _whoami(
 @confirmation.command(name="list")
 def _confirmation_list(
     *,
-    common: ServerOptions = COMMON,
+    common: ListOptions = LISTED,
 ) -> int:
     """List calls that wait for a second operator."""
     answer = client_of(common).get("/v1/confirmations")
@@ -110,8 +113,8 @@ def _confirm(
 ) -> int:
     """Confirm another operator's call and execute it."""
     answer = client_of(common).post(f"/v1/confirmations/{part(id_)}/confirm", {})
-    if common.json:
-        return print_json(answer)
+    if common.structured:
+        return print_structured(common, answer)
     print(f"call {id_} is confirmed and executed")
     if "token" in answer:
         _print_token(answer)
@@ -181,8 +184,8 @@ def _can_i(
     query = {"method": method, "target": path}
     query |= {kind: name for kind, name in (("host", host), ("vm", vm)) if name}
     answer = client_of(common).get("/v1/access/can-i", **query)
-    if common.json:
-        print_json(answer)
+    if common.structured:
+        print_structured(common, answer)
     elif answer["allowed"]:
         print("yes")
     else:
@@ -209,7 +212,7 @@ def _create(
         str | None, Parameter(metavar="OWNER", help="only for VMs of this owner")
     ] = None,
     expires: Annotated[
-        str | None,
+        Moment | None,
         Parameter(metavar="TIME", help="expiry time such as +7d, or never (default: +90d)"),
     ] = None,
     common: ServerOptions = COMMON,
@@ -217,8 +220,8 @@ def _create(
     """Create a token, and print it once."""
     form = {"principal": principal, "role": role, "owner": owner, "expires": expires}
     answer = client_of(common).post("/v1/access/tokens", form)
-    if common.json:
-        return print_json(answer)
+    if common.structured:
+        return print_structured(common, answer)
     _print_token(answer)
     return OK
 
@@ -234,7 +237,7 @@ def _print_token(answer: Answer) -> None:
 @token.command(name="list")
 def _access_token_list(
     *,
-    common: ServerOptions = COMMON,
+    common: ListOptions = LISTED,
 ) -> int:
     """List tokens, without their secrets."""
     answer = client_of(common).get("/v1/access/tokens")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     import socket
     import ssl
 
+    from forewarn.cli.named_servers_file import NamedServer
     from forewarn.cli.parameters import ServerOptions
     from forewarn.settings import Settings
 
@@ -68,6 +70,8 @@ _EXPOSED = (
     "warning: your token goes to {server} unencrypted, where others on the network can read it;"
     " use https:// (`[operator] certificate`), or a tunnel to the Unix socket"
 )
+#: An address without its scheme, such as localhost:8470.
+_BARE_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}/?")
 #: Servers about which this process has already warned.
 _WARNED: set[str] = set()
 #: Response headers with the server's time, and with the last commit that the response includes.
@@ -167,6 +171,8 @@ class ApiClient:
         #: Newest commit in any answer; later reads return this commit or a newer one. Source: H-4.
         self._generation = 0
         self._token = token
+        #: File with the CA certificate of the server; empty: FOREWARN_CA.
+        self.ca = ""
         #: Longest wait for an answer, in seconds.
         self.timeout_s = ANSWER_TIMEOUT_S
         unix = server.startswith("unix:") and sys.platform != "win32"
@@ -338,7 +344,7 @@ class ApiClient:
         assert split.hostname is not None
         host = host_of_url(split.hostname)
         if split.scheme == "https":
-            return HTTPSConnection(host, split.port, timeout=self.timeout_s, context=_tls())
+            return HTTPSConnection(host, split.port, timeout=self.timeout_s, context=_tls(self.ca))
         return HTTPConnection(host, split.port, timeout=self.timeout_s)
 
     def _speaks_tls(self) -> bool:
@@ -384,13 +390,24 @@ class ApiClient:
 
 
 def client_of(common: ServerOptions, kind: type[ApiClient] | None = None) -> ApiClient:
-    """Return a client from a command's options and the environment.
+    """Return a client from a command's options, the environment, or the current context.
+
+    A context's token and certificate are used only for the context's own server.
 
     Raises:
         ServerAddressInvalid: the address is malformed.
         TokenUnreadable: the token file cannot be read.
     """
-    server = common.server or os.environ.get("FOREWARN_SERVER", "") or DEFAULT_SERVER
+    server = common.server or os.environ.get("FOREWARN_SERVER", "")
+    if not server and (context := _current_context()):
+        server = context.server
+        if not (common.token_file or os.environ.get("FOREWARN_TOKEN")):
+            common = replace(common, token_file=context.token_file)
+        if not (common.ca or os.environ.get("FOREWARN_CA")):
+            common = replace(common, ca=context.ca)
+    server = server or DEFAULT_SERVER
+    if _BARE_ADDRESS.fullmatch(server):
+        server = f"http://{server}"
     token = os.environ.get("FOREWARN_TOKEN", "")
     if common.token_file:
         try:
@@ -402,10 +419,18 @@ def client_of(common: ServerOptions, kind: type[ApiClient] | None = None) -> Api
     if not (token.isascii() and (token.isprintable())):
         raise TokenUnreadable(path=common.token_file or "FOREWARN_TOKEN", reason="it is not text")
     client = (kind or ApiClient)(server.rstrip("/"), token)
+    client.ca = common.ca
     if token and client.is_exposed and server not in _WARNED:
         _WARNED.add(server)
         print(_EXPOSED.format(server=shown_url(client.server)), file=sys.stderr, flush=True)
     return client
+
+
+def _current_context() -> NamedServer | None:
+    from forewarn.cli.named_servers_file import read_contexts  # noqa: PLC0415 - without --server only
+
+    contexts = read_contexts()
+    return contexts.by_name.get(contexts.current)
 
 
 def client_of_settings(common: ServerOptions, settings: Settings) -> ApiClient:
@@ -438,7 +463,7 @@ def local_now_ms() -> int:
     return SystemClock().now_ms()
 
 
-def _tls() -> ssl.SSLContext:
+def _tls(ca: str) -> ssl.SSLContext:
     """Return a TLS context with the trusted CA certificates and the client's certificate.
 
     Raises:
@@ -448,7 +473,7 @@ def _tls() -> ssl.SSLContext:
 
     files = {name: os.environ.get(f"FOREWARN_{name}", "") for name in ("CA", "CERTIFICATE", "KEY")}
     try:
-        context = ssl.create_default_context(cafile=files["CA"] or None)
+        context = ssl.create_default_context(cafile=ca or files["CA"] or None)
         if files["CERTIFICATE"]:
             context.load_cert_chain(files["CERTIFICATE"], files["KEY"] or None)
     except OSError as error:

@@ -25,10 +25,10 @@ from cyclopts.exceptions import (
     UnusedCliTokensError,
 )
 
-from forewarn.cli.completed_names import words_for
+from forewarn.cli.completed_names import with_suggestion, words_for
 from forewarn.cli.nouns import NOUNS
 from forewarn.cli.program_name import NAME
-from forewarn.errors import CommandLineInvalid, nearest
+from forewarn.errors import CallerError, CommandLineInvalid, nearest
 from forewarn.exit_codes import OK
 
 #: Most suggestions in an error message.
@@ -37,6 +37,7 @@ NAMED_MAX = 12
 NOUNS_MAX = 3
 #: Minimum similarity between an unknown option and a suggested option.
 OPTION_LIKENESS = 0.7
+_HELP = frozenset({"--help", "-h"})
 #: How every argument is read and shown.
 PARAMETER = Parameter(negative=(), show_default=False, allow_repeating=True)
 
@@ -78,9 +79,24 @@ def run(words: Sequence[str]) -> int:
     app = root(words[0])
     try:
         _check_complete(app, words)
-        status = app(list(words), exit_on_error=False, print_error=False, help_on_error=False)
+        command, bound, _ = app.parse_args(
+            list(words), exit_on_error=False, print_error=False, help_on_error=False
+        )
     except CycloptsError as error:
         raise _invalid(error, app) from error
+    bound.apply_defaults()
+    act = partial(command, *bound.args, **bound.kwargs)
+    common = bound.arguments.get("common")
+    if common is not None and getattr(common, "watch", False):
+        from forewarn.cli.watching import watch  # noqa: PLC0415 - seldom wanted
+
+        return watch(act, common)
+    try:
+        status = act()
+    except CallerError as refusal:
+        if common is not None and refusal.code == "unknown":
+            raise with_suggestion(refusal, common) from refusal
+        raise
     return status if isinstance(status, int) else OK
 
 
@@ -91,8 +107,14 @@ def nouns_with(action: str) -> list[str]:
 
 
 def _check_complete(app: App, words: Sequence[str]) -> None:
-    """Report a missing action, with the possible actions."""
+    """Report a missing action, with the possible actions; add examples to a help."""
     chain, apps, left = app.parse_commands(list(words))
+    if not _HELP.isdisjoint([*chain, *left]):
+        from forewarn.cli.examples import examples_of  # noqa: PLC0415 - only for a help
+
+        nouns = [word for word in chain if word not in _HELP]
+        lines = "\n".join(f"  {each}" for each in examples_of(" ".join(nouns)))
+        apps[len(nouns)].help_epilogue = f"Examples:\n{lines}"
     if not left and apps[-1].default_command is None:
         problem = f"The action is missing{near('', _actions(apps[-1]))}."
         raise CommandLineInvalid(problem=problem, program=" ".join((NAME, *chain)))

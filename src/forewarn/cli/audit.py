@@ -19,10 +19,12 @@ from forewarn.audit_chain import CallRecord, first_fault, head_of, read_record, 
 from forewarn.cli.api_client import Answer, client_of
 from forewarn.cli.application import noun_app
 from forewarn.cli.listing import records
-from forewarn.cli.output import note, print_json, print_json_line, show_list
+from forewarn.cli.output import note, print_json_line, print_structured, show_list
 from forewarn.cli.parameters import (
     COMMON,
+    LISTED,
     Limit,
+    ListOptions,
     ServerOptions,
 )
 from forewarn.errors import CallerError
@@ -49,7 +51,7 @@ class AuditUnreadable(CallerError):
 def _list(
     *,
     limit: Limit = 50,
-    common: ServerOptions = COMMON,
+    common: ListOptions = LISTED,
 ) -> int:
     """List the newest changes and refusals."""
     answer = client_of(common).get("/v1/audit", limit=limit)
@@ -115,8 +117,10 @@ def _verify(
     wrong, reason = first_fault(checked(), heads, signed=bool(key))
     if not wrong and forged:
         wrong, reason = forged, "is not signed by this key"
-    if common.json:
-        print_json({"sound": not wrong, "sequence": wrong or last["sequence"], "reason": reason})
+    if common.structured:
+        print_structured(
+            common, {"sound": not wrong, "sequence": wrong or last["sequence"], "reason": reason}
+        )
     elif wrong:
         print(f"record {wrong} {reason}")
     else:

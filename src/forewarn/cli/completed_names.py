@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import glob
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.errors import ForewarnError
+from forewarn.errors import CallerError, ForewarnError, nearest
 
 if TYPE_CHECKING:
     from cyclopts.completion import CompletionContext
+
+    from forewarn.cli.parameters import ServerOptions
 
 #: Longest wait for the server at a key press, in seconds.
 ANSWER_TIMEOUT_S = 2.0
@@ -30,9 +33,12 @@ _LISTS = {
     "operation": ("operations", "id"),
     "event": ("events", "id"),
     "maintenance": ("maintenances", "id"),
+    "wait": ("operations", "id"),
     "confirmation": ("confirmations", "id"),
     "outbox": ("destinations", "name"),
 }
+#: A server's sentence about an unknown name.
+_UNKNOWN = re.compile(r"There is no (host|group|vm) (\S+)\.")
 _PATHS = {"destinations": "outbox"}
 
 
@@ -48,17 +54,29 @@ def words_for(noun: str, action: str, context: CompletionContext) -> list[str]:
     return _names(*_LISTS[kept]) if kept in _LISTS else []
 
 
+def with_suggestion(refusal: CallerError, common: ServerOptions) -> CallerError:
+    """Return the refusal of an unknown name, with the name that was probably meant."""
+    from forewarn.cli.api_client import ApiRefused  # noqa: PLC0415 - only after a mistake
+
+    match = _UNKNOWN.match(str(refusal))
+    near = nearest(match[2], _names(*_LISTS[match[1]], common)) if match else ""
+    if not near:
+        return refusal
+    advice = f"Did you mean {near}? {refusal.advice_text()}"
+    return ApiRefused(status=refusal.status, code=refusal.code, message=str(refusal), advice=advice)
+
+
 def _files(beginning: str) -> list[str]:
     paths = glob.iglob(f"{glob.escape(beginning)}*")  # noqa: PTH207 - a path of any form
     return sorted(f"{name}/" if Path(name).is_dir() else name for name in paths)
 
 
-def _names(plural: str, member: str) -> list[str]:
+def _names(plural: str, member: str, common: ServerOptions | None = None) -> list[str]:
     from forewarn.cli.api_client import client_of  # noqa: PLC0415 - few words need the server
     from forewarn.cli.parameters import COMMON  # noqa: PLC0415 - the same
 
     try:
-        client = client_of(COMMON)
+        client = client_of(common or COMMON)
         client.timeout_s = ANSWER_TIMEOUT_S
         answer = client.get(f"/v1/{_PATHS.get(plural, plural)}", limit=NAMES_MAX)
     except ForewarnError:  # a key press prints no error

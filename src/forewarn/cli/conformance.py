@@ -16,7 +16,7 @@ from cyclopts import Parameter
 
 from forewarn import exit_codes
 from forewarn.cli.application import noun_app
-from forewarn.cli.output import print_json
+from forewarn.cli.output import print_json, print_structured
 from forewarn.cli.parameters import (
     PRINTED,
     Int,
@@ -121,7 +121,9 @@ def _server(
 
     target = ServiceUnderTest(url)
     with _ended_by_signals():
-        results = _shown(run_checks(target, _hooks(url, hooks), only=only), as_json=printed.json)
+        results = _shown(
+            run_checks(target, _hooks(url, hooks), only=only), as_json=printed.structured
+        )
     return _report(
         printed,
         junit,
@@ -171,8 +173,10 @@ def _client(
 
     stories = stories_named(story)
     if list_:
-        if printed.json:
-            print_json([{"name": each.name, "title": each.title} for each in stories])
+        if printed.structured:
+            print_structured(
+                printed, [{"name": each.name, "title": each.title} for each in stories]
+            )
         else:
             for each in stories:
                 print(f"{each.name:<18} {each.statement:<5} {each.title}")
@@ -187,7 +191,7 @@ def _client(
         parallel=parallel,
     )
     with _ended_by_signals(), closing(run_stories(stories, options)) as running:
-        results = _shown(running, as_json=printed.json)
+        results = _shown(running, as_json=printed.structured)
     line = shlex.join(command)
     return _report(
         printed,
@@ -275,7 +279,7 @@ def _report(
             Path(path).write_text(junit(results, name=name), "utf-8")
         except OSError as error:
             raise ReportUnwritable(path=path, reason=error.strerror) from error
-    return finish(results, subject, as_json=printed.json)
+    return finish(results, subject, as_json=printed.structured)
 
 
 def finish(results: list[Result], subject: dict[str, str], *, as_json: bool) -> int:

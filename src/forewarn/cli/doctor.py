@@ -212,7 +212,7 @@ def _doctor(
     checker = Doctor(files, SystemClock(), lambda settings: client_of_settings(common, settings))
     checks = list(checker.checks())
     problems = [each for each in checks if each.result == "problem"]
-    if common.json:
+    if common.structured:
         shown = [{name: getattr(each, name) for name in each.__match_args__} for each in checks]
         print_json({"sound": not problems, "checks": shown})
         return REFUSED if problems else OK

@@ -117,9 +117,9 @@ def _check(
         )
         for result in run_driver_checks(subject):
             results.append(result)
-            if not printed.json:
+            if not printed.structured:
                 show(result)
-    return finish(results, {"driver": name}, as_json=printed.json)
+    return finish(results, {"driver": name}, as_json=printed.structured)
 
 
 def separate_driver(name: str, table: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from forewarn.cli.api_client import ApiClient, ApiRefused, client_of, part
 from forewarn.cli.application import application, noun_app
 from forewarn.cli.defaults import FAULT_HELP
-from forewarn.cli.output import print_file, print_json, show_list
+from forewarn.cli.output import print_file, print_structured, show_list
 from forewarn.cli.parameters import (
     COMMON,
     Number,
@@ -64,8 +64,8 @@ class EmulatorClient(ApiClient):
 
 
 def _print_clock(common: ServerOptions, answer: dict[str, Any]) -> int:
-    if common.json:
-        return print_json(answer)
+    if common.structured:
+        return print_structured(common, answer)
     pace = "stopped" if answer["stopped"] else f"runs at {answer['speed']:g} times real time"
     print(f"{answer['now']}, {pace}")
     return OK
@@ -157,8 +157,8 @@ def _emulator_scenario_show(
 ) -> int:
     """Show what a scenario does."""
     answer = client_of(common, EmulatorClient).get(f"/v1/scenarios/{part(name)}")
-    if common.json:
-        return print_json(answer)
+    if common.structured:
+        return print_structured(common, answer)
     text = answer["text"] or f"{answer['title']}\n\n{answer['about']}"
     print_file(f"{text}\n")
     if answer["run"] is not None:
@@ -185,8 +185,8 @@ def _run(
         name = PurePath(name).stem
     form = {"vm": vm, "text": text}
     answer = client_of(common, EmulatorClient).post(f"/v1/scenarios/{part(name)}/run", form)
-    if common.json:
-        return print_json(answer)
+    if common.structured:
+        return print_structured(common, answer)
     print(answer["about"] or answer["title"])
     _print_run(answer)
     return OK
@@ -201,8 +201,8 @@ def _emulator_scenario_stop(
 ) -> int:
     """Stop a scenario and undo its changes."""
     answer = client_of(common, EmulatorClient).post(f"/v1/scenarios/{part(name)}/stop")
-    if common.json:
-        return print_json(answer)
+    if common.structured:
+        return print_structured(common, answer)
     _print_run(answer)
     return OK
 

@@ -223,7 +223,7 @@ def run_emulator(*, options: EmulatorOptions = OPTIONS, printed: OutputOptions =
         emulator_options = _options(options)
     _log_troubles(to_console=not options.quiet)
     try:
-        return run(lambda: _serve(emulator_options, options, as_json=printed.json))
+        return run(lambda: _serve(emulator_options, options, as_json=printed.structured))
     except KeyboardInterrupt:  # on Windows, where the loop cannot handle signals
         return OK
 

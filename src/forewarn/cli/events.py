@@ -19,16 +19,20 @@ from forewarn.cli.output import (
     Time,
     note,
     offset,
-    print_json,
     print_list,
+    print_structured,
     show_list,
     show_record,
     when,
 )
 from forewarn.cli.parameters import (
     COMMON,
+    LISTED,
+    WATCHED,
     AllLimit,
+    ListOptions,
     ServerOptions,
+    WatchOptions,
 )
 from forewarn.cli.reports import all_outcomes, print_outcome, print_outcomes, summary
 from forewarn.errors import CallerError
@@ -71,7 +75,7 @@ def _list(
         Parameter(help="only in this state; repeatable"),
     ] = (),
     limit: AllLimit = None,
-    common: ServerOptions = COMMON,
+    common: ListOptions = LISTED,
 ) -> int:
     """List events that have not ended."""
     client = client_of(common)
@@ -94,7 +98,7 @@ def _show(
     id_: Annotated[str, Parameter(name="ID", help="event id, or its first characters")],
     /,
     *,
-    common: ServerOptions = COMMON,
+    common: WatchOptions = WATCHED,
 ) -> int:
     """Show one event."""
     return show_record(common, client_of(common).get(f"/v1/events/{part(id_)}"))
@@ -109,8 +113,8 @@ def _outcome(
 ) -> int:
     """Show how an event ended."""
     outcome = client_of(common).get(f"/v1/events/{part(id_)}/outcome")
-    if common.json:
-        return print_json(outcome)
+    if common.structured:
+        return print_structured(common, outcome)
     print_outcome(outcome)
     return OK
 
@@ -141,8 +145,8 @@ def _report(
     span = _month(month) if month else (since, until)
     query = {"owner": owner, "group": group, "since": span[0], "until": span[1]}
     outcomes = all_outcomes(client_of(common), "/v1/outcomes", **query)
-    if common.json:
-        return print_json({"summary": summary(outcomes), "outcomes": outcomes})
+    if common.structured:
+        return print_structured(common, {"summary": summary(outcomes), "outcomes": outcomes})
     of = [f"of {each}" for each in (owner or group, month) if each]
     print_outcomes(outcomes, format_, title=" ".join(["Events", *of]))
     return OK

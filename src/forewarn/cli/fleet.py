@@ -11,18 +11,36 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import ApiRefused, client_of, part
+from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, part
 from forewarn.cli.application import noun_app
-from forewarn.cli.listing import natural, records
-from forewarn.cli.output import confirm, listed, note, print_facts, print_json, print_list
-from forewarn.cli.parameters import COMMON, AllLimit, Int, ServerOptions, Yes, pairs
+from forewarn.cli.listing import Chosen, in_order, natural, newest, records
+from forewarn.cli.output import (
+    confirm,
+    listed,
+    note,
+    print_facts,
+    print_list,
+    print_structured,
+)
+from forewarn.cli.parameters import (
+    COMMON,
+    LISTED,
+    WATCHED,
+    AllLimit,
+    Int,
+    ListOptions,
+    ServerOptions,
+    WatchOptions,
+    Yes,
+    pairs,
+)
 from forewarn.cli.work_requests import host, vm
 from forewarn.exit_codes import OK
 
 _COLUMNS = {
     "host": (
         *("name", "zone", "fault_domain", "update_domain", "memory_mib"),
-        *("health", "driver", "vms"),
+        *("health", "driver", "vms", "work", "labels"),
     ),
     "group": ("name", "kind", "owner", "vms", "enabled", "polled", "clients"),
     "vm": (
@@ -33,6 +51,8 @@ _COLUMNS = {
 #: Members of a group that `group add` cannot set, and that `--replace` keeps.
 _WITHOUT_OPTION = ("approves_when_down", "published")
 HTTP_NOT_FOUND = 404
+#: Most operations read for the work on hosts.
+WORK_MAX = 1000
 
 Name: TypeAlias = Annotated[str, Parameter(name="NAME")]
 Names: TypeAlias = Annotated[str, Parameter(name="NAME", required=True)]
@@ -210,12 +230,11 @@ def _list_hosts(
         str | None, Parameter(metavar="KEY=VALUE,...", help="only hosts with all these labels")
     ] = None,
     zone: Annotated[str | None, Parameter(metavar="NAME", help="only of this zone")] = None,
-    common: ServerOptions = COMMON,
+    common: ListOptions = LISTED,
 ) -> int:
     """List hosts."""
-    return _list(
-        "host", {"zone": zone, "selector": selector}, states=state, limit=limit, common=common
-    )
+    query = {"zone": zone, "selector": selector}
+    return _list("host", query, limit=limit, common=common, wanted={"health": state})
 
 
 @group.default
@@ -224,12 +243,20 @@ def _list_groups(
     *,
     limit: AllLimit = None,
     silent: Annotated[
-        bool, Parameter(help="only groups without notice, because none of their VMs polls")
+        bool,
+        Parameter(
+            name=("--not-polling", "--silent"),
+            help="only groups without notice, because none of their VMs polls",
+        ),
     ] = False,
-    common: ServerOptions = COMMON,
+    owner: Annotated[str | None, Parameter(metavar="NAME", help="only of this owner")] = None,
+    common: ListOptions = LISTED,
 ) -> int:
     """List groups."""
-    return _list("group", {"enabled": "false" if silent else None}, limit=limit, common=common)
+    query = {"enabled": "false" if silent else None}
+    return _list(
+        "group", query, limit=limit, common=common, wanted={"owner": [owner] if owner else ()}
+    )
 
 
 @vm.default
@@ -239,26 +266,26 @@ def _list_vms(
     limit: AllLimit = None,
     host: Annotated[str | None, Parameter(metavar="NAME", help="only of this host")] = None,
     group: Annotated[str | None, Parameter(metavar="NAME", help="only of this group")] = None,
-    common: ServerOptions = COMMON,
+    common: ListOptions = LISTED,
 ) -> int:
     """List VMs."""
     return _list("vm", {"host": host, "group": group}, limit=limit, common=common)
 
 
 @host.command(name="show")
-def _show_host(name: Name, /, *, common: ServerOptions = COMMON) -> int:
+def _show_host(name: Name, /, *, common: WatchOptions = WATCHED) -> int:
     """Show one host."""
     return _show("host", name, common)
 
 
 @group.command(name="show")
-def _show_group(name: Name, /, *, common: ServerOptions = COMMON) -> int:
+def _show_group(name: Name, /, *, common: WatchOptions = WATCHED) -> int:
     """Show one group."""
     return _show("group", name, common)
 
 
 @vm.command(name="show")
-def _show_vm(name: Name, /, *, common: ServerOptions = COMMON) -> int:
+def _show_vm(name: Name, /, *, common: WatchOptions = WATCHED) -> int:
     """Show one VM."""
     return _show("vm", name, common)
 
@@ -300,8 +327,8 @@ def _add(
         form = {key: known.get(key) if given is None else given for key, given in form.items()}
         form |= {key: known[key] for key in _WITHOUT_OPTION if key in known}
     answer = client.put(path if replace else f"{path}?new=true", form)
-    if common.json:
-        return print_json(answer)
+    if common.structured:
+        return print_structured(common, answer)
     note(f"{kind} {name} saved")
     return OK
 
@@ -312,31 +339,55 @@ def _list(
     *,
     limit: int | None,
     common: ServerOptions,
-    states: Sequence[str] = (),
+    wanted: Mapping[str, Sequence[str]] | None = None,
 ) -> int:
     client = client_of(common)
     plural = f"{kind}s"
-    shown = sorted(
+    by_name = sorted(
         (
             each
             for each in records(client, f"/v1/{plural}", plural, **query)
-            if not states or each["health"] in states
+            if _matches(each, wanted or {})
         ),
         key=lambda each: natural(each["name"]),
-    )[:limit]
-    if common.json:
-        return print_json({plural: shown})
-    filtered = bool(any(query.values()) or states)
+    )
+    shown = in_order(common, by_name)[:limit]
+    if common.structured:
+        return print_structured(common, {plural: shown})
+    filtered = any(query.values()) or any((wanted or {}).values())
     remedy = "" if filtered else f" Add one with `forewarn {kind} add`."
     empty = f"No {'matching ' if filtered else ''}{written_kind(kind)}s.{remedy}"
     facts = [{name: _fact(value) for name, value in each.items()} for each in shown]
-    return print_list(facts, _COLUMNS[kind], empty=empty)
+    if kind == "host" and facts:
+        work = _work_of_hosts(client)
+        facts = [{**each, "work": work.get(str(each["name"]), "")} for each in facts]
+    return print_list(facts, _COLUMNS[kind], empty=empty, wide=common.form == "wide")
+
+
+def _matches(record: Answer, wanted: Mapping[str, Sequence[str]]) -> bool:
+    """Whether a record has the wanted values, which the server does not filter by."""
+    return all(not texts or record.get(name) in texts for name, texts in wanted.items())
+
+
+def _work_of_hosts(client: ApiClient) -> dict[str, str]:
+    """Return the live work on each host, such as `host-reboot announced`."""
+    try:
+        operations = newest(
+            client, "/v1/operations", time="created", chosen=Chosen(limit=WORK_MAX), live=True
+        )
+    except ApiRefused:  # a role that sees hosts need not see all work
+        return {}
+    return {
+        each["target"]: f"{each['cause']} {each['state']}"
+        for each in operations
+        if each["target_kind"] == "host"
+    }
 
 
 def _show(kind: str, name: str, common: ServerOptions) -> int:
     answer = client_of(common).get(f"/v1/{kind}s/{part(name)}")
-    if common.json:
-        return print_json(answer)
+    if common.structured:
+        return print_structured(common, answer)
     return print_facts((name.replace("_", " "), _fact(value)) for name, value in answer.items())
 
 
@@ -347,7 +398,7 @@ def _remove(kind: str, typed: Sequence[str], *, yes: bool, common: ServerOptions
     client_of(common).delete(f"/v1/{kind}s?name={given}")
     for name in names:
         note(f"{kind} {name} removed")
-    return print_json({"removed": names}) if common.json else OK
+    return print_structured(common, {"removed": names}) if common.structured else OK
 
 
 def written_kind(kind: str) -> str:

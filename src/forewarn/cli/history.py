@@ -22,9 +22,11 @@ from forewarn.cli.listing import Chosen, newest, records
 from forewarn.cli.output import note, print_json_line, show_list, when
 from forewarn.cli.parameters import (
     COMMON,
+    LISTED,
     FileOrDash,
     Int,
     Limit,
+    ListOptions,
     PositiveInt,
     ServerOptions,
 )
@@ -83,7 +85,7 @@ def _list(
         ),
     ] = None,
     limit: Limit = LIST_MAX,
-    common: ServerOptions = COMMON,
+    common: ListOptions = LISTED,
 ) -> int:
     """List the newest entries."""
     client = client_of(common)
@@ -163,7 +165,7 @@ def _watch(
         if "end" in entry:
             note(f"the server ended the stream: {entry['end']}")
             break
-        _print(entry, as_json=common.json)
+        _print(entry, as_json=common.structured)
         shown += 1
         if shown == count:
             return OK

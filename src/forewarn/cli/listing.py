@@ -7,12 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from forewarn.cli.api_client import Answer, ApiClient
-from forewarn.errors import CallerError
+from forewarn.cli.parameters import OutputOptions
+from forewarn.errors import CallerError, nearest
 from forewarn.protocol import timestamps
 from forewarn.validation.durations import read_duration_s, read_time_ms
 
 #: Most records in one request of a list.
 PAGE_MAX = 500
+#: Values of members that are unknown.
+_UNKNOWN = (None, "")
 #: Path -> member of its answer, where they differ.
 _PLURALS = {"history": "entries"}
 _DIGITS = re.compile(r"([0-9]+)")
@@ -80,6 +83,39 @@ def newest(
             break
     newest_records.reverse()
     return newest_records
+
+
+class SortUnknown(CallerError):
+    """Records of a list have no such member."""
+
+    code = "sort-unknown"
+    message = "The list cannot be sorted by {name}."
+    advice = "Sort by one of {known}."
+
+
+def in_order(common: OutputOptions, records: list[Answer]) -> list[Answer]:
+    """Return records in the order of `--sort`, or unchanged; unknown values come last.
+
+    Raises:
+        SortUnknown: records have no such member.
+    """
+    typed = getattr(common, "sort", "")
+    name = typed.lstrip("-").replace("-", "_").replace(" ", "_").lower()
+    if not (typed and records):
+        return records
+    if name not in records[0]:
+        known = ", ".join(records[0])
+        raise SortUnknown(name=name, known=known, near=nearest(name, records[0]))
+    present = [each for each in records if each[name] not in _UNKNOWN]
+    others = [each for each in records if each[name] in _UNKNOWN]
+    present.sort(key=lambda each: _sort_key(each[name]), reverse=typed.startswith("-"))
+    return present + others
+
+
+def _sort_key(value: object) -> tuple[float, list[tuple[int, str]]]:
+    if isinstance(value, int | float):
+        return float(value), []
+    return 0.0, natural(str(value))
 
 
 def natural(name: str) -> list[tuple[int, str]]:

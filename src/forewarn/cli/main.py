@@ -10,6 +10,7 @@ import errno
 import io
 import os
 import sys
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from forewarn import exit_codes
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         fleet,
         history,
         maintenance,
+        named_servers,
         node,
         operations,
         outbox,
@@ -48,12 +50,15 @@ if TYPE_CHECKING:
         store,
         topology,
         upgrade,
+        wait,
     )
 
 #: Options of every command, which may also stand before the command: placeholder and help.
 _OPTIONS = {
     "--json": ("", "print JSON, errors included"),
+    "--output": ("FORM", "-o: table, wide, json, yaml, csv or name"),
     "--server": ("URL", f"operator API (default: FOREWARN_SERVER, then {DEFAULT_SERVER})"),
+    "--ca": ("FILE", "CA certificate of the server (default: FOREWARN_CA)"),
     "--token-file": ("FILE", "file with the bearer token (default: FOREWARN_TOKEN)"),
 }
 _HELP, _VERSION = frozenset({"--help", "-h", "help"}), frozenset({"--version", "-V", "version"})
@@ -122,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _guarded(words: Sequence[str]) -> int:
     """Run a command; print its error, and return its exit status."""
-    as_json = "--json" in words
+    as_json = _wants_json(words)
     if not words:
         print(_help(), file=sys.stderr)
         return exit_codes.USAGE
@@ -139,6 +144,12 @@ def _guarded(words: Sequence[str]) -> int:
     except OSError as error:
         return _end_without_output(error, as_json=as_json)
     return status
+
+
+def _wants_json(words: Sequence[str]) -> bool:
+    """Whether errors are printed as JSON."""
+    named = {f"{one} {two}" for one, two in pairwise(words)}
+    return not {"--json", "-o json", "--output json", "--output=json"}.isdisjoint({*words, *named})
 
 
 def _run(words: Sequence[str]) -> int:
@@ -180,6 +191,7 @@ def _parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] not in _HELP | _VERSION:
         name, equals, _ = words[at].partition("=")
+        name = "--output" if name == "-o" else name
         if name not in _OPTIONS:
             near = nearest(name, [*_OPTIONS, *_HELP, *_VERSION])
             end = f"; did you mean {near}?" if near else "."

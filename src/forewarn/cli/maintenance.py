@@ -16,7 +16,7 @@ from forewarn.cli.api_client import Answer, ApiClient, client_of, part
 from forewarn.cli.application import noun_app
 from forewarn.cli.defaults import LIST_MAX
 from forewarn.cli.host_selection import SELECTION, HostNames, Selection, named_hosts
-from forewarn.cli.listing import records
+from forewarn.cli.listing import in_order, records
 from forewarn.cli.maintenance_output import (
     follow,
     print_difference,
@@ -26,17 +26,30 @@ from forewarn.cli.maintenance_output import (
     print_moves,
     print_preview,
 )
-from forewarn.cli.output import confirm, note, print_json, warn_unasked
+from forewarn.cli.output import (
+    confirm,
+    note,
+    note_seconds,
+    print_json,
+    print_structured,
+    warn_unasked,
+)
 from forewarn.cli.parameters import (
     COMMON,
+    LISTED,
     Limit,
+    ListOptions,
+    Moment,
     PositiveInt,
     ServerOptions,
     Yes,
 )
 from forewarn.cli.reports import all_outcomes, print_outcomes, summary
+from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED
 
+#: State of a host on which a maintenance has not worked yet.
+_LEFT = "left"
 MaintenanceId: TypeAlias = Annotated[str, Parameter(name="ID", help="m-12")]
 
 
@@ -73,10 +86,10 @@ class MaintenanceOptions:
         str | None, Parameter(metavar="TEXT", help="description shown to VMs")
     ] = None
     earliest_start: Annotated[
-        str | None, Parameter(metavar="TIME", help="no work starts before this time")
+        Moment | None, Parameter(metavar="TIME", help="no work starts before this time")
     ] = None
     deadline: Annotated[
-        str | None, Parameter(metavar="TIME", help="time by which the last host is done")
+        Moment | None, Parameter(metavar="TIME", help="time by which the last host is done")
     ] = None
     priority: Annotated[
         int | None, Parameter(metavar="N", help="priority: higher numbers are planned first")
@@ -122,6 +135,7 @@ def _body(
         HostsUnnamed: no hosts are selected, or they are selected in two ways.
     """
     hosts = named_hosts(names, selection, every_host=bool(form.all_))
+    note_seconds("work on each host", form.duration)
     return form.body(hosts, selection.selector)
 
 
@@ -136,8 +150,8 @@ def _plan(
     client = client_of(common)
     answer = client.post("/v1/maintenances/plan", _body(names, selection, form))
     waves = answer["plan"]["waves"]
-    if common.json:
-        return print_json(answer)
+    if common.structured:
+        return print_structured(common, answer)
     print_preview(answer, client.now_ms, returning=bool(form.return_vms))
     return OK if waves else REFUSED
 
@@ -160,8 +174,8 @@ def _create(
     warn_unasked(answer["not_asked"])
     if start:
         maintenance = client.post(f"{path}/start")["maintenance"]
-    if common.json:
-        return print_json({"maintenance": maintenance})
+    if common.structured:
+        return print_structured(common, {"maintenance": maintenance})
     print_maintenances([maintenance], client.now_ms)
     if waits and waits["code"] != "operator":
         note(f"created as a draft that cannot start yet: {waits['text']}")
@@ -245,8 +259,8 @@ def _change_state(
     client = client_of(common)
     form = {"reason": reason, "keep_announced": keep_announced}
     moved = client.post(f"/v1/maintenances/{part(id_)}/{word}", form)["maintenance"]
-    if common.json:
-        return print_json({"maintenance": moved})
+    if common.structured:
+        return print_structured(common, {"maintenance": moved})
     print_maintenances([moved], client.now_ms)
     return OK
 
@@ -255,8 +269,14 @@ def _change_state(
 def _postpone(
     id_: MaintenanceId,
     /,
-    *hosts: Annotated[str, Parameter(name="HOST", required=True, help="names of hosts")],
-    until: Annotated[str, Parameter(metavar="TIME", help="earliest start: +4h")],
+    *hosts: Annotated[str, Parameter(name="HOST", help="names of hosts")],
+    owner: Annotated[
+        str | None, Parameter(metavar="NAME", help="hosts with VMs of this owner's groups")
+    ] = None,
+    group: Annotated[
+        str | None, Parameter(metavar="NAME", help="hosts with VMs of this group")
+    ] = None,
+    until: Annotated[Moment, Parameter(metavar="TIME", help="earliest start: +4h")],
     reason: Annotated[
         str | None, Parameter(metavar="TEXT", help="the reason, shown to operators")
     ] = None,
@@ -267,14 +287,60 @@ def _postpone(
 ) -> int:
     """Postpone the work on some hosts."""
     client = client_of(common)
+    path = f"/v1/maintenances/{part(id_)}"
+    if sum(map(bool, (hosts, owner, group))) != 1:
+        raise PostponedUnnamed
+    if not hosts:
+        hosts = _hosts_of(client, path, owner=owner, group=group)
     form = {"hosts": hosts, "until": until, "reason": reason, "by": by}
-    answer = client.post(f"/v1/maintenances/{part(id_)}/postpone", form)
-    if common.json:
-        return print_json(answer)
+    answer = client.post(f"{path}/postpone", form)
+    if common.structured:
+        return print_structured(common, answer)
     for each in answer["maintenance"]["postponed"]:
         if each["host"] in hosts:
             print(f"host {each['host']} postponed until {each['until']}")
     return OK
+
+
+def _hosts_of(
+    client: ApiClient, path: str, *, owner: str | None, group: str | None
+) -> tuple[str, ...]:
+    """Return the unfinished hosts of a maintenance with VMs of an owner or a group.
+
+    Raises:
+        NothingToPostpone: there are none.
+    """
+    groups = {group}
+    if owner:
+        every = records(client, "/v1/groups", "groups")
+        groups = {each["name"] for each in every if each["owner"] == owner}
+    vms = [each for name in groups for each in records(client, "/v1/vms", "vms", group=name)]
+    occupied = {each["host"] for each in vms}
+    hosts = tuple(
+        each["host"]
+        for each in records(client, f"{path}/hosts", "hosts")
+        if each["host"] in occupied and each["state"] == _LEFT
+    )
+    if not hosts:
+        raise NothingToPostpone(whose=f"owner {owner}" if owner else f"group {group}")
+    return hosts
+
+
+class PostponedUnnamed(CallerError):
+    """The hosts to postpone are not named, or named in several ways."""
+
+    code = "postponed-unnamed"
+    message = "Name the hosts to postpone with exactly one of HOST..., --owner and --group."
+    advice = "`forewarn maintenance report ID` lists the hosts of the maintenance."
+
+
+class NothingToPostpone(CallerError):
+    """No host of a maintenance that waits has VMs of the owner or the group."""
+
+    code = "nothing-to-postpone"
+    status = 404
+    message = "No waiting host of the maintenance has VMs of {whose}."
+    advice = "`forewarn maintenance report ID` lists the hosts and their states."
 
 
 @maintenance.command(name="show")
@@ -289,10 +355,10 @@ def _show(
     client = client_of(common)
     path = f"/v1/maintenances/{part(id_)}"
     if watch:
-        return follow(client, path, as_json=common.json)
+        return follow(client, path, as_json=common.structured)
     answer = client.get(path)
-    if common.json:
-        return print_json(answer)
+    if common.structured:
+        return print_structured(common, answer)
     print_full(answer, client.now_ms)
     maintenance = answer["maintenance"]
     if maintenance["move_s"] and maintenance["plan"]:
@@ -312,16 +378,16 @@ def _list(
         Parameter(help="only in this state; repeatable"),
     ] = (),
     limit: Limit = LIST_MAX,
-    common: ServerOptions = COMMON,
+    common: ListOptions = LISTED,
 ) -> int:
     """List maintenances that have not ended."""
     client = client_of(common)
     live = not (all_ or state)
     pages = records(client, "/v1/maintenances", "maintenances", cursor="before", live=live)
     wanted = (each for each in pages if not state or each["state"] in state)
-    maintenances = list(islice(wanted, limit))
-    if common.json:
-        return print_json({"maintenances": maintenances})
+    maintenances = in_order(common, list(islice(wanted, limit)))
+    if common.structured:
+        return print_structured(common, {"maintenances": maintenances})
     empty = "No open maintenances. Use --all to include finished ones."
     if all_:
         empty = "No maintenances."
@@ -350,8 +416,8 @@ def _diff(
         plan=plan,
         against=against,
     )
-    if common.json:
-        return print_json(answer)
+    if common.structured:
+        return print_structured(common, answer)
     print_difference(answer)
     return OK
 
@@ -372,7 +438,7 @@ def _report(
     path = f"/v1/maintenances/{part(id_)}"
     outcomes = all_outcomes(client, f"{path}/report")
     answer, hosts = client.get(path), list(records(client, f"{path}/hosts", "hosts"))
-    if common.json:
+    if common.structured:
         report = {"hosts": hosts, "summary": summary(outcomes), "outcomes": outcomes}
         return print_json({**answer, **report})
     if format_ == "text":

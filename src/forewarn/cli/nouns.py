@@ -17,6 +17,7 @@ NOUNS: dict[str, tuple[str, str]] = {
     "policy": ("policy", "limits and windows of maintenances"),
     "history": ("history", "changes and who made them: list, export"),
     "watch": ("history", "follow new entries of history"),
+    "wait": ("wait", "wait until work has reached a state"),
     "serve": ("serve", "run the service"),
     "node": ("node", "run a metadata node, one on every hypervisor"),
     "agent": ("agent", "the agent in a VM: prepare the VM's workload for events"),
@@ -34,6 +35,7 @@ NOUNS: dict[str, tuple[str, str]] = {
     "upgrade": ("upgrade", "upgrade to this version: check the next step"),
     "driver": ("driver", "drivers of the settings: list, check, discover"),
     "outbox": ("outbox", "delivery of transitions to other systems"),
+    "context": ("named_servers", "services by name, instead of --server: add, use, list"),
     "explain": ("explain", "explain an error code"),
     "completion": ("completion", "print a completion script for a shell"),
 }
@@ -43,6 +45,6 @@ RARE = {
     "access": ("access", "whoami", "confirmation", "audit"),
     "service": ("doctor", "leader", "reload", "store", "upgrade", "driver", "outbox"),
     "trials and tests": ("document", "emulator", "conformance"),
-    "this program": ("explain", "completion"),
+    "this program": ("context", "explain", "completion"),
 }
 RARE_NAMES = frozenset(name for names in RARE.values() for name in names)

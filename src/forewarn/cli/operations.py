@@ -14,12 +14,24 @@ from cyclopts import Parameter
 from forewarn.cli.api_client import Answer, NameEmpty, client_of, part
 from forewarn.cli.application import noun_app
 from forewarn.cli.defaults import LIST_MAX
-from forewarn.cli.listing import Chosen, newest
-from forewarn.cli.output import call_in_words, confirm, print_facts, print_json, show_record, when
+from forewarn.cli.listing import Chosen, in_order, newest
+from forewarn.cli.output import (
+    call_in_words,
+    confirm,
+    listed,
+    print_facts,
+    print_list,
+    print_structured,
+    when,
+)
 from forewarn.cli.parameters import (
     COMMON,
+    LISTED,
+    WATCHED,
     Limit,
+    ListOptions,
     ServerOptions,
+    WatchOptions,
     Yes,
 )
 from forewarn.cli.work_requests import (
@@ -28,6 +40,7 @@ from forewarn.cli.work_requests import (
     awaited_text,
     begin_of_wait,
     print_operations,
+    progress_text,
     wait,
 )
 from forewarn.exit_codes import OK
@@ -65,7 +78,7 @@ def _list(
         ),
     ] = None,
     limit: Limit = LIST_MAX,
-    common: ServerOptions = COMMON,
+    common: ListOptions = LISTED,
 ) -> int:
     """List operations that have not ended."""
     client = client_of(common)
@@ -79,8 +92,9 @@ def _list(
         vm=vm,
         group=group,
     )
-    if common.json:
-        return print_json({"operations": operations})
+    operations = in_order(common, operations)
+    if common.structured:
+        return print_structured(common, {"operations": operations})
     print_operations(operations, client.now_ms)
     return OK
 
@@ -90,11 +104,33 @@ def _show(
     id_: OperationId,
     /,
     *,
-    common: ServerOptions = COMMON,
+    common: WatchOptions = WATCHED,
 ) -> int:
     """Show one operation with its events."""
-    answer = client_of(common).get(f"/v1/operations/{part(id_)}")
-    return show_record(common, answer, "operation")
+    client = client_of(common)
+    answer = client.get(f"/v1/operations/{part(id_)}")
+    if common.structured:
+        return print_structured(common, answer)
+    work, now_ms = answer["operation"], client.now_ms
+    _print_state(work, now_ms)
+    print_facts(
+        (
+            ("VMs", listed(work["vms"])),
+            ("destination", work["destination"]),
+            ("maintenance", work["maintenance"]),
+            ("driver", work["driver"]),
+            ("progress", progress_text(work)),
+            ("created", when(work["created"], now_ms)),
+        )
+    )
+    if answer["events"]:
+        print()
+        columns = (("event", "id"), "type", ("status", "shown_as"), "group", "resources")
+        print_list(answer["events"], columns, wide=common.form == "wide")
+    if work["state"] in {"planned", "announced"}:
+        for each in client.get("/v1/why", id=work["id"])["blockers"]:
+            print(f"waits: {awaited_text(each, now_ms)} [{each['code']}]")
+    return OK
 
 
 @operation.command(name="why")
@@ -108,7 +144,7 @@ def _why(
     ],
     /,
     *,
-    common: ServerOptions = COMMON,
+    common: WatchOptions = WATCHED,
 ) -> int:
     """Show the blockers of an operation, maintenance, wave, host or VM."""
     if not id_:
@@ -116,8 +152,8 @@ def _why(
     client = client_of(common)
     if CONFIRMATION.fullmatch(id_):
         each = client.get(f"/v1/confirmations/{part(id_.lower())}")
-        if common.json:
-            return print_json({"kind": "confirmation", **each})
+        if common.structured:
+            return print_structured(common, {"kind": "confirmation", **each})
         until = when(each["expires"], client.now_ms)
         print(
             f"waits for confirmation by an operator other than {each['principal']}, until {until}"
@@ -126,8 +162,8 @@ def _why(
         print(f"  forewarn confirmation confirm {each['id']}")
         return OK
     answer = client.get("/v1/why", id=id_)
-    if common.json:
-        return print_json(answer)
+    if common.structured:
+        return print_structured(common, answer)
     kind, name = answer["kind"], answer["id"]
     if kind == "operation":
         _print_state(client.get(f"/v1/operations/{name}")["operation"], client.now_ms)
@@ -229,7 +265,7 @@ def _act(
     operations = client.post(f"/v1/operations/{path}", form)["operations"]
     if waiting.wait:
         return wait(client, operations, after=after, waiting=waiting, common=common)
-    if common.json:
-        return print_json({"operations": operations})
+    if common.structured:
+        return print_structured(common, {"operations": operations})
     print_operations(operations, client.now_ms)
     return OK

@@ -14,6 +14,8 @@ from forewarn.cli.application import noun_app
 from forewarn.cli.output import Column, note, show_list
 from forewarn.cli.parameters import (
     COMMON,
+    LISTED,
+    ListOptions,
     PositiveInt,
     ServerOptions,
 )
@@ -36,7 +38,7 @@ _EMPTY = "No destinations. Add them under [outbox] in the settings."
 @outbox.command(name="list")
 def _list(
     *,
-    common: ServerOptions = COMMON,
+    common: ListOptions = LISTED,
 ) -> int:
     """List the destinations and their progress."""
     answer = client_of(common).get("/v1/outbox")

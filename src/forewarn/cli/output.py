@@ -1,6 +1,7 @@
 """Functions that print tables, times and JSON for all commands.
 
-Output to a terminal has colours unless NO_COLOR is set.
+Output to a terminal has colours unless NO_COLOR is set: red is wrong, yellow is under way or needs
+attention, green is well.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from forewarn.cli.api_client import Answer
+from forewarn.cli.listing import in_order
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 from forewarn.protocol import timestamps
@@ -25,6 +28,8 @@ Column: TypeAlias = str | tuple[str, str | Callable[[Any], object]]
 
 #: Narrowest width of a shortened column, in characters.
 COLUMN_WIDTH_MIN = 8
+#: Width to which a column may be shortened before the last column is left out, in characters.
+COLUMN_WIDTH_LEAST = 16
 GAP = "  "
 #: Most names listed in a message; the message gives the number of the others.
 NAMED_MAX = 10
@@ -50,6 +55,16 @@ def print_json(answer: object) -> int:
     return OK
 
 
+def print_structured(printed: OutputOptions, answer: Answer) -> int:
+    """Print an answer in the form of `--output`, or as `--json`; return `OK`."""
+    if printed.output is None:
+        return print_json(answer)
+    from forewarn.cli.structured import written  # noqa: PLC0415 - only then
+
+    print(written(answer, printed.output), end="")
+    return OK
+
+
 def print_json_line(answer: object) -> None:
     """Print an answer as one JSON line, and flush."""
     text = json.dumps(answer, separators=(",", ":"), ensure_ascii=not _takes_any_character())
@@ -64,6 +79,25 @@ def print_file(text: str) -> None:
 def note(sentence: str) -> None:
     """Print a progress message to standard error."""
     print(sentence, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def progress(text: str, count: int) -> Iterator[Callable[[], None]]:
+    """Show the progress of long work: a bar on a terminal, else a line for each part.
+
+    Yields the function that ends one part.
+    """
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        parts = iter(range(1, count + 1))
+        yield lambda: note(f"part {next(parts)} of {count}; {text}")
+        return
+    from rich.console import Console  # noqa: PLC0415 - only for long work
+    from rich.progress import Progress  # noqa: PLC0415 - the same
+
+    console = Console(stderr=True, markup=False, highlight=False)
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task(text, total=count)
+        yield lambda: bar.advance(task)
 
 
 class Declined(CallerError):
@@ -93,6 +127,12 @@ def confirm(question: str, *, yes: bool) -> None:
         raise Declined
 
 
+def note_seconds(what: str, duration: str | None) -> None:
+    """Print a duration without a unit in words, which reveals a forgotten unit."""
+    if duration and duration.isdecimal() and int(duration):
+        note(f"{what}: {duration} seconds")
+
+
 def warn_unasked(groups: Sequence[str]) -> None:
     """Warn about groups that are not asked. See B-3."""
     if groups:
@@ -107,14 +147,21 @@ def listed(names: Sequence[str], most: int = NAMED_MAX) -> str:
 
 
 def print_table(
-    headings: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = ""
+    headings: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    empty: str = "",
+    wide: bool = False,
 ) -> int:
     """Print a table and return `OK`; shorten cells to the width of a terminal, not in a pipe.
+
+    Where the columns do not fit, the last ones are left out.
 
     Args:
         headings: the headings of the columns.
         rows: the cells; None prints an empty cell.
         empty: a sentence to print if there are no rows.
+        wide: print every column in full.
     """
     cells = [tuple(row) for row in rows]
     if not cells:
@@ -122,33 +169,65 @@ def print_table(
         return OK
     texts = [[_plain(cell) for cell in row] for row in cells]
     widths = _widths(headings, texts)
-    on_terminal = sys.stdout.isatty()
-    if on_terminal:
+    hidden = 0
+    if sys.stdout.isatty() and not wide:
         width_max = shutil.get_terminal_size().columns
-        if sum(widths) + len(GAP) * (len(widths) - 1) > width_max:
+        if _line_width(widths) > width_max:
             texts = [[_plain(getattr(cell, "short", cell)) for cell in row] for row in cells]
             widths = _widths(headings, texts)
-        widths = fitted(widths, width_max)
-    coloured = on_terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+        kept = columns_shown(widths, width_max)
+        hidden = len(widths) - kept
+        texts, headings = [row[:kept] for row in texts], headings[:kept]
+        widths = fitted(widths[:kept], width_max)
+    coloured = is_coloured()
     heads = [heading.upper() for heading in headings]
     output = unescaped_output()  # for our colours; the cells are escaped
     print(_row(heads, widths, style=_BOLD if coloured else ""), file=output)
     for row in texts:
         print(_row(row, widths, style="state" if coloured else ""), file=output)
+    if hidden:
+        note(f"{hidden} {noun(hidden, 'column')} more with -o wide")
     return OK
 
 
-def print_list(records: Iterable[Answer], columns: Sequence[Column], *, empty: str = "") -> int:
+def is_coloured() -> bool:
+    """Whether output has colours: on a terminal, unless NO_COLOR is set; always: FORCE_COLOR."""
+    if "NO_COLOR" in os.environ:
+        return False
+    if os.environ.get("FORCE_COLOR", "0") != "0":
+        return True
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def columns_shown(widths: Sequence[int], width_max: int) -> int:
+    """Return how many columns fit in a line; the first columns are the most important."""
+    kept = len(widths)
+    while kept > 1:
+        least = [min(width, COLUMN_WIDTH_LEAST) for width in widths[:kept]]
+        if _line_width(least) <= width_max:
+            break
+        kept -= 1
+    return kept
+
+
+def _line_width(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def print_list(
+    records: Iterable[Answer], columns: Sequence[Column], *, empty: str = "", wide: bool = False
+) -> int:
     """Print records as a table and return `OK`.
 
     Args:
         records: the records.
         columns: the name of a member, or a heading with a member or a function of a record.
         empty: a sentence to print if there are no records.
+        wide: print every column in full.
     """
     pairs = [(each.replace("_", " "), each) if isinstance(each, str) else each for each in columns]
     rows = [[each[of] if isinstance(of, str) else of(each) for _, of in pairs] for each in records]
-    return print_table([heading for heading, _ in pairs], rows, empty=empty)
+    return print_table([heading for heading, _ in pairs], rows, empty=empty, wide=wide)
 
 
 def show_list(
@@ -160,23 +239,24 @@ def show_list(
     empty: str = "",
 ) -> int:
     """Print an answer's list `name` as `print_list`, or with `--json` the answer; return `OK`."""
-    if printed.json:
-        return print_json(answer)
-    return print_list(answer[name], columns, empty=empty)
+    shown = {**answer, name: in_order(printed, answer[name])}
+    if printed.structured:
+        return print_structured(printed, shown)
+    return print_list(shown[name], columns, empty=empty, wide=printed.form == "wide")
 
 
 def show_record(printed: OutputOptions, answer: Answer, name: str = "") -> int:
     """Print an answer, or its member `name`, as facts, or with `--json` the answer; return `OK`."""
-    if printed.json:
-        return print_json(answer)
+    if printed.structured:
+        return print_structured(printed, answer)
     record = answer[name] if name else answer
     return print_facts((name.replace("_", " "), value) for name, value in record.items())
 
 
 def show_done(printed: OutputOptions, answer: Answer, sentence: str) -> int:
     """Print that an act is done, or with `--json` its answer; return `OK`."""
-    if printed.json:
-        return print_json(answer)
+    if printed.structured:
+        return print_structured(printed, answer)
     note(sentence)
     return OK
 

@@ -7,14 +7,17 @@ A command takes the options of every command as `common: ServerOptions = COMMON`
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter, Token
 
 from forewarn.cli.defaults import DEFAULT_CONFIG, DEFAULT_SERVER, LIST_MAX
+
+Form: TypeAlias = Literal["table", "wide", "json", "yaml", "csv", "name"]
 
 
 @Parameter(name="*")
@@ -23,6 +26,23 @@ class OutputOptions:
     """Options of every command that prints an answer."""
 
     json: Annotated[bool, Parameter(help="print JSON, errors included")] = False
+    output: Annotated[
+        Form | None,
+        Parameter(
+            alias="-o",
+            help="form of the answer: table, wide (every column in full), json, yaml, csv or name",
+        ),
+    ] = None
+
+    @property
+    def form(self) -> str:
+        """The form of the answer."""
+        return self.output or ("json" if self.json else "table")
+
+    @property
+    def structured(self) -> bool:
+        """Whether the answer is printed for programs."""
+        return self.form not in {"table", "wide"}
 
 
 @Parameter(name="*")
@@ -40,10 +60,39 @@ class ServerOptions(OutputOptions):
         str,
         Parameter(metavar="FILE", help="file with the bearer token (default: FOREWARN_TOKEN)"),
     ] = ""
+    ca: Annotated[
+        str,
+        Parameter(metavar="FILE", help="CA certificate of the server (default: FOREWARN_CA)"),
+    ] = ""
+
+
+#: A duration with its units, such as 4h or 1h30m.
+_AGE = re.compile(r"([0-9]+[dhms])+")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class WatchOptions(ServerOptions):
+    """Options of every command that can follow what it shows."""
+
+    watch: Annotated[bool, Parameter(help="show it again after each change, until Ctrl-C")] = False
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ListOptions(WatchOptions):
+    """Options of every list."""
+
+    sort: Annotated[
+        str,
+        Parameter(metavar="MEMBER", help="sort by this member of --json; -MEMBER: descending"),
+    ] = ""
 
 
 PRINTED = OutputOptions()
 COMMON = ServerOptions()
+WATCHED = WatchOptions()
+LISTED = ListOptions()
 
 
 def _positive(_: object, tokens: Sequence[Token]) -> int:
@@ -97,6 +146,15 @@ def pairs(_: object, tokens: Sequence[Token]) -> list[str]:
     return texts
 
 
+def _moment(_: object, tokens: Sequence[Token]) -> str:
+    """Read a time; `4h` is the same as `+4h`."""
+    text = tokens[0].value
+    if text.lstrip("+").isdecimal():
+        raise ValueError(f"{text!r} has no unit: write {text}s, {text}m, {text}h or {text}d")
+    return f"+{text}" if _AGE.fullmatch(text) else text
+
+
+Moment: TypeAlias = Annotated[str, Parameter(converter=_moment, metavar="TIME")]
 FileOrDash: TypeAlias = Annotated[
     str, Parameter(allow_leading_hyphen=True, converter=_file_or_dash)
 ]

@@ -14,7 +14,15 @@ from cyclopts import Parameter
 
 from forewarn.cli.api_client import Answer, client_of
 from forewarn.cli.application import noun_app
-from forewarn.cli.output import note, noun, offset, print_file, print_json, print_list, when
+from forewarn.cli.output import (
+    note,
+    noun,
+    offset,
+    print_file,
+    print_list,
+    print_structured,
+    when,
+)
 from forewarn.cli.parameters import (
     COMMON,
     PositiveInt,
@@ -92,8 +100,8 @@ def _put(file: str, format_: str | None, *, dry_run: bool, common: ServerOptions
             raise FileMalformed(what="policy", path=file, reason=refusal) from refusal
         return answer
 
-    if common.json:
-        return print_json(put(dry_run=dry_run))
+    if common.structured:
+        return print_structured(common, put(dry_run=dry_run))
     before, answer = client.get("/v1/policy"), put(dry_run=True)
     changed = answer["changed"]
     for line in _changes(before, answer):
@@ -164,7 +172,7 @@ def _show(
     common: ServerOptions = COMMON,
 ) -> int:
     """Print the policy as a file for `policy apply`."""
-    form = "json" if common.json else format_ or "toml"
+    form = common.form if common.form in {"json", "yaml"} else format_ or "toml"
     body = client_of(common).send("GET", f"/v1/policy?format={form}")
     text = body.decode("utf-8")
     if form == "json":
@@ -190,8 +198,8 @@ def _windows(
 ) -> int:
     """List the times open for maintenance."""
     answer = client_of(common).get("/v1/windows", days=days, host=host)
-    if common.json:
-        return print_json(answer)
+    if common.structured:
+        return print_structured(common, answer)
     columns = (
         ("window", lambda each: each["window"] or "(always)"),
         ("opens", lambda each: _time_with_weekday(each["local_opens"])),

@@ -16,8 +16,10 @@ from forewarn.cli.defaults import DEFAULT_CONFIG
 from forewarn.cli.parameters import (
     COMMON,
     PRINTED,
+    WATCHED,
     OutputOptions,
     ServerOptions,
+    WatchOptions,
     settings_files,
 )
 
@@ -48,7 +50,7 @@ def _reload(
 @leader.command(name="show")
 def _show(
     *,
-    common: ServerOptions = COMMON,
+    common: WatchOptions = WATCHED,
 ) -> int:
     """Show which process is active."""
     from forewarn.cli.api_client import client_of  # noqa: PLC0415
@@ -110,7 +112,7 @@ def _run(
 
     configure_logs(settings.log.level, settings.log.format)
     if check:
-        return _check(settings, as_json=printed.json)
+        return _check(settings, as_json=printed.structured)
     return run(lambda: _serve(settings, read_again))
 
 

@@ -15,14 +15,16 @@ from forewarn.cli.output import (
     print_facts,
     print_json,
     print_list,
+    print_structured,
     show_record,
     when,
 )
 from forewarn.cli.parameters import (
-    COMMON,
-    ServerOptions,
+    WATCHED,
+    WatchOptions,
 )
 from forewarn.errors import CallerError
+from forewarn.exit_codes import OK
 from forewarn.protocol import timestamps
 
 status = noun_app("status")
@@ -33,6 +35,16 @@ _MAINTENANCE = re.compile(r"(?i:m-)[0-9]{1,15}")
 #: Lists in which `show` searches for a name, in this order.
 _LOOKED_UP = ("events", "operations", "hosts", "vms", "groups")
 _NOT_FOUND = 404
+#: Lists whose records have a page.
+_WITH_PAGE = frozenset({"hosts", "vms", "groups", "operations", "maintenances"})
+
+
+class PageMissing(CallerError):
+    """A record has no page to open."""
+
+    code = "page-missing"
+    message = "There is no page of {kind} at {server}."
+    advice = "Leave --web out, or name a server with http:// or https://."
 
 
 class IdUnknown(CallerError):
@@ -47,7 +59,7 @@ class IdUnknown(CallerError):
 @status.default
 def _status(
     *,
-    common: ServerOptions = COMMON,
+    common: WatchOptions = WATCHED,
 ) -> int:
     """Show the service and waiting work."""
     client = client_of(common)
@@ -67,7 +79,7 @@ def _status(
             "Your role covers one owner. List the owner's work with `forewarn operation` or "
             "`forewarn event`."
         )
-    if common.json:
+    if common.structured:
         about = {
             "version": version["version"],
             "last_backup": backup or None,
@@ -100,7 +112,8 @@ def _show(
     id_: Annotated[str, Parameter(name="ID", help="op-12, m-12, c-12, an event's id, or a name")],
     /,
     *,
-    common: ServerOptions = COMMON,
+    web: Annotated[bool, Parameter(help="open the page of the record in a browser")] = False,
+    common: WatchOptions = WATCHED,
 ) -> int:
     """Show a record by its id or name."""
     client, name = client_of(common), part(id_)
@@ -118,7 +131,25 @@ def _show(
             if refusal.status != _NOT_FOUND:
                 raise
             continue
-        if common.json:
-            return print_json({"kind": kind[:-1], **answer})
+        if web:
+            return _open_page(client.server, kind, name)
+        if common.structured:
+            return print_structured(common, {"kind": kind[:-1], **answer})
         return show_record(common, {"kind": kind[:-1], **answer.get(kind[:-1], answer)})
     raise IdUnknown(name=id_)
+
+
+def _open_page(server: str, kind: str, name: str) -> int:
+    """Open the page of a record, and print its address.
+
+    Raises:
+        PageMissing: the record has no page, or the server is a Unix socket.
+    """
+    if kind not in _WITH_PAGE or server.startswith("unix:"):
+        raise PageMissing(kind=kind, server=server)
+    import webbrowser  # noqa: PLC0415 - seldom wanted
+
+    address = f"{server}/#/{kind}/{name}"
+    print(address)
+    webbrowser.open(address)
+    return OK

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from forewarn.cli.application import noun_app
-from forewarn.cli.output import note, noun, print_facts, print_json
+from forewarn.cli.output import note, noun, print_facts, print_json, print_structured
 from forewarn.cli.parameters import (
     PRINTED,
     Config,
@@ -88,7 +88,7 @@ def _restore(
 
     address = store_address(store, config)
     facts = restore(file, address, now_ms=SystemClock().now_ms())
-    if printed.json:
+    if printed.structured:
         shown = {
             name: getattr(facts, name) for name in ("withdrawn", "unknown", "paused", "principals")
         }
@@ -148,8 +148,8 @@ def _upgrade(
         migrate(engine, must_exist=True, upgrade=True)
     finally:
         engine.close()
-    if printed.json:
-        return print_json({"steps": missing})
+    if printed.structured:
+        return print_structured(printed, {"steps": missing})
     note(f"schema steps run: {', '.join(missing)}" if missing else "the schema is up to date")
     return OK
 
@@ -176,15 +176,17 @@ def _compact(
     finally:
         engine.close()
     after = path.stat().st_size
-    if printed.json:
-        return print_json({"bytes_before": before, "bytes_after": after})
+    if printed.structured:
+        return print_structured(printed, {"bytes_before": before, "bytes_after": after})
     note(f"{path}: {before} bytes before, {after} bytes now; start the service")
     return OK
 
 
 def _show(printed: OutputOptions, file: Path, facts: BackupFacts) -> int:
-    if printed.json:
-        return print_json({name: getattr(facts, name) for name in type(facts).__match_args__})
+    if printed.structured:
+        return print_structured(
+            printed, {name: getattr(facts, name) for name in type(facts).__match_args__}
+        )
     return print_facts(
         (
             ("backup", f"{file}, {facts.bytes} bytes, valid"),

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from forewarn.cli.api_client import client_of
 from forewarn.cli.application import noun_app
-from forewarn.cli.output import note, print_file, print_json, print_json_line
+from forewarn.cli.output import note, print_file, print_json_line, print_structured
 from forewarn.cli.parameters import (
     COMMON,
     FileOrDash,
@@ -41,6 +41,8 @@ _MEDIA = {
 }
 #: Most changed records that `--json` prints indented, because indenting large answers is slow.
 INDENTED_MAX = 10_000
+#: Most changed records of one kind that are printed by name.
+SHOWN_MAX = 100
 _SIGNS = {"added": "+", "changed": "~", "removed": "-"}
 
 
@@ -101,17 +103,28 @@ def _apply(
             answer = apply_portions(client_of(common), portions, asked)
     except TopologyFileUnreadable as refusal:
         raise FileMalformed(what="topology", path=file, reason=refusal) from refusal
-    if common.json and sum(len(answer[verb]) for verb in _SIGNS) > INDENTED_MAX:
+    if common.form == "json" and sum(len(answer[verb]) for verb in _SIGNS) > INDENTED_MAX:
         print_json_line(answer)
         return OK
-    if common.json:
-        return print_json(answer)
+    if common.structured:
+        return print_structured(common, answer)
     for verb, sign in _SIGNS.items():
-        for each in answer[verb]:
-            print(f"{sign} {each['kind']} {each['name']}")
+        for kind, names in _by_kind(answer[verb]).items():
+            for name in names[:SHOWN_MAX]:
+                print(f"{sign} {kind} {name}")
+            if len(names) > SHOWN_MAX:
+                print(f"{sign} {len(names) - SHOWN_MAX} more of kind {kind}")
     counts = ", ".join(f"{len(answer[verb])} {verb}" for verb in _SIGNS)
     note(f"{counts}{'' if answer['applied'] else '; nothing was done (--dry-run)'}")
     return OK
+
+
+def _by_kind(changes: list[dict[str, str]]) -> dict[str, list[str]]:
+    """Return the names of changed records by their kind."""
+    names: dict[str, list[str]] = {}
+    for each in changes:
+        names.setdefault(each["kind"], []).append(each["name"])
+    return names
 
 
 @topology.default
@@ -125,7 +138,7 @@ def _show(
     common: ServerOptions = COMMON,
 ) -> int:
     """Print the fleet as a file for `topology apply`."""
-    form = "json" if common.json else format_ or "toml"
+    form = common.form if common.form in {"json", "yaml"} else format_ or "toml"
     body = client_of(common).send("GET", f"/v1/topology?format={form}")
     text = body.decode("utf-8")
     if form == "json":

@@ -18,7 +18,7 @@ from cyclopts import Parameter
 from forewarn.cli.api_client import ApiClient, ApiRefused, client_of
 from forewarn.cli.application import application
 from forewarn.cli.driver import driver_table
-from forewarn.cli.output import note, print_json
+from forewarn.cli.output import note, print_structured
 from forewarn.cli.parameters import (
     COMMON,
     Config,
@@ -155,8 +155,10 @@ def run_import(common: ServerOptions, source: FleetSource, *, follow: bool, dry_
     if follow:
         return importer.follow()
     fleet = importer.once()
-    if common.json:
-        return print_json({"hosts": fleet.hosts, "vms": fleet.vms, "silent": fleet.silent})
+    if common.structured:
+        return print_structured(
+            common, {"hosts": fleet.hosts, "vms": fleet.vms, "silent": fleet.silent}
+        )
     for host, reason in fleet.silent.items():
         note(f"host {host} does not answer: {reason}")
     return OK

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 from forewarn.cli.api_client import ApiClient, ApiRefused
 from forewarn.cli.listing import records
-from forewarn.cli.output import note
+from forewarn.cli.output import progress
 from forewarn.validation.complexity import FileTooComplex
 from forewarn.validation.json_reader import without_doubles
 from forewarn.values import value
@@ -100,17 +100,19 @@ def _answers(
     While the server applies a part, the client encodes the next and decodes the last answer.
     """
     parts = list(divided(fleet))
-    with ThreadPoolExecutor(1) as pool:
+    text = "each part is applied completely or refused"
+    with ThreadPoolExecutor(1) as pool, progress(text, len(parts)) as end_step:
         working: Future[dict[str, Any]] | None = None
-        for number, part in enumerate(parts, start=1):
+        for part in parts:
             body = json.dumps(part).encode()
             answer = working.result() if working else None
-            note(f"part {number} of {len(parts)}; each is applied completely or refused")
             working = pool.submit(_sent, client, body, "application/json", asked)
             if answer is not None:
+                end_step()
                 yield answer
         if working is not None:
             yield working.result()
+            end_step()
 
 
 def divided(fleet: Fleet) -> Iterator[Fleet]:

@@ -90,7 +90,7 @@ def _check(
 ) -> int:
     """Check whether this version can run beside the running one."""
     state = _state(store, config, common)
-    if common.json:
+    if common.structured:
         names = ("url", "version", "active", "behind")
         rows = [{name: getattr(each, name) for name in names} for each in state.processes]
         print_json(

@@ -19,12 +19,14 @@ from forewarn.cli.output import (
     confirm,
     listed,
     note,
+    note_seconds,
     print_json,
     print_list,
+    print_structured,
     warn_unasked,
     when,
 )
-from forewarn.cli.parameters import COMMON, ServerOptions, Wait, WaitLimit, Yes
+from forewarn.cli.parameters import COMMON, Moment, ServerOptions, Wait, WaitLimit, Yes
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED, TIMED_OUT
 
@@ -84,7 +86,7 @@ class WorkOptions(FaultOptions):
     """Options of a request for work that is announced."""
 
     not_before: Annotated[
-        str | None, Parameter(metavar="TIME", help="2026-11-21T18:30:00Z, or +1h from now")
+        Moment | None, Parameter(metavar="TIME", help="2026-11-21T18:30:00Z, or +1h from now")
     ] = None
 
 
@@ -184,8 +186,8 @@ def _repair(*names: Names, common: ServerOptions = COMMON) -> int:
     for name in names:
         operations += client.post(f"/v1/hosts/{part(name)}/repair")["operations"]
         note(f"host {name} marked as repaired")
-    if common.json:
-        return print_json({"operations": operations})
+    if common.structured:
+        return print_structured(common, {"operations": operations})
     if operations:
         print_operations(operations, client.now_ms)
     return OK
@@ -234,7 +236,7 @@ def print_operations(operations: Iterable[Answer], now_ms: int) -> None:
         *(("operation", "id"), "cause", "impact"),
         ("target", lambda each: f"{each['target_kind']} {each['target']}"),
         ("state", lambda each: each["state"] if each["alert"] == "none" else each["alert"]),
-        *((("progress", _progress),) if any(map(_progress, shown)) else ()),
+        *((("progress", progress_text),) if any(map(progress_text, shown)) else ()),
         (
             "not before",
             lambda e: when(e["not_before"], now_ms) if e["state"] == "announced" else "",
@@ -244,7 +246,7 @@ def print_operations(operations: Iterable[Answer], now_ms: int) -> None:
     print_list(shown, columns, empty="No operations. Use --all to include finished ones.")
 
 
-def _progress(operation: Answer) -> str:
+def progress_text(operation: Answer) -> str:
     """Return the progress of running work from its driver, or an empty string."""
     if operation["state"] != "running":
         return ""
@@ -283,6 +285,7 @@ def _request_on_hosts(
 def _request(members: Mapping[str, object], work: FaultOptions, common: ServerOptions) -> int:
     """Request work; the members name its cause and its targets."""
     client = client_of(common)
+    note_seconds("interruption", work.duration)
     after = begin_of_wait(client, work)
     form: Answer = {
         "targets": None,
@@ -303,14 +306,14 @@ def _request(members: Mapping[str, object], work: FaultOptions, common: ServerOp
         answer = client.post("/v1/operations", form)
     except ApiRefused as refusal:
         if refusal.code == "too-many-targets" and sys.stdin.isatty() and _wants_maintenance():
-            return _create_maintenance(client, form, as_json=common.json)
+            return _create_maintenance(client, form, as_json=common.structured)
         raise
     warn_unasked(silent)
     operations = answer["operations"]
     if work.wait:
         return wait(client, operations, after=after, waiting=work, common=common)
-    if common.json:
-        return print_json(answer)
+    if common.structured:
+        return print_structured(common, answer)
     print_operations(operations, client.now_ms)
     _note_started(client, operations)
     _note_waits(client, [each["id"] for each in operations if each["state"] == "planned"])
@@ -401,8 +404,8 @@ def wait(
         note(f"no longer watching; the work continues: {known}{more}")
         raise
     ended = list(current.values())
-    if common.json:
-        print_json({"operations": ended})
+    if common.structured:
+        print_structured(common, {"operations": ended})
     else:
         print_operations(ended, client.now_ms)
     if any(each["state"] in _LIVE for each in ended):

@@ -55,7 +55,7 @@ class ValidationFailed(CallerError):
     code = "validation-failed"
     status = 422
     message = "{where} {problem}."
-    advice = "See 'Operator API' in the documentation for the valid values; nothing was changed."
+    advice = "Correct the value, and try again; nothing was changed."
 
     def without(self, place: str) -> str:
         """Return the problem without the prefix `place`."""

@@ -1,0 +1,153 @@
+"""Answers in the form of `--output`, sorted lists, and short addresses and times."""
+
+import csv
+import json
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from forewarn.cli.api_client import ApiClient
+from forewarn.cli.output import columns_shown, is_coloured
+from forewarn.cli.structured import written
+from forewarn.exit_codes import OK, USAGE
+from tests.api.live import Live
+from tests.cli.conftest import Run
+
+
+def test_list_has_one_shape_in_every_form(run: Run) -> None:
+    """JSON and YAML have `items` and `next`, CSV a row for each, names a line for each."""
+    listed = run("host", "list", "-o", "json").json
+    assert [each["name"] for each in listed["items"]] == ["h1", "h2"]
+    assert listed["next"] is None
+    assert yaml.safe_load(run("host", "-o", "yaml").out) == listed
+    rows = list(csv.DictReader(run("host", "list", "--output=csv").out.splitlines()))
+    assert [each["name"] for each in rows] == ["h1", "h2"]
+    assert run("-o", "name", "host", "list").out == "h1\nh2\n"
+
+
+def test_json_keeps_the_shape_of_earlier_versions(run: Run) -> None:
+    """Scripts that read `--json` go on to work."""
+    assert [each["name"] for each in run("host", "list", "--json").json["hosts"]] == ["h1", "h2"]
+
+
+def test_unknown_values_are_null() -> None:
+    """-1 and an empty text are null, zero and false stay."""
+    form = json.loads(
+        written({"percent": -1, "end": "", "vms": 0, "spot": False, "n": [""]}, "json")
+    )
+    assert form == {"percent": None, "end": None, "vms": 0, "spot": False, "n": [None]}
+
+
+@pytest.mark.parametrize(
+    ("member", "names"), [("name", ["h1", "h2", "h10"]), ("-name", ["h10", "h2", "h1"])]
+)
+def test_list_is_sorted_by_a_member(run: Run, live: Live, member: str, names: list[str]) -> None:
+    """Numbers in names are compared as numbers."""
+    live.fleet(hosts={"h10": {}})
+    assert run("host", "list", f"--sort={member}", "-o", "name").out.split() == names
+
+
+def test_unknown_member_to_sort_by_is_refused(run: Run) -> None:
+    """The error names the member that was probably meant."""
+    refused = run("host", "list", "--sort", "zon")
+    assert refused.status == USAGE
+    assert "Did you mean zone?" in refused.err
+
+
+def test_errors_are_json_with_output_json(run: Run) -> None:
+    """`-o json` is for programs, like `--json`."""
+    assert json.loads(run("host", "show", "h9", "-o", "json").err)["error"]["code"] == "unknown"
+
+
+def test_address_needs_no_scheme(run: Run, live: Live) -> None:
+    """`--server HOST:PORT` is an http address."""
+    assert run("host", "list", "--server", live.url.removeprefix("http://")).status == OK
+
+
+def test_time_needs_no_plus_but_a_unit(run: Run) -> None:
+    """`4h` is four hours from now; a bare number could be anything."""
+    assert run("host", "update", "h1", "--not-before", "4h").status == OK
+    refused = run("host", "update", "h2", "--not-before", "4")
+    assert refused.status == USAGE
+    assert "'4' has no unit: write 4s, 4m, 4h or 4d" in refused.err
+
+
+def test_hosts_show_their_work_and_labels(run: Run, live: Live) -> None:
+    """The table answers what happens where."""
+    live.fleet(hosts={"h2": {"labels": {"rack": "r7"}}})
+    run("host", "update", "h1")
+    table = run("host", "list").out
+    assert "host-update announced" in table
+    assert "rack=r7" in table
+
+
+def test_groups_are_filtered_by_owner_and_polls(run: Run) -> None:
+    """An owner's groups, and those that get no notice."""
+    assert run("group", "list", "--owner", "shop", "-o", "name").out == "web\n"
+    assert run("group", "list", "--not-polling", "-o", "name").out == ""
+
+
+@pytest.mark.parametrize(("width_max", "kept"), [(200, 3), (60, 3), (50, 2), (20, 1), (1, 1)])
+def test_last_columns_are_left_out_first(width_max: int, kept: int) -> None:
+    """A column is shortened to 16 characters, then the last ones go."""
+    assert columns_shown([30, 30, 30], width_max) == kept
+
+
+@pytest.mark.parametrize(
+    ("environment", "coloured"),
+    [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": ""}, False)],
+)
+def test_colours_follow_the_environment(
+    environment: dict[str, str], coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe has no colours unless FORCE_COLOR is set; NO_COLOR wins."""
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, text in environment.items():
+        monkeypatch.setenv(name, text)
+    assert is_coloured() is coloured
+
+
+def test_mistyped_name_is_answered_by_the_name_that_was_meant(run: Run) -> None:
+    """The names of the fleet are known to the server."""
+    assert "Did you mean web-1?" in run("vm", "show", "wbe-1").err
+    assert "Did you mean" not in run("vm", "show", "nothing-like-it").err
+
+
+def test_operation_is_shown_to_people(run: Run) -> None:
+    """What, whom, when, and why it waits."""
+    run("host", "update", "h1")
+    shown = run("operation", "show", "op-1").out
+    for text in ("host-update of host h1", "VMs", "web-0", "not before", "waits: "):
+        assert text in shown
+
+
+def test_watched_list_is_printed_again_after_a_change(run: Run, live: Live) -> None:
+    """In a pipe, only the lines that are new are printed."""
+    stream = ApiClient.lines
+
+    def changed(client: ApiClient, path: str, **query: object) -> Iterator[object]:
+        live.fleet(hosts={"h3": {}})
+        for entry in stream(client, path, **query):  # type: ignore[arg-type]
+            yield entry
+            yield {"end": "enough"}
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ApiClient, "lines", changed)
+        watched = run("host", "list", "--watch", "-o", "name")
+    assert watched.out.splitlines() == ["h1", "h2", "h3"]
+
+
+def test_page_of_a_record_is_opened(run: Run, live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The address is printed, too, for machines without a browser."""
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    assert run("show", "h1", "--web").out == f"{live.url}/#/hosts/h1\n"
+    assert opened == [f"{live.url}/#/hosts/h1"]
+
+
+def test_duration_without_a_unit_is_repeated_in_words(run: Run) -> None:
+    """Who meant minutes sees that it is seconds."""
+    assert "interruption: 90 seconds" in run("host", "update", "h1", "--duration", "90").err
+    assert "seconds" not in run("host", "update", "h2", "--duration", "90s").err
