@@ -52,6 +52,8 @@ class EscapedStream:
     def __init__(self, stream: TextIO) -> None:
         """Write to a stream."""
         self.unescaped = stream
+        #: rich, which prints the help with its own escape sequences, writes to this stream instead.
+        self.rich_proxied_file = stream
 
     def write(self, text: str) -> int:
         """Write a text with visible control characters."""

@@ -109,6 +109,20 @@ def test_file_is_exact_except_on_a_terminal(
     assert not on_terminal or harmless(printed.replace("\r\n", "\n"))
 
 
+def test_help_on_a_terminal_has_its_own_colours() -> None:
+    """Only text from others is escaped."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "forewarn.cli.main", "completion", "--help"]
+    environment = {**os.environ, "TERM": "xterm"}
+    environment.pop("NO_COLOR", None)
+    subprocess.run(command, stdout=theirs, timeout=LIMIT_S, check=True, env=environment)
+    os.close(theirs)
+    printed = os.read(ours, 65536).decode(errors="replace")
+    os.close(ours)
+    assert "\x1b[" in printed
+    assert "\\u001b" not in printed
+
+
 @pytest.mark.parametrize("form", [TextFormatter, JsonFormatter])
 def test_log_line_is_one_harmless_line(form: type[logging.Formatter]) -> None:
     """No text from others ends a line of the log, or begins one. Source: P-12."""
