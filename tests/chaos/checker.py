@@ -138,15 +138,15 @@ def _due(reads: Sequence[Read]) -> dict[str, int]:
     """Return when the notice of each event is over at the earliest.
 
     It begins after the last request whose answer, of the server that showed it first, had no
-    event.
+    event. Where that server had not answered before, the beginning is unknown (0).
     """
     last_ms: dict[str, int] = {}
     due: dict[str, int] = {}
     for read in reads:
         for event_id in read.events.keys() - due.keys():
             event = read.events[event_id]
-            if event.status == "Scheduled" and read.vm in last_ms:
-                due[event_id] = last_ms[read.vm] + event.notice_ms
+            known = event.status == "Scheduled" and read.vm in last_ms
+            due[event_id] = last_ms[read.vm] + event.notice_ms if known else 0
         last_ms[read.vm] = read.asked_ms
     return due
 

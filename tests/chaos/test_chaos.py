@@ -80,6 +80,13 @@ def test_work_begun_twice_early_or_unseen_is_noticed() -> None:
     assert violations(replace(evidence(blind, begun=(RUN,)), history=(entry,))) == []
 
 
+def test_notice_counts_from_no_answer_that_had_the_event() -> None:
+    """The first answer of a new leader shows an event of its predecessor. N-1."""
+    later = Read("web_0@c1", 103_000, 103_010, 1, SCHEDULED)
+    begun = Begun("op-1", 998_500, ("web_0",), 999_500)
+    assert violations(evidence(SEEN, later, begun=(begun,))) == []
+
+
 def test_lost_approval_and_doubled_request_are_noticed() -> None:
     """An approval answered 200 counts; a key is done once. A-6, P-10."""
     approval = Approval("web_0@c1", "E", 100_020, 200)
