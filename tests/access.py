@@ -10,10 +10,15 @@ from forewarn.core.policy import NoticePolicy
 from forewarn.store import open_store
 
 
-def seed_token(store: Path | str, name: str, role: Role, owner: str = "") -> str:
-    """Put a token into a store that no service has open, and return it."""
+def seed_token(
+    store: Path | str, name: str, role: Role, owner: str = "", *, principal: str = ""
+) -> str:
+    """Put a token into a store that no service has open, and return it.
+
+    `principal` is its holder; empty: the token's own name.
+    """
     opened = open_store(str(store))
-    token = AccessToken(name, name, role, owner, digest_of("seeded"), 0, None)
+    token = AccessToken(name, principal or name, role, owner, digest_of("seeded"), 0, None)
     plane = ControlPlane(opened, NoticePolicy(), str)
     plane.commit(AddToken(token), actor="test", now_ms=0)
     opened.close()

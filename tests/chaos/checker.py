@@ -182,6 +182,9 @@ def _begun_unseen(evidence: Evidence) -> Iterator[str]:
 def _was_restored(evidence: Evidence, begun: Begun) -> bool:
     """Whether the operation of a program was live while the database lost commits."""
     form = evidence.operations.get(begun.operation, {}).get("operation", {})
+    if evidence.lost(begun.at_ms - SLACK_MS, begun.ended_ms):
+        return True
+    # These times are of control planes, whose clocks may be wrong.
     since, until = (form.get(name) for name in ("announced", "ended"))
     since_ms = _ms(since) if since else begun.at_ms
     return evidence.lost(since_ms, _ms(until) if until else begun.at_ms)

@@ -397,9 +397,10 @@ class Scene:
         wait_until(noticed, what="a control plane that notices", limit_s=STARTED_S_MAX)
         self.hold_planes(held=True)
         restore(None, self.database.direct(), now_ms=time.time_ns() // 1_000_000)
+        # A restore suspends tokens; a key (P-10) belongs to the principal.
         self.token = seed_token(
-            self.database.direct(), f"chaos{len(self.lost_ms)}", Role.ADMIN
-        )  # a restore suspends tokens
+            self.database.direct(), f"chaos{len(self.lost_ms)}", Role.ADMIN, principal="chaos"
+        )
         self.hold_planes(held=False)
 
     def _has_noticed(self, plane: str) -> bool:
