@@ -11,7 +11,7 @@ from tests.waiting import LIMIT_S
 HANGING = """
 import asyncio, sys, threading
 from forewarn.service import process
-from forewarn.service.daemon import BoundAddresses
+from forewarn.service.parts import BoundAddresses
 
 class Hanging:
     failure, bound = None, BoundAddresses(("nowhere",), "")

@@ -7,7 +7,7 @@ import pytest
 from forewarn.cli.api_client import ApiRefused
 from forewarn.emulator.console import Console, Dated, banner, greeting
 from forewarn.protocol.timestamps import iso8601
-from forewarn.service.daemon import BoundAddresses
+from forewarn.service.parts import BoundAddresses
 from tests.emulator.conftest import Stage
 
 

@@ -141,8 +141,9 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
 
     from forewarn.clock import SystemClock  # noqa: PLC0415
     from forewarn.ids import Ids  # noqa: PLC0415
-    from forewarn.service.daemon import BoundAddresses, Daemon  # noqa: PLC0415
+    from forewarn.service.daemon import Daemon  # noqa: PLC0415
     from forewarn.service.hooks import ServiceHooks  # noqa: PLC0415
+    from forewarn.service.parts import BoundAddresses  # noqa: PLC0415
     from forewarn.service.process import (  # noqa: PLC0415
         keep_watchdog,
         notify,

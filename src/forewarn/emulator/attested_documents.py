@@ -19,7 +19,7 @@ from forewarn.metadata.http.response import Response, compact, refusal
 from forewarn.metadata.instance import derived_vm_id
 from forewarn.metadata.instance_fields import DEFAULT_SUBSCRIPTION
 from forewarn.replication.messages import Caller
-from forewarn.service.daemon import BoundAddresses
+from forewarn.service.parts import BoundAddresses
 from forewarn.values import value
 
 #: Validity of a document, in seconds, as in the public cloud.

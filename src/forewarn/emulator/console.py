@@ -16,7 +16,7 @@ from forewarn.protocol.documents import ScheduledEvent
 from forewarn.protocol.timestamps import iso8601
 from forewarn.protocol.versions import EVENTS_PATH, VERSIONS
 from forewarn.replication.messages import DocumentChange
-from forewarn.service.daemon import BoundAddresses
+from forewarn.service.parts import BoundAddresses
 
 METADATA_PATH = f"{EVENTS_PATH}?api-version={VERSIONS[-1]}"
 #: Texts of printed actions; other actions are intermediate steps.

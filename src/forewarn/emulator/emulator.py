@@ -260,8 +260,9 @@ class Emulator(Daemon):
         if self.options.gone_vm != "404":
             from forewarn.emulator.gone_vms import GoneVmAnswer, GoneVms  # noqa: PLC0415 - seldom wanted
 
-            answer, vms = GoneVmAnswer(self.options.gone_vm), self._plane.state.topology.vms
-            self._gone_vms = GoneVms(answer, self.settings.metadata, vms.values())
+            answer = GoneVmAnswer(self.options.gone_vm)
+            vms = [*self._layout.vms.values()] if self._layout else []
+            self._gone_vms = GoneVms(answer, self.settings.metadata, vms)
         if self.options.azure:
             from forewarn.emulator.managed_identity import token_giver  # noqa: PLC0415 - seldom
 

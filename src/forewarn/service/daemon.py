@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from forewarn.access.roles import Permission
 from forewarn.access.tokens import proved
-from forewarn.api.listener import FEED, taken
 from forewarn.clock import SystemClock
 from forewarn.control.engine import ControlEngine
 from forewarn.control.plane import ControlPlane
@@ -36,24 +35,23 @@ from forewarn.service.bridge import Bridge
 from forewarn.service.commit_checks import CommitChecks
 from forewarn.service.configured import ConfiguredParts
 from forewarn.service.credentials import ServedCertificates
+from forewarn.service.feed_parts import may, open_feed, suspend_while
 from forewarn.service.hooks import NO_HOOKS, ServiceHooks
 from forewarn.service.lease_holding import LeaseHolder, take_lease
 from forewarn.service.observers import make_observers
 from forewarn.service.operators import OperatorApi, imported
 from forewarn.service.outbox_runner import OutboxRunner
-from forewarn.service.parts import ActiveParts, FollowerParts, driver_setup
+from forewarn.service.parts import ActiveParts, BoundAddresses, FollowerParts, driver_setup
 from forewarn.service.past import find_outcome, keep_history, problems_of
 from forewarn.service.service_files import commit_file_of
 from forewarn.service.store_watch import StoreWatch
 from forewarn.store import open_store
 from forewarn.store.lease import Tenure
-from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forewarn.access.tokens import AccessToken
-    from forewarn.api.feed_endpoint import FeedPort
     from forewarn.api.relay import Relay
     from forewarn.clock import Clock
     from forewarn.control.plane import Committed, StateView
@@ -67,20 +65,6 @@ if TYPE_CHECKING:
     from forewarn.store.errors import StoreWentBack
 
 log = logging.getLogger("forewarn")
-
-#: Interval of a follower's checks whether it may serve the feed, in seconds.
-FEED_LOOK_S = 0.2
-
-
-@value
-class BoundAddresses:
-    """The actual addresses of the service."""
-
-    metadata: tuple[str, ...]
-    operator: str
-    #: URL of Azure Resource Manager, and its certificate file; empty: not served.
-    azure: str = ""
-    azure_certificate: str = ""
 
 
 class Daemon:
@@ -403,14 +387,12 @@ class Daemon:
     def _prove_node(self, name: str, given: str) -> bool:
         """Return whether a token belongs to a node and permits following the feed."""
         token = self._token_of(given)
-        if token is None or token.principal != name:
-            return False
-        return token.bearer.owners_for(Permission.FOLLOW) is None
+        return token is not None and token.principal == name and may(token, Permission.FOLLOW)
 
     def _may_read_parts(self, given: str) -> bool:
         """Return whether a person's token permits reading every node's part."""
         token = self._token_of(given)
-        return token is not None and token.bearer.owners_for(Permission.READ_FLEET) is None
+        return token is not None and may(token, Permission.READ_FLEET)
 
     def _token_of(self, given: str) -> AccessToken | None:
         control = self.parts.control if self.parts else None
@@ -436,20 +418,9 @@ class Daemon:
             feed.suspend(suspended=self.answering.outdated)
             await relay.stop(self.bridge)
         elif settings.listen:
-            self.feed_address = await self._start_feed(feed)
-
-    async def _start_feed(self, server: FeedServer) -> str:
-        (endpoint,) = await imported("forewarn.api.feed_endpoint")
-        address, tls = self.settings.feed.listen, self.certificates.load("feed", self.settings.feed)
-        port: FeedPort = endpoint.FeedPort()
-        try:
-            await port.start(server, address, tls)
-        except OSError as error:
-            raise taken(address, FEED, error) from error
-        self._closing.push_async_callback(port.stop)
-        # Waiting nodes are answered before their connections close.
-        self._closing.callback(partial(server.suspend, suspended=True))
-        return port.address
+            self.feed_address = await open_feed(
+                feed, settings, self.certificates, closing=self._closing
+            )
 
     async def _listen(self, workers: Workers | None, *, shared: bool) -> tuple[str, ...]:
         """Open the metadata addresses; Unix sockets, which cannot be shared, stay here.
@@ -589,20 +560,14 @@ class Daemon:
         self.bridge.follow(self.metadata.service, relay)
         feed.suspend(suspended=True)
         feed.state_age(lambda: follower.age_ms(follower.freshness()))
-        self.feed_address = await self._start_feed(feed)
+        self.feed_address = await open_feed(
+            feed, self.settings.feed, self.certificates, closing=self._closing
+        )
         relay.start(feed)
         self._closing.push_async_callback(relay.stop)
 
-        async def keep() -> None:
-            closed = True
-            while True:
-                may_be_old = follower.lapsed() or relay.silent
-                if may_be_old is not closed:
-                    closed = may_be_old
-                    feed.suspend(suspended=closed)
-                await asyncio.sleep(FEED_LOOK_S)
-
-        task = self._following = asyncio.ensure_future(keep())
+        watching = suspend_while(feed, lambda: follower.lapsed() or relay.silent)
+        task = self._following = asyncio.ensure_future(watching)
         self._closing.callback(task.cancel)
 
     def _lost(self, error: ForewarnError) -> None:

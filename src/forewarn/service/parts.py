@@ -26,6 +26,17 @@ if TYPE_CHECKING:
 
 
 @value
+class BoundAddresses:
+    """The actual addresses of the service."""
+
+    metadata: tuple[str, ...]
+    operator: str
+    #: URL of Azure Resource Manager, and its certificate file; empty: not served.
+    azure: str = ""
+    azure_certificate: str = ""
+
+
+@value
 class FollowerParts:
     """The parts of a process that follows the active one."""
 

@@ -20,7 +20,8 @@ from forewarn.garbage import freeze_garbage
 from forewarn.log_format import flush_logs
 
 if TYPE_CHECKING:
-    from forewarn.service.daemon import BoundAddresses, Daemon
+    from forewarn.service.daemon import Daemon
+    from forewarn.service.parts import BoundAddresses
 
 log = logging.getLogger("forewarn")
 
