@@ -25,18 +25,31 @@ from forewarn.replication.node_store import NodeStore
 from forewarn.replication.spool import Spool
 from forewarn.service.process import notify, on_signals
 from forewarn.service.settings_check import is_local, refuse
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forewarn.api.server import OperatorServer
     from forewarn.replication.messages import DocumentChange
-    from forewarn.settings import Settings
+    from forewarn.settings import NodeSettings, Settings
 
 log = logging.getLogger("forewarn")
 
 #: Maximum total length of host names, which are part of each request's URL.
 HOSTS_LENGTH_MAX = 2048
+
+
+@value
+class NodeParts:
+    """The parts of a node."""
+
+    clock: SystemClock
+    store: NodeStore
+    feed_client: FeedClient
+    #: Accepts approvals while the control plane is unreachable; None: not configured.
+    spool: Spool | None
+    server: MetadataServer
 
 
 class MetadataNode:
@@ -49,46 +62,22 @@ class MetadataNode:
             NodeStoreUnusable: the store's directory is unusable, or another node uses it.
             TlsFilesInvalid: the node's certificate or key cannot be used.
         """
-        node = settings.node
         self._settings = settings
-        self.clock = SystemClock()
-        tls = None
+        self.parts = _build(settings)
         #: Expiry of the node's certificate, in seconds since the epoch UTC, by section.
-        self._expiries: dict[str, float] = {}
-        if node.ca:
-            from forewarn.replication.tls import client_context, expiry_of  # noqa: PLC0415 - not on a socket
-
-            tls = client_context(TlsFiles(node.certificate, node.key, node.ca))
-            if node.certificate:
-                self._expiries["node"] = expiry_of(node.certificate)
-        self._store = NodeStore(NodeDirectory(Path(node.store)))
-        identity = NodeIdentity(
-            str(node.name) or socket.gethostname(),
-            hosts=tuple(map(str, node.hosts)),
-            token=str(node.token),  # errors about texts from the environment name the variable
-            tls=tls,
-        )
-        self.feed_client = FeedClient(
-            node.follow, self._apply, identity=identity, store=self._store
-        )
-        upstream: FeedClient | Spool = self.feed_client
-        self._spool: Spool | None = None
+        self._expiries = _expiries(settings.node)
         #: Address of the metrics; empty: none.
         self.metrics_address = ""
-        if node.max_spooled_approvals:
-            upstream = self._spool = Spool(
-                self.feed_client, self._store.files, size_max=node.max_spooled_approvals
-            )
-        self.server = MetadataServer(settings.metadata, upstream, clock=self.clock)
 
     async def run(self, ended: asyncio.Event, started: Callable[[tuple[str, ...]], None]) -> int:
         """Serve until stopped, or until a change cannot be shown; return the exit status."""
         loop = asyncio.get_running_loop()
-        client = self.feed_client
+        parts = self.parts
+        client, server = parts.feed_client, parts.server
         served: OperatorServer | None = None
         kept = client.take_up()
         client.start()
-        follow_clock_steps(self.clock)
+        follow_clock_steps(parts.clock)
         events = [ended, client.failed] if kept else [ended, client.failed, client.followed]
         first, *_ = waits = [loop.create_task(event.wait()) for event in events]
         try:
@@ -102,13 +91,13 @@ class MetadataNode:
 
                 served = await start_node_metrics(
                     self._settings.listen.metrics,
-                    figures=self.server.figures,
+                    figures=server.figures,
                     status=self.status,
                     expiries=self._expiries,
                 )
                 self.metrics_address = served.address
             if kept or client.followed.is_set():
-                started(await self.server.start(self._settings.listen.metadata))
+                started(await server.start(self._settings.listen.metadata))
                 freeze_garbage()
             await asyncio.wait(waits[:2], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -116,23 +105,56 @@ class MetadataNode:
                 task.cancel()
             if served is not None:
                 await served.stop()
-            await self.server.stop()
-            if self._spool is not None:
-                await self._spool.stop()
+            await server.stop()
+            if parts.spool is not None:
+                await parts.spool.stop()
             await client.stop()
-            self._store.close()
+            parts.store.close()
         return int(not first.done() or first.cancelled())
 
     def status(self) -> dict[str, int]:
         """Return the node's state of the feed; on the event loop."""
+        client, spool = self.parts.feed_client, self.parts.spool
         return {
-            "feed_connected": int(self.feed_client.followed.is_set()),
-            "feed_sequence": self.feed_client.sequence,
-            "spooled_approvals": self._spool.waiting if self._spool else 0,
+            "feed_connected": int(client.followed.is_set()),
+            "feed_sequence": client.sequence,
+            "spooled_approvals": spool.waiting if spool else 0,
         }
 
-    def _apply(self, change: DocumentChange) -> None:
-        self.server.service.apply(change)
+
+def _build(settings: Settings) -> NodeParts:
+    """Build the parts of a node, in the order of their needs."""
+    node = settings.node
+    tls = None
+    if node.ca:
+        from forewarn.replication.tls import client_context  # noqa: PLC0415 - not on a socket
+
+        tls = client_context(TlsFiles(node.certificate, node.key, node.ca))
+    identity = NodeIdentity(
+        str(node.name) or socket.gethostname(),
+        hosts=tuple(map(str, node.hosts)),
+        token=str(node.token),  # errors about texts from the environment name the variable
+        tls=tls,
+    )
+
+    def apply(change: DocumentChange) -> None:
+        server.service.apply(change)
+
+    clock, store = SystemClock(), NodeStore(NodeDirectory(Path(node.store)))
+    client = FeedClient(node.follow, apply, identity=identity, store=store)
+    spool = None
+    if node.max_spooled_approvals:
+        spool = Spool(client, store.files, size_max=node.max_spooled_approvals)
+    server = MetadataServer(settings.metadata, spool or client, clock=clock)
+    return NodeParts(clock, store, client, spool, server)
+
+
+def _expiries(node: NodeSettings) -> dict[str, float]:
+    if not (node.ca and node.certificate):
+        return {}
+    from forewarn.replication.tls import expiry_of  # noqa: PLC0415 - not on a socket
+
+    return {"node": expiry_of(node.certificate)}
 
 
 async def run_node(settings: Settings) -> int:
