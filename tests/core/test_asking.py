@@ -220,8 +220,9 @@ def test_limit_counts_per_owner_and_until_the_start() -> None:
 def test_silent_work_does_not_count() -> None:
     """A deletion nobody asked to be told of is not scheduled at all. Source: O-1."""
     rig = a_crowd(3, limit=1)
+    rig.tell(Enable("g"))
     rig.ask(Cause.DELETION, "v0", "v1")
-    assert rig.ask(Cause.REBOOT, "v2").source is Source.USER
+    assert rig.ask(Cause.REBOOT, "v2").state is OperationState.ANNOUNCED
 
 
 def test_limit_says_that_too_much_was_asked_for_at_once() -> None:
