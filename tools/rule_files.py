@@ -4,7 +4,7 @@ A file *names a rule* if its code, without comments and docstrings, contains one
 
 - a constant of the rule's blockers (`Code.OWNER_REST`) or their words (`"owner-rest"`);
 - a member of its policy, by the attribute (`owner_rest_s`) or by its name in the file;
-- a name that the rule's module exports, or that module itself (`rules.owner_rest`);
+- a function or class of the rule's module, or that module itself (`rules.owner_rest`);
 - one of the functions that judged the rule before it had a module, listed below.
 
 Facts alone do not count: when an owner was last disturbed, or which work is live.
@@ -21,6 +21,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 SOURCE = Path(__file__).parents[1] / "src" / "forewarn"
+
+
+#: Functions that every rule has.
+COMMON = {"blockers", "earliest", "depends_on_waves"}
 
 
 class Naming(NamedTuple):
@@ -88,9 +92,8 @@ RULES = (
             r"_rest_ends_ms",
             r"_rest_before_start",
             r"_disturbed_by_wave\(draft, maintenance",
-            r"_owners_disturbed",
             r"\b_rests\b",
-            r"\b_rested\b",
+            r"self\._rested\b",
         ),
     ),
     Naming(
@@ -140,19 +143,13 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def exported(module: str) -> list[str]:
-    """Return the public names of a rule's module, apart from imported ones."""
+    """Return the public functions and classes of a rule's module."""
     path = SOURCE / "rules" / f"{module}.py"
     if not path.exists():
         return []
-    names = []
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names.append(node.name)
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names += [each.id for each in targets if isinstance(each, ast.Name)]
-    common = {"blockers", "earliest", "depends_on_waves"}  # every rule has them
-    return [name for name in names if not name.startswith("_") and name not in common]
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    names = [each.name for each in body if isinstance(each, ast.FunctionDef | ast.ClassDef)]
+    return [name for name in names if not name.startswith("_") and name not in COMMON]
 
 
 def pattern_of(rule: Naming) -> re.Pattern[str]:

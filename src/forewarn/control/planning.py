@@ -31,6 +31,7 @@ from forewarn.planning.plan import Asked, FleetState, Live, Plan
 from forewarn.planning.plan_text import PlanBody
 from forewarn.planning.planner import plan as make_plan
 from forewarn.planning.policy import MaintenancePolicy
+from forewarn.rules import depends_on_waves
 from forewarn.values import replace, value
 
 #: Time between the plan's announcement of a wave and the effective notice, in seconds: for the
@@ -163,7 +164,7 @@ def planner_task(
     return PlannerTask(
         maintenance.number,
         columns_of(state.topology, room),
-        _state_of(state, maintenance, now_ms=now_ms, rests=bool(base.owner_rest_s)),
+        _state_of(state, maintenance, now_ms=now_ms, rests=depends_on_waves(base)),
         state.plans.get(maintenance.plan),
         replace(base, notice_s=_notice_s(base, policy, maintenance, planning_ms)),
         asked_of(maintenance),
@@ -184,7 +185,7 @@ def task_under(
     task = planner_task(state, maintenance, policy=policy, now_ms=now_ms)
     return replace(
         task,
-        state=_state_of(state, maintenance, now_ms=now_ms, rests=bool(applied.owner_rest_s)),
+        state=_state_of(state, maintenance, now_ms=now_ms, rests=depends_on_waves(applied)),
         policy=replace(applied, notice_s=_notice_s(applied, policy, maintenance, 0)),
     )
 

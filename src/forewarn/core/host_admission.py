@@ -186,7 +186,7 @@ def announce_shortage(draft: Draft, maintenance: Maintenance, host: str) -> Subj
 def start_blockers(draft: Draft, operation: Operation) -> Iterator[Blocker]:
     """Yield what delays the start of announced work, apart from approvals and times. G-1, F-3."""
     before = _missing_driver(draft, operation) or work_before(draft, operation)
-    before = before or _rest_before_start(draft, operation) or _plan_before_start(draft, operation)
+    before = before or _rules_before_start(draft, operation) or _plan_before_start(draft, operation)
     if before is not None:
         yield before
     maintenance = draft.maintenances.get(operation.maintenance)
@@ -229,7 +229,7 @@ def _shortage(
     return next(over, None)
 
 
-def _rest_before_start(draft: Draft, operation: Operation) -> Blocker | None:
+def _rules_before_start(draft: Draft, operation: Operation) -> Blocker | None:
     """Return what the rules let announced work of a maintenance wait for. See F-3."""
     maintenance = draft.maintenances.get(operation.maintenance)
     if maintenance is None or operation.is_return:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Literal, TypeAlias
 
-from forewarn.control.planning import FleetColumns, asked_of, fleet_of, plan_of, planner_task
 from forewarn.core.impact import Cause, Source
 from forewarn.core.lifecycle import Event, Operation
 from forewarn.core.maintenance import (
@@ -30,6 +29,7 @@ from forewarn.planning.policy import MaintenancePolicy, Scope
 from forewarn.values import replace
 from tests.simulator.checkers.contract import OWED_S, is_fault, is_routine, obstacle
 from tests.simulator.checkers.maintenance_rules import closed, disturbed, over_budget, words
+from tests.simulator.checkers.plan_inputs import fleet_of_state, plan_of_record
 from tests.simulator.world.crash_points import Violation
 
 M = MaintenanceState
@@ -316,7 +316,7 @@ class MaintenanceChecker:
         """Return the first rule that a plan breaks, other work aside: it may have begun since."""
         state, maintenance = self.state, self.state.maintenances[plan.maintenance]
         topology, owed_s = state.topology, OWED_S[maintenance.shown_impact.value]
-        kept = plan_of(plan, asked_of(maintenance))
+        kept = plan_of_record(plan, maintenance)
         planned = _entries(plan, maintenance.host_s * 1000)
         entries = tuple(_filled(plan, planned, topology, returning=bool(maintenance.return_s)))
         touched = {t.host for t in state.targets.values() if t.maintenance == maintenance.number}
@@ -331,7 +331,7 @@ class MaintenanceChecker:
         )
         found = checker.check(
             replace(kept, entries=entries),
-            fleet_of(self._columns(maintenance)),
+            fleet_of_state(state, maintenance, self._policy),
             state=beside,
             policy=replace(self.policy, notice_s=max(self.policy.notice_s, owed_s)),
         )
@@ -358,10 +358,6 @@ class MaintenanceChecker:
                 vm = topology.vms.get(each.target) if each.of_vm else None
                 at = vm.host if vm else each.host
                 yield Live(each.id, at, ends_ms=1, destinations=each.destinations)
-
-    def _columns(self, maintenance: Maintenance) -> FleetColumns:
-        task = planner_task(self.state, maintenance, policy=self._policy, now_ms=self._fleet_ms)
-        return task.fleet
 
     def _check_room(self, operation: Operation) -> None:
         """F-3: the VMs on a destination and all those on their way to it fit there together."""

@@ -1,0 +1,74 @@
+"""What the checker of plans is given: read from the state, apart from `forewarn.control.planning`.
+
+The planner and its checker get the same input in the product, so a wrong conversion deceives both.
+"""
+
+from collections import Counter
+
+from forewarn.core.maintenance import Maintenance, MaintenancePlan
+from forewarn.core.policy import NoticePolicy
+from forewarn.core.state import State
+from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
+from forewarn.planning.plan import Asked, Plan
+
+
+def fleet_of_state(state: State, maintenance: Maintenance, policy: NoticePolicy) -> Fleet:
+    """Return the fleet; hosts have room only if VMs leave their host for the maintenance."""
+    hosts, vms = state.topology.hosts, state.topology.vms
+    sizes = {vm.name: vm.memory_mib if maintenance.move_s else 0 for vm in vms.values()}
+    unsized = {vm.host for vm in vms.values() if not sizes[vm.name]}
+    reserved = Counter[str]()
+    for each in state.operations.values():
+        vm = vms.get(each.target)
+        if each.is_return and vm is not None and vm.host != each.destination:
+            reserved[each.destination] += sizes[vm.name]
+    return Fleet.of(
+        [
+            FleetHost(
+                host.name,
+                zone=host.zone,
+                rack=dict(host.labels).get("rack", ""),
+                fault_domain=host.fault_domain,
+                labels=tuple(map("=".join, host.labels)),
+                capacity=(
+                    max(host.memory_mib - reserved[host.name], 0)
+                    if maintenance.move_s and host.name not in unsized
+                    else 0
+                ),
+                driver=host.driver,
+                scheduled=bool(maintenance.move_s) and host.driver in policy.scheduling_drivers,
+            )
+            for host in hosts.values()
+        ],
+        [
+            FleetGroup(group.name, group.owner, group.keep_apart, group.keep_together)
+            for group in state.topology.groups.values()
+        ],
+        [(vm.host, vm.group, sizes[vm.name]) for vm in vms.values()],
+    )
+
+
+def plan_of_record(plan: MaintenancePlan, maintenance: Maintenance) -> Plan:
+    """Return a stored plan as the checker reads it, without entries."""
+    asked = Asked(
+        maintenance.hosts,
+        duration_s=maintenance.duration_s,
+        move_s=maintenance.move_s,
+        return_s=maintenance.return_s,
+        earliest_ms=maintenance.earliest_ms or 0,
+        deadline_ms=maintenance.deadline_ms or 0,
+        budgets=maintenance.budgets,
+        canary_hosts=maintenance.canary_hosts,
+        postponed=tuple((each.host, each.until_ms, each.by) for each in maintenance.postponed),
+    )
+    body = plan.body
+    return Plan(
+        plan.id,
+        plan.parent,
+        plan.made_ms,
+        asked,
+        entries=(),
+        blocked=body.blocked,
+        waves=body.waves,
+        bound=body.bound,
+    )
