@@ -14,13 +14,14 @@ from forewarn.core.indexes import Place, disturbed_groups, is_disturbing
 from forewarn.core.lifecycle import EventState, Operation, OperationState
 from forewarn.core.maintenance import TargetState
 from forewarn.core.topology import Health
+from forewarn.rules import OCCUPIED, blockers_of
 from forewarn.rules.blockers import Blocker, Code
 from forewarn.rules.capacity import UNSIZED
+from forewarn.rules.site import Place as OccupiedPlace
+from forewarn.rules.site import Site, SiteWork
 
 #: Maximum VMs that one sentence of history names.
 NAMED_MAX = 20
-#: Kind of a place -> the blocker of work that waits for other work there.
-_CODE_AT = {"vm": Code.VM_BUSY, "host": Code.HOST_BUSY, "destination": Code.ARRIVALS}
 
 
 def work_before(draft: Draft, operation: Operation) -> Blocker | None:
@@ -29,67 +30,68 @@ def work_before(draft: Draft, operation: Operation) -> Blocker | None:
     Costs the work on the same VM, host, destination and groups.
     """
     blocker = return_blocker(draft, operation) if operation.is_return else None
-    if blocker is None:
-        blocker = _work_at_its_places(draft, operation)
-    if blocker is None and operation.routine:
-        blocker = _other_fault_domain_disturbed(draft, operation)
-    return blocker
+    site = WorkSite(draft, operation)
+    return blocker or next(blockers_of(OCCUPIED, draft.maintenance_policy, site), None)
 
 
-def _work_at_its_places(draft: Draft, operation: Operation) -> Blocker | None:
-    """Return work that occupies the operation's VM or host. See G-1.
+class WorkSite(Site):
+    """The host or VM of an operation, beside other work."""
 
-    Work on a VM waits for other work on the VM. Work on a host waits for other work there and for
-    VMs on their way to the host. A move waits for work on its destination, so that no VM arrives
-    during a disturbance. Announced work on a host and on its VMs starts one after the other, since
-    a VM has one running operation at a time. See L-10.
-    """
-    places: list[Place] = []
-    if operation.of_vm:
-        places.append(("vm", operation.target))
-    else:
-        places += [("host", operation.host), ("destination", operation.host)]
-    places += [("host", host) for host in operation.destinations]
-    for place in places:
-        other = next(_under_way(draft, operation, place), None)
-        if other is not None:
-            return _blocked_by(other, operation, _CODE_AT[place[0]], _busy(other, place))
-    return _work_on_its_vms(draft, operation)
+    def __init__(self, draft: Draft, operation: Operation) -> None:
+        """Store the operation; other work is looked up when a rule asks for it."""
+        self._draft, self._operation = draft, operation
+        self.since_ms = waits_since_ms(operation)
+
+    def work_there(self) -> Iterator[SiteWork]:
+        """Yield the work that occupies the operation's VM or host. See G-1.
+
+        Work on a VM waits for other work on the VM. Work on a host waits for other work there and
+        for VMs on their way to the host. A move waits for work on its destination, so that no VM
+        arrives during a disturbance. Announced work on a host and on its VMs starts one after the
+        other, since a VM has one running operation at a time. See L-10.
+        """
+        draft, operation = self._draft, self._operation
+        places: list[Place] = []
+        if operation.of_vm:
+            places.append(("vm", operation.target))
+        else:
+            places += [("host", operation.host), ("destination", operation.host)]
+        places += [("host", host) for host in operation.destinations]
+        for place in places:
+            for other in _under_way(draft, operation, place):
+                yield _work(other, _busy(other, place), OccupiedPlace(place[0]))
+        yield from self._work_on_its_vms()
+
+    def _work_on_its_vms(self) -> Iterator[SiteWork]:
+        """Yield running work that disturbs a VM of announced work. Source: L-10."""
+        draft, operation = self._draft, self._operation
+        if operation.state is not OperationState.ANNOUNCED:
+            return
+        places: list[Place] = [("vm", name) for name in operation.vms]
+        for other in draft.operations(*draft.state.places.at(places)):
+            if other.state is OperationState.RUNNING:
+                at: Place = ("host", other.host) if operation.of_vm else ("vm", other.target)
+                yield _work(other, _busy(other, at), OccupiedPlace(at[0]))
+
+    def work_elsewhere(self) -> Iterator[SiteWork]:
+        """Yield the work that disturbs a group of routine work in another fault domain.
+
+        Routine work is announced only if no other domain of its groups has announced or running
+        work. Once announced, it waits for running work in other domains.
+        """
+        draft, operation = self._draft, self._operation
+        domain = fault_domain_of(draft, operation)
+        for group in disturbed_groups(draft.topology, operation) if operation.routine else ():
+            for other in _under_way(draft, operation, ("group", group)):
+                elsewhere = fault_domain_of(draft, other)
+                if elsewhere != domain:
+                    zone, number = elsewhere
+                    where = f"fault domain {number}" + (f" of zone {zone}" if zone else "")
+                    yield _work(other, f"group {group} is disturbed in {where} by {other.id}")
 
 
-def _work_on_its_vms(draft: Draft, operation: Operation) -> Blocker | None:
-    """Return running work that disturbs a VM of announced work. Source: L-10."""
-    if operation.state is not OperationState.ANNOUNCED:
-        return None
-    places: list[Place] = [("vm", name) for name in operation.vms]
-    for other in draft.operations(*draft.state.places.at(places)):
-        if other.state is OperationState.RUNNING:
-            at: Place = ("host", other.host) if operation.of_vm else ("vm", other.target)
-            code = Code.HOST_BUSY if operation.of_vm else Code.VM_BUSY
-            return _blocked_by(other, operation, code, _busy(other, at))
-    return None
-
-
-def _other_fault_domain_disturbed(draft: Draft, operation: Operation) -> Blocker | None:
-    """Keep routine work to one fault domain of a group at a time. Source: G-1.
-
-    Routine work is announced only if no other domain of its groups has announced or running work.
-    Once announced, routine work waits for running work in other domains.
-    """
-    domain = fault_domain_of(draft, operation)
-    for group in disturbed_groups(draft.topology, operation):
-        for other in _under_way(draft, operation, ("group", group)):
-            elsewhere = fault_domain_of(draft, other)
-            if elsewhere != domain:
-                zone, number = elsewhere
-                where = f"fault domain {number}" + (f" of zone {zone}" if zone else "")
-                text = f"group {group} is disturbed in {where} by {other.id}"
-                return _blocked_by(other, operation, Code.FAULT_DOMAIN, text)
-    return None
-
-
-def _blocked_by(other: Operation, operation: Operation, code: Code, text: str) -> Blocker:
-    return Blocker(code, other.id, waits_since_ms(operation), text=text, wakes=other.number)
+def _work(other: Operation, text: str, place: OccupiedPlace = OccupiedPlace.HOST) -> SiteWork:
+    return SiteWork(other.id, place, text=text, wakes=other.number)
 
 
 def waits_since_ms(operation: Operation) -> int:

@@ -117,7 +117,7 @@ def _blocker(
 ) -> Blocker | None:
     """Return the blocker of a host without a known end."""
     groups = index.groups_on[host]
-    for code, ends_ms, operation in occupied.obstacles(host, groups):
+    for _, ends_ms, code, operation in occupied.until(host, groups):
         if not ends_ms:
             failed = operation == f"the failure of host {index.fleet.hosts[host].name}"
             return Blocker(Code.HOST_FAILED if failed else code, operation, now_ms)

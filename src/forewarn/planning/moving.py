@@ -209,7 +209,7 @@ class Mover:
     def _endless(self, host: int) -> tuple[Code, str] | None:
         """Return live work that blocks a host and has no known end, by the current placement."""
         groups = self._placement.groups_on(host)
-        for code, ends_ms, operation in self._occupied.obstacles(host, groups):
+        for _, ends_ms, code, operation in self._occupied.until(host, groups):
             if not ends_ms:
                 return code, operation
         return None

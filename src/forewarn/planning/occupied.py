@@ -5,17 +5,16 @@ Source: F-3: failures and manual work count like planned work.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from forewarn.planning.fleet import Index
 from forewarn.planning.limits import BudgetLimits
 from forewarn.planning.plan import FleetState, Live
 from forewarn.planning.policy import Subject
-from forewarn.rules.blockers import Code
-
-#: Blocker of a host: the code, the end (0: unknown) and the live work.
-Obstacle = tuple[Code, int, str]
+from forewarn.rules import OCCUPIED_UNTIL
+from forewarn.rules.policy import MaintenancePolicy
+from forewarn.rules.site import Earliest, Place, Site, SiteWork
 
 
 def live_work(state: FleetState) -> list[Live]:
@@ -30,21 +29,21 @@ class Occupied:
         """Index the hosts, groups and limits that live work occupies within the fleet."""
         self._index, self._limits = index, limits
         self.live = [work for work in live if work.host in index.number]
-        self._hosts: dict[int, list[Obstacle]] = {}
-        #: Group -> (number of the fault domain, until when, operation).
-        self._groups: dict[int, list[tuple[int, int, str]]] = {}
+        self._hosts: dict[int, list[SiteWork]] = {}
+        #: Group -> work on it, with the number of its fault domain.
+        self._groups: dict[int, list[tuple[int, SiteWork]]] = {}
         self._counted: list[tuple[Live, int]] = []
         for work in self.live:
             host = index.number[work.host]
             if work.vm is None:
-                self._occupy(host, Code.HOST_BUSY, work)
+                self._occupy(host, Place.HOST, work)
             for name in work.destinations:
                 if name in index.number:
-                    self._occupy(index.number[name], Code.ARRIVALS, work)
+                    self._occupy(index.number[name], Place.DESTINATION, work)
             groups = index.groups_on[host] if work.vm is None else [index.fleet.vm_groups[work.vm]]
             for group in groups if work.disturbs_groups else ():
-                disturbed = (index.fault_zone[host], work.ends_ms, work.operation)
-                self._groups.setdefault(group, []).append(disturbed)
+                on_group = SiteWork(work.operation, ends_ms=work.ends_ms)
+                self._groups.setdefault(group, []).append((index.fault_zone[host], on_group))
             self._counted.append((work, host))
         #: Time -> hosts with work that ends later, and VMs on other hosts with such work.
         self._after: dict[int, tuple[set[int], set[int]]] = {}
@@ -54,21 +53,22 @@ class Occupied:
         #: Hosts with live work or arriving VMs.
         self.hosts = frozenset([*self._hosts, *(host for _, host in self._counted)])
 
-    def _occupy(self, host: int, code: Code, work: Live) -> None:
-        self._hosts.setdefault(host, []).append((code, work.ends_ms, work.operation))
+    def _occupy(self, host: int, place: Place, work: Live) -> None:
+        self._hosts.setdefault(host, []).append(SiteWork(work.operation, place, work.ends_ms))
 
-    def obstacles(self, host: int, groups: Iterable[int]) -> list[Obstacle]:
-        """Return the work that blocks a host, given the groups on the host."""
-        waits = list(self._hosts.get(host, ()))
-        if self._groups:
-            zone = self._index.fault_zone[host]
-            waits += [
-                (Code.FAULT_DOMAIN, ends_ms, operation)
-                for group in groups
-                for other, ends_ms, operation in self._groups.get(group, ())
-                if other != zone
-            ]
-        return waits
+    def until(self, host: int, groups: Iterable[int]) -> list[Earliest]:
+        """Return when the work that blocks a host ends, given the groups on the host."""
+        if not self.live:
+            return []
+        elsewhere = self._elsewhere(host, groups) if self._groups else ()
+        site = _OccupiedSite(self._hosts.get(host, ()), elsewhere)
+        return [each for ends in OCCUPIED_UNTIL for each in ends(_NO_POLICY, site)]
+
+    def _elsewhere(self, host: int, groups: Iterable[int]) -> list[SiteWork]:
+        zone = self._index.fault_zone[host]
+        return [
+            work for group in groups for other, work in self._groups.get(group, ()) if other != zone
+        ]
 
     def taken_after(self, at_ms: int) -> dict[Subject, int]:
         """Return the share of each limit that work ending after a time uses; cached.
@@ -118,3 +118,24 @@ class Occupied:
     def ends(self) -> list[int]:
         """Return the known ends of live work, ascending, without duplicates."""
         return sorted({work.ends_ms for work, _ in self._counted if work.ends_ms})
+
+
+#: The rules about other work have no members of the policy.
+_NO_POLICY = MaintenancePolicy()
+
+
+class _OccupiedSite(Site):
+    """A host beside live work."""
+
+    __slots__ = ("_elsewhere", "_there")
+
+    def __init__(self, there: Sequence[SiteWork], elsewhere: Sequence[SiteWork]) -> None:
+        self._there, self._elsewhere = there, elsewhere
+
+    def work_there(self) -> Sequence[SiteWork]:
+        """Return the work on the host."""
+        return self._there
+
+    def work_elsewhere(self) -> Sequence[SiteWork]:
+        """Return the work on its groups in other fault domains."""
+        return self._elsewhere

@@ -228,7 +228,7 @@ class Timetable:
             batch.live_after = self._room_after(batch)
             for host in batch.hosts:
                 groups = batch.groups_on(self._index, host)
-                for code, ends_ms, subject in self._occupied.obstacles(host, groups):
+                for _, ends_ms, code, subject in self._occupied.until(host, groups):
                     batch.live_after.append((ends_ms, code, subject))
         return batch.live_after
 

@@ -48,6 +48,9 @@ _Earliest: TypeAlias = Callable[[MaintenancePolicy, Site], Iterable[Earliest]]
 
 _Blockers: TypeAlias = Callable[[MaintenancePolicy, Site], Iterator[Blocker]]
 
+#: Blockers of any work by other work, and when the other work ends.
+OCCUPIED: tuple[_Blockers, ...] = (host_busy.blockers, fault_domain.blockers)
+OCCUPIED_UNTIL: tuple[_Earliest, ...] = (host_busy.earliest, fault_domain.earliest)
 #: Blockers before a host is announced.
 ANNOUNCING: tuple[_Blockers, ...] = (notice.blockers, postponement.blockers, owner_rest.blockers)
 #: Blockers before announced work of a maintenance starts.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from forewarn.rules.blockers import EVERYWHERE, Code, Meaning, describe
+from collections.abc import Iterator
+
+from forewarn.rules.blockers import EVERYWHERE, Blocker, Code, Meaning, describe
+from forewarn.rules.site import Earliest, Phase, Site
 
 describe(
     Code.FAULT_DOMAIN,
@@ -15,3 +18,17 @@ describe(
         ends_with_wave=True,
     ),
 )
+
+
+def blockers(_: object, site: Site) -> Iterator[Blocker]:
+    """Keep routine work to one fault domain of a group at a time. Source: G-1."""
+    for each in site.work_elsewhere():
+        yield Blocker(
+            Code.FAULT_DOMAIN, each.operation, site.since_ms, text=each.text, wakes=each.wakes
+        )
+
+
+def earliest(_: object, site: Site) -> Iterator[Earliest]:
+    """Yield the latest end of each piece of work; 0: unknown."""
+    for each in site.work_elsewhere():
+        yield Phase.ANNOUNCE, each.ends_ms, Code.FAULT_DOMAIN, each.operation

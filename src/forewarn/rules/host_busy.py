@@ -5,7 +5,10 @@ VMs on their way to a host keep it busy too.
 
 from __future__ import annotations
 
-from forewarn.rules.blockers import EVERYWHERE, Code, Judge, Meaning, describe
+from collections.abc import Iterator
+
+from forewarn.rules.blockers import EVERYWHERE, Blocker, Code, Judge, Meaning, describe
+from forewarn.rules.site import Earliest, Phase, Place, Site
 
 describe(
     Code.HOST_BUSY,
@@ -38,3 +41,22 @@ describe(
         ends_with_wave=True,
     ),
 )
+_CODES = {
+    Place.HOST: Code.HOST_BUSY,
+    Place.VM: Code.VM_BUSY,
+    Place.DESTINATION: Code.ARRIVALS,
+}
+
+
+def blockers(_: object, site: Site) -> Iterator[Blocker]:
+    """Yield a blocker for each piece of work."""
+    for each in site.work_there():
+        yield Blocker(
+            _CODES[each.place], each.operation, site.since_ms, text=each.text, wakes=each.wakes
+        )
+
+
+def earliest(_: object, site: Site) -> Iterator[Earliest]:
+    """Yield the latest end of each piece of work; 0: unknown."""
+    for each in site.work_there():
+        yield Phase.ANNOUNCE, each.ends_ms, _CODES[each.place], each.operation

@@ -39,6 +39,29 @@ class OwnerDisturbance:
     wakes: int | Subject | None = None
 
 
+class Place(Word):
+    """What other work occupies at a site."""
+
+    HOST = "host"
+    VM = "vm"
+    #: The host is a destination of VMs.
+    DESTINATION = "destination"
+
+
+@value
+class SiteWork:
+    """Other work at a site, or on the groups of its VMs."""
+
+    operation: str
+    place: Place = Place.HOST
+    #: Its latest end, ms since the epoch UTC; 0: unknown.
+    ends_ms: int = 0
+    #: A sentence about it; empty: that of the blocker's code.
+    text: str = ""
+    #: Number of the operation.
+    wakes: int | None = None
+
+
 class Site:
     """Facts about one host or the hosts of one wave; times are ms since the epoch UTC, 0: none."""
 
@@ -68,6 +91,14 @@ class Site:
     #: Earliest start of a postponed host, and who asked for it.
     postponed_until_ms: int
     postponed_by: str
+
+    def work_there(self) -> Iterable[SiteWork]:
+        """Return the other work on the host and its VMs, and work that moves VMs to the host."""
+        return ()
+
+    def work_elsewhere(self) -> Iterable[SiteWork]:
+        """Return the work that disturbs groups of the site in other fault domains."""
+        return ()
 
     def owners(self) -> Iterable[OwnerDisturbance]:
         """Return the owners of VMs at the site that are or were disturbed, by name."""
