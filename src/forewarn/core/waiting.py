@@ -17,8 +17,7 @@ from forewarn.core.topology import Health
 from forewarn.rules import OCCUPIED, blockers_of
 from forewarn.rules.blockers import Blocker, Code
 from forewarn.rules.capacity import UNSIZED
-from forewarn.rules.site import Place as OccupiedPlace
-from forewarn.rules.site import Site, SiteWork
+from forewarn.rules.site import OccupiedPlace, Site, SiteWork
 
 #: Maximum VMs that one sentence of history names.
 NAMED_MAX = 20

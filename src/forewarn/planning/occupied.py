@@ -14,7 +14,7 @@ from forewarn.planning.plan import FleetState, Live
 from forewarn.planning.policy import Subject
 from forewarn.rules import OCCUPIED_UNTIL
 from forewarn.rules.policy import MaintenancePolicy
-from forewarn.rules.site import Earliest, Place, Site, SiteWork
+from forewarn.rules.site import Earliest, OccupiedPlace, Site, SiteWork
 
 
 def live_work(state: FleetState) -> list[Live]:
@@ -36,10 +36,10 @@ class Occupied:
         for work in self.live:
             host = index.number[work.host]
             if work.vm is None:
-                self._occupy(host, Place.HOST, work)
+                self._occupy(host, OccupiedPlace.HOST, work)
             for name in work.destinations:
                 if name in index.number:
-                    self._occupy(index.number[name], Place.DESTINATION, work)
+                    self._occupy(index.number[name], OccupiedPlace.DESTINATION, work)
             groups = index.groups_on[host] if work.vm is None else [index.fleet.vm_groups[work.vm]]
             for group in groups if work.disturbs_groups else ():
                 on_group = SiteWork(work.operation, ends_ms=work.ends_ms)
@@ -53,7 +53,7 @@ class Occupied:
         #: Hosts with live work or arriving VMs.
         self.hosts = frozenset([*self._hosts, *(host for _, host in self._counted)])
 
-    def _occupy(self, host: int, place: Place, work: Live) -> None:
+    def _occupy(self, host: int, place: OccupiedPlace, work: Live) -> None:
         self._hosts.setdefault(host, []).append(SiteWork(work.operation, place, work.ends_ms))
 
     def until(self, host: int, groups: Iterable[int]) -> list[Earliest]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forewarn.rules.blockers import EVERYWHERE, Blocker, Code, Judge, Meaning, describe
-from forewarn.rules.site import Earliest, Phase, Place, Site
+from forewarn.rules.site import Earliest, OccupiedPlace, Phase, Site
 
 describe(
     Code.HOST_BUSY,
@@ -42,9 +42,9 @@ describe(
     ),
 )
 _CODES = {
-    Place.HOST: Code.HOST_BUSY,
-    Place.VM: Code.VM_BUSY,
-    Place.DESTINATION: Code.ARRIVALS,
+    OccupiedPlace.HOST: Code.HOST_BUSY,
+    OccupiedPlace.VM: Code.VM_BUSY,
+    OccupiedPlace.DESTINATION: Code.ARRIVALS,
 }
 
 

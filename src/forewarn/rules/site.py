@@ -39,7 +39,7 @@ class OwnerDisturbance:
     wakes: int | Subject | None = None
 
 
-class Place(Word):
+class OccupiedPlace(Word):
     """What other work occupies at a site."""
 
     HOST = "host"
@@ -53,7 +53,7 @@ class SiteWork:
     """Other work at a site, or on the groups of its VMs."""
 
     operation: str
-    place: Place = Place.HOST
+    place: OccupiedPlace = OccupiedPlace.HOST
     #: Its latest end, ms since the epoch UTC; 0: unknown.
     ends_ms: int = 0
     #: A sentence about it; empty: that of the blocker's code.
