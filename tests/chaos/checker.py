@@ -17,6 +17,8 @@ from tests.e2e.client_log import Read, stale
 TERM_MS = 5000
 #: How much shorter than owed a notice may be. Source: H-6.
 SLACK_MS = 1000
+#: How long after work has ended its end, and who did not see it, may be committed.
+NAMED_MS = 5000
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,8 @@ def _begun_unseen(evidence: Evidence) -> Iterator[str]:
 def _was_restored(evidence: Evidence, begun: Begun) -> bool:
     """Whether the operation of a program was live while the database lost commits."""
     form = evidence.operations.get(begun.operation, {}).get("operation", {})
-    if evidence.lost(begun.at_ms - SLACK_MS, begun.ended_ms):
+    ended_ms = begun.ended_ms or begun.at_ms
+    if evidence.lost(begun.at_ms - SLACK_MS, ended_ms + NAMED_MS):
         return True
     # These times are of control planes, whose clocks may be wrong.
     since, until = (form.get(name) for name in ("announced", "ended"))
