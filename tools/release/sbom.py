@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_NAME = re.compile(r"([A-Za-z0-9._-]+)(?:\[([A-Za-z0-9._-]+)\])?")
 
 
 def bill(project: dict[str, object], requirements: str, time: datetime) -> dict[str, object]:
@@ -26,7 +26,7 @@ def bill(project: dict[str, object], requirements: str, time: datetime) -> dict[
     parts = pinned_packages(requirements)
     extras = project["optional-dependencies"]
     assert isinstance(extras, dict), "pyproject.toml has a table of extras"
-    wanted = {_normal(match[0]) for line in extras["server"] if (match := _NAME.match(line))}
+    wanted = _needed(name, extras, "server")
     assert wanted <= {name for name, _ in parts}, "every dependency of the server is pinned"
     references = {name: f"pkg:pypi/{name}@{version}" for name, version in parts}
     return {
@@ -52,6 +52,14 @@ def bill(project: dict[str, object], requirements: str, time: datetime) -> dict[
         ],
         "compositions": [{"aggregate": "incomplete_first_party_only", "dependencies": [reference]}],
     }
+
+
+def _needed(project: str, extras: dict[str, list[str]], extra: str) -> set[str]:
+    """Return the names of an extra's packages, with those of the project's extras that it names."""
+    found: set[str] = set()
+    for name, inner in (match.groups() for line in extras[extra] if (match := _NAME.match(line))):
+        found |= _needed(project, extras, inner) if name == project else {_normal(name)}
+    return found
 
 
 def pinned_packages(requirements: str) -> dict[tuple[str, str], list[str]]:

@@ -2,7 +2,7 @@
 
 import { act, button, buttons, rowButton, unasked } from "./actions.js";
 import { call, get, getList, may, part, query } from "./api.js";
-import { fill, h, head, section, soft, table } from "./dom.js";
+import { fill, h, head, keepFocus, section, soft, table, unpressed } from "./dom.js";
 import {
   chip,
   count,
@@ -106,15 +106,22 @@ const REREAD_MS = 1000;
 /** Returns the maintenances that were started, as cards that follow their changes. */
 export function underWay() {
   const element = h("section", { hidden: true, aria: { label: "Maintenances under way" } });
+  let drawn = "";
   const close = followed(async () => {
-    const { maintenances: found, next } = await get("/v1/maintenances?live=true&limit=100");
-    const shown = found.filter((each) => each.state !== "draft");
-    const more = shown.length > UNDER_WAY_MAX || next;
+    const reply = await get("/v1/maintenances?live=true&limit=100");
+    await unpressed();
+    const text = JSON.stringify(reply);
+    if (text === drawn) return;
+    drawn = text;
+    const shown = reply.maintenances.filter((each) => each.state !== "draft");
+    const more = shown.length > UNDER_WAY_MAX || reply.next;
     element.hidden = !shown.length;
-    fill(
-      element,
-      h("div", { className: "going" }, shown.slice(0, UNDER_WAY_MAX).map(going)),
-      more ? h("p", { className: "more" }, h("a", { href: "#/maintenances" }, "All")) : "",
+    keepFocus(element, () =>
+      fill(
+        element,
+        h("div", { className: "going" }, shown.slice(0, UNDER_WAY_MAX).map(going)),
+        more ? h("p", { className: "more" }, h("a", { href: "#/maintenances" }, "All")) : "",
+      ),
     );
   });
   return { element, close };
