@@ -146,6 +146,7 @@ def asked(when: bytes, wrong: Wrong) -> Wrong:
 
 
 GUID = rb'("EventId":")[^-"]+'
+STARTED = rb'("EventStatus":")Scheduled(".*?"NotBefore":)"[^"]*"'
 WRONG: dict[str, tuple[str, Wrong]] = {
     "no header needed": ("E-2", answered(rb"(?is)^(?!.*\nmetadata:)", b"200")),
     "latest is served": ("E-3", answered(rb"api-version=latest", b"200")),
@@ -172,6 +173,7 @@ WRONG: dict[str, tuple[str, Wrong]] = {
     "a leaf is another": ("I-2", asked(rb"format=text", replaced(rb"(?s)(\r\n\r\n).*", rb"\1x"))),
     "versions in no order": ("I-3", replaced(rb'(ersions":\[)', rb'\1"9999-12-31",')),
     "numbers are numbers": ("I-4", replaced(rb'(FaultDomain":)"(\d+)"', rb"\1\2")),
+    "null without a hook": ("D-7", replaced(STARTED, rb"\1Started\2null")),
     "another order": ("D-10", replaced(rb'("EventId":[^,]+),("EventStatus":[^,]+)', rb"\2,\1")),
     "anything is an approval": ("A-2", answered(rb"^POST", b"200")),
     "unknown ids are approved": ("A-3", answered(rb"00000000-0000-4000-8000-000000000000", b"200")),
