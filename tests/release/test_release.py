@@ -157,7 +157,7 @@ def test_completion_scripts_are_read_by_their_shells(out: Path) -> None:
     scripts = {"bash": "forewarn", "zsh": "_forewarn", "fish": "forewarn.fish"}
     for shell, name in scripts.items():
         script = out / "completion" / shell / name
-        assert "maintenance" in script.read_text()
+        assert "__complete" in script.read_text()
         if found := shutil.which(shell):
             subprocess.run([found, "-n", script], check=True)
 
