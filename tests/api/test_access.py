@@ -13,7 +13,7 @@ import pytest
 from forewarn.access.roles import Role, actor_for_owner
 from forewarn.access.stimulus import AddToken, Grant
 from forewarn.api.auth import Principals
-from forewarn.core.stimulus import DriverFailed, DriverProgressed
+from forewarn.core.stimulus import Approve, DriverFailed, DriverProgressed
 from forewarn.settings import ListenSettings, OperatorSettings, StoreSettings
 from forewarn.tokens import TokenWrong
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
@@ -302,3 +302,20 @@ def test_driver_text_of_a_shared_host_is_no_owners(told: Guarded, end: str) -> N
         reply = told.ask("owner-of-shop", "GET", path)
         assert reply.status in {200, 404}, reply
         assert SECRET not in reply.body.decode(), f"{path} shows the driver's text: {reply.body!r}"
+
+
+def test_history_of_shared_work_does_not_name_who_approved_for_others() -> None:
+    """An owner reads that the work started, not which VM of another owner approved. P-3."""
+    guarded = Guarded(BANK)
+    guarded.live.enable("bank-1")
+    assert guarded.ask("admin", "POST", "/v1/hosts/h1/reboot", {}).status == 202
+    events = guarded.ask("admin", "GET", "/v1/operations/op-1").json["events"]
+    ids = {each["group"]: each["id"] for each in events}
+    for group, vm in (("web", "web-0"), ("bank", "bank-1")):
+        approval = Approve(vm, (ids[group],))
+        guarded.live.daemon.control.submit(approval, f"vm {vm} at 10.7.7.7").result(LIMIT_S)
+    history = guarded.ask("owner-of-shop", "GET", "/v1/history?limit=1000")
+    started = [each for each in history.json["entries"] if each["action"] == "operation.started"]
+    assert started, history
+    assert b"bank" not in history.body, f"an owner reads of another's VM: {started}"
+    guarded.live.stop()
