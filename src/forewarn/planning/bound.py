@@ -67,14 +67,19 @@ def _of_groups(problem: Problem) -> WaveBound:
 
 def _of_cliques(problem: Problem) -> WaveBound:
     """Return the bound of hosts of which any two share a group in different fault domains."""
-    best: list[int] = []
-    for part in problem.components():
-        if len(best) < len(part) <= colouring.VERTICES_MAX:
-            clique = colouring.clique(problem.graph(part))
-            if len(clique) > len(best):
-                best = [part[vertex] for vertex in clique]
+    clique = _largest_clique(problem)
     hosts = problem.index.fleet.hosts
-    names = [hosts[problem.hosts[place]].name for place in best]
+    names = [hosts[problem.hosts[place]].name for place in clique]
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     text = f"every two of {', '.join(names[:_NAMED_MAX])}{more}"
-    return WaveBound(len(best), f"{text} share a group in different fault domains")
+    return WaveBound(len(clique), f"{text} share a group in different fault domains")
+
+
+def _largest_clique(problem: Problem) -> list[int]:
+    """Return the largest clique found in components that are small enough, as positions."""
+    largest: list[int] = []
+    for part in problem.components():
+        if len(largest) < len(part) <= colouring.VERTICES_MAX:
+            clique = [part[vertex] for vertex in colouring.clique(problem.graph(part))]
+            largest = max(largest, clique, key=len)
+    return largest

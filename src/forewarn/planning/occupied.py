@@ -32,28 +32,32 @@ class Occupied:
         self._hosts: dict[int, list[SiteWork]] = {}
         #: Group -> work on it, with the number of its fault domain.
         self._groups: dict[int, list[tuple[int, SiteWork]]] = {}
-        self._counted: list[tuple[Live, int]] = []
-        for work in self.live:
-            host = index.number[work.host]
-            if work.vm is None:
-                self._occupy(host, OccupiedPlace.HOST, work)
-            for name in work.destinations:
-                if name in index.number:
-                    self._occupy(index.number[name], OccupiedPlace.DESTINATION, work)
-            groups = index.groups_on[host] if work.vm is None else [index.fleet.vm_groups[work.vm]]
-            for group in groups if work.disturbs_groups else ():
-                on_group = SiteWork(work.operation, ends_ms=work.ends_ms)
-                self._groups.setdefault(group, []).append((index.fault_zone[host], on_group))
-            self._counted.append((work, host))
         #: Time -> hosts with work that ends later, and VMs on other hosts with such work.
         self._after: dict[int, tuple[set[int], set[int]]] = {}
         self._taken_after: dict[int, dict[Subject, int]] = {}
+        for work in self.live:
+            self._occupy(work)
         #: Use of each limit by work without a known end.
         self.taken = self.taken_after(0)
         #: Hosts with live work or arriving VMs.
-        self.hosts = frozenset([*self._hosts, *(host for _, host in self._counted)])
+        self.hosts = frozenset([*self._hosts, *(index.number[work.host] for work in self.live)])
 
-    def _occupy(self, host: int, place: OccupiedPlace, work: Live) -> None:
+    def _occupy(self, work: Live) -> None:
+        """Enter work at its host, at its destinations, and at the groups that it disturbs."""
+        number, host = self._index.number, self._index.number[work.host]
+        if work.vm is None:
+            self._enter(host, OccupiedPlace.HOST, work)
+        for name in work.destinations:
+            if name in number:
+                self._enter(number[name], OccupiedPlace.DESTINATION, work)
+        if not work.disturbs_groups:
+            return
+        on_group = SiteWork(work.operation, ends_ms=work.ends_ms)
+        on_host = self._index.groups_on[host]
+        for group in on_host if work.vm is None else [self._index.fleet.vm_groups[work.vm]]:
+            self._groups.setdefault(group, []).append((self._index.fault_zone[host], on_group))
+
+    def _enter(self, host: int, place: OccupiedPlace, work: Live) -> None:
         self._hosts.setdefault(host, []).append(SiteWork(work.operation, place, work.ends_ms))
 
     def until(self, host: int, groups: Iterable[int]) -> list[Earliest]:
@@ -103,21 +107,23 @@ class Occupied:
         return [(subject, amount - counted.get(subject, 0)) for subject, amount in amounts]
 
     def _disturbed_after(self, at_ms: int) -> tuple[set[int], set[int]]:
-        known = self._after.get(at_ms)
-        if known is None:
-            later = [
-                (work, host)
-                for work, host in self._counted
-                if not work.ends_ms or (at_ms and work.ends_ms > at_ms)
-            ]
-            hosts = {host for work, host in later if work.vm is None}
-            vms = {work.vm for work, host in later if work.vm is not None and host not in hosts}
-            known = self._after[at_ms] = hosts, vms
-        return known
+        """Return the hosts that work disturbs after a time, and the VMs on other hosts; cached."""
+        if at_ms not in self._after:
+            number = self._index.number
+            lasting = [work for work in self.live if _lasts(work, at_ms)]
+            hosts = {number[work.host] for work in lasting if work.vm is None}
+            alone = (work for work in lasting if number[work.host] not in hosts)
+            self._after[at_ms] = hosts, {work.vm for work in alone if work.vm is not None}
+        return self._after[at_ms]
 
     def ends(self) -> list[int]:
         """Return the known ends of live work, ascending, without duplicates."""
-        return sorted({work.ends_ms for work, _ in self._counted if work.ends_ms})
+        return sorted({work.ends_ms for work in self.live if work.ends_ms})
+
+
+def _lasts(work: Live, at_ms: int) -> bool:
+    """Whether work ends after a time, or has no known end; at time 0 only the latter."""
+    return not work.ends_ms or 0 < at_ms < work.ends_ms
 
 
 #: The rules about other work have no members of the policy.
