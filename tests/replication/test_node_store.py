@@ -12,9 +12,12 @@ from forewarn.replication.node_store import FILE, NodeStore
 from forewarn.replication.scopes import digest_of
 from tests.metadata.feeds import run, until
 from tests.replication.rig import DB_0, WEB_0, WHOLE, Feed, Node, shown
+from tests.simulator.world.dice import Dice
+from tests.simulator.world.node_disk import NodeDisk, NodeDiskFiles
+from tests.simulator.world.virtual_loop import ProcessKilled
 
 PART = NodePart((WEB_0, DB_0), (shown("web", 3),))
-BODY = encoded(PART)
+BODY, EMPTY = encoded(PART), encoded(NodePart((), ()))
 TAG = FeedTag("e", 3, digest_of(BODY), "a commit")
 
 
@@ -32,6 +35,20 @@ def written(directory: Path) -> NodeStore:
     assert store.load() is None
     store.keep(TAG, BODY)
     return store
+
+
+def test_shown_part_outlives_a_loss_of_power() -> None:
+    """Also if the process that stored it was killed before it synced the file's name. M-2."""
+    disk = NodeDisk(Dice(1, "disk"))
+    NodeStore(NodeDiskFiles(disk, lambda: None)).keep(TAG, BODY)
+    disk.armed = "after a file is replaced"
+    later = FeedTag("e", 4, digest_of(EMPTY), "a commit")
+    with pytest.raises(ProcessKilled):
+        NodeStore(NodeDiskFiles(disk, lambda: None)).keep(later, EMPTY)
+    found = NodeStore(NodeDiskFiles(disk, lambda: None)).load()
+    assert found is not None
+    disk.lose_power()
+    assert NodeStore(NodeDiskFiles(disk, lambda: None)).load() == found == (later, NodePart((), ()))
 
 
 def test_node_restarts_without_its_control_plane(tmp_path: Path) -> None:

@@ -45,6 +45,9 @@ class NodeFiles(Protocol):
     def shorten(self, name: str, size: int) -> None:
         """Truncate a file to its first bytes."""
 
+    def sync_names(self) -> None:
+        """Make the names of files durable, before what they contain is shown."""
+
     def remove(self, name: str) -> None:
         """Remove a file; ignore a missing file and errors."""
 
@@ -109,6 +112,10 @@ class NodeDirectory:
         file = self._file(name)
         os.ftruncate(file, size)
         os.fsync(file)
+
+    def sync_names(self) -> None:
+        """Sync the directory."""
+        os.fsync(self._held)
 
     def remove(self, name: str) -> None:
         """Remove a file, and its unfinished replacement."""

@@ -29,11 +29,16 @@ class NodeStore:
         self.trouble = ""
 
     def load(self) -> tuple[FeedTag, NodePart] | None:
-        """Return the stored part and its tag; None for a missing or unusable file."""
+        """Return the stored part and its tag; None for a missing or unusable file.
+
+        The process before may have ended between the file's replacement and the sync of its name.
+        Without that sync, a loss of power after the part is shown would bring the older part back.
+        """
         try:
             tag_line, body_line = self.files.lines(FILE)
             tag, body = read_tag(tag_line.decode("latin-1")), body_line.removesuffix(b"\n")
             part = read_part(_checked(tag, body))
+            self.files.sync_names()
         except FileNotFoundError:
             return self._load_earlier()
         except (OSError, ValueError, FeedUnreadable) as error:

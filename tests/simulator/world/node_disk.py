@@ -153,6 +153,11 @@ class NodeDiskFiles:
         del file.data[size:]
         self._sync(file)
 
+    def sync_names(self) -> None:
+        """Make the directory durable."""
+        self._go_on()
+        self._disk.sync_names()
+
     def remove(self, name: str) -> None:
         """Remove a file, for good."""
         self._go_on()
