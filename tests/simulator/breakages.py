@@ -264,8 +264,8 @@ BREAKAGES = (
         "two-works-on-a-vm",
         "work on a host runs beside work on its VMs",
         "core.waiting",
-        "    if operation.state is not OperationState.ANNOUNCED:\n        return None\n    places",
-        "    if operation is not None:\n        return None\n    places",
+        "if operation.state is not OperationState.ANNOUNCED:\n            return\n        places",
+        "if operation is not None:\n            return\n        places",
     ),
     broken(
         "moved-under-work",
