@@ -28,6 +28,14 @@ def test_current_context_is_used_without_a_server(
     assert run("host", "list", "--server", live.url).status == OK
 
 
+def test_context_has_an_address(run: Run) -> None:
+    """An address that no command could use is refused at once."""
+    refused = run("context", "add", "bad", "--server", "ftp://x")
+    assert refused.status != OK
+    assert "is not an address" in refused.err
+    assert run("context", "list", "--json").json["contexts"] == []
+
+
 def test_environment_goes_before_the_context(run: Run) -> None:
     """FOREWARN_SERVER is more specific than the user's context."""
     run("context", "add", "other", "--server", "127.0.0.1:1")

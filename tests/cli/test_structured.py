@@ -26,6 +26,21 @@ def test_list_has_one_shape_in_every_form(run: Run) -> None:
     assert run("-o", "name", "host", "list").out == "h1\nh2\n"
 
 
+def test_record_has_its_name_and_every_form(run: Run) -> None:
+    """Also if the answer has more than the record; an answer without a name is refused."""
+    run("maintenance", "create", "h1")
+    run("host", "reboot", "h2")
+    shown = [("maintenance", "m-1"), ("operation", "op-2"), ("host", "h1")]
+    for noun, name in shown:
+        assert run(noun, "show", name, "-o", "name").out == f"{name}\n"
+    status = run("status", "-o", "json").json
+    assert yaml.safe_load(run("status", "-o", "yaml").out) == status
+    assert run("status", "-o", "csv").out.startswith("version,")
+    nameless = run("status", "-o", "name")
+    assert (nameless.status, nameless.out) == (USAGE, "")
+    assert "has no name" in nameless.err
+
+
 def test_json_keeps_the_shape_of_earlier_versions(run: Run) -> None:
     """Scripts that read `--json` go on to work."""
     assert [each["name"] for each in run("host", "list", "--json").json["hosts"]] == ["h1", "h2"]
@@ -46,6 +61,7 @@ def test_list_is_sorted_by_a_member(run: Run, live: Live, member: str, names: li
     """Numbers in names are compared as numbers."""
     live.fleet(hosts={"h10": {}})
     assert run("host", "list", f"--sort={member}", "-o", "name").out.split() == names
+    assert run("host", "list", "--sort", member, "-o", "name").out.split() == names
 
 
 def test_unknown_member_to_sort_by_is_refused(run: Run) -> None:

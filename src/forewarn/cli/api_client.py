@@ -110,8 +110,8 @@ class ServerUnreachable(PeerError):
     code = "server-unreachable"
     message = "The operator API at {server} cannot be reached: {reason}."
     advice = (
-        "Start it (`forewarn emulate` or `forewarn serve`), or set its address with --server or"
-        " FOREWARN_SERVER."
+        "Start it (`forewarn emulate` or `forewarn serve`), or set its address with --server,"
+        " FOREWARN_SERVER or `forewarn context use`."
     )
 
 

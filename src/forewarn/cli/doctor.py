@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from forewarn.cli.api_client import ApiClient
 from forewarn.cli.application import noun_app
-from forewarn.cli.output import noun, print_json, print_table
+from forewarn.cli.output import noun, print_structured, print_table
 from forewarn.cli.parameters import (
     COMMON,
     Config,
@@ -214,7 +214,7 @@ def _doctor(
     problems = [each for each in checks if each.result == "problem"]
     if common.structured:
         shown = [{name: getattr(each, name) for name in each.__match_args__} for each in checks]
-        print_json({"sound": not problems, "checks": shown})
+        print_structured(common, {"sound": not problems, "checks": shown})
         return REFUSED if problems else OK
     print_table(("check", "result", "what"), [(c.name, c.result, c.text) for c in checks], empty="")
     for each in problems:

@@ -30,7 +30,6 @@ from forewarn.cli.output import (
     confirm,
     note,
     note_seconds,
-    print_json,
     print_structured,
     warn_unasked,
 )
@@ -440,7 +439,7 @@ def _report(
     answer, hosts = client.get(path), list(records(client, f"{path}/hosts", "hosts"))
     if common.structured:
         report = {"hosts": hosts, "summary": summary(outcomes), "outcomes": outcomes}
-        return print_json({**answer, **report})
+        return print_structured(common, {**answer, **report})
     if format_ == "text":
         print_hosts(answer, hosts, client.now_ms)
         print()

@@ -8,10 +8,11 @@ from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 
+from forewarn.cli.api_client import client_of
 from forewarn.cli.application import noun_app
 from forewarn.cli.named_servers_file import NamedServer, NamedServers, read_contexts, write_contexts
 from forewarn.cli.output import note, show_list
-from forewarn.cli.parameters import PRINTED, OutputOptions
+from forewarn.cli.parameters import PRINTED, OutputOptions, ServerOptions
 from forewarn.errors import CallerError, nearest
 from forewarn.exit_codes import OK
 
@@ -54,6 +55,7 @@ def _add(
     ca: Annotated[str, Parameter(metavar="FILE", help="CA certificate of the server")] = "",
 ) -> int:
     """Add or change a context, and use it if it is the first."""
+    client_of(ServerOptions(server=server))  # refuses an address that is none
     contexts = read_contexts()
     files = {"token_file": token_file, "ca": ca}
     absolute = {key: str(Path(file).absolute()) if file else "" for key, file in files.items()}

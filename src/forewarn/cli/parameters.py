@@ -85,7 +85,11 @@ class ListOptions(WatchOptions):
 
     sort: Annotated[
         str,
-        Parameter(metavar="MEMBER", help="sort by this member of --json; -MEMBER: descending"),
+        Parameter(
+            metavar="MEMBER",
+            help="sort by this member of --json; -MEMBER: descending",
+            allow_leading_hyphen=True,
+        ),
     ] = ""
 
 

@@ -13,7 +13,6 @@ from forewarn.cli.operations import CONFIRMATION
 from forewarn.cli.output import (
     call_in_words,
     print_facts,
-    print_json,
     print_list,
     print_structured,
     show_record,
@@ -85,7 +84,7 @@ def _status(
             "last_backup": backup or None,
             "degraded": degraded,
         }
-        return print_json({**about, **answer, "confirmations": confirmations})
+        return print_structured(common, {**about, **answer, "confirmations": confirmations})
     print_facts(
         (
             ("server", client.server),

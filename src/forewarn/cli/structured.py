@@ -11,14 +11,28 @@ import io
 import json
 from typing import Any
 
+from forewarn.errors import CallerError
+
 #: Members that name a record, in order of preference.
 _NAMES = ("name", "id", "sequence", "principal", "code")
 #: Values by which the server says that something is unknown.
 _UNKNOWN = ("", -1)
 
 
+class Nameless(CallerError):
+    """An answer has no name to print."""
+
+    code = "output-nameless"
+    message = "This answer has no name, which `-o name` would print."
+    advice = "Use -o json, yaml or csv."
+
+
 def written(answer: object, form: str) -> str:
-    """Return an answer as text in the form `json`, `yaml`, `csv` or `name`."""
+    """Return an answer as text in the form `json`, `yaml`, `csv` or `name`.
+
+    Raises:
+        Nameless: the form is `name`, and a record has none.
+    """
     shaped = _shaped(_explicit(answer))
     if form == "yaml":
         import yaml  # noqa: PLC0415 - only then
@@ -65,9 +79,15 @@ def _known(value: object) -> object:
 
 
 def _name(record: Any) -> str:  # noqa: ANN401 - JSON
+    """Return the name of a record, or that of the first record in it, such as a maintenance."""
     if not isinstance(record, dict):
         return str(record)
-    return next((str(record[name]) for name in _NAMES if record.get(name) is not None), "")
+    inner = (each for each in record.values() if isinstance(each, dict))
+    for each in (record, *inner):
+        for name in _NAMES:
+            if each.get(name) is not None:
+                return str(each[name])
+    raise Nameless
 
 
 def _csv(records: list[Any]) -> str:
