@@ -59,11 +59,19 @@ WHOLE = DocumentChange(
 class Node:
     """A node that keeps what it is told."""
 
-    def __init__(self, address: str, name: str, directory: Path, *, token: str = "") -> None:
+    def __init__(
+        self,
+        address: str,
+        name: str,
+        directory: Path,
+        *,
+        token: str = "",
+        hosts: tuple[str, ...] = (),
+    ) -> None:
         """Take possession of its directory."""
         self.told: list[DocumentChange] = []
         self.store = NodeStore(NodeDirectory(directory / name))
-        identity = NodeIdentity(name, token=token or token_of(name))
+        identity = NodeIdentity(name, hosts=hosts, token=token or token_of(name))
         self.feed_client = FeedClient(
             address, self.told.append, identity=identity, store=self.store
         )

@@ -21,10 +21,12 @@ from forewarn.replication.pace import CLOCK, PACE, pace_for, read_pace
 from forewarn.replication.scopes import digest_of
 from forewarn.replication.server import StoreHistory
 from tests.metadata.feeds import run, until
-from tests.replication.rig import DB_0, READER, WEB_0, WHOLE, Feed, Node, shown
+from tests.replication.rig import DB_0, READER, WEB_0, WEB_1, WHOLE, Feed, Node, shown
 from tests.waiting import LIMIT_S
 
 DB_2 = DocumentChange(2, publications=(shown("db", 2),))
+WEB_2 = DocumentChange(2, publications=(shown("web", 2),))
+ONLY_N2 = DocumentChange(1, whole=True, callers=(WEB_1,), publications=(shown("web", 1),))
 
 
 def test_part_has_a_tag_and_is_not_sent_again(tmp_path: Path) -> None:
@@ -101,6 +103,80 @@ def test_person_reads_a_part_and_counts_as_nobody(tmp_path: Path) -> None:
         assert (await feed.http("n1", token=READER, instance="i")).status == 403
         assert (await feed.http("n1", method="POST", body=b"{}")).status == 404
         assert (feed.server.connected, feed.server.nodes.names) == (0, ())
+        await feed.stop()
+
+    run(story())
+
+
+def test_person_does_not_change_which_hosts_a_node_serves(tmp_path: Path) -> None:
+    """Otherwise the waiting node would confirm a change that it was not sent. Source: M-4."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start(ONLY_N2)
+        tag = (await feed.http("n2", query="?hosts=h2", instance="i")).headers["etag"]
+        await feed.http("n2", query="?hosts=h2", instance="i", If_None_Match=tag)
+        poll = feed.http("n2", query="?hosts=h2&wait=25", instance="i", If_None_Match=tag)
+        waiting = asyncio.ensure_future(poll)
+        await until(lambda: any(each.waiting for each in feed.server._connected.values()))
+        assert (await feed.http("n2", token=READER)).headers["etag"] == tag
+        concerned = feed.server.apply(WEB_2)
+        waits = feed.server.confirmed(2, LIMIT_S, concerned)
+        assert (await waiting).status == 200
+        assert not waits.done()
+        await feed.stop()
+
+    run(story())
+
+
+def test_refused_clone_does_not_change_which_hosts_a_node_serves(tmp_path: Path) -> None:
+    """A clone that asks for fewer hosts is still refused while the node answers. Source: M-5."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start(ONLY_N2)
+        node = await feed.node("n2")
+        clone = await feed.http("n2", query="?hosts=h3", instance="clone")
+        assert (clone.status, b"another machine" in clone.body) == (403, True)
+        assert await feed.shows(WEB_2) == ()
+        assert node.incarnation("web") == 2
+        await node.stop()
+        await feed.stop()
+
+    run(story())
+
+
+def test_request_of_a_node_with_fewer_hosts_keeps_its_feed(tmp_path: Path) -> None:
+    """A node states its hosts in its requests for VMs too. Source: M-3, M-5."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start(ONLY_N2)
+        node = Node(feed.address, "n2", tmp_path, hosts=("h2",))
+        lost: list[None] = []
+        node.feed_client.when_lost(lambda: lost.append(None))
+        await node.start()
+        assert (await feed.ask(node, EnableRequest("web_1"))).accepted
+        assert await feed.shows(WEB_2) == ()
+        assert (lost, node.incarnation("web")) == ([], 2)
+        await node.stop()
+        await feed.stop()
+
+    run(story())
+
+
+def test_key_belongs_to_one_request(tmp_path: Path) -> None:
+    """Another request with the key, or without a key, gets no earlier answer. Source: M-3."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+
+        async def enable(vm: str, **headers: str) -> int:
+            body = encoded(EnableRequest(vm))
+            return (await feed.http("n1", method="POST", body=body, instance="i", **headers)).status
+
+        assert await enable("web_0", Idempotency_Key="k") == 200
+        assert await enable("web_0", Idempotency_Key="k") == 200
+        assert await enable("db_0", Idempotency_Key="k") == 422
+        assert (await enable("web_0"), await enable("db_0")) == (200, 200)
+        assert feed.control.enabled == ["web_0", "web_0", "db_0"]
         await feed.stop()
 
     run(story())
@@ -260,8 +336,10 @@ def test_part_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
     async def story() -> None:
         feed = await Feed(tmp_path).start()
-        refused = await feed.http("n1", instance="i")
-        assert (refused.status, b"node-part-too-large" in refused.body) == (507, True)
+        for _ in range(2):
+            refused = await feed.http("n1", instance="i")
+            assert (refused.status, b"node-part-too-large" in refused.body) == (507, True)
+        assert (await feed.http("n1", token=READER)).status == 507
         await feed.stop()
 
     run(story())

@@ -385,15 +385,16 @@ class FeedClient:
         headers = {**self._headers(), "Forewarn-Clock": self._clock()}
         if key:
             headers["Idempotency-Key"] = key
+        target = self._target()
         async with asyncio.timeout(limit_s):
             while self._idle:
                 stream = self._idle.pop()
                 with contextlib.suppress(OSError, EOFError):
                     return self._keep(
-                        stream, await stream.exchange("POST", self._path, headers, body=body)
+                        stream, await stream.exchange("POST", target, headers, body=body)
                     )
             stream = await self._connected()
-            return self._keep(stream, await stream.exchange("POST", self._path, headers, body=body))
+            return self._keep(stream, await stream.exchange("POST", target, headers, body=body))
 
     def _keep(self, stream: HttpStream, answer: HttpAnswer) -> HttpAnswer:
         if stream.usable and len(self._idle) < ASKING_MAX:
@@ -523,7 +524,8 @@ class FeedClient:
     def _path(self) -> str:
         return f"/feed/{quote(self._identity.name, safe='')}"
 
-    def _target(self, wait_s: float) -> str:
+    def _target(self, wait_s: float = 0.0) -> str:
+        """Return the target of a request, which always states the node's hosts. Source: M-5."""
         hosts = quote(",".join(self._identity.hosts), safe=",")
         return f"{self._path}?wait={wait_s:g}" + (f"&hosts={hosts}" if hosts else "")
 

@@ -176,6 +176,10 @@ class Scopes:
             self._by_host.setdefault(host, {})[feed] = None
         return feed
 
+    def shown(self, name: str, hosts: frozenset[str]) -> ScopedFeed:
+        """Return a node's feed to read; without one, a feed of these hosts that is not stored."""
+        return self._feeds.get(name) or ScopedFeed(name, hosts, self.sequence)
+
     def close(self, name: str) -> None:
         """Drop a feed without nodes."""
         feed = self._feeds.pop(name)

@@ -84,6 +84,15 @@ class NodeTooFast(CallerError):
     advice = "Look for a second program with the node's name or token."
 
 
+class NodeKeyReused(CallerError):
+    """A node used an idempotency key for two requests."""
+
+    code = "node-key-reused"
+    status = 422
+    message = "Metadata node {name} used the Idempotency-Key {key} for another request before."
+    advice = "Look for a second program with the node's name or token. Nothing was changed."
+
+
 class RequestUnanswered(OurError):
     """A VM's request could not be answered now."""
 
@@ -137,6 +146,13 @@ class FeedAnswer(NamedTuple):
     """The part; None: the caller shows it already."""
     pace: FeedPace
     age_ms: int
+
+
+class _Asked(NamedTuple):
+    """A node's request, and its answer."""
+
+    request: Request
+    answer: asyncio.Future[RequestAnswer]
 
 
 class _Node:
@@ -224,7 +240,7 @@ class FeedServer:
         self._present: set[str] = set()
         self._behind: set[str] = set()
         self._joined: dict[str, bool] = {}
-        self._answers: OrderedDict[tuple[str, str], asyncio.Future[RequestAnswer]] = OrderedDict()
+        self._answers: OrderedDict[tuple[str, str], _Asked] = OrderedDict()
         self._process = Ids().token("feed")
         self._offences = Offences()
 
@@ -272,10 +288,9 @@ class FeedServer:
             NodeTooFast, PartTooLarge: a limit is reached.
         """
         self._check_open()
-        feed = self._scopes.open(caller.name, caller.hosts)
         if not caller.instance:
-            return await self._read(feed, tag, wait_s)
-        node = await self._enter(caller, feed)
+            return await self._read(caller, tag, wait_s)
+        node = await self._enter(caller)
         node.connection = connection
         node.heard()
         if tag.commit and tag.commit != node.commit:
@@ -302,16 +317,22 @@ class FeedServer:
 
         Raises:
             FeedClosed, NodeRefused, NodeTooFast: the node may not ask now.
+            NodeKeyReused: the key belongs to another request.
             RequestUnanswered: the control plane failed.
         """
         node = await self._enter_to_ask(caller)
-        answer = self._answers.get((caller.name, key))
+        known = self._answers.get((caller.name, key)) if key else None
+        if known is not None and known.request != request:
+            raise NodeKeyReused(name=caller.name, key=repr(key))
+        answer = known.answer if known is not None else None
         if answer is None or (answer.done() and (answer.cancelled() or answer.exception())):
             if node.asking >= REQUESTS_MAX:
                 raise NodeTooFast(name=caller.name, reason=f"{REQUESTS_MAX} are in progress")
             node.asking += 1
-            answer = self._answers[caller.name, key] = node.requests.ask(request)
+            answer = node.requests.ask(request)
             answer.add_done_callback(partial(_asked, node))
+            if key:
+                self._answers[caller.name, key] = _Asked(request, answer)
             while len(self._answers) > ANSWERS_MAX:
                 self._answers.popitem(last=False)
         await asyncio.wait((answer,))
@@ -354,8 +375,11 @@ class FeedServer:
         """Record and log a refusal."""
         self._offences.refuse(source, str(refused), refused.code)
 
-    async def _enter(self, caller: FeedCaller, feed: ScopedFeed) -> _Node:
-        """Return the connected node, after the end of another process with its name."""
+    async def _enter(self, caller: FeedCaller) -> _Node:
+        """Return the connected node, after the end of another process with its name.
+
+        A refused process does not change the hosts of the node's feed. Source: M-5.
+        """
         name = caller.name
         node = self._connected.get(name)
         if node is not None and node.caller.instance != caller.instance:
@@ -364,6 +388,7 @@ class FeedServer:
             node = self._connected.get(name)
         if node is None and len(self._connected) >= NODES_MAX:
             raise NodeRefused(name=name, reason=f"{NODES_MAX} nodes are connected")
+        feed = self._scopes.open(name, caller.hosts)
         if node is None or node.feed is not feed or node.caller.instance != caller.instance:
             lied = partial(self._offences.refuse, name, action="node.refused")
             requests = NodeRequests(self._upstream, self._scopes, feed=feed, on_lie=lied)
@@ -375,7 +400,7 @@ class FeedServer:
 
     async def _enter_to_ask(self, caller: FeedCaller) -> _Node:
         self._check_open()
-        return await self._enter(caller, self._scopes.open(caller.name, caller.hosts))
+        return await self._enter(caller)
 
     async def _check_alone(self, node: _Node, caller: FeedCaller) -> None:
         """Refuse a second machine with the name of a connected node, such as a clone.
@@ -397,15 +422,16 @@ class FeedServer:
         is_here = self._connected.get(node.feed.name) is node
         return is_here and asks_again.done() and not asks_again.cancelled()
 
-    async def _read(self, feed: ScopedFeed, tag: FeedTag, wait_s: float) -> FeedAnswer:
-        """Answer a person, who confirms nothing; the next look is the next second's."""
+    async def _read(self, caller: FeedCaller, tag: FeedTag, wait_s: float) -> FeedAnswer:
+        """Answer a person, who changes and confirms nothing; the next look is the next second's."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + wait_s
         while True:
-            part, left_s = self._scopes.part(feed), until_s - loop.time()
-            is_new = (tag.epoch, tag.digest) != (self.epoch, part.digest)
+            feed = self._scopes.shown(caller.name, caller.hosts)
+            body, left_s = self._part(feed), until_s - loop.time()
+            is_new = (tag.epoch, tag.digest) != (self.epoch, feed.digest)
             if is_new or left_s < LOOK_S:
-                return self._answered(feed, tag, part.body if is_new else None)
+                return self._answered(feed, tag, body if is_new else None)
             await asyncio.sleep(LOOK_S)
             self._check_open()
 
@@ -436,11 +462,7 @@ class FeedServer:
         feed, name, ours = node.feed, node.feed.name, tag.epoch == self.epoch
         body = None
         if not feed.digest:
-            part = self._scopes.part(feed)
-            if len(part.body) > PART_BYTES_MAX:
-                size = len(part.body)
-                raise PartTooLarge(name=name, size=size, limit=PART_BYTES_MAX)
-            body = part.body
+            body = self._part(feed)
         if ours and tag.digest == feed.digest:
             self.nodes.enlist(name)
             self.nodes.record_shown(name, self._scopes.sequence)
@@ -455,7 +477,14 @@ class FeedServer:
         if any(self._scopes.shows_group(feed, group) for group in self._withheld):
             return None, "it has not recovered"
         self.charge(name, PART_COST)
-        return body if body is not None else self._scopes.part(feed).body, ""
+        return body if body is not None else self._part(feed), ""
+
+    def _part(self, feed: ScopedFeed) -> bytes:
+        """Return a node's encoded part. Source: M-6."""
+        body = self._scopes.part(feed).body
+        if len(body) > PART_BYTES_MAX:
+            raise PartTooLarge(name=feed.name, size=len(body), limit=PART_BYTES_MAX)
+        return body
 
     async def _wait(self, node: _Node, until_s: float) -> bool:
         """Wait for a change of the node's part; return whether the node must be answered now."""
