@@ -821,7 +821,7 @@ TROUBLE = "document.querySelector('#trouble')"
 
 
 def test_waiting_is_quiet_until_work_is_near(page: Browser, service: Live) -> None:
-    """A number beside Work counts events that nobody approved; two minutes before, a bar tells."""
+    """A number beside Work counts unapproved events; from two minutes before, a bar names them."""
     service.post("/v1/hosts/h1/reboot")
     show(page, f"{service.url}/#/policy")
     page.until("document.querySelector('#unapproved').textContent === '2'")

@@ -236,7 +236,7 @@ def test_node_that_equals_its_source_is_sent_nothing(tmp_path: Path) -> None:
 
 
 def test_node_refuses_a_part_that_is_older_or_damaged(tmp_path: Path) -> None:
-    """No incarnation goes back, whoever answers. Source: M-1, L-7."""
+    """No incarnation goes back, from one feed to another. Source: M-1, L-7."""
 
     async def story() -> None:
         feed = await Feed(tmp_path).start()
@@ -331,7 +331,7 @@ def test_polls_age_on_their_way(tmp_path: Path) -> None:
 
 
 def test_part_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node with too many VMs is told so by name. Source: M-6."""
+    """A node with too many VMs gets an error that names the limit. Source: M-6."""
     monkeypatch.setattr(server, "PART_BYTES_MAX", 100)
 
     async def story() -> None:

@@ -27,7 +27,7 @@ ROOMS_OF_PACKAGES = {
         "forewarn.replication.messages",
         "forewarn.store",
     ),
-    "nats": ("forewarn.nats_client", "forewarn.outbox.nats_sink"),
+    "nats": ("forewarn.outbox.nats_sink",),
     "aiokafka": ("forewarn.outbox.kafka_sink",),
     "apprise": ("forewarn.outbox.apprise_sink",),
     "opentelemetry": ("forewarn.telemetry.otlp",),

@@ -40,6 +40,7 @@ from forewarn.cli.parameters import (
     ListOptions,
     Moment,
     PositiveInt,
+    Reason,
     ServerOptions,
     Yes,
 )
@@ -210,9 +211,7 @@ def _pause(
     id_: MaintenanceId,
     /,
     *,
-    reason: Annotated[
-        str | None, Parameter(metavar="TEXT", help="the reason, recorded in history")
-    ] = None,
+    reason: Reason = None,
     keep_announced: Annotated[bool | None, Parameter(help="keep announced work")] = None,
     common: ServerOptions = COMMON,
 ) -> int:
@@ -236,9 +235,7 @@ def _cancel(
     id_: MaintenanceId,
     /,
     *,
-    reason: Annotated[
-        str | None, Parameter(metavar="TEXT", help="the reason, recorded in history")
-    ] = None,
+    reason: Reason = None,
     yes: Yes = False,
     common: ServerOptions = COMMON,
 ) -> int:

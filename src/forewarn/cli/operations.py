@@ -30,6 +30,7 @@ from forewarn.cli.parameters import (
     WATCHED,
     Limit,
     ListOptions,
+    Reason,
     ServerOptions,
     WatchOptions,
     Yes,
@@ -215,9 +216,7 @@ def _cancel(
     id_: OperationId,
     /,
     *,
-    reason: Annotated[
-        str | None, Parameter(metavar="TEXT", help="the reason, recorded in history")
-    ] = None,
+    reason: Reason = None,
     yes: Yes = False,
     common: ServerOptions = COMMON,
 ) -> int:
@@ -231,9 +230,7 @@ def _complete(
     id_: OperationId,
     /,
     *,
-    reason: Annotated[
-        str | None, Parameter(metavar="TEXT", help="the reason, recorded in history")
-    ] = None,
+    reason: Reason = None,
     failed: Annotated[bool | None, Parameter(help="record the work as failed")] = None,
     common: ServerOptions = COMMON,
 ) -> int:

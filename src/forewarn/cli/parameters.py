@@ -182,6 +182,13 @@ Store: TypeAlias = Annotated[
         help="the store: a file or a database URL (default: from the settings)",
     ),
 ]
+Reason: TypeAlias = Annotated[
+    str | None, Parameter(metavar="TEXT", help="the reason, recorded in history")
+]
+Format: TypeAlias = Annotated[
+    Literal["toml", "yaml", "json"] | None,
+    Parameter(name="--format", help="format of the file (default: toml)"),
+]
 Yes: TypeAlias = Annotated[bool, Parameter(help="do not ask for confirmation on a terminal")]
 Wait: TypeAlias = Annotated[bool, Parameter(help="wait until the work has ended")]
 WaitLimit: TypeAlias = Annotated[

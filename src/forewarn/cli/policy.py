@@ -18,17 +18,17 @@ from forewarn.cli.output import (
     note,
     noun,
     offset,
-    print_file,
     print_list,
     print_structured,
     when,
 )
 from forewarn.cli.parameters import (
     COMMON,
+    Format,
     PositiveInt,
     ServerOptions,
 )
-from forewarn.cli.topology import DescriptionFile, FileMalformed, described
+from forewarn.cli.topology import DescriptionFile, FileMalformed, described, print_export
 from forewarn.cli.topology_portions import TopologyFileUnreadable, put_file
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
@@ -165,21 +165,12 @@ def _moved_end(each: Answer, now_ms: int) -> Iterator[str]:
 @policy.command(name="show")
 def _show(
     *,
-    format_: Annotated[
-        Literal["toml", "yaml", "json"] | None,
-        Parameter(name="--format", help="format of the file (default: toml)"),
-    ] = None,
+    format_: Format = None,
     common: ServerOptions = COMMON,
 ) -> int:
     """Print the policy as a file for `policy apply`."""
-    form = common.form if common.form in {"json", "yaml"} else format_ or "toml"
-    body = client_of(common).send("GET", f"/v1/policy?format={form}")
-    text = body.decode("utf-8")
-    if form == "json":
-        print(text, end="")
-    else:
-        print_file(text)
-    if body.strip() in {b"", b"{}"}:
+    text = print_export("policy", format_, common)
+    if text.strip() in {"", "{}"}:
         note("The policy is empty: no budgets, windows, freezes or confirmations.")
     return OK
 

@@ -17,6 +17,7 @@ from forewarn.cli.output import note, print_file, print_json_line, print_structu
 from forewarn.cli.parameters import (
     COMMON,
     FileOrDash,
+    Format,
     ServerOptions,
 )
 from forewarn.cli.topology_import import imports
@@ -127,22 +128,24 @@ def _by_kind(changes: list[dict[str, str]]) -> dict[str, list[str]]:
     return names
 
 
-@topology.default
-@topology.command(name="show")
-def _show(
-    *,
-    format_: Annotated[
-        Literal["toml", "yaml", "json"] | None,
-        Parameter(name="--format", help="format of the file (default: toml)"),
-    ] = None,
-    common: ServerOptions = COMMON,
-) -> int:
-    """Print the fleet as a file for `topology apply`."""
+def print_export(kind: str, format_: Format, common: ServerOptions) -> str:
+    """Print the topology or the policy as a file, and return its text."""
     form = common.form if common.form in {"json", "yaml"} else format_ or "toml"
-    body = client_of(common).send("GET", f"/v1/topology?format={form}")
-    text = body.decode("utf-8")
+    text = client_of(common).send("GET", f"/v1/{kind}?format={form}").decode("utf-8")
     if form == "json":
         print(text, end="")
     else:
         print_file(text)
+    return text
+
+
+@topology.default
+@topology.command(name="show")
+def _show(
+    *,
+    format_: Format = None,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Print the fleet as a file for `topology apply`."""
+    print_export("topology", format_, common)
     return OK

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from forewarn.nats_client import new_client
 from forewarn.outbox.cloudevents import MEDIA, CloudEvent
 from forewarn.outbox.sink import DeliveryFailed, DestinationOptions
 from forewarn.validation.fields import Text
@@ -108,3 +107,21 @@ async def _ignore(_: Exception) -> None:
 
 def _error_text(error: Exception) -> str:
     return str(error) or type(error).__name__
+
+
+def new_client(*, tls_only: bool) -> Any:  # noqa: ANN401 - of an extra
+    """Return a client; if TLS is required, the client disconnects from servers without TLS.
+
+    nats-py itself uses TLS only if the server's first line requests it. An attacker on the network
+    can change that line, and the client would then continue unencrypted, with its secret.
+    """
+    from nats import errors  # noqa: PLC0415 - an extra
+    from nats.aio.client import Client  # noqa: PLC0415 - an extra
+
+    class TlsClient(Client):
+        async def _process_info(self, info: dict[str, Any], *more: bool, **named: bool) -> None:
+            if not info.get("tls_required"):
+                raise errors.Error("the server offers no TLS, but the settings require TLS")
+            await super()._process_info(info, *more, **named)
+
+    return TlsClient() if tls_only else Client()
