@@ -102,8 +102,8 @@ audit: $(DEV)  ## check dependencies for known vulnerabilities (uses PyPI)
 imports: $(DEV)  ## check the directions of imports (.importlinter)
 	$(BIN)/lint-imports --no-cache
 
-test: $(DEV) system  ## set up and pass all tests
-	$(PYTEST) $(PARALLEL)
+test: $(DEV) system  ## set up and pass all tests; a failed test has a second try, and is named
+	$(PYTEST) $(PARALLEL) --reruns 1
 
 test-fast: $(DEV)  ## run the fast tests, for use during development
 	$(PYTEST) $(PARALLEL) -m "not slow and not nightly"

@@ -101,6 +101,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         random.Random(int(order)).shuffle(items)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print why a test that then passed had failed first: such a test is a fault to repair."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.section(f"failed first: {report.nodeid}", sep="_")
+        terminalreporter.line(report.longreprtext)
+
+
 LOGGERS = ("forewarn", "forewarn.control", "forewarn.store", "uvicorn", "asyncio")
 
 
