@@ -108,13 +108,14 @@ class Feed:
         """Start nothing yet."""
         self.directory = directory
         self.epoch = epoch
+        self.hosts: tuple[str, ...] = HOSTS
         self.control = Control()
         self.address = "127.0.0.1:0"
         self.server = self._new()
         self.port = FeedPort()
 
     def _new(self) -> FeedServer:
-        access = NodeAccess(HOSTS, proves, lambda token: token == READER)
+        access = NodeAccess(self.hosts, proves, lambda token: token == READER)
         return FeedServer(self.control, epoch=self.epoch, access=access, pace=lambda _: self.pace)
 
     async def start(self, whole: DocumentChange = WHOLE) -> Feed:

@@ -108,6 +108,36 @@ def test_person_reads_a_part_and_counts_as_nobody(tmp_path: Path) -> None:
     run(story())
 
 
+def test_person_reads_no_part_of_a_name_that_nothing_has(tmp_path: Path) -> None:
+    """With a node for each host, an empty part would look like a host without VMs. M-5."""
+
+    async def story() -> None:
+        feed = Feed(tmp_path)
+        feed.hosts = ("*",)
+        await feed.restart(WHOLE)
+        assert (await feed.http("h1", token=READER)).status == 200
+        assert (await feed.http("h77", token=READER)).status == 403
+        await feed.stop()
+
+    run(story())
+
+
+def test_unproved_callers_leave_one_sentence_of_our_own(tmp_path: Path) -> None:
+    """Otherwise anybody who reaches the port could fill what operators read. Source: M-5."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        for number in range(5):
+            assert (await feed.http(f"n{number}-is-mine", token="x")).status == 403
+        [told] = feed.server.troubles().refused
+        assert told == (
+            "A caller at the feed is refused: no certificate or token proves the node's name."
+        )
+        await feed.stop()
+
+    run(story())
+
+
 def test_person_does_not_change_which_hosts_a_node_serves(tmp_path: Path) -> None:
     """Otherwise the waiting node would confirm a change that it was not sent. Source: M-4."""
 

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from forewarn.replication.messages import RelayReport
 from forewarn.replication.nodes import NodeTable
 
@@ -56,5 +58,29 @@ def test_node_that_connects_elsewhere_keeps_its_progress() -> None:
         nodes.take_report(RelayReport("behind", 8, joined=("n1",), begins=True))
         assert nodes.wait(9, 9).done()
         assert not nodes.wait(10, 9).done()
+
+    asyncio.run(story())
+
+
+def test_node_that_two_followers_have_is_a_clone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that went from the first to the second leaves the first in time. Source: M-5, H-5."""
+
+    async def story() -> None:
+        nodes = NodeTable(silent_s_max=10)
+        loop, at = asyncio.get_running_loop(), 0.0
+        monkeypatch.setattr(loop, "time", lambda: at)
+        nodes.take_report(RelayReport("f", 5, joined=("moves", "twice"), begins=True))
+        nodes.take_report(RelayReport("g", 5, joined=("moves", "twice", "new"), begins=True))
+        at = 9.0
+        nodes.take_report(RelayReport("f", 5, left=("moves",)))
+        assert list(nodes.cloned()) == []
+        for later in (15.0, 21.0):
+            at = later
+            nodes.take_report(RelayReport("f", 5))
+            nodes.take_report(RelayReport("g", 5))
+        assert list(nodes.cloned()) == [("twice", ("f", "g"))]
+        at = 32.0  # the first follower was killed
+        nodes.take_report(RelayReport("g", 5))
+        assert list(nodes.cloned()) == []
 
     asyncio.run(story())

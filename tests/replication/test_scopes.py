@@ -336,12 +336,17 @@ def test_request_for_a_vm_that_has_just_left_is_no_lie(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "token", "hosts"),
-    [("n1", "n2", ()), ("n9", "n1", ()), ("n1", "n1", ("h2",)), ("n 1", "n1", ())],
+    ("name", "token", "hosts", "told"),
+    [
+        ("n1", "n2", (), "node n1 "),
+        ("n9", "n1", (), "A caller "),
+        ("n1", "n1", ("h2",), "node n1 "),
+        ("n 1", "n1", (), "A caller "),
+    ],
     ids=["token", "name", "hosts", "form"],
 )
 def test_node_that_cannot_prove_itself_is_refused(
-    tmp_path: Path, name: str, token: str, hosts: tuple[str, ...]
+    tmp_path: Path, name: str, token: str, hosts: tuple[str, ...], told: str
 ) -> None:
     """Nobody is sent anything who is not whom the settings know. Source: M-5."""
 
@@ -351,7 +356,7 @@ def test_node_that_cannot_prove_itself_is_refused(
         liar.feed_client._identity.hosts = hosts  # type: ignore[misc]  # as somebody else's program may
         liar.feed_client.start()
         await until(lambda: feed.server.troubles().refused != ())
-        assert name in feed.server.troubles().refused[0]
+        assert told in feed.server.troubles().refused[0]
         assert liar.told == []
         assert feed.server.connected == 0
         await liar.stop()

@@ -104,7 +104,7 @@ def test_node_needs_protection_beyond_this_machine(wrong: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize(
     ("body", "status"),
-    [(b"x" * (2 * feed_endpoint.BODY_BYTES_MAX), 413), (b'{"type":"start"}', 502), (b"[", 502)],
+    [(b"x" * (2 * feed_endpoint.BODY_BYTES_MAX), 413), (b'{"type":"start"}', 400), (b"[", 400)],
     ids=["long", "rubbish", "half"],
 )
 def test_body_that_is_too_long_or_no_request_is_refused(

@@ -27,7 +27,7 @@ from forewarn.errors import CallerError, ForewarnError
 from forewarn.host_port import host_and_port, joined_address
 from forewarn.replication.access import NodeAccess, NodeProof, NodeRefused, names_of
 from forewarn.replication.feed_tag import FeedTag, read_tag
-from forewarn.replication.messages import PollReport, read_request
+from forewarn.replication.messages import FeedUnreadable, PollReport, read_request
 from forewarn.replication.nodes import COST_BYTES
 from forewarn.replication.pace import CLOCK, INSTANCE, PACE, SEQUENCE, WAIT_S_MAX
 from forewarn.replication.server import NODES_MAX, FeedCaller, FeedServer
@@ -60,6 +60,15 @@ class FeedPathUnknown(CallerError):
     status = 404
     message = "The feed for metadata nodes has no {what}."
     advice = "Send GET /feed/NODE, where NODE is the name of a metadata node."
+
+
+class NodeRequestUnreadable(CallerError):
+    """A node's POST is malformed."""
+
+    code = "node-request-unreadable"
+    status = 400
+    message = "A metadata node's request cannot be read: {reason}."
+    advice = FeedUnreadable.advice
 
 
 class FeedBodyTooLarge(CallerError):
@@ -162,7 +171,10 @@ class FeedEndpoint:
             raise FeedPathUnknown(what=f"method {method[:20]} without a node's process")
         body = await _body_of(receive)
         self._server.charge(name, 1 + len(body) // COST_BYTES)
-        message = read_request(body)
+        try:
+            message = read_request(body)
+        except FeedUnreadable as error:
+            raise NodeRequestUnreadable(reason=error.facts["reason"]) from error
         if isinstance(message, PollReport):
             clock = headers.get(CLOCK.encode(), b"").decode("latin-1")
             await self._server.tell(caller, message, clock)
@@ -186,7 +198,7 @@ class FeedEndpoint:
         instance = headers.get(INSTANCE.encode(), b"").decode("latin-1")[:INSTANCE_LENGTH_MAX]
         if not instance and token and self._access.may_read(token):
             permitted = self._access.permitted(name)
-            if not permitted:
+            if name not in self._access.hosts and not self._server.has_host(name):
                 raise NodeRefused(name=repr(name[:80]), reason="no such node is expected")
             scope["state"][ADMIT]()
             return FeedCaller(name, permitted, "")

@@ -23,7 +23,6 @@ REFUSED_TOKENS_MAX = 20
 
 NAME_LENGTH_MAX = 253
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_LENGTH_MAX - 1}}}")
-_PROOF_MISSING = "no certificate or token proves the node's name"
 
 
 class NodeRefused(CallerError):
@@ -35,6 +34,13 @@ class NodeRefused(CallerError):
     advice = (
         "Check the host of this node. The setting [feed] hosts lists each node's permitted hosts."
     )
+
+
+class NodeUnproved(NodeRefused):
+    """A caller proves no node's name; the sentence has nothing of the caller's own choice."""
+
+    code = "node-unproved"
+    message = "A caller at the feed is refused: {reason}."
 
 
 def _never(_name: str, _token: str) -> bool:
@@ -80,7 +86,7 @@ class NodeAccess:
             NodeRefused: the node's name is not proved, or the node requests other nodes' hosts.
         """
         if not _NAME.fullmatch(name):
-            raise NodeRefused(name=repr(name[:80]), reason="the node's name is not valid")
+            raise NodeUnproved(reason="the node's name is not valid")
         if proof.names:
             if name not in proof.names:
                 shown = ", ".join(sorted(proof.names))
@@ -120,10 +126,15 @@ class NodeAccess:
         try:
             self._refused.judge(name if is_right else "", address)
         except TokenWrong as wrong:
-            raise NodeRefused(name=name, reason=_PROOF_MISSING) from wrong
+            raise self._unproved(name, "no certificate or token proves the node's name") from wrong
         except TooManyRefused as refused:
-            reason = f"too many wrong tokens came from {address}"
-            raise NodeRefused(name=name, reason=reason) from refused
+            raise self._unproved(name, "too many wrong tokens came from its address") from refused
+
+    def _unproved(self, name: str, reason: str) -> NodeRefused:
+        """Return a refusal with the name of a node in the settings, or without a name."""
+        if name in self.hosts:
+            return NodeRefused(name=name, reason=reason)
+        return NodeUnproved(reason=reason)
 
 
 class NodeProof(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from forewarn.replication.messages import RelayReport
@@ -60,6 +60,8 @@ class NodeTable:
         self._relays: dict[str, _Relay] = {}
         self._relay_of: dict[str, _Relay] = {}
         """Follower that sends the feed to a node, by node."""
+        self._claimed_s: dict[str, float] = {}
+        """When a second follower reported a node, by node that two followers have."""
 
     def take_report(self, report: RelayReport) -> bool:
         """Apply a follower's report; return False if the follower must start over.
@@ -77,6 +79,8 @@ class NodeTable:
         relay.report = report
         for name in report.joined:
             self._shown[name] = self.shown(name)  # its follower before may not have reported yet
+            if self._relay_of.get(name, relay) is not relay:
+                self._claimed_s.setdefault(name, relay.heard_s)
             relay.names.add(name)
             self._relay_of[name] = relay
         for waiting in self._waiting:
@@ -92,6 +96,24 @@ class NodeTable:
         relay = self._relay_of.get(name)
         now_s = asyncio.get_running_loop().time()
         return relay is not None and now_s - relay.heard_s <= self._silent_s_max
+
+    def cloned(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield the nodes that two followers have had for longer than a move takes, with both.
+
+        A node that went from one follower to another leaves the first within its limit of silence.
+        Source: M-5.
+        """
+        now_s = asyncio.get_running_loop().time()
+        for name, since_s in tuple(self._claimed_s.items()):
+            processes = tuple(
+                process
+                for process, relay in self._relays.items()
+                if name in relay.names and now_s - relay.heard_s <= self._silent_s_max
+            )
+            if len(processes) < 2:
+                del self._claimed_s[name]
+            elif now_s - since_s > 2 * self._silent_s_max:
+                yield name, processes
 
     def _forget(self, process: str) -> None:
         relay = self._relays.pop(process, None)

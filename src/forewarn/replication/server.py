@@ -371,6 +371,10 @@ class FeedServer:
         """Return the last change of a node's part."""
         return self._scopes.latest(name)
 
+    def has_host(self, name: str) -> bool:
+        """Return whether a host with VMs, or a node that follows, has this name."""
+        return name in self._scopes.hosts or name in self._connected
+
     def refuse(self, source: str, refused: NodeRefused) -> None:
         """Record and log a refusal."""
         self._offences.refuse(source, str(refused), refused.code)
@@ -617,6 +621,12 @@ class FeedServer:
         """Apply a follower's report; return False if the follower must start over. Source: M-4."""
         known = self.nodes.take_report(report)
         self._moves.settle_relayed()
+        for name, processes in self.nodes.cloned():
+            text = (
+                f"Metadata node {name} follows two control planes, {' and '.join(processes)}:"
+                " two machines have its name."
+            )
+            self._offences.refuse(name, text, "node.cloned")
         for name in self._connected.keys() & set(report.joined):
             task = asyncio.get_running_loop().create_task(self._probe(self._connected[name]))
             self._probing.add(task)
@@ -722,4 +732,4 @@ class Offences:
         self._logged_s.move_to_end(who)
         if len(self._logged_s) > KNOWN_MAX:
             self._logged_s.popitem(last=False)
-        _LOG.warning("%s", text, extra={"action": action})
+        _LOG.warning("%s (%s)", text, who, extra={"action": action})

@@ -39,8 +39,6 @@ UNREADABLE = "closed, as this machine has no time zone"
 #: Words of `month_days` that name a weekday of the month, and their places; -1: the last one.
 PLACES = {"first": 1, "second": 2, "third": 3, "fourth": 4, "last": -1}
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-#: Longest distance from a weekday of the month, in days.
-DISTANCE_MAX = 6
 #: Longest period between two days on which a window opens, in its unit.
 EVERY_MAX = 999
 
