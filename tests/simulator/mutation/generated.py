@@ -16,7 +16,9 @@ from typing import TypeGuard
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "src"
 PACKAGES: dict[str, tuple[str, ...]] = {
-    "core": ("core", "access"),
+    "core": ("core",),
+    "access": ("access",),
+    "rules": ("rules",),
     "agent/core": ("agent/core",),
     "control": ("control",),
     "metadata": ("metadata", "metadata/http"),

@@ -11,12 +11,15 @@ MAINTENANCE = (
     "again announcing limits maintenance maintenance_sentences moving policy_change postponing "
     "unseen usage why"
 )
+ACCESS = ("tests/api/test_confirmations.py", "tests/api/test_access.py", "tests/api/test_oidc.py")
+CORE = (
+    *(PAGES, "tests/core", "tests/transcripts", "tests/planning"),
+    *("tests/store/test_backup.py", "tests/cli/test_plan_preview.py", *ACCESS),
+)
 TESTS: dict[str, tuple[str, ...]] = {
-    "core": (
-        *(PAGES, "tests/core", "tests/transcripts", "tests/planning"),
-        *("tests/store/test_backup.py", "tests/cli/test_plan_preview.py"),
-        *("tests/api/test_confirmations.py", "tests/api/test_access.py", "tests/api/test_oidc.py"),
-    ),
+    "core": CORE,
+    "access": (PAGES, "tests/core", *ACCESS),
+    "rules": (*CORE, "tests/control/test_planning.py", "tests/api/test_policy_files.py"),
     "agent/core": (
         *(f"tests/agent/test_{name}.py" for name in AGENT.split()),
         "tests/transcripts",
@@ -41,9 +44,9 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
 }
 """What may notice a breakage of a room."""
-EXPLORED = {"core"}
+EXPLORED = {"core", "access", "rules"}
 """Rooms whose breakages the exploration of small worlds could notice."""
-SIMULATED = {"core", "agent/core", "control", "planning"}
+SIMULATED = {"core", "access", "agent/core", "control", "planning", "rules"}
 """Rooms whose breakages a random world could notice."""
 POSTGRES = {"store"}
 """Rooms that have code for PostgreSQL: its tests are run, too, on one server for all of them."""
