@@ -49,6 +49,8 @@ SERVER_CORE, LOAD_CORE = 0, 1
 SMOKE = (
     "quotes and backslashes in an owner's body",
     "spaces in a viewer's Resource Graph query",
+    "a node that reports polls without end",
+    "a node that asks for its part without end",
 )
 """Floods that show that the benchmark runs."""
 SETTINGS = """
@@ -174,6 +176,7 @@ async def attack(name: str, ports: dict[str, int], seconds: float) -> dict[str, 
     )
     await see("during", seconds + 0.5)
     said, _ = await flood.communicate()
+    assert flood.returncode == 0, f"{name}: the flood failed"
     print(f"{name}: {said.decode().strip()}", file=sys.stderr, flush=True)
     await see("a second", 1.0)
     await see("after", seconds / 2)

@@ -8,11 +8,11 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 JSON, TOML, YAML = "application/json", "application/toml", "application/yaml"
-OPERATOR, OWNER, VIEWER = "operator", "owner", "viewer"
-"""Names of the tokens, which are those of their roles."""
+OPERATOR, OWNER, VIEWER, NODE = "operator", "owner", "viewer", "h-0"
+"""Names of the tokens, which are those of their roles, or of the node."""
 BODY_BYTES, FILE_BYTES, NAMES_BYTES = 1024 * 1024, 4 * 1024 * 1024, 16 * 1024 * 1024
 """Limits of bodies: a form, a file, and a form that lists names."""
 TIMEOUT_S = 60.0
@@ -33,6 +33,11 @@ class Requests:
     callers: int = 2
     hosts: int = 1
     """Number of hosts of the fleet, each with a VM."""
+    keeps: bool = False
+    """Whether a caller keeps its connection."""
+    headers: dict[str, str] = field(default_factory=dict)
+    answer: str = ""
+    """A status that some answer has; otherwise the flood does not reach what it is about."""
 
     def run(self, port: int, seconds: float) -> dict[str, int]:
         """Send requests for a time; return how many had which status."""
@@ -46,32 +51,37 @@ class Requests:
             each.start()
         for each in threads:
             each.join()
+        assert not self.answer or self.answer in counts, counts
         return counts
 
     def _send(self, port: int, body: bytes, ends_s: float, counts: dict[str, int]) -> None:
         headers = {
             "Authorization": f"Bearer fw_{self.token}_seeded",
             "Content-Type": self.media,
-            "Connection": "close",
+            "Connection": "keep-alive" if self.keeps else "close",
+            **self.headers,
         }
+        connection = self._connect(port)
         while time.monotonic() < ends_s:
-            if self.port == "Azure port":
-                context = ssl._create_unverified_context()  # noqa: SLF001 - on loopback
-                connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                    "127.0.0.1", port, timeout=TIMEOUT_S, context=context
-                )
-            else:
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
             try:
                 connection.request(self.method, self.path, body, headers)
                 answer = connection.getresponse()
                 answer.read()
                 outcome = str(answer.status)
-            except OSError:
+            except (OSError, http.client.HTTPException):
                 outcome = "cut"
-            finally:
+                connection.close()
+            if not self.keeps:
                 connection.close()
             counts[outcome] = counts.get(outcome, 0) + 1
+        connection.close()
+
+    def _connect(self, port: int) -> http.client.HTTPConnection:
+        """Return a connection, which opens itself again for the next request after a close."""
+        if self.port != "Azure port":
+            return http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+        context = ssl._create_unverified_context()  # noqa: SLF001 - on loopback
+        return http.client.HTTPSConnection("127.0.0.1", port, timeout=TIMEOUT_S, context=context)
 
 
 def repeated(piece: str, size: int, *, start: str = "", end: str = "") -> Callable[[], bytes]:
@@ -94,7 +104,31 @@ _DRY_TOPOLOGY = "/v1/topology?dry_run=true"
 _GRAPH = "/providers/Microsoft.ResourceGraph/resources?api-version=2022-10-01"
 _COMMAS = "," * 1_000_001
 
+_AS_NODE = {"forewarn-instance": "i"}
+
 REQUESTS = {
+    "a node that reports polls without end": Requests(
+        NODE,
+        "POST",
+        "/feed/h-0",
+        JSON,
+        lambda: b'{"type":"polled","groups":{"vm-0":0}}',
+        port="feed",
+        keeps=True,
+        headers=_AS_NODE,
+        answer="204",
+    ),
+    "a node that asks for its part without end": Requests(
+        NODE,
+        "GET",
+        "/feed/h-0",
+        JSON,
+        bytes,
+        port="feed",
+        keeps=True,
+        headers=_AS_NODE,
+        answer="200",
+    ),
     "quotes and backslashes in an owner's body": Requests(
         OWNER, "POST", _REBOOT, JSON, repeated('"\\', BODY_BYTES, start=_COMMAS)
     ),
