@@ -86,6 +86,13 @@ class PeerError(ForewarnError):
     advice = "Try again; if it persists, check the other service."
 
 
+class AskedToHold(PeerError):
+    """A preparation of the agent is not ready, and asks that nobody approves the event."""
+
+    code = "asked-to-hold"
+    message = "The preparation is not ready."
+
+
 class OurError(ForewarnError):
     """Forewarn is at fault: a bug or a broken store, which users should report."""
 

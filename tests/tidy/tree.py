@@ -14,6 +14,7 @@ ENTRY_POINTS = {
     "forewarn": "what `import forewarn` gives",
     "forewarn.cli.main": "the command",
     "forewarn.testing": "pytest loads it as a plugin",
+    "forewarn.job": "applications import it",
     "forewarn.core.history": "replay, against which tests and the simulator hold the state",
 }
 

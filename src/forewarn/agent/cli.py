@@ -350,6 +350,10 @@ STARTER = """\
 # cert = ""              # with key: TLS
 # key = ""
 
+[jobs]
+# listen = ""            # "/run/forewarn-agent/jobs.sock" for jobs that checkpoint and consent
+# token_file = ""        # with ADDRESS:PORT: the token of ranks on other VMs
+
 [notify]
 # webhook = "https://example.net/hook"       # every notification, as JSON
 # webhook_secret_file = "/etc/forewarn-agent/secret"

@@ -50,6 +50,7 @@ STEPS_MAX = 200  # limit for steps and checks, and for rules
 TABLES = {
     "agent": "",
     "status": "status_",
+    "jobs": "jobs_",
     "notify": None,
     "coordination": None,
     "step": None,
@@ -196,10 +197,11 @@ def _flat(merged: dict[str, object], path: str) -> dict[str, object]:
     form = dict(DEFAULTS)
     for name in ("notify", "coordination"):
         form[name] = _checked(_table(merged, name), SUBTABLES[name], where=f"{path}: [{name}]")
-    for table, prefix in (("agent", ""), ("status", "status_")):
+    for table, prefix in (("agent", ""), ("status", "status_"), ("jobs", "jobs_")):
         for key, setting in _table(merged, table).items():
             name = prefix + key
-            if name not in DEFAULTS or (table == "agent" and name.startswith("status_")):
+            foreign = table == "agent" and name.startswith(("status_", "jobs_"))
+            if name not in DEFAULTS or foreign:
                 raise ConfigInvalid(where=f"{path}: [{table}]", reason=f"{key} is unknown")
             form[name] = _typed(setting, DEFAULTS[name], where=f"{path}: [{table}] {key}")
     _check_settings(form, path)
@@ -248,12 +250,18 @@ def _check_settings(form: dict[str, object], path: str) -> None:
         raise ConfigInvalid(where=f"{path}: [agent] log", reason='must be "text" or "json"')
     if bool(form["status_cert"]) != bool(form["status_key"]):
         raise ConfigInvalid(where=f"{path}: [status]", reason="set both cert and key, or neither")
-    if form["status_listen"]:
+    for table, local in (("status", False), ("jobs", True)):
+        address = str(form[f"{table}_listen"])
+        if not address or (local and "/" in address):
+            continue
         try:
-            host_and_port(str(form["status_listen"]))
+            host_and_port(address)
         except ValueError as error:
-            reason = "must be ADDRESS:PORT"
-            raise ConfigInvalid(where=f"{path}: [status] listen", reason=reason) from error
+            reason = "must be a path or ADDRESS:PORT" if local else "must be ADDRESS:PORT"
+            raise ConfigInvalid(where=f"{path}: [{table}] listen", reason=reason) from error
+        if local and not form["jobs_token_file"]:
+            reason = "is open to other machines; set token_file"
+            raise ConfigInvalid(where=f"{path}: [jobs] listen", reason=reason)
 
 
 def is_program(file: Path) -> bool:
@@ -332,6 +340,10 @@ def _step(name: str, table: object, path: str) -> dict[str, object]:
         if key in table:
             form[key] = _typed(table[key], default, where=f"{where} {key}")
     form["on_failure"] = _one_of(table, "on_failure", FAILURES, default="hold", where=where)
+    if spec.get("use") == "job" and form["on_failure"] != "hold":
+        raise ConfigInvalid(
+            where=f"{where} on_failure", reason='must be "hold": without consent nobody approves'
+        )
     return form
 
 

@@ -17,12 +17,13 @@ from forewarn.agent.signals import Signals, StopRequest
 TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from forewarn.agent.core.identity import Identity
+    from forewarn.agent.jobs.server import JobServer
     from forewarn.agent.settings import AgentSettings
     from forewarn.agent.status_server import StatusServer
 
 
 class Holdings:
-    """The journal, the hooks' directory, the status endpoint, signals and the service manager."""
+    """The journal, the hooks' files, the sockets, signals and the service manager."""
 
     def __init__(self, settings: AgentSettings, *, embedded: bool = False) -> None:
         """Open the resources; an embedding application handles signals and the service manager.
@@ -37,7 +38,9 @@ class Holdings:
         self.journal = Journal(settings.state_dir)
         self.room = _room(settings)
         self.status: StatusServer | None = None
+        self.jobs: JobServer | None = None
         self.status = self._status(settings)
+        self.jobs = self._jobs(settings)
 
     def calls(self, identity: Identity, settings: AgentSettings) -> ChildProcesses:
         """Return the child processes that run this VM's steps."""
@@ -56,6 +59,7 @@ class Holdings:
         try:
             room = _room(settings)
             status = self._status(settings)
+            jobs = self._jobs(settings)
         except BaseException:
             if other:
                 journal.close()
@@ -64,12 +68,16 @@ class Holdings:
             before.close()
         if self.status is not None:
             self.status.close()
-        self.journal, self.room, self.status = journal, room, status
+        if self.jobs is not None and self.jobs is not jobs:
+            self.jobs.close(leave_path=jobs is not None and jobs.address == self.jobs.address)
+        self.journal, self.room, self.status, self.jobs = journal, room, status, jobs
 
     def close(self) -> None:
         """Release all resources."""
         if self.status is not None:
             self.status.close()
+        if self.jobs is not None:
+            self.jobs.close()
         self.signals.close()
         self.journal.close()
 
@@ -79,6 +87,15 @@ class Holdings:
         from forewarn.agent.status_server import StatusServer  # noqa: PLC0415  only where it is wanted
 
         return StatusServer(settings, before=self.status)
+
+    def _jobs(self, settings: AgentSettings) -> JobServer | None:
+        if not settings.jobs_listen:
+            return None
+        from forewarn.agent.jobs.server import JobServer  # noqa: PLC0415  only where it is wanted
+
+        if self.jobs is not None and self.jobs.serves(settings):
+            return self.jobs
+        return JobServer(settings)
 
 
 def _room(settings: AgentSettings) -> HookRoom:

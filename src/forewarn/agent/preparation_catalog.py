@@ -46,6 +46,10 @@ PREPARATIONS = {
     "patroni": Preparation(
         optional=("address", "candidate", "username", "password_file", "wait_s", "ca_file"),
     ),
+    "job": Preparation(
+        needed=("address",),
+        optional=("jobs", "token_file"),
+    ),
     "pacemaker": Preparation(
         optional=("node", "wait_s", "lifetime"),
     ),

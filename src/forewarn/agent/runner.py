@@ -76,6 +76,7 @@ class Runner:
         self._holdings = holdings or Holdings(settings)
         self._journal = self._holdings.journal
         self._status = self._holdings.status
+        self._jobs = self._holdings.jobs
         self._signals = self._holdings.signals
         self._readiness = self._holdings.readiness
         self._state: dict[str, object] | None = None
@@ -275,6 +276,8 @@ class Runner:
             poller.watch(fd)
         if self._status is not None:
             self._status.watch(poller)
+        if self._jobs is not None:
+            self._jobs.watch(poller)
         ready = poller.wait(self._sleep_s(now_ms))
         now_ms = self.clock.now_ms()
         self._signals.drain(ready)
@@ -285,6 +288,8 @@ class Runner:
             self._step_core(self.contact.poll_ready(now_ms))
         if self._status is not None:
             self._status.serve(self, ready, now_ms)
+        if self._jobs is not None:
+            self._jobs.serve(ready, now_ms, log=self.log)
 
     def _descriptors(self) -> tuple[int, ...]:
         """Return the descriptors that become readable at the end of a child or at a signal."""
@@ -307,6 +312,8 @@ class Runner:
             times.append(self._alive_ms)
         if self._status is not None:
             times.append(self._status.next_ms())
+        if self._jobs is not None:
+            times.append(self._jobs.next_ms())
         return self.clock.wait_s(min(time_ms for time_ms in times if time_ms is not None))
 
     def _collect(self, now_ms: int) -> None:

@@ -40,10 +40,12 @@ DEFAULTS: dict[str, object] = {
     "status_cert": "",
     "status_key": "",
     "status_allowed_hosts": [],
+    "jobs_listen": "",
+    "jobs_token_file": "",
     "notify": {},
     "coordination": {},
 }
-"""The settings of `[agent]`, `[status]`, `[notify]` and `[coordination]` with their defaults."""
+"""The settings of the tables of the configuration except steps and rules, with their defaults."""
 
 
 class AgentSettings:
@@ -88,6 +90,10 @@ class AgentSettings:
     status_allowed_hosts: tuple[str, ...]
     """Domain names that a request's `Host` may have, in lower case; the status endpoint accepts
     addresses and names without a dot as well."""
+    jobs_listen: str
+    """Path of a Unix socket or `ADDRESS:PORT` for jobs; empty for none. Source: J-1."""
+    jobs_token_file: str
+    """File with the token that ranks on other VMs prove; needed with `ADDRESS:PORT`."""
     notify: dict[str, object]
     """Receivers of notifications; see `notify.py`."""
     coordination: dict[str, object] | None

@@ -11,8 +11,9 @@ import json
 import os
 import sys
 
+from forewarn.agent.core.rules import HOLD_STATUS
 from forewarn.agent.preparation_catalog import PREPARATIONS
-from forewarn.errors import ForewarnError, reason_of
+from forewarn.errors import AskedToHold, ForewarnError, reason_of
 
 OWN = {"notify": "forewarn.agent.notify", "peers": "forewarn.agent.peers"}
 FAILED_STATUS = 1
@@ -39,5 +40,5 @@ def do(words: list[str]) -> int:
         sys.stdout.write(f"{verb(settings, json.load(sys.stdin))}\n")
     except (ForewarnError, OSError, ValueError) as error:
         sys.stderr.write(f"{name} {phase}: {reason_of(error)}\n")
-        return FAILED_STATUS
+        return HOLD_STATUS if isinstance(error, AskedToHold) else FAILED_STATUS
     return 0

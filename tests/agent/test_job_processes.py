@@ -1,0 +1,272 @@
+"""Jobs of eight real processes with a real agent: one step, one consent, and deaths in between."""
+
+import contextlib
+import functools
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forewarn.agent.jobs.wire import LineReader, connect, line_of
+from forewarn.job import Job, JobNotice, JobRefused
+from tests.agent.agents import Agent
+from tests.agent.making import event
+from tests.agent.programs import free_port
+from tests.agent.service import Service
+from tests.waiting import LIMIT_S, wait_until
+
+pytestmark = pytest.mark.slow
+
+WORLD = 8
+FAR_MS = 4_000_000_000_000
+JOBS = """
+[jobs]
+listen = "{listen}"
+{token}
+[step.train]
+use = "job"
+address = "{listen}"
+timeout_s = {timeout_s}
+{token}
+"""
+
+
+def agent_of(
+    directory: Path, service: Service, *, listen: str = "", token: str = "", timeout_s: float = 600
+) -> Agent:
+    """Return an agent with a job socket, whose step waits for the jobs' consent."""
+    listen = listen or str(directory / "jobs.sock")
+    token = f'token_file = "{token}"' if token else ""
+    text = JOBS.format(listen=listen, token=token, timeout_s=timeout_s)
+    return Agent(directory, service.endpoint, agent=text)
+
+
+class Ranks:
+    """The processes of a job, as a launcher starts them: all again after a death."""
+
+    def __init__(self, directory: Path, address: str) -> None:
+        """Start nothing yet."""
+        self.directory, self.address = directory, address
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        """Start all ranks from the last checkpoint."""
+        command = [sys.executable, "-m", "tests.agent.job_rank", str(self.directory), self.address]
+        for rank in range(WORLD):
+            with (self.directory / f"rank-{rank}.log").open("ab") as log:
+                words = [*command, str(rank), str(WORLD)]
+                self.processes.append(subprocess.Popen(words, stdout=log, stderr=log))
+
+    def kill(self) -> None:
+        """Kill all ranks without warning."""
+        for process in self.processes:
+            process.kill()
+            process.wait(LIMIT_S)
+        self.processes.clear()
+
+    def shards(self) -> dict[int, int]:
+        """Return for each step how many ranks have stopped and saved there."""
+        steps = [int(path.name.split("-")[1]) for path in self.directory.glob("shard-*")]
+        return {step: steps.count(step) for step in steps}
+
+
+@contextlib.contextmanager
+def training(directory: Path, address: str) -> Iterator[Ranks]:
+    """Run the ranks of a job, until they finish or are killed."""
+    ranks = Ranks(directory, address)
+    ranks.start()
+    try:
+        yield ranks
+    finally:
+        ranks.kill()
+
+
+def registered(directory: Path, agent: Agent, count: int = WORLD) -> None:
+    """Wait until this many ranks follow the agent."""
+
+    def sockets() -> int:
+        assert agent.process is not None
+        links = Path(f"/proc/{agent.process.pid}/fd").iterdir()
+        targets = []
+        for link in links:
+            with contextlib.suppress(OSError):
+                targets.append(str(link.readlink()))
+        return sum(target.startswith("socket:") for target in targets)
+
+    jobs = directory / "state" / "jobs.json"
+    wait_until(jobs.exists, what="a job")
+    wait_until(lambda: sockets() >= count + 1, what=f"{count} ranks")
+
+
+def durable(directory: Path) -> list[str]:
+    """Return the acknowledged checkpoints in the agent's state."""
+    form = json.loads((directory / "state" / "jobs.json").read_text())
+    return [one["checkpoint"] for job in form["jobs"] for one in job["acknowledged"].values()]
+
+
+def test_eight_ranks_stop_at_one_step_and_the_vm_is_approved(tmp_path: Path) -> None:
+    """One acknowledgement, durable before the approval; the job goes on after it. Source: J-1."""
+    address = str(tmp_path / "jobs.sock")
+    with (
+        Service() as service,
+        agent_of(tmp_path, service) as agent,
+        training(tmp_path, address) as ranks,
+    ):
+        registered(tmp_path, agent)
+        service.show(event(not_before_ms=FAR_MS))
+        service.until(lambda: service.approvals, "the approval")
+        [(step, count)] = ranks.shards().items()
+        assert (count, durable(tmp_path)) == (WORLD, [str(step)])
+        assert service.approvals == ["E1"]
+        service.show()
+        agent.until_acts("prepare", "recover")
+        wait_until(lambda: not durable(tmp_path), what="the end of the notice")
+        (tmp_path / "finish").touch()
+        assert [process.wait(LIMIT_S) for process in ranks.processes] == [0] * WORLD
+
+
+def test_job_without_consent_holds_the_event(tmp_path: Path) -> None:
+    """A dead rank: nobody approves, and the reason names the rank. Source: J-1."""
+    with Service() as service, agent_of(tmp_path, service, timeout_s=5) as agent:
+        address = str(tmp_path / "jobs.sock")
+        wait_until(Path(address).exists, what="the socket")
+        with Job("train", rank=1, world=2, address=address) as job:
+            service.show(event(not_before_ms=FAR_MS))
+            agent.until_said("held")
+            assert "job train: rank 0 is not connected" in agent.log()
+            assert (job.poll(), service.approvals) == (None, [])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_deaths_in_the_middle_lose_no_consent(seed: int, tmp_path: Path) -> None:
+    """Whoever is killed, the VM is approved only with a checkpoint of all ranks. Source: J-1."""
+    dice = random.Random(seed)
+    address = str(tmp_path / "jobs.sock")
+    with (
+        Service() as service,
+        agent_of(tmp_path, service) as agent,
+        training(tmp_path, address) as ranks,
+    ):
+        registered(tmp_path, agent)
+        service.show(event(not_before_ms=FAR_MS))
+        for _ in range(3):
+            if dice.random() < 0.5:
+                dice.choice(ranks.processes).kill()
+                ranks.kill()
+                ranks.start()
+            else:
+                agent.kill()
+                agent.start()
+            wait_until(lambda: agent.acts() or True, what="a moment")
+        service.until(lambda: service.approvals, "the approval")
+        [checkpoint] = durable(tmp_path)
+        assert ranks.shards()[int(checkpoint)] == WORLD
+
+
+def test_job_over_several_vms_needs_a_rendezvous(tmp_path: Path) -> None:
+    """Its registration fails with that reason. Source: J-1."""
+    with Service() as service, agent_of(tmp_path, service):
+        address = str(tmp_path / "jobs.sock")
+        wait_until(Path(address).exists, what="the socket")
+        with pytest.raises(JobRefused, match="needs a rendezvous"):
+            Job("train", world=8, vms=2, address=address)
+
+
+def test_two_vms_of_two_groups_agree_by_a_rendezvous(tmp_path: Path) -> None:
+    """The VM that has the event waits for the job at the other VM's agent. Source: J-1."""
+    token = tmp_path / "token"
+    token.write_text("between us")
+    token.chmod(0o600)
+    listen = f"127.0.0.1:{free_port()}"
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    with Service() as here, Service() as there:
+        first = agent_of(tmp_path / "one", here, listen=listen, token=str(token))
+        second = agent_of(tmp_path / "two", there, listen=listen, token=str(token))
+        text = second.config.read_text()
+        second.config.write_text(re.sub(r"\[jobs\]\n.*\n.*\n", "", text))
+        with first, second:
+            first.until_said("agent-started")
+            join = functools.partial(
+                Job, "train", world=2, vms=2, address=listen, token_file=str(token)
+            )
+            with join(rank=0) as zero, join(rank=1) as one:
+                there.show(event(not_before_ms=FAR_MS))
+                notices = until_notice(zero, one)
+                assert notices[0].step == notices[1].step
+                assert not there.approvals
+                zero.acknowledge("s3://bucket/17")
+                there.until(lambda: there.approvals, "the approval")
+                assert not here.approvals
+
+
+def until_notice(*jobs: Job) -> list[JobNotice]:
+    """Step all ranks, each in a thread of its own, until they stop."""
+    notices: list[JobNotice] = []
+
+    def step(job: Job) -> None:
+        def stops() -> bool:
+            notice = job.poll()
+            notices.extend([notice] if notice else [])
+            return notice is not None
+
+        wait_until(stops, what="a notice")
+
+    threads = [threading.Thread(target=step, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT_S)
+    return notices
+
+
+def test_wrong_token_registers_nothing(tmp_path: Path) -> None:
+    """A connection without the proof is ended. Source: J-1."""
+    token = tmp_path / "token"
+    token.write_text("between us")
+    token.chmod(0o600)
+    listen = f"127.0.0.1:{free_port()}"
+    with Service() as service, agent_of(tmp_path, service, listen=listen, token=str(token)) as one:
+        one.until_said("named")
+        with connect(listen, timeout_s=LIMIT_S) as connection:
+            [nonce] = LineReader().feed(connection.recv(4096))
+            assert nonce["say"] == "nonce"
+            connection.sendall(line_of({"do": "prove", "proof": "none"}))
+            assert connection.recv(4096) == b""
+        assert not (tmp_path / "state" / "jobs.json").exists()
+
+
+def test_program_of_the_how_to_stops_and_goes_on(tmp_path: Path) -> None:
+    """The example is run as it stands, with two ranks. Source: J-1."""
+    guide = (Path(__file__).parents[2] / "docs/howto/jobs.md").read_text("utf-8")
+    (tmp_path / "train.py").write_text(guide.split("```python\n")[1].split("```")[0])
+    address = str(tmp_path / "jobs.sock")
+    known = {**os.environ, "WORLD_SIZE": "2", "FOREWARN_JOB_ADDRESS": address}
+    known["CHECKPOINT"] = str(tmp_path / "checkpoint")
+    with Service() as service, agent_of(tmp_path, service) as agent, contextlib.ExitStack() as ends:
+        agent.until_said("agent-started")
+        ranks = []
+        for rank in ("0", "1"):
+            command = [sys.executable, str(tmp_path / "train.py"), "100000000"]
+            env = {**known, "RANK": rank}
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
+            ends.callback(process.communicate)
+            ends.callback(process.kill)
+            ranks.append(process)
+        registered(tmp_path, agent, 2)
+        service.show(event(not_before_ms=FAR_MS))
+        service.until(lambda: service.approvals, "the approval")
+        step = int((tmp_path / "checkpoint").read_text())
+        assert durable(tmp_path) == [f"step-{step}"]
+        service.show()
+        for number, process in enumerate(ranks):
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line == f"rank {number} stopped at step {step}, and goes on: over\n"
