@@ -146,6 +146,10 @@ def free_port() -> int:
         return port
 
 
+TARGETS_MAX = 100
+"""Maximum number of hosts in a request for work."""
+
+
 class Watched:
     """VMs that poll and approve at a fixed rate, with their waits in ms."""
 
@@ -166,7 +170,9 @@ class Watched:
             self._service.operator_port
         )  # connect late, because the service closes silent connections
         targets = [f"h{n}" for n in self._hosts]
-        operator.ask(call("POST", "/v1/operations", {"cause": "host-update", "targets": targets}))
+        for start in range(0, len(targets), TARGETS_MAX):
+            part = targets[start : start + TARGETS_MAX]
+            operator.ask(call("POST", "/v1/operations", {"cause": "host-update", "targets": part}))
 
     def notices(self) -> dict[str, tuple[str, str]]:
         """Return the id and the start of each group's event."""
