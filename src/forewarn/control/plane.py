@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 
 from forewarn.access.roles import Authority
-from forewarn.control import publication
+from forewarn.control import document_changes
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import Operation
 from forewarn.core.maintenance import Maintenance
@@ -299,7 +299,7 @@ class ControlPlane(StateView):
         generation = self.store.generation
         return Committed(
             operations=tuple(each for each in live if each is not None),
-            change=publication.difference(state, written, generation) if visible else None,
+            change=document_changes.difference(state, written, generation) if visible else None,
             shown=self._shown_in_new_documents(written),
             follow_up=outcome.follow_up,
             remaining=outcome.remaining,
@@ -328,7 +328,7 @@ class ControlPlane(StateView):
 
     def whole(self) -> DocumentChange:
         """Return the complete content for metadata nodes."""
-        return publication.whole(self.state, self.store.generation)
+        return document_changes.whole(self.state, self.store.generation)
 
     def taken_up(self) -> DocumentChange | None:
         """Return the visible changes of commits that a followed state lacked.
@@ -336,10 +336,10 @@ class ControlPlane(StateView):
         None: show everything first, because nothing was followed or a notice was never shown.
         """
         changes = self.store.taken_up
-        if changes is None or publication.hidden_groups(self.state):
+        if changes is None or document_changes.hidden_groups(self.state):
             return None
         generation = self.store.generation
-        change = publication.difference(self.state, changes, generation)
+        change = document_changes.difference(self.state, changes, generation)
         return change or DocumentChange(generation)
 
     def waiting_to_be_shown(
@@ -370,18 +370,18 @@ class ControlPlane(StateView):
         self.store.confirm()
         operations = (self.state.operations.get(number) for number in numbers)
         left = [each for each in operations if each and each.unnoticed]
-        change = publication.documents_of(self.state, left, self.store.generation)
+        change = document_changes.documents_of(self.state, left, self.store.generation)
         return change, tuple([each.number for each in left])
 
     def loaded(self) -> DocumentChange:
         """Return the documents that metadata nodes may show while the service cannot decide."""
-        return publication.loaded(self.state, self.store.generation, nodes_wait=True)
+        return document_changes.loaded(self.state, self.store.generation, nodes_wait=True)
 
     def withheld(self) -> DocumentChange:
         """Return the VMs without documents; metadata nodes keep the documents that they show."""
         groups = frozenset(self.state.topology.groups)
         generation = self.store.generation
-        return publication.whole(self.state, generation, hidden=groups, nodes_wait=True)
+        return document_changes.whole(self.state, generation, hidden=groups, nodes_wait=True)
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """Return the next deadline, ms since the epoch UTC; None without one."""

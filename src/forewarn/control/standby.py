@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 
 from forewarn.audit_chain import OMITTED, CallRecord
 from forewarn.clock import Clock
-from forewarn.control import publication
+from forewarn.control import document_changes
 from forewarn.control.inbox import StateQuery
 from forewarn.control.plane import Committed, StateView
 from forewarn.control.readable import ALONE, Freshness, ProcessFacts, ReadableControl
@@ -217,8 +217,8 @@ class StateFollower(ReadableControl):
         view = self.view = StateView(state, self._store, self._policy, new_guid=self._new_guid)
         # Readers count adoptions, each of one or more commits.
         view.sequence = max(self._store.generation, self._sequence + 2)
-        self._hidden = publication.hidden_groups(state)
-        self._show(publication.loaded(state, self._store.generation), self._store.generation)
+        self._hidden = document_changes.hidden_groups(state)
+        self._show(document_changes.loaded(state, self._store.generation), self._store.generation)
         self.replica.begin(view)
         self._announce(view, Changes(last_number=state.last_number))
         return view
@@ -226,10 +226,10 @@ class StateFollower(ReadableControl):
     def _take(self, view: StateView, changes: Changes) -> None:
         """Forward the changes of commits that the view's state already contains."""
         generation = self._store.generation
-        change = publication.difference(view.state, changes, generation)
-        if self._hidden and self._hidden != (hidden := publication.hidden_groups(view.state)):
+        change = document_changes.difference(view.state, changes, generation)
+        if self._hidden and self._hidden != (hidden := document_changes.hidden_groups(view.state)):
             self._hidden = hidden
-            change = publication.loaded(view.state, generation)
+            change = document_changes.loaded(view.state, generation)
         self._show(change, generation)
         view.note(changes, view.sequence + 1)
         self._announce(view, changes)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from forewarn.azure.inventory import Inventory
 from forewarn.azure.set_values import shown_instance
 from forewarn.azure.vm_values import shown_vm
-from forewarn.control.publication import instance_facts
+from forewarn.control.document_changes import instance_facts
 from forewarn.core.topology import Group, GroupKind, Host, Topology, Vm
 from forewarn.metadata.instance import render
 from forewarn.metadata.instance_fields import INSTANCE_VERSIONS

@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 
+from forewarn.control.document_changes import instance_facts, whole
 from forewarn.control.plane import ControlPlane
-from forewarn.control.publication import instance_facts, whole
 from forewarn.core.impact import Cause
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import State
