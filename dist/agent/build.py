@@ -31,6 +31,7 @@ PARTS = (
     "forewarn/urls.py",
     "forewarn/values.py",
     "forewarn/version.py",
+    "forewarn/kubernetes/*.py",
     "forewarn/protocol/*.py",
     "forewarn/agent/**/*.py",
     "forewarn/validation/__init__.py",

@@ -10,9 +10,10 @@ import pytest
 from forewarn import exit_codes
 from forewarn.agent import main as agent_main
 from forewarn.agent.cli import STARTER, main
+from forewarn.agent.commands import hook_command
 from forewarn.agent.config import ConfigInvalid, read_config
 from forewarn.agent.config_check import oddities
-from forewarn.agent.core.rules import Match
+from forewarn.agent.core.rules import TIMEOUT_S, Match
 from forewarn.agent.permissions import ConfigWritable
 from forewarn.agent.preparation_catalog import PREPARATIONS
 from forewarn.agent.settings import AgentSettings
@@ -317,6 +318,27 @@ def test_hook_files_on_windows_are_known_by_their_ending(
         "drain.cmd",
         "stop.EXE",
     ]
+
+
+def test_node_is_marked_only_if_configured(path: Path) -> None:
+    """Condition types are checked at the start, and conditions are off by default. Source: K-2."""
+    types = '[kubernetes.condition_types]\nMine = "announced"\n'
+    assert settings_of(path, types).kubernetes == {}
+    on = f"[kubernetes]\nconditions = true\n{types}"
+    assert settings_of(path, on).kubernetes["condition_types"] == {"Mine": "announced"}
+    with pytest.raises(ConfigInvalid, match="Mine"):
+        settings_of(path, on.replace("announced", "soon"))
+    with pytest.raises(ConfigInvalid, match="nodes is unknown"):
+        settings_of(path, '[kubernetes]\nnodes = "n"\n')
+
+
+def test_drain_may_last_until_the_event(path: Path) -> None:
+    """NotBefore ends it; a check right before the approval is short. Source: K-3."""
+    settings = settings_of(path, '[step.node]\nuse = "kubernetes"\n')
+    rule = settings.rules[-2]
+    ((step,),), (check,) = rule.steps, rule.checks
+    assert (step.timeout_s, check.timeout_s) == (86_399, TIMEOUT_S)
+    assert hook_command(check.spec, "approve")[-3:] == ("do", "kubernetes", "approve")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="nothing can be saved without fork")

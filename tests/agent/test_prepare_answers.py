@@ -42,8 +42,7 @@ def test_eviction_that_cannot_be_now_is_asked_for_again(tmp_path: Path, status: 
     with Answers(
         n_GET=[(200, NODE), (200, CORDONED)],
         n_PATCH=[(200, {})],
-        pods_GET=[(200, {"items": [POD]})],
-        web_GET=[(200, POD), (200, POD), (404, {})],
+        pods_GET=[(200, {"items": [POD]}), (200, {"items": [POD]}), (200, {"items": []})],
         eviction_POST=[(status, {"message": "more than one budget"}), (201, {})],
     ) as api:
         settings = {"server": api.url, "node": "n", "wait_s": 20}

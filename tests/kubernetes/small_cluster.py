@@ -36,6 +36,8 @@ class Cluster:
         self.faults: list[tuple[int, str]] = []
         #: The verb and the path of each request that changes something.
         self.changes: list[str] = []
+        #: The verb and the path of each request.
+        self.requests: list[tuple[str, str]] = []
         #: Pod -> the answer to its eviction.
         self.protected: dict[str, tuple[int, str]] = {}
         self.migrations_go_on = True
@@ -142,6 +144,7 @@ class Cluster:
         """Carry a request out."""
         url = urlsplit(target)
         path, query = url.path, parse_qs(url.query)
+        self.requests.append((verb, target))
         if verb == "GET":
             self._play()
             return self._list(path, query) if "limit" in query else self._get(path)
@@ -177,12 +180,16 @@ class Cluster:
         return 200, {"items": found[start : start + 2], "metadata": meta}
 
     def _change(self, verb: str, path: str, form: Form) -> tuple[int, Form]:
+        status = path.endswith("/status")
+        path = path.removesuffix("/status")
         before = self.objects.get(path)
         if before is None:
             return refusal(404)
-        version = form["metadata"].get("resourceVersion")
+        version = form.get("metadata", {}).get("resourceVersion")
         if version not in {None, before["metadata"]["resourceVersion"]}:
             return refusal(409)
+        if status:
+            return 200, self.put(path, **with_conditions(before, form))
         return 200, self.put(path, **(merged(before, form) if verb == "PATCH" else form))
 
     def _evict(self, path: str) -> tuple[int, Form]:
@@ -272,6 +279,18 @@ def merged(before: Form, patch: Form) -> Form:
         else:
             after[key] = each
     return after
+
+
+def with_conditions(before: Form, patch: Form) -> Form:
+    """Return a node with a strategic merge patch of its status: conditions merge by their type."""
+    by_type = {each["type"]: each for each in before.get("status", {}).get("conditions", [])}
+    for each in patch.get("status", {}).get("conditions", []):
+        if each.get("$patch") == "delete":
+            by_type.pop(each["type"], None)
+        else:
+            by_type[each["type"]] = {**by_type.get(each["type"], {}), **each}
+    after = merged(before, {"metadata": patch.get("metadata", {})})
+    return {**after, "status": {**before.get("status", {}), "conditions": list(by_type.values())}}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

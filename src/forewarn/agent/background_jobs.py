@@ -1,4 +1,4 @@
-"""Background jobs: separate processes that send notifications and ask other VMs.
+"""Background jobs: separate processes that send notifications, ask other VMs, and mark the node.
 
 Jobs never delay a hook, a poll or an approval. The processes load TLS and HTTP, which saves memory
 in the agent.
@@ -12,7 +12,9 @@ import os
 from forewarn.agent.commands import own_command
 from forewarn.agent.core.records import event_form
 from forewarn.agent.core.values import PEER_WORDS, AnnounceIntent, PeersSeen
+from forewarn.agent.hooks import NEVER_STARTED
 from forewarn.agent.json_fields import FieldInvalid, words
+from forewarn.errors import reason_of
 
 TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
@@ -35,8 +37,9 @@ class BackgroundJobs:
         self._settings = settings
         self._room = room
         self._log = log
-        self._lanes: dict[str, list[dict[str, object]]] = {"notify": [], "peers": []}
+        self._lanes: dict[str, list[dict[str, object]]] = {"notify": [], "peers": [], "node": []}
         self._running: dict[str, tuple[Child, dict[str, object], int]] = {}
+        self._node_ended: tuple[int, str] | None = None
 
     def notify(self, intent: NotifyIntent, identity: Identity) -> None:
         """Send a notification to the configured receivers."""
@@ -66,6 +69,15 @@ class BackgroundJobs:
             form |= {"what": "ask", "others": list(intent.names)}
         self._add("peers", form)
 
+    def mark_node(self, form: dict[str, object]) -> None:
+        """Write the notice on the Kubernetes node; the caller waits for the end of each job."""
+        self._add("node", form)
+
+    def node_ended(self) -> tuple[int, str] | None:
+        """Return, once, the exit status and the output of a `mark_node` job that has ended."""
+        ended, self._node_ended = self._node_ended, None
+        return ended
+
     def answers(self, now_ms: int) -> tuple[PeersSeen, ...]:
         """Return the answers of the other VMs."""
         answers = []
@@ -79,7 +91,9 @@ class BackgroundJobs:
             child.close()
             self._room.forget(f"side-{lane}")
             del self._running[lane]
-            if status:
+            if lane == "node":
+                self._node_ended = (status, output)
+            elif status:
                 self._log.say("side-failed", f"{lane} failed: {output}", level="warning")
             elif form.get("what") == "ask":
                 answers.append(_peer_states(str(form["event_id"]), output))
@@ -131,7 +145,10 @@ class BackgroundJobs:
                 run = f"side-{lane}"
                 child = self._room.start(command, run, stdin=text, env=dict(os.environ))
             except OSError as error:
-                self._log.say("side-failed", f"{lane} failed: {error}", level="warning")
+                if lane == "node":
+                    self._node_ended = (NEVER_STARTED, reason_of(error))
+                else:
+                    self._log.say("side-failed", f"{lane} failed: {error}", level="warning")
             else:
                 self._running[lane] = (child, form, now_ms + JOB_MS)
 

@@ -25,6 +25,7 @@ from forewarn.agent.sdk.http import target_of
 from forewarn.agent.settings import DEFAULTS
 from forewarn.errors import CallerError
 from forewarn.host_port import host_and_port
+from forewarn.kubernetes.node_notices import FACTS
 from forewarn.protocol.versions import VERSIONS
 from forewarn.validation.complexity import FileTooComplex
 from forewarn.validation.toml_reader import read_toml
@@ -53,6 +54,7 @@ TABLES = {
     "jobs": "jobs_",
     "notify": None,
     "coordination": None,
+    "kubernetes": None,
     "step": None,
     "rule": None,
 }
@@ -73,6 +75,15 @@ SUBTABLES: dict[str, dict[str, object]] = {
         "directory": str,
         "address": str,
         "prefix": str,
+        "namespace": str,
+        "server": str,
+        "token_file": str,
+        "ca_file": str,
+    },
+    "kubernetes": {
+        "conditions": bool,
+        "condition_types": dict,
+        "node": str,
         "namespace": str,
         "server": str,
         "token_file": str,
@@ -124,7 +135,9 @@ def read_config(path: str, *, must_exist: bool = True) -> dict[str, object]:
             _merge(merged, _parsed(file))
     form = _flat(merged, path)
     checks, steps = _directory_steps(str(form["hooks_dir"]))
-    steps += [_step(name, table, path) for name, table in _table(merged, "step").items()]
+    configured = [_step(name, table, path) for name, table in _table(merged, "step").items()]
+    steps += configured
+    checks += [_check(step) for step in configured if _is_asked_again(step)]
     names = [str(step["name"]) for step in steps]
     rules = [
         _rule(rule, names, where=f"{path}: rule {number}")
@@ -150,7 +163,7 @@ def _refuse_writable(
 ) -> None:
     """Refuse a configuration that executes or trusts a path which other users can write."""
     refuse_writable((*files, *_hook_paths(str(form["hooks_dir"])), *step_paths(steps, PHASES)))
-    for table in (form, form["notify"], form["coordination"]):
+    for table in (form, *(form[name] for name in SUBTABLES)):
         assert isinstance(table, dict)
         refuse_writable(settings_paths(table))
     if is_root():
@@ -195,8 +208,8 @@ def _flat(merged: dict[str, object], path: str) -> dict[str, object]:
     if unknown:
         raise ConfigInvalid(where=path, reason=f"[{unknown[0]}] is unknown")
     form = dict(DEFAULTS)
-    for name in ("notify", "coordination"):
-        form[name] = _checked(_table(merged, name), SUBTABLES[name], where=f"{path}: [{name}]")
+    for name, known in SUBTABLES.items():
+        form[name] = _checked(_table(merged, name), known, where=f"{path}: [{name}]")
     for table, prefix in (("agent", ""), ("status", "status_"), ("jobs", "jobs_")):
         for key, setting in _table(merged, table).items():
             name = prefix + key
@@ -205,7 +218,16 @@ def _flat(merged: dict[str, object], path: str) -> dict[str, object]:
                 raise ConfigInvalid(where=f"{path}: [{table}]", reason=f"{key} is unknown")
             form[name] = _typed(setting, DEFAULTS[name], where=f"{path}: [{table}] {key}")
     _check_settings(form, path)
+    form["kubernetes"] = _kubernetes(_table(form, "kubernetes"), where=f"{path}: [kubernetes]")
     return form
+
+
+def _kubernetes(table: dict[str, object], *, where: str) -> dict[str, object]:
+    """Check the condition types; return the table, or an empty one without conditions."""
+    types = _table(table, "condition_types")
+    for kind in types:
+        _one_of(types, kind, FACTS, default=FACTS[0], where=f"{where} condition_types")
+    return table if table.get("conditions") else {}
 
 
 def _checked(
@@ -305,11 +327,12 @@ def _directory_steps(directory: str) -> tuple[list[dict[str, object]], list[dict
 
 
 def _form_of(name: str, spec: dict[str, object]) -> dict[str, object]:
+    ready = PREPARATIONS.get(str(spec.get("use")))
     return {
         "name": name,
-        "timeout_s": TIMEOUT_S,
+        "timeout_s": TIMEOUT_S if ready is None else ready.timeout_s,
         "on_failure": "hold",
-        "repeatable": spec.get("use") in PREPARATIONS,
+        "repeatable": ready is not None,
         "spec": spec,
     }
 
@@ -345,6 +368,18 @@ def _step(name: str, table: object, path: str) -> dict[str, object]:
             where=f"{where} on_failure", reason='must be "hold": without consent nobody approves'
         )
     return form
+
+
+def _is_asked_again(step: dict[str, object]) -> bool:
+    """Return whether a ready-made preparation is asked again right before the approval."""
+    spec = step["spec"]
+    assert isinstance(spec, dict)
+    return "use" in spec and PREPARATIONS[str(spec["use"])].checks
+
+
+def _check(step: dict[str, object]) -> dict[str, object]:
+    """Return the approve hook of a ready-made preparation; it is short, unlike the step."""
+    return {**step, "timeout_s": TIMEOUT_S, "on_failure": "hold"}
 
 
 def _check_preparation(use: str, settings: dict[str, object], *, where: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from forewarn.agent.core.rules import TIMEOUT_S
 from forewarn.agent.value import Value
+
+DAY_S = 86_399.0  # the longest time that a step can have
 
 
 class Preparation(Value):
@@ -12,6 +15,10 @@ class Preparation(Value):
     optional: tuple[str, ...] = ()
     words: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Permitted words of the settings without free text; the first is the default."""
+    timeout_s: float = TIMEOUT_S
+    """Default of `timeout_s`, the longest time of a hook; NotBefore always ends a preparation."""
+    checks: bool = False
+    """Whether the preparation is asked again right before the approval."""
 
 
 PREPARATIONS = {
@@ -26,14 +33,23 @@ PREPARATIONS = {
             "server",
             "token_file",
             "ca_file",
+            "owner",
             "grace_s",
             "taint",
+            "exclude_from_load_balancers",
             "evict",
             "ignore_daemonsets",
             "delete_local",
             "force",
             "wait_s",
+            "jobs",
+            "at_deadline",
+            "reserve_s",
+            "freeze_tolerated_s",
         ),
+        words=(("at_deadline", ("hold", "delete")), ("jobs", ("last", "wait"))),
+        timeout_s=DAY_S,
+        checks=True,
     ),
     "haproxy": Preparation(
         needed=("socket", "servers"),

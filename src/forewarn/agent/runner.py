@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from forewarn.agent.core.values import HookEnded, Intent, Stimulus
     from forewarn.agent.inhibitor import Inhibitor
     from forewarn.agent.log import Log
+    from forewarn.agent.node_conditions import NodeConditions
     from forewarn.agent.settings import AgentSettings
     from forewarn.clock import Clock
     from forewarn.ids import Ids
@@ -89,6 +90,7 @@ class Runner:
         self._children: ChildProcesses | None = None
         self._side = BackgroundJobs(settings, self._holdings.room, log=log)
         self._inhibitor: Inhibitor | None = None
+        self._node: NodeConditions | None = None
         self._intents: list[Intent] = []
         self._written = 0
         self._write_ms = 0
@@ -106,6 +108,10 @@ class Runner:
             from forewarn.agent.inhibitor import Inhibitor  # noqa: PLC0415  only where it is wanted
 
             self._inhibitor = Inhibitor(self.log)
+        if self.settings.kubernetes:
+            from forewarn.agent.node_conditions import NodeConditions  # noqa: PLC0415  the same
+
+            self._node = NodeConditions(self.settings.kubernetes)
         self.log.say("agent-started", f"The agent starts and polls {self.contact.endpoint}.")
         try:
             while not (signals.stopping or signals.reloading or self.again):
@@ -314,6 +320,8 @@ class Runner:
             times.append(self._status.next_ms())
         if self._jobs is not None:
             times.append(self._jobs.next_ms())
+        if self._node is not None and self.core is not None:
+            times.append(self._node.next_ms())
         return self.clock.wait_s(min(time_ms for time_ms in times if time_ms is not None))
 
     def _collect(self, now_ms: int) -> None:
@@ -330,8 +338,29 @@ class Runner:
         if self.core.generation == self._written:
             self._children.tidy()
         self._step_core(self._side.answers(now_ms))
+        if self._node is not None:
+            self._mark_node(self._node, now_ms)
         if any(held.is_being_undone for held in self.core.steps):
             self._read_requests(now_ms)
+
+    def _mark_node(self, node: NodeConditions, now_ms: int) -> None:
+        """Start a due job that marks the Kubernetes node; report how the last one ended."""
+        assert self.core is not None
+        ended = self._side.node_ended()
+        if ended is not None:
+            status, output = ended
+            node.ended(failed=status != 0, now_ms=now_ms)
+            if status:
+                text = f"The node's conditions cannot be written: {output}"
+                self.log.once("node-failed", text, level="warning")
+            elif self.log.clear("node-failed"):
+                self.log.say("node-again", "The node's conditions can be written again.")
+            left = "" if status else node.left_alone(output)
+            if left:
+                self.log.once("node-shared", left, level="warning")
+        job = node.job(self.core, self.identity, now_ms)
+        if job is not None:
+            self._side.mark_node(job)
 
     def _read_requests(self, now_ms: int) -> None:
         """Process operators' requests about steps that could not be undone."""

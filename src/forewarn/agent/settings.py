@@ -44,6 +44,7 @@ DEFAULTS: dict[str, object] = {
     "jobs_token_file": "",
     "notify": {},
     "coordination": {},
+    "kubernetes": {},
 }
 """The settings of the tables of the configuration except steps and rules, with their defaults."""
 
@@ -98,6 +99,8 @@ class AgentSettings:
     """Receivers of notifications; see `notify.py`."""
     coordination: dict[str, object] | None
     """Method of asking the other VMs; None: never; see `peers.py`."""
+    kubernetes: dict[str, object]
+    """How to mark the VM's Kubernetes node; empty: not; see `node_job.py`."""
     rules: tuple[Rule, ...]
     """The rules; the first match decides."""
 

@@ -15,7 +15,11 @@ from forewarn.agent.core.rules import HOLD_STATUS
 from forewarn.agent.preparation_catalog import PREPARATIONS
 from forewarn.errors import AskedToHold, ForewarnError, reason_of
 
-OWN = {"notify": "forewarn.agent.notify", "peers": "forewarn.agent.peers"}
+OWN = {
+    "notify": "forewarn.agent.notify",
+    "peers": "forewarn.agent.peers",
+    "node": "forewarn.agent.node_job",
+}
 FAILED_STATUS = 1
 USAGE_STATUS = 2
 
@@ -23,7 +27,7 @@ USAGE_STATUS = 2
 def do(words: list[str]) -> int:
     """Run the named part with JSON on standard input; return the exit status.
 
-    The words are `notify`, `peers`, PREPARATION PHASE, or `outcome` ENDPOINT EVENT COMMAND.
+    The words are `notify`, `peers`, `node`, PREPARATION PHASE, or `outcome` ENDPOINT EVENT COMMAND.
     """
     name, phase = (*words, "", "")[:2]
     try:
@@ -31,14 +35,20 @@ def do(words: list[str]) -> int:
             return int(importlib.import_module(OWN[name]).main(json.load(sys.stdin)))
         if name == "outcome":
             return int(importlib.import_module("forewarn.agent.outcome").main(*words[1:]))
-        if name not in PREPARATIONS or phase not in ("prepare", "recover", "cancel"):
+        if name not in PREPARATIONS or phase not in _phases(name):
             sys.stderr.write(f"There is no preparation {name!r} with phase {phase!r}.\n")
             return USAGE_STATUS
         settings = json.loads(os.environ.get("FOREWARN_SETTINGS", "{}"))
         module = importlib.import_module(f"forewarn.agent.preparations.{name}")
-        verb = module.prepare if phase == "prepare" else module.recover
+        verb = getattr(module, "recover" if phase == "cancel" else phase)
         sys.stdout.write(f"{verb(settings, json.load(sys.stdin))}\n")
     except (ForewarnError, OSError, ValueError) as error:
         sys.stderr.write(f"{name} {phase}: {reason_of(error)}\n")
         return HOLD_STATUS if isinstance(error, AskedToHold) else FAILED_STATUS
     return 0
+
+
+def _phases(name: str) -> tuple[str, ...]:
+    """Return the phases of a preparation."""
+    checks = ("approve",) if PREPARATIONS[name].checks else ()
+    return ("prepare", "recover", "cancel", *checks)

@@ -179,6 +179,11 @@ class AgentEngine:
         return self._generation + self._following.generation + self._table.generation
 
     @property
+    def sighted(self) -> bool:
+        """Whether the agent has confirmed a document since its start."""
+        return self._following.sighted
+
+    @property
     def doubts(self) -> bool:
         """Whether the agent must read the document again at once, as a confirmation."""
         return self._following.doubts

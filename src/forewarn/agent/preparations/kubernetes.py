@@ -1,27 +1,41 @@
 """Kubernetes: cordons and drains this node, and later uncordons the node.
 
-The step evicts pods, so that disruption budgets apply, and waits while a budget forbids an
-eviction. Mirror pods, pods of daemon sets and finished pods remain. A cordon of another program
-remains, too.
+One write of the node cordons it, and taints and labels it if configured. The step then evicts pods,
+so that disruption budgets apply, until the event's deadline; the setting `at_deadline` says what
+follows. Pods of jobs are last. Mirror pods, pods of daemon sets and finished pods remain.
+
+The step undoes only its own changes. A person who uncordons the node during the drain has decided:
+the step neither cordons the node again nor lets the event be approved. Source: K-3.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from forewarn.agent.preparations import step_state
 from forewarn.agent.preparations.http_call import Called, call, expect, local_host, secret
-from forewarn.agent.preparations.wait_until import persist, until
-from forewarn.errors import PeerError
+from forewarn.agent.preparations.wait_until import Unanswered, pause, persist, seconds_left
+from forewarn.clock import SystemClock
+from forewarn.errors import AskedToHold, PeerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TAINT = "forewarn.io/scheduled-event"
 MARK = "forewarn.io/cordoned-by"
+EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
 MERGE = {"Content-Type": "application/merge-patch+json"}
-TAINT_TRIES = 5  # a node changes every few seconds; five conflicts in a row are unlikely
+EDIT_TRIES = 5  # a node changes every few seconds; five conflicts in a row are unlikely
 PODS_MAX = 5000  # a node runs a few hundred pods at most
+PAGE_PODS = 500  # pods of one answer
+ROUND_S = 1.0  # pause between two rounds of evictions
+RESERVE_S = 30.0  # time before the deadline from which `at_deadline` applies
+WAITS_MAX = 5  # most pods named in one line of progress
 EVICTION_STATUSES = (200, 201, 404, 429, 500, 503)
 """Expected answers to an eviction.
 
@@ -39,7 +53,15 @@ class PodInTheWay(PeerError):
     advice = "Remove the pod, or allow it in the settings: `force`, `delete_local`."
 
 
-class NodeUncordoned(PeerError):
+class PodsLeft(PeerError):
+    """Pods are left at the deadline of a drain."""
+
+    code = "pods-left"
+    message = "After {seconds:.0f} s, pods are left on node {node}: {left} ({waits})."
+    advice = "Loosen the budget, start more replicas, or set `at_deadline`."
+
+
+class NodeUncordoned(AskedToHold):
     """Somebody has uncordoned the node during its drain."""
 
     code = "node-uncordoned"
@@ -48,162 +70,350 @@ class NodeUncordoned(PeerError):
 
 
 def prepare(settings: dict[str, object], hook: dict[str, object]) -> str:
-    """Cordon the node, taint it if configured, and evict its pods."""
-    node = _node(settings)
-    form = _get(settings, node)
-    spec, meta = _part(form, "spec"), _part(form, "metadata")
-    mine = MARK in _part(meta, "annotations")
+    """Cordon the node, taint and label it if configured, and evict its pods."""
+    if _is_tolerated(settings, hook):
+        return "the freeze is short: the node is not drained"
+    name = node_name(settings)
+    owner = str(settings.get("owner") or hook.get("name") or "forewarn")
     noted = step_state.read()
-    if not spec.get("unschedulable") or mine:
-        step_state.write({**noted, "cordoned": True})
-        patch = {
-            "metadata": {"annotations": {MARK: str(hook.get("name") or "forewarn")}},
-            "spec": {"unschedulable": True},
-        }
-        _patch(settings, node, patch)
-    if settings.get("taint"):
-        _taint(settings, hook, spec=spec)
-    evicted = 0
-    if settings.get("evict", True):
-        pods = _evictable(settings)
-        evicted = len(pods)
-        _evict_all(settings, pods)
-    return f"{node.rpartition('/')[2]} is cordoned; {evicted} pods were evicted"
+    step_state.write({"owner": owner, **noted, "began": True})
+    _edit(settings, lambda node: _cordon(settings, hook, node))
+    if not settings.get("evict", True):
+        return f"{name} is cordoned"
+    step_state.write({**step_state.read(), "draining": True})
+    evicted = Drain(settings).run()
+    return f"{name} is cordoned; {evicted} pods were evicted"
+
+
+def approve(settings: dict[str, object], _hook: dict[str, object]) -> str:
+    """Refuse an approval if somebody has uncordoned the node since its drain.
+
+    Raises:
+        NodeUncordoned: new pods may have been scheduled to the node.
+    """
+    if not step_state.read().get("draining"):
+        return "nothing was drained"
+    _check_cordoned(settings)
+    return f"{node_name(settings)} is cordoned"
 
 
 def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
-    """Remove only the cordon and the taint set by `prepare`."""
+    """Remove only the cordon, the taint and the label set by `prepare`."""
     noted = step_state.read()
-    node = _node(settings)
-    if noted.get("cordoned"):
-        patch: dict[str, object] = {
-            "metadata": {"annotations": {MARK: None}},
-            "spec": {"unschedulable": None},
-        }
-        _patch(settings, node, patch)
-    if noted.get("taint"):
-        _change_taints(settings, str(noted["taint"]), taint=None)
+    removed: list[str] = []
+
+    def free(node: dict[str, object]) -> dict[str, object] | None:
+        removed.clear()
+        return _free(node, noted, removed)
+
+    if noted:
+        _edit(settings, free)
     step_state.clear()
-    return f"{node.rpartition('/')[2]}: {', '.join(sorted(noted)) or 'nothing'} removed"
+    return f"{node_name(settings)}: {', '.join(removed) or 'nothing'} removed"
 
 
-def _taint(
-    settings: dict[str, object], hook: dict[str, object], *, spec: dict[str, object]
+# ---- the node ----------------------------------------------------------------------------------
+
+
+def _cordon(
+    settings: dict[str, object], hook: dict[str, object], node: dict[str, object]
+) -> dict[str, object] | None:
+    """Return the patch that cordons, taints and labels a node; note each change before it is made.
+
+    Raises:
+        NodeUncordoned: somebody has uncordoned the node during an earlier run of this step.
+    """
+    spec, meta = _part(node, "spec"), _part(node, "metadata")
+    marks: dict[str, object] = {}
+    labels: dict[str, object] = {}
+    changed: dict[str, object] = {}
+    noted = step_state.read()
+    if not spec.get("unschedulable"):
+        if noted.get("draining"):
+            step_state.write({**noted, "cordoned": False})
+            raise NodeUncordoned(node=node_name(settings))
+        noted["cordoned"] = True
+        marks[MARK] = noted["owner"]
+        changed["unschedulable"] = True
+    taint = _taint(settings, hook)
+    taints = _taints(spec)
+    if taint and not any(one.get("key") == taint["key"] for one in taints):
+        noted["taint"] = taint["key"]
+        changed["taints"] = [*taints, taint]
+    if settings.get("exclude_from_load_balancers") and EXCLUDED not in _part(meta, "labels"):
+        noted["label"] = True
+        labels[EXCLUDED] = ""
+    if not changed and not labels:
+        return None
+    step_state.write(noted)
+    return {"metadata": {"annotations": marks, "labels": labels}, "spec": changed}
+
+
+def _free(
+    node: dict[str, object], noted: dict[str, object], removed: list[str]
+) -> dict[str, object] | None:
+    """Return the patch that undoes this step's changes; a cordon of somebody else remains."""
+    spec, meta = _part(node, "spec"), _part(node, "metadata")
+    mark = _part(meta, "annotations").get(MARK)
+    marks: dict[str, object] = {}
+    labels: dict[str, object] = {}
+    changed: dict[str, object] = {}
+    if mark is not None and mark == noted.get("owner", mark):
+        marks[MARK] = None
+        removed.append("cordon")
+        if noted.get("cordoned") and spec.get("unschedulable"):
+            changed["unschedulable"] = None
+    kept = [one for one in _taints(spec) if one.get("key") != noted.get("taint")]
+    if noted.get("taint") and len(kept) < len(_taints(spec)):
+        changed["taints"] = kept or None
+        removed.append("taint")
+    if noted.get("label") and EXCLUDED in _part(meta, "labels"):
+        labels[EXCLUDED] = None
+        removed.append("label")
+    if not removed:
+        return None
+    return {"metadata": {"annotations": marks, "labels": labels}, "spec": changed}
+
+
+def _edit(
+    settings: dict[str, object],
+    change: Callable[[dict[str, object]], dict[str, object] | None],
 ) -> None:
+    """Change the node as read; read it again if another program has changed it meanwhile.
+
+    A patch names the version of the node, and is repeated only with a new one.
+    """
+    path = node_path(settings)
+    done = None
+    for _ in range(EDIT_TRIES):
+        node = _get(settings, path)
+        patch = change(node)
+        if patch is None:
+            return
+        _part(patch, "metadata")["resourceVersion"] = _part(node, "metadata")["resourceVersion"]
+        done = _patch(settings, path, patch, statuses=(200, 409))
+        if done.status != 409:
+            return
+    assert done is not None
+    expect(done, "PATCH", url=path, statuses=(200,))
+
+
+def _taint(settings: dict[str, object], hook: dict[str, object]) -> dict[str, object] | None:
+    if not settings.get("taint"):
+        return None
     key = settings["taint"] if isinstance(settings["taint"], str) else TAINT
-    event = hook.get("event")
-    kind = str(event.get("event_type", "")) if isinstance(event, dict) else ""
+    return {"key": key, "effect": "NoSchedule", "value": str(_event(hook).get("event_type", ""))}
+
+
+def _taints(spec: dict[str, object]) -> list[dict[str, object]]:
     taints = spec.get("taints") or []
     assert isinstance(taints, list)
-    if any(taint.get("key") == key for taint in taints):
-        return
-    step_state.write({**step_state.read(), "taint": key})
-    _change_taints(settings, str(key), taint={"key": key, "effect": "NoSchedule", "value": kind})
+    return taints
 
 
-def _change_taints(
-    settings: dict[str, object], key: str, *, taint: dict[str, object] | None
-) -> None:
-    """Replace or remove the taint of a key; concurrent changes of other taints are preserved.
+def _is_tolerated(settings: dict[str, object], hook: dict[str, object]) -> bool:
+    """Return whether an event is a freeze below the configured length."""
+    event = _event(hook)
+    duration_s, limit_s = event.get("duration_s"), settings.get("freeze_tolerated_s", 0)
+    known = isinstance(duration_s, int) and isinstance(limit_s, (int, float))
+    return event.get("event_type") == "Freeze" and known and 0 <= duration_s < limit_s  # type: ignore[operator]
 
-    A request replaces the complete list of taints and names the version of the node. After a
-    conflict, the step reads the list again.
-    """
-    node = _node(settings)
-    done = None
-    for _ in range(TAINT_TRIES):
-        form = _get(settings, node)
-        taints = _part(form, "spec").get("taints") or []
-        assert isinstance(taints, list)
-        kept = [one for one in taints if one.get("key") != key]
-        version = _part(form, "metadata")["resourceVersion"]
-        patch = {
-            "metadata": {"resourceVersion": version},
-            "spec": {"taints": [*kept, taint] if taint else kept or None},
+
+# ---- the pods ----------------------------------------------------------------------------------
+
+
+class Drain:
+    """Evicts the pods of a node in rounds, until no pod is left or the deadline has come."""
+
+    def __init__(self, settings: dict[str, object]) -> None:
+        self._settings = settings
+        self._clock = SystemClock()
+        self._begun_ms = self._clock.now_ms()
+        self._seen: set[str] = set()
+        self._waits: dict[str, str] = {}
+        self._said = ""
+
+    def run(self) -> int:
+        """Return the number of pods that had to leave, once they have left.
+
+        Raises:
+            PodInTheWay: a pod or its data would be lost, and the settings forbid this.
+            PodsLeft: pods are left at the deadline.
+            NodeUncordoned: somebody has uncordoned the node.
+        """
+        left = 0
+        while True:
+            try:
+                left = self._round()
+                if not left:
+                    return len(self._seen)
+            except Unanswered as error:
+                self._waits = {"": error.clause}
+            self._report(left)
+            if self._left_s() <= 0:
+                seconds = (self._clock.now_ms() - self._begun_ms) / 1000
+                node, waits = node_name(self._settings), self._shown()
+                raise PodsLeft(seconds=seconds, left=left, node=node, waits=waits)
+            pause(ROUND_S)
+
+    def _round(self) -> int:
+        """Evict the pods whose turn it is; return the number of pods left."""
+        _check_cordoned(self._settings)
+        pods = list(_evictable(self._settings))
+        self._seen |= {pod.uid for pod in pods}
+        self._waits = {}
+        late = self._left_s() <= float(str(self._settings.get("reserve_s", RESERVE_S)))
+        others = [pod for pod in pods if not pod.is_job]
+        for pod in pods:
+            if pod.is_job and not late and (others or self._settings.get("jobs") == "wait"):
+                self._waits[pod.label] = "is a job, and last"
+            elif late and self._settings.get("at_deadline") == "delete":
+                self._delete(pod)
+            elif pod.is_leaving:
+                self._waits[pod.label] = "is shutting down"
+            else:
+                self._evict(pod)
+        return len(pods)
+
+    def _evict(self, pod: Pod) -> None:
+        """Request an eviction; note what forbids it."""
+        form: dict[str, object] = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
         }
-        done = _patch(settings, node, patch, statuses=(200, 409))
-        if done.status != 409:
-            break
-    assert done is not None
-    expect(done, "PATCH", url=node, statuses=(200,))
+        options: dict[str, object] = {"preconditions": {"uid": pod.uid}} if pod.uid else {}
+        if "grace_s" in self._settings:
+            options["gracePeriodSeconds"] = int(str(self._settings["grace_s"]))
+        if options:
+            form["deleteOptions"] = options
+        url = f"{pod.path}/eviction"
+        answer = ask(self._settings, "POST", path=url, form=form)
+        expect(answer, "POST", url=url, statuses=(*EVICTION_STATUSES, 409))  # 409: a new pod
+        refused = answer.status in (429, 500, 503)
+        self._waits[pod.label] = _budget(answer) if refused else "is shutting down"
+
+    def _delete(self, pod: Pod) -> None:
+        """Delete a pod at the deadline, whatever its budget says, within the time left."""
+        grace_s = max(1, int(self._left_s()))
+        form: dict[str, object] = {"gracePeriodSeconds": min(grace_s, pod.grace_s)}
+        if pod.uid:
+            form["preconditions"] = {"uid": pod.uid}
+        answer = ask(self._settings, "DELETE", path=pod.path, form=form)
+        expect(answer, "DELETE", url=pod.path, statuses=(200, 202, 404, 409))
+        self._waits[pod.label] = "is deleted at the deadline"
+
+    def _left_s(self) -> float:
+        """Return the seconds until the drain must end."""
+        limit_s = float(str(self._settings.get("wait_s", 0)))
+        own_s = limit_s - (self._clock.now_ms() - self._begun_ms) / 1000
+        return min(seconds_left(), own_s) if limit_s else seconds_left()
+
+    def _report(self, left: int) -> None:
+        """Print the progress if it has changed; the agent shows the last line."""
+        text = f"pods left: {left} ({self._shown()})"
+        if text != self._said:
+            self._said = text
+            sys.stdout.write(f"{text}\n")
+            sys.stdout.flush()
+
+    def _shown(self) -> str:
+        named = [f"{label} {why}".strip() for label, why in sorted(self._waits.items())]
+        more = len(named) - WAITS_MAX
+        return "; ".join(named[:WAITS_MAX] + ([f"{more} more"] if more > 0 else []))
 
 
-def _evictable(settings: dict[str, object]) -> list[tuple[str, str]]:
-    """Return the namespace and name of each pod to evict.
+class Pod:
+    """A pod that must leave the node."""
+
+    def __init__(self, form: dict[str, object]) -> None:
+        meta, spec = _part(form, "metadata"), _part(form, "spec")
+        self.namespace, self.name = str(meta["namespace"]), str(meta["name"])
+        self.uid = str(meta.get("uid") or "")
+        self.label = f"{self.namespace}/{self.name}"
+        self.is_job = any(owner.get("kind") == "Job" for owner in _owners(meta))
+        self.is_leaving = "deletionTimestamp" in meta
+        grace_s = spec.get("terminationGracePeriodSeconds")
+        self.grace_s = grace_s if isinstance(grace_s, int) else 30
+
+    @property
+    def path(self) -> str:
+        """The pod's path at the API server."""
+        namespace, name = quote(self.namespace, safe=""), quote(self.name, safe="")
+        return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def _evictable(settings: dict[str, object]) -> Iterator[Pod]:
+    """Yield the pods to evict.
 
     Raises:
         PodInTheWay: a pod or its data would be lost, and the settings forbid this.
     """
-    name = _node(settings).rpartition("/")[2]
-    url = f"/api/v1/pods?fieldSelector={quote(f'spec.nodeName={name}')}&limit={PODS_MAX}"
-    items = _get(settings, url)["items"]
-    assert isinstance(items, list)
-    chosen = []
-    for pod in items:
-        meta, spec = _part(pod, "metadata"), _part(pod, "spec")
-        phase = _part(pod, "status").get("phase")
-        owners = meta.get("ownerReferences") or []
-        assert isinstance(owners, list)
+    for form in _pods(settings):
+        meta, spec = _part(form, "metadata"), _part(form, "spec")
+        phase = _part(form, "status").get("phase")
         stays = MIRROR in _part(meta, "annotations") or phase in ("Succeeded", "Failed")
-        if stays or any(owner.get("kind") == "DaemonSet" for owner in owners):
+        if stays or any(owner.get("kind") == "DaemonSet" for owner in _owners(meta)):
             continue
-        label = f"{meta['namespace']}/{meta['name']}"
-        if not owners and not settings.get("force"):
-            raise PodInTheWay(pod=label, why="has no controller that would start the pod elsewhere")
+        pod = Pod(form)
+        if not pod.is_leaving and not _owners(meta) and not settings.get("force"):
+            why = "has no controller that would start the pod elsewhere"
+            raise PodInTheWay(pod=pod.label, why=why)
         volumes = spec.get("volumes") or []
         assert isinstance(volumes, list)
         local = any("emptyDir" in volume for volume in volumes)
         if local and not settings.get("delete_local", True):
-            raise PodInTheWay(pod=label, why="has local files that would be lost")
-        chosen.append((str(meta["namespace"]), str(meta["name"])))
-    return chosen
+            raise PodInTheWay(pod=pod.label, why="has local files that would be lost")
+        yield pod
 
 
-def _evict_all(settings: dict[str, object], pods: list[tuple[str, str]]) -> None:
-    """Evict pods, and retry refused evictions, until all pods are gone."""
-    left = set(pods)
+def _pods(settings: dict[str, object]) -> list[dict[str, object]]:
+    """Return all pods on the node, page by page."""
+    selector = quote(f"spec.nodeName={node_name(settings)}")
+    first = url = f"/api/v1/pods?fieldSelector={selector}&limit={PAGE_PODS}"
+    pods: list[dict[str, object]] = []
+    while len(pods) <= PODS_MAX:
+        page = expect(ask(settings, "GET", path=url), "GET", url=url, statuses=(200,)).form()
+        items = page["items"] or []
+        assert isinstance(items, list)
+        pods += items
+        token = _part(page, "metadata").get("continue")
+        if not token:
+            break
+        url = f"{first}&continue={quote(str(token), safe='')}"
+    return pods
 
-    def gone() -> bool:
-        _check_cordoned(settings)
-        for pod in sorted(left):
-            if _evict(settings, *pod):
-                left.discard(pod)
-        return not left
 
-    until(gone, "all pods are gone", seconds=float(str(settings.get("wait_s", 0))))
+def _owners(meta: dict[str, object]) -> list[dict[str, object]]:
+    owners = meta.get("ownerReferences") or []
+    assert isinstance(owners, list)
+    return owners
+
+
+def _budget(answer: Called) -> str:
+    """Return what forbids an eviction, in the API server's words, which name the budget."""
+    form = answer.form()
+    causes = _part(form, "details").get("causes")
+    named = [str(one.get("message", "")) for one in causes] if isinstance(causes, list) else []
+    return f"waits: {'; '.join(filter(None, named)) or form.get('message') or answer.status}"
 
 
 def _check_cordoned(settings: dict[str, object]) -> None:
-    """Refuse to drain a node that somebody has uncordoned since `prepare` began.
+    """Refuse to go on with a node that somebody has uncordoned since its drain began.
 
     Raises:
         NodeUncordoned: new pods may be scheduled to the node.
         CallUnanswered: the API server does not answer.
     """
-    node = _node(settings)
-    form = expect(ask(settings, "GET", path=node), "GET", url=node, statuses=(200,)).form()
+    path = node_path(settings)
+    form = expect(ask(settings, "GET", path=path), "GET", url=path, statuses=(200,)).form()
     if not _part(form, "spec").get("unschedulable"):
-        raise NodeUncordoned(node=node.rpartition("/")[2])
+        # From now on, a cordon is somebody else's, and remains.
+        step_state.write({**step_state.read(), "cordoned": False})
+        raise NodeUncordoned(node=node_name(settings))
 
 
-def _evict(settings: dict[str, object], namespace: str, name: str) -> bool:
-    """Request an eviction; return whether the pod is gone."""
-    place = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
-    answer = ask(settings, "GET", path=place)
-    if answer.status == 404:
-        return True
-    if _part(answer.form(), "metadata").get("deletionTimestamp"):
-        return False
-    form: dict[str, object] = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": name, "namespace": namespace},
-    }
-    if "grace_s" in settings:
-        form["deleteOptions"] = {"gracePeriodSeconds": int(str(settings["grace_s"]))}
-    url = f"{place}/eviction"
-    expect(ask(settings, "POST", path=url, form=form), "POST", url=url, statuses=EVICTION_STATUSES)
-    return False
+# ---- the API server ----------------------------------------------------------------------------
 
 
 def _get(settings: dict[str, object], path: str) -> dict[str, object]:
@@ -229,9 +439,20 @@ def _patch(
     return persist(change)
 
 
-def _node(settings: dict[str, object]) -> str:
-    name = settings.get("node") or os.environ.get("NODE_NAME") or local_host()
-    return f"/api/v1/nodes/{quote(str(name), safe='')}"
+def node_name(settings: dict[str, object]) -> str:
+    """Return the name of this VM's node."""
+    return str(settings.get("node") or os.environ.get("NODE_NAME") or local_host())
+
+
+def node_path(settings: dict[str, object]) -> str:
+    """Return the path of this VM's node at the API server."""
+    return f"/api/v1/nodes/{quote(node_name(settings), safe='')}"
+
+
+def own_namespace() -> str:
+    """Return the namespace of this pod; `default` outside a cluster."""
+    place = _of_account("namespace")
+    return Path(place).read_text("utf-8").strip() if place else "default"
 
 
 def ask(
@@ -258,6 +479,10 @@ def ask(
 def _of_account(name: str) -> str:
     path = ACCOUNT / name
     return str(path) if path.exists() else ""
+
+
+def _event(hook: dict[str, object]) -> dict[str, object]:
+    return _part(hook, "event")
 
 
 def _part(form: dict[str, object], name: str) -> dict[str, object]:

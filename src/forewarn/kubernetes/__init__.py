@@ -1,0 +1,1 @@
+"""What Kubernetes shows of scheduled events: node conditions and their annotations; pure."""
