@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.agent.service import Service
+from tests.agent.test_node_conditions import FAR, agent_of, until_true
+from tests.kubernetes.small_cluster import Cluster, served
+
 BUILD = Path(__file__).resolve().parents[2] / "dist" / "agent" / "build.py"
 
 
@@ -54,6 +58,22 @@ def test_bundle_says_its_version(bundle: Path) -> None:
     done = run(bundle, "--version")
     assert (done.returncode, done.stdout.split()[0]) == (0, "forewarn-agent")
     assert "unknown" not in done.stdout
+
+
+def test_bundle_runs_its_own_preparations(
+    bundle: Path, service: Service, tmp_path: Path
+) -> None:
+    """Steps with `use`, notifications and marks of the node start the file again. Source: K-1."""
+    cluster = Cluster()
+    cluster.pod("web")
+    with served(cluster) as url, agent_of(tmp_path, service, url) as agent:
+        agent.kill()
+        words = ("run", "--config", str(agent.config))
+        agent.command = [sys.executable, "-S", "-I", str(bundle), *words]
+        agent.start()
+        service.show(FAR)
+        service.until(lambda: service.approvals, "approval")
+        until_true(cluster, "MaintenancePlanned", "Drained")
 
 
 def test_bundle_refuses_an_old_python_with_a_sentence() -> None:

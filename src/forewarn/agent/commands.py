@@ -12,7 +12,8 @@ def own_command(*words: str) -> tuple[str, ...]:
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     archive = os.path.dirname(main)  # noqa: PTH120  `pathlib` is too heavy
     flags = tuple(_interpreter_flags())
-    bundled = main.endswith("__main__.py") and archive in sys.path
+    # An archive with bytecode for this Python names the bytecode's file.
+    bundled = main.removesuffix("c").endswith("__main__.py") and archive in sys.path
     if bundled and not archive.endswith(os.path.join("forewarn", "agent")):  # noqa: PTH118
         return (sys.executable, *flags, archive, *words)
     return (sys.executable, *flags, "-m", "forewarn.agent", *words)
