@@ -60,9 +60,7 @@ def test_bundle_says_its_version(bundle: Path) -> None:
     assert "unknown" not in done.stdout
 
 
-def test_bundle_runs_its_own_preparations(
-    bundle: Path, service: Service, tmp_path: Path
-) -> None:
+def test_bundle_runs_its_own_preparations(bundle: Path, service: Service, tmp_path: Path) -> None:
     """Steps with `use`, notifications and marks of the node start the file again. Source: K-1."""
     cluster = Cluster()
     cluster.pod("web")
