@@ -309,4 +309,4 @@ def test_page_is_public_and_only_read(both: World, path: str) -> None:
 def test_feed_is_for_nodes_alone(both: World, who: str) -> None:
     """No other role may follow it, the admin's neither. Source: P-2."""
     daemon, token = both.live.daemon, both.tokens.get(who, "")
-    assert daemon._prove_node("anna" if who == "admin" else who, token) is (who == "node")
+    assert daemon.node_feed.proves_node("anna" if who == "admin" else who, token) is (who == "node")

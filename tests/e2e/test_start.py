@@ -34,7 +34,7 @@ def test_start_does_not_wait_for_nodes(tmp_path: Path) -> None:
         daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
         bound = await asyncio.wait_for(daemon.start(), LIMIT_S)
         assert bound.metadata
-        assert daemon.feed_address
+        assert daemon.node_feed.address
         assert set(daemon.control.node_troubles().behind) == {"n1", "n2"}
         await daemon.stop()
 

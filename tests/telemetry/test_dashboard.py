@@ -59,7 +59,7 @@ async def of_node(service: Live, store: Path) -> str:
     settings = Settings(
         listen=ListenSettings(metadata=("127.0.0.1:0",), metrics="127.0.0.1:0"),
         node=NodeSettings(
-            follow=service.daemon.feed_address,
+            follow=service.daemon.node_feed.address,
             store=str(store),
             name="h1",
             token=service.add_token("h1", Role.NODE),

@@ -158,7 +158,7 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
     def started(bound: BoundAddresses) -> None:
         places = {
             "VMs": ", ".join(bound.metadata),
-            "metadata nodes": daemon.feed_address,
+            "metadata nodes": daemon.node_feed.address,
             "operators": bound.operator,
             "users of this machine": daemon.operators.local_address,
             "Azure's tools": bound.azure,

@@ -12,8 +12,6 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forewarn.access.roles import Permission
-from forewarn.access.tokens import proved
 from forewarn.clock import SystemClock
 from forewarn.control.engine import ControlEngine
 from forewarn.control.plane import ControlPlane
@@ -35,9 +33,9 @@ from forewarn.service.bridge import Bridge
 from forewarn.service.commit_checks import CommitChecks
 from forewarn.service.configured import ConfiguredParts
 from forewarn.service.credentials import ServedCertificates
-from forewarn.service.feed_parts import may, open_feed, suspend_while
 from forewarn.service.hooks import NO_HOOKS, ServiceHooks
 from forewarn.service.lease_holding import LeaseHolder, take_lease
+from forewarn.service.node_feed import NodeFeed
 from forewarn.service.observers import make_observers
 from forewarn.service.operators import OperatorApi, imported
 from forewarn.service.outbox_runner import OutboxRunner
@@ -51,7 +49,6 @@ from forewarn.store.lease import Tenure
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forewarn.access.tokens import AccessToken
     from forewarn.api.relay import Relay
     from forewarn.clock import Clock
     from forewarn.control.plane import Committed, StateView
@@ -103,8 +100,6 @@ class Daemon:
         #: The parts in use; None before the start. A takeover replaces the follower's by the
         #: active process's.
         self.parts: FollowerParts | ActiveParts | None = None
-        #: Address for nodes on other machines; empty: none.
-        self.feed_address = ""
         #: Address of the metrics; empty: none.
         self.metrics_address = ""
         #: Makes the plans of maintenances, in processes if large.
@@ -118,8 +113,6 @@ class Daemon:
         #: The lease of the store; without a shared store it never lapses.
         self._lease: LeaseKeeper | UnsharedLease = UnsharedLease()
         self._tenure: Tenure | None = None
-        #: Closes the feed of this process while its state may be outdated.
-        self._following: asyncio.Task[None] | None = None
         self._task: asyncio.Future[None] | None = None
         self._closing = contextlib.AsyncExitStack()
 
@@ -215,6 +208,14 @@ class Daemon:
             lambda: self.parts,
             serves_vms=lambda: bool(self.bound) and not self.settings.metadata.serve_outdated,
         )
+        self.node_feed = NodeFeed(
+            settings,
+            self.bridge,
+            token=lambda given: self.parts.control.token(given) if self.parts else None,
+            clock=self.clock,
+            certificates=self.certificates,
+            closing=self._closing,
+        )
         if settings.store.shared:
             await self._take_lease()
         elif not settings.store.url.endswith(":memory:"):
@@ -239,7 +240,7 @@ class Daemon:
             self.configured.check_unused(plane.state, self.store.cursors.names)
         metadata = followed.metadata if followed else self._new_metadata()
         observers = await make_observers(settings, plane, clock=self.clock, drivers=self.drivers)
-        feed = (followed.feed if followed else None) or self._new_feed(self.bridge)
+        feed = (followed.feed if followed else None) or self._new_feed()
         control = ControlEngine(
             plane,
             self.clock,
@@ -302,7 +303,8 @@ class Daemon:
         if shown.done():
             shown.result()
         self.store.compare_clocks(self.clock.now_ms)
-        await self._open_feed(parts.feed, followed.relay if followed else None)
+        if parts.feed is not None:
+            await self._open_feed(parts.feed, followed.relay if followed else None)
         bound = bound or await self._listen(workers, shared=shared)
         if workers is not None and shared:
             workers.start_soon(bound, parts.metadata.leave_shared)
@@ -367,36 +369,18 @@ class Daemon:
         """Return a sentence about each part of the state and of history that cannot be used."""
         return (*self.configured.degraded.sentences, *problems_of(self.store))
 
-    def _new_feed(self, bridge: Bridge) -> FeedServer | None:
-        """Return the feed for metadata nodes in other processes; None if no setting needs it."""
-        feed = self.settings.feed
-        if not feed.listen and self.settings.listen.workers <= 0:
-            return None
-        from forewarn.replication.access import NodeAccess  # noqa: PLC0415 - most services have none
-        from forewarn.replication.server import FeedServer, StoreHistory  # noqa: PLC0415
-
-        access = None
-        if feed.listen:
-            access = NodeAccess(feed.hosts, self._prove_node, self._may_read_parts)
+    def _new_feed(self) -> FeedServer | None:
         check = CommitChecks(self.store, self._note_went_back).check
-        history = StoreHistory(self.store.newest_commit, check)
-        server = FeedServer(bridge, epoch=self.store.epoch, access=access, history=history)
-        self._closing.push_async_callback(server.stop)
-        return server
+        return self.node_feed.new_server(self.store.epoch, self.store.newest_commit, check)
 
-    def _prove_node(self, name: str, given: str) -> bool:
-        """Return whether a token belongs to a node and permits following the feed."""
-        token = self._token_of(given)
-        return token is not None and token.principal == name and may(token, Permission.FOLLOW)
-
-    def _may_read_parts(self, given: str) -> bool:
-        """Return whether a person's token permits reading every node's part."""
-        token = self._token_of(given)
-        return token is not None and may(token, Permission.READ_FLEET)
-
-    def _token_of(self, given: str) -> AccessToken | None:
-        control = self.parts.control if self.parts else None
-        return proved(given, control.token, self.clock.now_ms()) if control else None
+    async def _open_feed(self, feed: FeedServer, relay: Relay | None) -> None:
+        """Open the feed for metadata nodes; at a takeover, this process's nodes stay connected."""
+        if relay is None:
+            await self.node_feed.open(feed)
+        else:
+            await self.node_feed.lead(
+                feed, relay, epoch=self.store.epoch, suspended=self.answering.outdated
+            )
 
     def _new_workers(self, feed: FeedServer | None) -> Workers | None:
         if self.settings.listen.workers <= 0:
@@ -405,22 +389,6 @@ class Daemon:
         from forewarn.service.workers import Workers  # noqa: PLC0415 - most services start without
 
         return Workers(self.settings, feed)
-
-    async def _open_feed(self, feed: FeedServer | None, relay: Relay | None) -> None:
-        """Open the feed for metadata nodes; at a takeover, this process's nodes stay connected."""
-        settings = self.settings.feed
-        if feed is None:
-            return
-        if relay is not None and self._following is not None:
-            self._following.cancel()
-            feed.epoch = self.store.epoch
-            feed.state_age(int)
-            feed.suspend(suspended=self.answering.outdated)
-            await relay.stop(self.bridge)
-        elif settings.listen:
-            self.feed_address = await open_feed(
-                feed, settings, self.certificates, closing=self._closing
-            )
 
     async def _listen(self, workers: Workers | None, *, shared: bool) -> tuple[str, ...]:
         """Open the metadata addresses; Unix sockets, which cannot be shared, stay here.
@@ -519,7 +487,8 @@ class Daemon:
             follower, lambda: tenure.holder_url, lambda: tenure.holder
         )
         if parts.feed is not None and parts.relay is not None:
-            await self._follow_feed(follower, parts.feed, parts.relay)
+            self.bridge.follow(parts.metadata.service, parts.relay)
+            await self.node_feed.follow(parts.feed, follower, parts.relay)
         self._closing.callback(follower.stop_reads)
         until.push_async_callback(asyncio.to_thread, follower.stop)
         follower.start()
@@ -553,22 +522,7 @@ class Daemon:
         relay: Relay = relays.Relay(
             lambda: tenure.holder_url, lambda: tenure.holder, self.settings.operator.url_ca
         )
-        return FollowerParts(metadata, follower, relay, self._new_feed(self.bridge))
-
-    async def _follow_feed(self, follower: StateFollower, feed: FeedServer, relay: Relay) -> None:
-        """Serve metadata nodes from the followed state. Source: H-4."""
-        self.bridge.follow(self.metadata.service, relay)
-        feed.suspend(suspended=True)
-        feed.state_age(lambda: follower.age_ms(follower.freshness()))
-        self.feed_address = await open_feed(
-            feed, self.settings.feed, self.certificates, closing=self._closing
-        )
-        relay.start(feed)
-        self._closing.push_async_callback(relay.stop)
-
-        watching = suspend_while(feed, lambda: follower.lapsed() or relay.silent)
-        task = self._following = asyncio.ensure_future(watching)
-        self._closing.callback(task.cancel)
+        return FollowerParts(metadata, follower, relay, self._new_feed())
 
     def _lost(self, error: ForewarnError) -> None:
         """End the service after another process became the writer. Called on any thread."""
