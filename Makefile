@@ -23,7 +23,7 @@ PARALLEL ?= -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 3) --dist loadfile \
 	--no-loadscope-reorder
 BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store bench-agent \
 	bench-planner bench-scale bench-nodes bench-page bench-telemetry bench-maintenance \
-	bench-access bench-growth
+	bench-access bench-growth bench-trace
 
 # Python compiles the modules once, because tests and benchmarks start programs a thousand times.
 unexport PYTHONDONTWRITEBYTECODE
@@ -216,6 +216,9 @@ bench-growth: $(DEV)  ## measure memory, file and start of a busy fleet for a da
 
 bench-maintenance: $(DEV)  ## measure a fleet's maintenance with approving VMs (ARGS=--quick)
 	$(BIN)/python -m bench.maintenance $(ARGS)
+
+bench-trace: $(DEV)  ## update a production GPU cluster in virtual time (ARGS=DIRECTORY)
+	$(BIN)/python -m bench.trace $(ARGS)
 
 bench-planner: $(DEV)  ## compare waves and planning times with Ganeti's hroller
 	@bench/planner/hroller

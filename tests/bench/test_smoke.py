@@ -31,6 +31,7 @@ FIGURES = {
     "start": r"start to first answer +median +\d+ ms",
     "start.takeover": r"takeover after SIGKILL: [\d.]+ s(.|\n)*all nodes follow [\d.]+ s later",
     "store.run": r"commit: PostgreSQL, Unix socket +[\d,]+",
+    "trace": r"moves, quantile 0\.99, \d+ min \| \d+ \(\d+\) \| [\d.]+",
     "telemetry": r"a scrape under that load +\d+ ms",
 }
 """Benchmark -> what it prints at the end."""
