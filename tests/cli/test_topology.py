@@ -86,3 +86,29 @@ def test_topology_of_nothing_does_not_remove_the_fleet(
     assert "The topology is empty" in refused.err
     assert live.get("/v1/topology") == before
     assert run("topology", "apply", str(file)).status == 0
+
+
+def test_import_of_a_driver_takes_what_it_lists(run: Run, live: Live, tmp_path: Path) -> None:
+    """Any kind of driver with `discover` takes part; unreachable hosts keep their VMs. R-4."""
+    listed = tmp_path / "machines.json"
+    config = tmp_path / "site.toml"
+    config.write_text(
+        '[drivers.manual]\nkind = "command"\nbegin = ["true"]\n'
+        f'discover = ["cat", "{listed}"]\n[drivers.people]\nkind = "simulated"\n'
+    )
+    hosts = {"n7": {"zone": "2"}, "n8": {}}
+    vms = {"app-7": {"host": "n7", "group": "app"}, "app-8": {"host": "n8", "group": "app"}}
+    listed.write_text(json.dumps({"hosts": hosts, "groups": {"app": {"owner": "a"}}, "vms": vms}))
+    command = ("topology", "import", "driver", "manual", "--config", str(config))
+    assert run(*command, "--dry-run").status == 0
+    assert "n7" not in live.get("/v1/topology")["hosts"]
+    assert run(*command).status == 0
+    topology = live.get("/v1/topology")
+    assert topology["hosts"]["n7"]["zone"] == "2"
+    assert topology["hosts"]["n7"]["driver"] == "manual"
+    assert topology["groups"]["app"]["owner"] == "a"
+    listed.write_text(json.dumps({"hosts": {"n7": {}}, "vms": {}, "silent": {"n7": "no power"}}))
+    assert "host n7 does not answer: no power" in run(*command).err
+    assert "app-7" in live.get("/v1/topology")["vms"]
+    refused = run("topology", "import", "driver", "people", "--config", str(config))
+    assert "[driver-discovery-missing]" in refused.err

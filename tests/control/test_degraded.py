@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from forewarn import extensions
 from forewarn.cli.main import main
 from forewarn.control.gate_checks import make_gates
 from forewarn.core.stimulus import ApplyPolicy
-from forewarn.drivers.registry import DriverKindUnknown
+from forewarn.drivers.registry import DRIVERS, DriverKindUnknown
 from forewarn.outbox.destinations import DestinationInvalid
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.rules.local_time import Window
@@ -25,6 +26,7 @@ from forewarn.settings import (
     StoreSettings,
 )
 from tests.api.live import FLEET, SETTINGS, Json, Live, rereading
+from tests.packages import install
 from tests.waiting import LIMIT_S, wait_until
 
 SITE = NamedTable("site", {"kind": "manual"})
@@ -119,6 +121,24 @@ def test_driver_whose_package_left_holds_up_its_hosts_alone(tmp_path: Path) -> N
         assert "kind-of-another-package, which is neither built in nor installed" in named
     with pytest.raises(DriverKindUnknown):
         Live(settings(tmp_path, drivers=DriverSettings("manual", tables=(NEIGHBOUR,))))
+
+
+def test_driver_that_does_not_load_holds_up_its_hosts_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package of a driver in use hangs after an update; VMs and other hosts go on. L-12."""
+    with Live(settings(tmp_path, drivers=DriverSettings("manual", tables=(SITE,)))) as live:
+        live.call("PUT", "/v1/topology", layout("site"))
+    monkeypatch.setattr(extensions, "LOAD_TIMEOUT_S", 0.2)
+    code = "import threading; threading.Event().wait()"
+    entry_points = {DRIVERS.entry_points: "hung = hung_driver:create"}
+    install(monkeypatch, tmp_path / "packages", "hung_driver", code=code, entry_points=entry_points)
+    hung = NamedTable("site", {"kind": "hung"})
+    with Live(settings(tmp_path, drivers=DriverSettings("manual", tables=(hung,)))) as live:
+        [named] = degraded(live)
+        assert "1 host uses driver site, whose work waits" in named
+        assert "the package hung_driver 1.0 cannot be used: it takes more than 0.2 s" in named
+        assert live.post("/v1/vms/web-1/reboot")["operations"]
 
 
 def test_gate_that_left_is_named_before_its_maintenance_stops(tmp_path: Path) -> None:

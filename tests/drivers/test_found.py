@@ -3,7 +3,7 @@
 import pytest
 
 from forewarn.core.naming import TEXT_LENGTH_MAX
-from forewarn.drivers.found import Found, difference
+from forewarn.drivers.found import DiscoveryInvalid, DriverSource, Found, difference
 
 HOST = {"fault_domain": 0, "update_domain": 0}
 
@@ -28,3 +28,15 @@ def test_discovered_text_is_printable_and_short(text: str, kept: str | None) -> 
         assert each.isprintable(), f"{text!r} is passed on as {each!r}"
         assert len(each) <= TEXT_LENGTH_MAX, f"{len(each)} characters are passed on"
         assert kept is None or each == kept
+
+
+@pytest.mark.parametrize("listed", [[], {"hosts": ["h1"]}, {"vms": {"v1": "h1"}}, {"silent": "h1"}])
+def test_driver_that_lists_another_form_is_named(listed: object) -> None:
+    """A driver of another package may return anything. Source: R-4."""
+
+    class Odd:
+        def discover(self) -> object:
+            return listed
+
+    with pytest.raises(DiscoveryInvalid, match="The driver site lists its machines in an unknown"):
+        DriverSource("site", Odd()).discover()

@@ -1,24 +1,23 @@
 """Which drivers there are: one for each table of the settings, of kinds built in or installed."""
 
-from collections.abc import Mapping
-from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from forewarn.drivers import registry
+from forewarn.drivers import TaskKey
 from forewarn.drivers.manual import ManualDriver
-from forewarn.drivers.registry import DriverKindUnknown, DriverUnusable, make_driver, make_drivers
+from forewarn.drivers.registry import (
+    DRIVERS,
+    DriverKindUnknown,
+    DriverUnusable,
+    make_driver,
+    make_drivers,
+)
 from forewarn.settings_loader import load_settings
-
-
-class Boat(ManualDriver):
-    """A driver of another package."""
-
-    def __init__(self, name: str, options: Mapping[str, object]) -> None:
-        """Take what the settings say."""
-        super().__init__(name)
-        self.options = options
+from forewarn.store import open_store
+from tests.drivers.tasks import task
+from tests.packages import install
 
 
 def test_registry_makes_one_driver_for_each_table(tmp_path: Path) -> None:
@@ -37,24 +36,84 @@ def test_registry_makes_one_driver_for_each_table(tmp_path: Path) -> None:
     }
 
 
-def test_registry_finds_kinds_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installed package offers a kind by an entry point; it is not loaded before it is used."""
-    offered = EntryPoints(
-        [
-            EntryPoint("boat", f"{__name__}:Boat", registry.GROUP),
-            EntryPoint("gone", "no_such_package:Driver", registry.GROUP),
-            EntryPoint("manual", f"{__name__}:Boat", registry.GROUP),
-        ]
-    )
-    monkeypatch.setattr("importlib.metadata.entry_points", offered.select)
-    monkeypatch.setitem(__import__("sys").modules, __name__, __import__("types").ModuleType("m"))
-    __import__("sys").modules[__name__].Boat = Boat
-    ferry = make_driver("ferry", {"kind": "boat", "port": 4})
-    assert isinstance(ferry, Boat)
+CODE = """
+from forewarn.drivers.manual import ManualDriver
+
+class Boat(ManualDriver):
+    def __init__(self, name, options, records=None):
+        super().__init__(name)
+        self.options, self.records = options, records
+
+def old(name, options):
+    return Boat(name, options)
+
+def strict(name, options, records):
+    if options:
+        raise ValueError("a boat has no options")
+    return Boat(name, options, records)
+
+def odd(name):
+    return Boat(name, {})
+
+def broken(name, options, records):
+    return 1 / 0
+
+def empty(name, options, records):
+    return object()
+"""
+
+
+@pytest.fixture
+def boats(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Install a package with kinds of drivers."""
+    names = ("Boat", "old", "strict", "odd", "broken", "empty")
+    lines = [f"{name.lower()} = some_boats:{name}" for name in names]
+    entry_points = {DRIVERS.entry_points: "\n".join([*lines, "manual = some_boats:Boat"])}
+    install(monkeypatch, tmp_path, "some_boats", code=CODE, entry_points=entry_points)
+
+
+@pytest.mark.usefixtures("boats")
+def test_driver_of_another_package_gets_task_records(tmp_path: Path) -> None:
+    """It has the same parameters as a built-in kind, which it cannot replace."""
+    store = str(tmp_path / "store.db")
+    open_store(store).close()
+    ferry: Any = make_driver("ferry", {"kind": "boat", "port": 4}, store)
     assert (ferry.name, ferry.options) == ("ferry", {"port": 4})
-    assert not isinstance(make_driver("manual", {}), Boat), "nobody replaces a built-in kind"
-    with pytest.raises(DriverUnusable, match="no_such_package"):
-        make_driver("gone", {})
+    assert ferry.records.begin(TaskKey(1, 1, 1))
+    assert not ferry.records.begin(TaskKey(1, 1, 1))
+    assert type(make_driver("manual", {})) is ManualDriver
+
+
+@pytest.mark.usefixtures("boats")
+def test_driver_with_two_parameters_is_still_created() -> None:
+    """Packages for earlier versions keep working, without task records."""
+    ferry: Any = make_driver("ferry", {"kind": "old", "port": 4})
+    assert (ferry.name, ferry.options, ferry.records) == ("ferry", {"port": 4}, None)
+
+
+@pytest.mark.usefixtures("boats")
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("odd", "the driver odd of the package some_boats 1.0 .*too many positional arguments"),
+        ("broken", "the package some_boats 1.0 cannot be used: ZeroDivisionError"),
+        ("empty", "its driver has no begin and no progress and no abort"),
+    ],
+)
+def test_driver_with_a_bug_is_absent_alone(kind: str, reason: str) -> None:
+    """Its calls fail and name its package; drivers beside it work. Source: L-12."""
+    tables = {"ferry": {"kind": kind}, "board": {"kind": "manual"}}
+    drivers = make_drivers(tables, "")
+    assert isinstance(drivers["board"], ManualDriver)
+    with pytest.raises(DriverUnusable, match=f"(?i){reason}"):
+        drivers["ferry"].begin(task())
+
+
+@pytest.mark.usefixtures("boats")
+def test_driver_that_refuses_its_options_is_a_mistake_in_the_settings() -> None:
+    """The service then refuses the settings, as for a built-in kind."""
+    with pytest.raises(DriverUnusable, match="cannot be used: ValueError: a boat has no options"):
+        make_drivers({"ferry": {"kind": "strict", "port": 4}}, "")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,12 @@ from forewarn.drivers.nova.client import CloudUnconfigured
 from forewarn.drivers.nova.config import NovaConfig
 from forewarn.drivers.nova.driver import NovaDriver, create
 from forewarn.drivers.nova.work import NovaStillWorking
-from forewarn.drivers.task_records import TaskAborted, TaskForgotten, TaskOfLaterWriter
+from forewarn.drivers.task_records import (
+    TaskAborted,
+    TaskForgotten,
+    TaskOfLaterWriter,
+    TaskRecords,
+)
 from forewarn.values import replace
 from tests.nova.keystone import PROJECT
 from tests.nova.small_cloud import SmallCloud
@@ -413,9 +418,9 @@ def test_removed_server_has_the_rest_of_its_notice(small: SmallCloud, config: No
 def test_cloud_without_a_secret_is_refused_at_start(small: SmallCloud, tmp_path: Path) -> None:
     """Any project could sign a mark that nothing secret goes into."""
     options = {"cloud": "test", "clouds_file": small.clouds_file}
-    create("nova", options, "")
+    create("nova", options, TaskRecords("", "nova"))
     auth = {"auth_url": "http://127.0.0.1:1", "token": "a-token"}
     cloud = {"auth_type": "v3token", "auth": auth}
     Path(small.clouds_file).write_text(json.dumps({"clouds": {"test": cloud}}))
     with pytest.raises(CloudUnconfigured, match="password or an application credential"):
-        create("nova", options, "")
+        create("nova", options, TaskRecords("", "nova"))

@@ -148,8 +148,9 @@ def _imported_names(source: Source) -> set[str]:
 
 
 def _texts(source: Source) -> set[str]:
-    """Return every text in a module; one of them may be the name of a module to load late."""
-    return {node.value for node in source.walk(ast.Constant) if isinstance(node.value, str)}
+    """Return every text in a module, which may name a module to load late: `MODULE:ATTRIBUTE`."""
+    texts = {node.value for node in source.walk(ast.Constant) if isinstance(node.value, str)}
+    return texts | {text.partition(":")[0] for text in texts}
 
 
 def _room(module: str) -> str:

@@ -87,6 +87,9 @@ topology apply fleet.yaml --prune
 topology show
 topology show --format yaml
 
+topology import driver site
+topology import driver site --config site.toml --follow
+
 topology import kubernetes
 topology import kubernetes --follow
 

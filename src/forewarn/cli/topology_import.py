@@ -63,6 +63,24 @@ class FleetSource(Protocol):
 # Commands import the packages of drivers late, because `--help` works without these packages.
 
 
+@imports.command(name="driver")
+def _driver(
+    name: Annotated[str, Parameter(name="NAME", help="as in [drivers.NAME]")],
+    /,
+    *,
+    config: Config = (),
+    follow: Annotated[bool, Parameter(help="keep importing changes until Ctrl-C")] = False,
+    dry_run: Annotated[bool, Parameter(help="show what would change")] = False,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Import hosts and VMs that a driver lists."""
+    from forewarn.drivers.found import DriverSource  # noqa: PLC0415
+    from forewarn.drivers.registry import make_driver  # noqa: PLC0415
+
+    source = DriverSource(name, make_driver(name, driver_table(name, config)[0]))
+    return run_import(common, source, follow=follow, dry_run=dry_run)
+
+
 @imports.command(name="kubernetes")
 def _kubernetes(
     name: Annotated[

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from forewarn.drivers import Progress, Task
+from forewarn.drivers.task_records import TaskRecords
 
 
-def create(name: str, options: Mapping[str, object], _: str = "") -> ManualDriver:
+def create(name: str, options: Mapping[str, object], _: TaskRecords | None = None) -> ManualDriver:
     """Create a driver, which has no options.
 
     Raises:

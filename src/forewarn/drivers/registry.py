@@ -1,26 +1,40 @@
 """The kinds of drivers, and the creation of one driver for each table `[drivers.NAME]`.
 
-Some kinds are built in. Installed packages provide other kinds in the entry point group
-`forewarn.drivers`, as callables with the driver's name and options.
+A kind is an entry point of the group `forewarn.drivers`: a callable with the driver's name, its
+options and its `TaskRecords`, which returns the driver. A callable of another package may lack the
+third parameter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module
 from typing import TypeAlias
 
 from forewarn.drivers import Driver, Progress, Task
+from forewarn.drivers.task_records import TaskRecords
 from forewarn.errors import CallerError, ForewarnError
+from forewarn.extensions import ExtensionGroup, ExtensionUnusable
 from forewarn.validation.fields import ValidationFailed
 
 Options: TypeAlias = Mapping[str, object]
-Factory: TypeAlias = Callable[[str, Options, str], Driver]
 
-#: Group of entry points for kinds of drivers in other packages.
-GROUP = "forewarn.drivers"
+#: The kinds of drivers; a module is imported only for a driver of the kind.
+DRIVERS = ExtensionGroup(
+    "driver",
+    {
+        "manual": "forewarn.drivers.manual:create",
+        "simulated": "forewarn.drivers.simulated:create",
+        "command": "forewarn.drivers.command.driver:create",
+        "webhook": "forewarn.drivers.webhook.driver:create",
+        "libvirt": "forewarn.drivers.libvirt.driver:create",
+        "nova": "forewarn.drivers.nova.driver:create",
+        "kubernetes": "forewarn.drivers.kubernetes.driver:create",
+    },
+)
 #: Option with the kind of a driver; the default is the driver's name.
 KIND = "kind"
+#: The calls that every driver has.
+_CALLS = ("begin", "progress", "abort")
 
 
 class DriverKindUnknown(CallerError):
@@ -94,11 +108,11 @@ def _made(name: str, options: Options, store: str) -> Driver:
 
 
 def _is_uninstalled(error: BaseException) -> bool:
-    """Whether an error is due to a package that is not installed."""
+    """Whether an error is due to a package that is not installed, or cannot be loaded."""
     causes = [error]
     while (cause := causes[-1].__cause__) is not None:
         causes.append(cause)
-    return any(isinstance(each, ImportError) for each in causes)
+    return any(isinstance(each, ImportError | ExtensionUnusable) for each in causes)
 
 
 def check_installed(drivers: Iterable[Driver]) -> None:
@@ -127,13 +141,16 @@ def make_driver(name: str, options: Options, store: str = "") -> Driver:
         DriverUnusable: the options are wrong, or the package cannot be loaded.
     """
     kind = options.get(KIND, name)
-    factory = _factory(kind) if isinstance(kind, str) else None
-    if factory is None:
-        known = ", ".join(sorted({*_installed(), *_BUILT_IN}))
-        raise DriverKindUnknown(name=name, kind=kind, known=known)
+    extension = DRIVERS.find(kind) if isinstance(kind, str) else None
+    if extension is None:
+        raise DriverKindUnknown(name=name, kind=kind, known=", ".join(DRIVERS.names()))
+    given = {key: value for key, value in options.items() if key != KIND}
+    records = TaskRecords(store, name)
     try:
-        given = {key: value for key, value in options.items() if key != KIND}
-        return factory(name, given, store)
+        if not extension.package:
+            driver: Driver = extension.load()(name, given, records)
+            return driver
+        return extension.use(lambda factory: _installed_driver(factory, given, records))
     except ValidationFailed as error:
         raise DriverUnusable(name=name, reason=error.without(f"[drivers.{name}]")) from error
     except ForewarnError as error:
@@ -142,40 +159,20 @@ def make_driver(name: str, options: Options, store: str = "") -> Driver:
         raise DriverUnusable(name=name, reason=f"{type(error).__name__}: {error}") from error
 
 
-def _factory(kind: str) -> Factory | None:
-    """Return the factory of a kind of driver, or None.
+def _installed_driver(
+    factory: Callable[..., Driver], options: Options, records: TaskRecords
+) -> Driver:
+    """Return the driver of another package's factory, which may lack the third parameter."""
+    import inspect  # noqa: PLC0415 - only for drivers of other packages
 
-    Built-in kinds have priority and need no scan of installed packages, which would take longer
-    than the rest of a start.
-    """
-    if module := _BUILT_IN.get(kind):
-        factory: Factory = import_module(module).create
-        return factory
-    return _installed().get(kind)
-
-
-def _installed() -> dict[str, Factory]:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - seldom needed, slow to load
-
-    return {each.name: _loading(each.load) for each in entry_points(group=GROUP)}
-
-
-def _loading(load: Callable[[], Callable[[str, Options], Driver]]) -> Factory:
-    """Return a factory that imports its package when creating a driver."""
-
-    def make(name: str, options: Options, _: str) -> Driver:
-        return load()(name, options)
-
-    return make
-
-
-#: Module of each built-in kind, imported only for a driver of the kind.
-_BUILT_IN = {
-    "manual": "forewarn.drivers.manual",
-    "simulated": "forewarn.drivers.simulated",
-    "command": "forewarn.drivers.command.driver",
-    "webhook": "forewarn.drivers.webhook.driver",
-    "libvirt": "forewarn.drivers.libvirt.driver",
-    "nova": "forewarn.drivers.nova.driver",
-    "kubernetes": "forewarn.drivers.kubernetes.driver",
-}
+    parameters = inspect.signature(factory)
+    try:
+        parameters.bind(records.driver, options, records)
+    except TypeError:
+        parameters.bind(records.driver, options)
+        driver = factory(records.driver, options)
+    else:
+        driver = factory(records.driver, options, records)
+    if lacking := [each for each in _CALLS if not callable(getattr(driver, each, None))]:
+        raise TypeError(f"its driver has no {' and no '.join(lacking)}")
+    return driver

@@ -14,6 +14,7 @@ from typing import Annotated
 from forewarn.core.impact import DURATION_S_MAX, SECOND_MS, TRAITS, Impact
 from forewarn.core.lifecycle import Operation
 from forewarn.drivers import Progress, Task
+from forewarn.drivers.task_records import TaskRecords
 from forewarn.validation.fields import Integer
 from forewarn.validation.forms import read_table
 from forewarn.values import value
@@ -51,7 +52,9 @@ class WorkCourse:
     further: tuple[tuple[int, int], ...] = ()
 
 
-def create(name: str, options: Mapping[str, object], _: str = "") -> SimulatedDriver:
+def create(
+    name: str, options: Mapping[str, object], _: TaskRecords | None = None
+) -> SimulatedDriver:
     """Create a driver.
 
     Raises:

@@ -55,14 +55,14 @@ class ProgressUnanswered(PlatformUnanswered):
     advice = "Check the program {program}; Forewarn asks again."
 
 
-def create(name: str, options: Mapping[str, object], store: str) -> CommandDriver:
+def create(name: str, options: Mapping[str, object], records: TaskRecords) -> CommandDriver:
     """Create a driver from its options, with task records in the store.
 
     Raises:
         ValidationFailed: an option is unknown, missing or invalid.
     """
     programs = read_table(Programs, options, f"[drivers.{name}]")
-    return CommandDriver(name, programs, TaskRecords(store, name))
+    return CommandDriver(name, programs, records)
 
 
 class CommandDriver:

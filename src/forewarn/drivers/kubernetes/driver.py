@@ -22,7 +22,7 @@ from forewarn.drivers.kubernetes.config import KubernetesConfig, read_options
 from forewarn.drivers.kubernetes.discovery import discover
 from forewarn.drivers.kubernetes.records import DONE, KubernetesRecords
 from forewarn.drivers.kubernetes.work import LastCommands, NodeWork
-from forewarn.drivers.task_records import TaskAborted, TaskForgotten, TaskSuperseded
+from forewarn.drivers.task_records import TaskAborted, TaskForgotten, TaskRecords, TaskSuperseded
 from forewarn.errors import ForewarnError
 
 log = logging.getLogger("forewarn.drivers")
@@ -30,7 +30,9 @@ log = logging.getLogger("forewarn.drivers")
 PRUNE_EVERY_MS = 24 * 3600 * 1000
 
 
-def create(name: str, options: Mapping[str, object], _: str = "") -> KubernetesDriver:
+def create(
+    name: str, options: Mapping[str, object], _: TaskRecords | None = None
+) -> KubernetesDriver:
     """Create a driver from its options.
 
     Raises:

@@ -20,7 +20,7 @@ from forewarn.drivers.libvirt.guests import Guests
 from forewarn.drivers.libvirt.migration import Stopped
 from forewarn.drivers.libvirt.records import BEGUN, CALLED_OFF, ENDED, DomainRecords
 from forewarn.drivers.libvirt.work import GuestWork
-from forewarn.drivers.task_records import TaskSuperseded
+from forewarn.drivers.task_records import TaskRecords, TaskSuperseded
 from forewarn.errors import PeerError
 from forewarn.values import replace
 
@@ -54,7 +54,7 @@ class TaskCalledOff(PeerError):
     advice = "Request the work again."
 
 
-def create(name: str, options: Mapping[str, object], _: str = "") -> LibvirtDriver:
+def create(name: str, options: Mapping[str, object], _: TaskRecords | None = None) -> LibvirtDriver:
     """Create a driver from its options, whose file lists the hosts.
 
     Raises:

@@ -29,7 +29,7 @@ CACHED_ATTEMPTS_MAX = 10_000
 SILENCE = "Nova"
 
 
-def create(name: str, options: Mapping[str, object], store: str) -> NovaDriver:
+def create(name: str, options: Mapping[str, object], records: TaskRecords) -> NovaDriver:
     """Create a driver from its options, with task records in the store.
 
     Raises:
@@ -37,7 +37,7 @@ def create(name: str, options: Mapping[str, object], store: str) -> NovaDriver:
         OpenstackMissing: openstacksdk is not installed.
         CloudUnconfigured: the cloud is not configured, or its login has no secret.
     """
-    driver = NovaDriver(read_options(name, options), TaskRecords(store, name))
+    driver = NovaDriver(read_options(name, options), records)
     driver.check_secret()
     return driver
 

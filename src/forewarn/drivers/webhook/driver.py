@@ -68,7 +68,7 @@ class WebhookOptions:
     poll_s: Annotated[float, Number(0.1, 86_400)] = 2.0
 
 
-def create(name: str, options: Mapping[str, object], store: str) -> WebhookDriver:
+def create(name: str, options: Mapping[str, object], records: TaskRecords) -> WebhookDriver:
     """Create a driver from its options, with task records in the store.
 
     Raises:
@@ -82,7 +82,7 @@ def create(name: str, options: Mapping[str, object], store: str) -> WebhookDrive
     secret = Path(read.secret_file).read_bytes().strip()
     if len(secret) < SECRET_BYTES_MIN:
         raise ValueError(f"the secret in {read.secret_file} is shorter than 16 bytes")
-    return WebhookDriver(WebhookEndpoint(name, read, secret), TaskRecords(store, name))
+    return WebhookDriver(WebhookEndpoint(name, read, secret), records)
 
 
 class WebhookDriver:

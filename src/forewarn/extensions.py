@@ -1,0 +1,179 @@
+"""Extensions: drivers, sinks, gates, commands and preparations, each registered as an entry point.
+
+Forewarn registers its own extensions in a table of each group, which `pyproject.toml` repeats for
+other programs; a test compares both. Other packages register theirs in their `pyproject.toml`. Both
+have the same form, a name and `MODULE:ATTRIBUTE`, and are loaded by the same function.
+
+Only a name that is not in Forewarn's table leads to a search of the installed packages, because the
+import of `importlib.metadata` takes longer than a whole `forewarn --help`.
+
+The code of another package may fail or hang. It runs on a thread, for at most `LOAD_TIMEOUT_S`, and
+each failure becomes an `ExtensionUnusable`, which names the package.
+"""
+
+from __future__ import annotations
+
+import threading
+from importlib import import_module
+
+from forewarn.errors import CallerError, ForewarnError, clean_text
+
+TYPE_CHECKING = False  # `typing` needs too much memory, for the agent
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from importlib.metadata import EntryPoint
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
+
+#: Time limit for loading an extension of another package, in seconds. Afterwards the import goes
+#: on in the background, and the next reload of the settings uses its result.
+LOAD_TIMEOUT_S = 10.0
+#: Maximum length of a reason from another package, in characters.
+REASON_MAX = 300
+#: Errors by which the code of an extension refuses its options.
+REFUSALS = (ForewarnError, ValueError, OSError)
+
+
+class ExtensionUnusable(CallerError):
+    """An extension of another package cannot be loaded."""
+
+    code = "extension-unusable"
+    status = 501
+    message = "The {kind} {name} of the package {package} cannot be used: {reason}."
+    advice = (
+        "Update or remove the package {package}, or report the error to its authors. "
+        "Then run `forewarn reload`, or restart the service."
+    )
+
+
+class Extension:
+    """One registered extension."""
+
+    __slots__ = ("_load", "kind", "name", "package")
+
+    def __init__(self, kind: str, name: str, load: Callable[[], Any], *, package: str = "") -> None:
+        """Register an extension of a package; empty: of Forewarn."""
+        self.kind, self.name, self.package = kind, name, package
+        self._load = load
+
+    def load(self) -> Any:  # noqa: ANN401 - each group has its own type
+        """Return the registered object.
+
+        Raises:
+            ExtensionUnusable: it cannot be loaded, or not within `LOAD_TIMEOUT_S`.
+        """
+        return self.use(_itself)
+
+    def use(self, work: Callable[[Any], T]) -> T:
+        """Load the registered object, and return the result of `work` with it.
+
+        Errors by which an extension refuses its options pass: see `REFUSALS`.
+
+        Raises:
+            ExtensionUnusable: the extension cannot be loaded, has failed, or takes too long.
+        """
+        if not self.package:
+            return work(self._load())
+        results: list[T] = []
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                results.append(self._used(work))
+            except BaseException as error:  # noqa: BLE001 - SystemExit of an import, too
+                errors.append(error)
+
+        thread = threading.Thread(target=run, name=f"load {self.name}", daemon=True)
+        thread.start()
+        thread.join(LOAD_TIMEOUT_S)
+        if results:
+            return results[0]
+        raise errors[0] if errors else self.unusable(f"it takes more than {LOAD_TIMEOUT_S:g} s")
+
+    def _used(self, work: Callable[[Any], T]) -> T:
+        """Load the object and use it; convert each error that is not a refusal."""
+        try:
+            loaded = self._load()
+        except BaseException as error:
+            raise self.unusable(_reason(error)) from error
+        try:
+            return work(loaded)
+        except REFUSALS:
+            raise
+        except BaseException as error:
+            raise self.unusable(_reason(error)) from error
+
+    def unusable(self, reason: str) -> ExtensionUnusable:
+        """Return the error for a reason, a clause without a full stop."""
+        return ExtensionUnusable(
+            kind=self.kind, name=self.name, package=self.package or "forewarn", reason=reason
+        )
+
+
+class ExtensionGroup:
+    """The extensions of one kind."""
+
+    def __init__(self, kind: str, built_in: Mapping[str, str]) -> None:
+        """Register Forewarn's own extensions: name -> `MODULE:ATTRIBUTE`.
+
+        `kind` is a noun such as `driver`; the group of entry points is `forewarn.drivers`.
+        """
+        self.kind = kind
+        self.built_in = built_in
+
+    @property
+    def entry_points(self) -> str:
+        """The name of the group of entry points."""
+        return f"forewarn.{self.kind}s"
+
+    def find(self, name: str) -> Extension | None:
+        """Return the extension of a name; Forewarn's own have priority. None: there is none."""
+        if target := self.built_in.get(name):
+            return Extension(self.kind, name, lambda: loaded(target))
+        return self.installed().get(name)
+
+    def names(self) -> list[str]:
+        """Return the names of all extensions, in alphabetical order."""
+        return sorted({*self.built_in, *self.installed()})
+
+    def installed(self) -> dict[str, Extension]:
+        """Return the extensions of other packages by name; none has a name of Forewarn's own."""
+        from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import
+
+        found: dict[str, list[EntryPoint]] = {}
+        for each in entry_points(group=self.entry_points):
+            if each.name not in self.built_in:
+                found.setdefault(each.name, []).append(each)
+        return {name: self._extension(several) for name, several in found.items()}
+
+    def _extension(self, several: list[EntryPoint]) -> Extension:
+        """Return the extension of one name, which two packages may not share."""
+        first, packages = several[0], sorted({_package(each) for each in several})
+        if len({each.value for each in several}) == 1:
+            return Extension(self.kind, first.name, first.load, package=packages[0])
+
+        def refuse() -> None:
+            raise LookupError(f"{' and '.join(packages)} have a {self.kind} of this name")
+
+        return Extension(self.kind, first.name, refuse, package=packages[0])
+
+
+def loaded(target: str) -> Any:  # noqa: ANN401 - each group has its own type
+    """Return the object at `MODULE:ATTRIBUTE`, or the module at `MODULE`."""
+    module, _, attribute = target.partition(":")
+    return getattr(import_module(module), attribute) if attribute else import_module(module)
+
+
+def _itself(loaded: T) -> T:
+    return loaded
+
+
+def _package(entry_point: EntryPoint) -> str:
+    """Return the package that registers an entry point, with its version."""
+    of = entry_point.dist
+    return f"{of.name} {of.version}" if of else entry_point.value.partition(".")[0]
+
+
+def _reason(error: BaseException) -> str:
+    return f"{type(error).__name__}: {clean_text(str(error), REASON_MAX)}".removesuffix(".")
