@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from forewarn import extensions
+from forewarn.control.gate_checks import GATES
 from forewarn.drivers.registry import DRIVERS
 from forewarn.extensions import ExtensionGroup, ExtensionUnusable
+from forewarn.outbox.destinations import SINKS
 from tests.packages import install
 
 PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
-GROUPS = [DRIVERS]
+GROUPS = [DRIVERS, GATES, SINKS]
 BOATS = ExtensionGroup("boat", {"raft": "json:dumps"})
 
 

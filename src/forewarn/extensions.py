@@ -47,6 +47,35 @@ class ExtensionUnusable(CallerError):
     )
 
 
+class ThreadCall:
+    """A call on a thread of its own, which nobody has to wait for."""
+
+    def __init__(self, work: Callable[[], Any], name: str) -> None:
+        """Start the call on a thread of this name."""
+        self._work = work
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def wait(self, limit_s: float) -> bool:
+        """Wait for the end of the call, at most so many seconds; return whether it has ended."""
+        self._thread.join(limit_s)
+        return not self._thread.is_alive()
+
+    def result(self) -> Any:  # noqa: ANN401 - of the call
+        """Return the result of an ended call, or raise its error."""
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def _run(self) -> None:
+        try:
+            self._result = self._work()
+        except BaseException as error:  # noqa: BLE001 - SystemExit of an import, too
+            self._error = error
+
+
 class Extension:
     """One registered extension."""
 
@@ -75,21 +104,11 @@ class Extension:
         """
         if not self.package:
             return work(self._load())
-        results: list[T] = []
-        errors: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                results.append(self._used(work))
-            except BaseException as error:  # noqa: BLE001 - SystemExit of an import, too
-                errors.append(error)
-
-        thread = threading.Thread(target=run, name=f"load {self.name}", daemon=True)
-        thread.start()
-        thread.join(LOAD_TIMEOUT_S)
-        if results:
-            return results[0]
-        raise errors[0] if errors else self.unusable(f"it takes more than {LOAD_TIMEOUT_S:g} s")
+        running = ThreadCall(lambda: self._used(work), f"load {self.name}")
+        if not running.wait(LOAD_TIMEOUT_S):
+            raise self.unusable(f"it takes more than {LOAD_TIMEOUT_S:g} s")
+        result: T = running.result()
+        return result
 
     def _used(self, work: Callable[[Any], T]) -> T:
         """Load the object and use it; convert each error that is not a refusal."""

@@ -14,6 +14,7 @@ from forewarn.cli.main import main
 from forewarn.control.gate_checks import make_gates
 from forewarn.core.stimulus import ApplyPolicy
 from forewarn.drivers.registry import DRIVERS, DriverKindUnknown
+from forewarn.outbox import nats_sink
 from forewarn.outbox.destinations import DestinationInvalid
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.rules.local_time import Window
@@ -161,8 +162,8 @@ def test_destination_whose_package_left_keeps_its_place(
     bus = NamedTable("bus", {"kind": "nats", "servers": ["nats://127.0.0.1:9"]})
     with Live(settings(tmp_path, outbox=OutboxSettings((bus,)))) as live:
         live.fleet(**FLEET)
-    missing = "forewarn.outbox.destinations._NEEDS"
-    monkeypatch.setattr(missing, {"nats": ("no_such_package", "nats")})
+    kind = replace(nats_sink.KIND, module="no_such_package")
+    monkeypatch.setattr(nats_sink, "KIND", kind)
     with Live(settings(tmp_path, outbox=OutboxSettings((bus,)))) as live:
         [named] = degraded(live)
         assert "Destination bus receives nothing: it needs the package no_such_package" in named

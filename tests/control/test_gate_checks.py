@@ -58,10 +58,15 @@ def server(target: Target) -> str:
     return target.server.url
 
 
+def gate_of(**options: object) -> Gate:
+    """Return the gate `g` with these options of its table."""
+    return make_gates({"g": options})["g"]
+
+
 def command(script: str, **options: object) -> Gate:
     """A gate that runs Python, and fails at once where it has no answer."""
     options = {"unanswered_timeout_s": 0, **options}
-    return Gate("g", command=(sys.executable, "-c", script), **options)  # type: ignore[arg-type]
+    return gate_of(command=[sys.executable, "-c", f"exec({script!r})"], **options)
 
 
 @pytest.mark.parametrize("name", ["url", "prometheus"])
@@ -69,8 +74,9 @@ def command(script: str, **options: object) -> Gate:
 def test_gate_names_the_host_of_its_address_alone(server: str, name: str, secret: str) -> None:
     """A gate's reason stands in history; the rest of an address may be a password."""
     for address in (server + "/500" + secret, "http://me:hidden@127.0.0.1:1" + secret):
-        known = {name: address, "unanswered_timeout_s": 0}
-        told = run_gate(Gate("g", **known, query="up"), "m-1")  # type: ignore[arg-type]
+        options = {name: address, "unanswered_timeout_s": 0}
+        options |= {"query": "up"} if name == "prometheus" else {}
+        told = run_gate(gate_of(**options), "m-1")
         assert told
         assert "hidden" not in told
 
@@ -95,7 +101,7 @@ def test_command_is_bounded_in_time_and_output() -> None:
     hangs = command("import threading; threading.Event().wait(60)", timeout_s=0.2)
     assert "has not ended" in run_gate(hangs, "m-1")
     assert "printed more than" in run_gate(command("print('x\\n' * 2_000_000)"), "m-1")
-    assert "cannot be run" in run_gate(Gate("g", command=("/nonexistent",)), "m-1")
+    assert "cannot be run" in run_gate(gate_of(command=["/nonexistent"]), "m-1")
 
 
 def test_command_may_be_tried_again(tmp_path: Path) -> None:
@@ -121,7 +127,7 @@ def test_failed_gate_says_how_often_it_was_tried(tries: int, named: bool) -> Non
 )
 def test_url_passes_by_its_status(server: str, path: str, told: str) -> None:
     """200 to 299 passes; a redirect is not followed. Source: F-5."""
-    found = run_gate(Gate("g", url=server + path), "m-1")
+    found = run_gate(gate_of(url=server + path), "m-1")
     assert told in found
     assert bool(found) == bool(told)
 
@@ -130,21 +136,21 @@ def test_url_that_nobody_answers_fails_after_its_time() -> None:
     """No connection, and no answer in time, fail in the end. Source: F-5."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
-        gate = Gate("g", url=url, timeout_s=0.2, unanswered_timeout_s=0)
+        gate = gate_of(url=url, timeout_s=0.2, unanswered_timeout_s=0)
         assert "cannot be reached" in run_gate(gate, "m-1")
-    gate = Gate("g", url=url, tries=5, every_s=60, unanswered_timeout_s=0.1)
+    gate = gate_of(url=url, tries=5, every_s=60, unanswered_timeout_s=0.1)
     assert "cannot be reached" in run_gate(gate, "m-1")
 
 
 def queried(url: str) -> Gate:
     """A gate with a query of Prometheus."""
-    return Gate("g", prometheus=url, query="up")
+    return gate_of(prometheus=url, query="up")
 
 
 @pytest.mark.parametrize(
     ("gate", "statuses"),
     [
-        pytest.param(lambda url: Gate("g", url=url), (502, 504, 429), id="url"),
+        pytest.param(lambda url: gate_of(url=url), (502, 504, 429), id="url"),
         pytest.param(queried, (500, 502, 503), id="prometheus"),
     ],
 )
@@ -171,14 +177,14 @@ def test_command_without_an_answer_is_run_again(
     monkeypatch.setattr(gate_checks, "UNANSWERED_EVERY_S", 0.01)
     seen = tmp_path / "seen"
     script = f"test -e {seen} && exit 0; touch {seen}; {way.format(seen)}"
-    assert run_gate(Gate("g", command=("sh", "-c", script), timeout_s=0.3), "m-1") == ""
+    assert run_gate(gate_of(command=["sh", "-c", script], timeout_s=0.3), "m-1") == ""
 
 
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
 def test_answer_that_never_ends_fails_in_time(head: bytes) -> None:
     """A byte now and then keeps no gate waiting beyond its time. Source: F-5."""
     with dripping(head) as url:
-        gate = Gate("g", url=url, timeout_s=0.2, unanswered_timeout_s=0)
+        gate = gate_of(url=url, timeout_s=0.2, unanswered_timeout_s=0)
         assert "takes more than 0.2 s" in run_gate(gate, "m-1")
 
 
@@ -199,7 +205,7 @@ def test_address_is_asked_as_it_was_given(
     url = target.server.url
     whole = {name: word if name == "query" else url + word for name, word in options.items()}
     target.asked.clear()
-    run_gate(Gate("g", **whole), "m-1")  # type: ignore[arg-type]
+    run_gate(gate_of(**whole), "m-1")
     assert target.asked == [sent]
 
 
@@ -239,7 +245,7 @@ def test_query_decides_by_each_of_its_values(
     """Bounds include their ends, and what is too much or nothing fails. Source: F-5."""
     target.answer = answer
     prometheus = f"{target.server.url}/said"
-    found = run_gate(Gate("g", prometheus=prometheus, query="up", **bounds), "m-1")  # type: ignore[arg-type]
+    found = run_gate(gate_of(prometheus=prometheus, query="up", **bounds), "m-1")
     assert told in found
     assert bool(found) == bool(told)
 
@@ -288,7 +294,7 @@ def test_options_of_a_gate_have_limits(options: dict[str, object], refused: bool
 def test_reason_names_five_groups(count: int, told: str) -> None:
     """A reason is a sentence, not a list. Source: F-5."""
     groups = [f"g{n}" for n in range(count)]
-    assert run_gate(Gate("g", polls=True), "m-1", lambda: groups).endswith(told)
+    assert run_gate(gate_of(polls=True, tries=1), "m-1", lambda: groups).endswith(told)
 
 
 def test_reason_is_bounded() -> None:
@@ -307,7 +313,7 @@ def test_tries_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         tried.append(len(pauses))
         return ["web"]
 
-    assert run_gate(Gate("g", polls=True, tries=3, every_s=7), "m-1", silent)
+    assert run_gate(gate_of(polls=True, tries=3, every_s=7), "m-1", silent)
     assert (tried, pauses) == ([0, 1, 2], [7, 7])
 
 
@@ -317,7 +323,7 @@ def test_tries_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_answer_that_is_no_result_fails(server: str, path: str, told: str) -> None:
     """What is too long, not Prometheus's, or not a number never passes. Source: F-5."""
-    assert told in run_gate(Gate("g", prometheus=server + path, query="up"), "m-1")
+    assert told in run_gate(gate_of(prometheus=server + path, query="up"), "m-1")
 
 
 @pytest.mark.parametrize(
@@ -349,7 +355,7 @@ def test_gate_with_an_unknown_option_is_refused() -> None:
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real Prometheus that scrapes itself."""
     with running_prometheus(tmp_path_factory.mktemp("prometheus")) as server:
-        scraped = Gate("g", prometheus=server.address, query="up == 1")
+        scraped = gate_of(prometheus=server.address, query="up == 1")
         wait_until(lambda: not run_gate(scraped, "m-1"))
         yield server.address
 
@@ -359,7 +365,7 @@ def test_real_prometheus_decides_by_its_query(prometheus: str) -> None:
     """A comparison passes where it has a result; bounds hold for each value. Source: F-5."""
 
     def told(query: str, **options: object) -> str:
-        gate = Gate("g", prometheus=prometheus, query=query, timeout_s=10, **options)  # type: ignore[arg-type]
+        gate = gate_of(prometheus=prometheus, query=query, timeout_s=10, **options)
         return run_gate(gate, "m-1")
 
     assert told("up == 1") == ""
@@ -375,7 +381,7 @@ def test_real_prometheus_decides_by_its_query(prometheus: str) -> None:
 
 def test_groups_must_poll_again() -> None:
     """It passes once the last of them has, and names those that have not. Source: F-5."""
-    gate = Gate("g", polls=True, tries=3, every_s=0)
+    gate = gate_of(polls=True, tries=3, every_s=0)
     left = [("db", "web"), ("web",), ()]
     assert run_gate(gate, "m-1", lambda: left.pop(0)) == ""
     many = tuple(f"g{n}" for n in range(8))

@@ -9,7 +9,7 @@ import pytest
 
 from forewarn.control import planner_host
 from forewarn.control.driver_calls import DaemonThreads
-from forewarn.control.gate_checks import Gate
+from forewarn.control.gate_checks import Gate, make_gates
 from forewarn.control.planning import PlannerTask
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Operation, OperationState
@@ -106,7 +106,7 @@ def test_large_fleet_is_not_read_by_the_writer(monkeypatch: pytest.MonkeyPatch) 
 def test_nothing_is_planned_in_a_pause_before_its_gate_has_decided() -> None:
     """Such a plan would be refused, and made again at once, as long as the pause. F-5, F-6."""
     executor = ByHand()
-    running = gated_wave(executor, Gate("check", command=("false",)))
+    running = gated_wave(executor, make_gates({"check": {"command": ["false"]}})["check"])
     running.ask(PauseMaintenance(1, keep_announced=True))
     for _ in range(WORK_MAX):
         if not executor.idle:
@@ -169,7 +169,7 @@ def test_plan_that_the_store_can_never_hold_keeps_no_other(
 def test_gate_is_checked_once_at_a_time(tmp_path: Path) -> None:
     """However often its maintenance is looked at meanwhile. Source: F-5."""
     executor, checks = ByHand(), tmp_path / "checks"
-    gate = Gate("check", command=("sh", "-c", f"echo >> {checks}; false"))
+    gate = make_gates({"check": {"command": ["sh", "-c", f"echo >> {checks}; false"]}})["check"]
     running = gated_wave(executor, gate)
     for _ in range(2):
         running.ask(PauseMaintenance(1, keep_announced=True))

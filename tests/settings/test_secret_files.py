@@ -6,11 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.control.gate_checks import Gate
+from forewarn.control.gate_checks import (
+    CommandOptions,
+    Gate,
+    PollsOptions,
+    PrometheusOptions,
+    UrlOptions,
+)
 from forewarn.drivers.kubernetes.config import KubernetesConfig
 from forewarn.drivers.nova.config import NovaConfig
 from forewarn.drivers.webhook.driver import WebhookOptions
-from forewarn.outbox.destinations import KINDS
+from forewarn.extensions import loaded
+from forewarn.outbox.destinations import SINKS
 from forewarn.service.secret_files import PUBLIC_FILES, exposed_files
 from forewarn.settings import SECRET_FILES, SECRETS, Settings
 from forewarn.settings_loader import load_settings
@@ -100,7 +107,14 @@ def test_every_setting_that_sounds_like_a_secret_is_in_the_table() -> None:
         names = {each.name for each in fields(getattr(Settings(), section.name))}
         assert known <= names
         assert {name for name in names if secret(name)} == known, section.name
-    tables = (Gate, KubernetesConfig, NovaConfig, WebhookOptions, *KINDS.values())
+    gates = (Gate, CommandOptions, UrlOptions, PrometheusOptions, PollsOptions)
+    tables = (
+        *gates,
+        KubernetesConfig,
+        NovaConfig,
+        WebhookOptions,
+        *(loaded(each).options for each in SINKS.built_in.values()),
+    )
     options = {each.name for table in tables for each in fields(table)}
     assert not {name for name in options if secret(name)}, "their secrets are in files"
     assert options > PUBLIC_FILES

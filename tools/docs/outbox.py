@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 
+from forewarn.extensions import loaded
 from forewarn.outbox.apprise_sink import INCLUDE
 from forewarn.outbox.delivery import DeliveryState
-from forewarn.outbox.destinations import KINDS
-from forewarn.outbox.sink import DestinationOptions
+from forewarn.outbox.destinations import SINKS
+from forewarn.outbox.sink import DestinationOptions, SinkKind
 from forewarn.validation.fields import Boolean, Integer, Number, ValueType
 from forewarn.validation.forms import Field, ListOf, form_of
 from tools.docs.reference import page, table
@@ -66,7 +67,9 @@ _STATES = {
 
 def outbox_page() -> str:
     """Return the page of destinations."""
-    common, forms = form_of(DestinationOptions).fields, {k: form_of(v) for k, v in KINDS.items()}
+    common = form_of(DestinationOptions).fields
+    kinds: dict[str, SinkKind] = {name: loaded(each) for name, each in SINKS.built_in.items()}
+    forms = {name: form_of(kind.options) for name, kind in kinds.items()}
     lines = [
         "Each table `[outbox.NAME]` of the settings is a destination of transitions.",
         "See also [deliver transitions to other systems](../howto/deliver-transitions.md).",

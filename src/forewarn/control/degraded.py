@@ -18,6 +18,7 @@ from forewarn.control.zone_sources import sources_text
 from forewarn.drivers.registry import AbsentDriver
 
 if TYPE_CHECKING:
+    from forewarn.control.gate_checks import Gate
     from forewarn.control.plane import Committed
     from forewarn.core.state import Changes, State
     from forewarn.core.topology import Host
@@ -34,7 +35,7 @@ class DegradedParts:
         drivers: Mapping[str, Driver],
         default: str,
         *,
-        gates: Mapping[str, object],
+        gates: Mapping[str, Gate],
         unsent: Callable[[], Mapping[str, str]],
     ) -> None:
         """Compare states with these parts, which a reload may change.
@@ -122,6 +123,11 @@ class DegradedParts:
             f"Maintenance {each.id} stops after its next wave: gate {each.gate} is missing."
             for each in state.maintenances.values()
             if each.live and each.gate and each.gate not in self._gates
+        ]
+        sentences += [
+            f"Gate {name} fails each maintenance: {gate.absent.clause}."
+            for name, gate in self._gates.items()
+            if gate.absent is not None
         ]
         unsent = self._unsent().items()
         sentences += [

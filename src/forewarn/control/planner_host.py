@@ -110,6 +110,8 @@ class PlannerHost:
             from forewarn.control.gate_checks import GateUnknown  # noqa: PLC0415 - seldom
 
             raise GateUnknown(name=stimulus.gate, known=", ".join(self._gates) or "none")
+        if stimulus.gate and (absent := self._gates[stimulus.gate].absent):
+            raise absent
 
     def make(self, task: PlannerTask) -> MaintenancePlan:
         """Make a plan and return it; on any thread that may be busy for seconds.

@@ -16,8 +16,10 @@ from forewarn.outbox.sink import (
     DeliveryFailed,
     DestinationOptions,
     IncludeOption,
+    SinkKind,
     TimeoutOption,
     blocking,
+    secret_in,
 )
 from forewarn.untrusted_text import without_markup
 from forewarn.validation.fields import Text
@@ -111,6 +113,17 @@ class AppriseSink:
                 body_format=apprise.NotifyFormat.TEXT,
             )
         )
+
+
+def create(name: str, options: AppriseOptions) -> AppriseSink:
+    """Return the sink of a destination."""
+    urls = [*options.urls, *secret_in(options.urls_file).split()]
+    if not urls:
+        raise ValueError("must have urls or urls_file")
+    return AppriseSink(name, urls, timeout_s=options.timeout_s)
+
+
+KIND = SinkKind(options=AppriseOptions, create=create, module="apprise", extra="notify")
 
 
 def message(event: CloudEvent) -> tuple[str, str]:

@@ -1,46 +1,35 @@
-"""Parser of the destinations in the tables `[outbox.NAME]` of the settings."""
+"""Parser of the destinations in the tables `[outbox.NAME]` of the settings.
+
+A kind of destination is an entry point of the group `forewarn.sinks`, a `SinkKind`.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from urllib.parse import urlsplit
 
-from forewarn.drivers.webhook.signing import SECRET_BYTES_MIN
-from forewarn.errors import CallerError
-from forewarn.outbox.apprise_sink import AppriseOptions, AppriseSink
+from forewarn.errors import CallerError, ForewarnError
+from forewarn.extensions import Extension, ExtensionGroup, ExtensionUnusable
 from forewarn.outbox.delivery import Destination
-from forewarn.outbox.kafka_sink import KafkaOptions, KafkaSink
-from forewarn.outbox.nats_sink import NatsOptions, NatsSink
-from forewarn.outbox.sink import AbsentSink, DestinationOptions, Sink
-from forewarn.outbox.webhook_sink import (
-    EventGridOptions,
-    EventGridSink,
-    HttpOptions,
-    HttpTarget,
-    WebhookSink,
-)
-from forewarn.urls import is_protected, shown_url
+from forewarn.outbox.sink import AbsentSink, DestinationOptions, Sink, SinkKind
 from forewarn.validation.fields import ValidationFailed
 from forewarn.validation.forms import read_table
 
 #: Most destinations; each destination has a task that reads history.
 DESTINATIONS_MAX = 20
-#: Options of each kind of destination.
-KINDS: dict[str, type[DestinationOptions]] = {
-    "webhook": HttpOptions,
-    "event-grid": EventGridOptions,
-    "nats": NatsOptions,
-    "kafka": KafkaOptions,
-    "apprise": AppriseOptions,
-}
-#: Required packages of kinds, each with the extra that contains the package.
-_NEEDS = {
-    "nats": ("nats", "nats"),
-    "kafka": ("aiokafka", "kafka"),
-    "apprise": ("apprise", "notify"),
-}
+#: The kinds of destinations; a module is imported only for a destination of the kind.
+SINKS = ExtensionGroup(
+    "sink",
+    {
+        "webhook": "forewarn.outbox.webhook_sink:WEBHOOK",
+        "event-grid": "forewarn.outbox.webhook_sink:EVENT_GRID",
+        "nats": "forewarn.outbox.nats_sink:KIND",
+        "kafka": "forewarn.outbox.kafka_sink:KIND",
+        "apprise": "forewarn.outbox.apprise_sink:KIND",
+    },
+)
+#: The members that every sink has.
+_MEMBERS = ("open", "send", "close", "batch_max")
 
 
 class DestinationInvalid(CallerError):
@@ -55,7 +44,7 @@ class DestinationInvalid(CallerError):
 def make_destinations(tables: Mapping[str, Mapping[str, object]]) -> tuple[Destination, ...]:
     """Return the destinations from the tables of the settings.
 
-    A destination whose package is not installed receives nothing; see `check_installed`.
+    A destination whose kind or package is not installed receives nothing; see `check_installed`.
 
     Raises:
         DestinationInvalid: options are unknown, missing, of the wrong type or contradictory.
@@ -67,7 +56,7 @@ def make_destinations(tables: Mapping[str, Mapping[str, object]]) -> tuple[Desti
 
 
 def check_installed(destinations: Iterable[Destination]) -> None:
-    """Refuse destinations whose package is not installed.
+    """Refuse destinations whose kind or package is not installed.
 
     Raises:
         DestinationInvalid: a package is missing.
@@ -78,84 +67,47 @@ def check_installed(destinations: Iterable[Destination]) -> None:
 
 
 def _destination(name: str, options: dict[str, object]) -> Destination:
-    kind = str(options.get("kind", ""))
-    if kind not in KINDS:
-        problem = f"must have a kind, one of {', '.join(KINDS)}, not {kind!r}"
+    kind = options.get("kind")
+    if not isinstance(kind, str) or not kind:
+        problem = f"must have a kind, one of {', '.join(SINKS.built_in)}"
         raise DestinationInvalid(name=name, problem=problem)
-    place = f"[outbox.{name}]"
+    extension = SINKS.find(kind)
     try:
-        read = read_table(KINDS[kind], options, place)
+        if extension is None:
+            problem = f"has the kind {kind!r}, which is neither built in nor installed"
+            return _absent(name, kind, f"{problem} (known: {', '.join(SINKS.names())})")
+        return extension.use(lambda loaded: _created(name, options, extension, loaded))
+    except ExtensionUnusable as error:
+        return _absent(name, kind, f"cannot be used: {error.clause}")
     except ValidationFailed as error:
-        raise DestinationInvalid(name=name, problem=error.without(place)) from error
-    package, extra = _NEEDS.get(kind, ("", ""))
-    if package and importlib.util.find_spec(package) is None:
-        problem = f"needs the package {package}: pip install './forewarn[{extra}]', from a clone"
-        return Destination(name, AbsentSink(name, problem), read)
-    try:
-        sink = _sink(name, read)
+        problem = error.without(f"[outbox.{name}]")
+        raise DestinationInvalid(name=name, problem=problem) from error
+    except ForewarnError as error:
+        raise DestinationInvalid(name=name, problem=f"is invalid: {error.clause}") from error
     except OSError as error:
         raise DestinationInvalid(name=name, problem=f"cannot be used: {error}") from error
+    except ValueError as error:  # of the kind's `create`
+        raise DestinationInvalid(name=name, problem=str(error)) from error
+
+
+def _created(
+    name: str, options: dict[str, object], extension: Extension, loaded: object
+) -> Destination:
+    """Return a destination of a kind."""
+    if not isinstance(loaded, SinkKind):
+        raise extension.unusable(f"{type(loaded).__name__} is no SinkKind")
+    read = read_table(loaded.options, options, f"[outbox.{name}]")
+    if loaded.module and importlib.util.find_spec(loaded.module) is None:
+        extra = f"pip install './forewarn[{loaded.extra}]', from a clone"
+        return Destination(
+            name, AbsentSink(name, f"needs the package {loaded.module}: {extra}"), read
+        )
+    sink: Sink = loaded.create(name, read)
+    if lacking := [each for each in _MEMBERS if not hasattr(sink, each)]:
+        raise extension.unusable(f"its sink has no {' and no '.join(lacking)}")
     return Destination(name, sink, read)
 
 
-def _sink(name: str, read: DestinationOptions) -> Sink:
-    """Return the sink of a destination, once its options are checked."""
-    if isinstance(read, EventGridOptions):
-        return EventGridSink(_http_target(name, read, read.key_file), read)
-    if isinstance(read, HttpOptions):
-        return WebhookSink(_http_target(name, read))
-    if isinstance(read, NatsOptions):
-        return _nats(name, read)
-    if isinstance(read, KafkaOptions):
-        return _kafka(name, read)
-    assert isinstance(read, AppriseOptions), read
-    urls = [*read.urls, *_secret(read.urls_file).split()]
-    if not urls:
-        raise DestinationInvalid(name=name, problem="must have urls or urls_file")
-    return AppriseSink(name, urls, timeout_s=read.timeout_s)
-
-
-def _http_target(name: str, read: HttpOptions, key_file: str = "") -> HttpTarget:
-    if not is_protected(read.url):
-        raise DestinationInvalid(
-            name=name, problem="must have an https url, or a url on this machine"
-        )
-    headers = {"user-agent": "forewarn"}
-    if token := _secret(read.token_file):
-        headers["authorization"] = f"Bearer {token}"
-    if key := _secret(key_file):
-        headers["aeg-sas-key"] = key
-    secret = _secret(read.secret_file).encode()
-    if secret and len(secret) < SECRET_BYTES_MIN:
-        problem = f"must have a secret of at least {SECRET_BYTES_MIN} bytes"
-        raise DestinationInvalid(name=name, problem=problem)
-    return HttpTarget(name, read, headers, secret)
-
-
-def _nats(name: str, read: NatsOptions) -> Sink:
-    for server in read.servers:
-        scheme, _, host = shown_url(server).partition("://")
-        if scheme not in {"nats", "tls"}:
-            raise DestinationInvalid(name=name, problem="must have servers with nats:// or tls://")
-        secret = bool(read.token_file) or "@" in urlsplit(server).netloc
-        if secret and not (scheme == "tls" or is_protected(f"http://{host}")):
-            problem = f"must have tls:// for {host}, to protect the token"
-            raise DestinationInvalid(name=name, problem=problem)
-    return NatsSink(name, read, _secret(read.token_file))
-
-
-def _kafka(name: str, read: KafkaOptions) -> Sink:
-    if bool(read.user) != bool(read.password_file):
-        raise DestinationInvalid(
-            name=name, problem="must have both user and password_file, or neither"
-        )
-    away = [each for each in read.brokers if not is_protected(f"http://{each}")]
-    if read.user and away and not read.tls:
-        problem = f"must have tls = true for {away[0]}, to protect the password"
-        raise DestinationInvalid(name=name, problem=problem)
-    return KafkaSink(name, read, _secret(read.password_file))
-
-
-def _secret(path: str) -> str:
-    """Return the content of a file with a secret; empty if no file is named."""
-    return Path(path).read_text("utf-8").strip() if path else ""
+def _absent(name: str, kind: str, problem: str) -> Destination:
+    """Return a destination that keeps its place in history and receives nothing."""
+    return Destination(name, AbsentSink(name, problem), DestinationOptions(kind=kind))

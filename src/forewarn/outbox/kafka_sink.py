@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from forewarn.outbox.cloudevents import MEDIA, CloudEvent
-from forewarn.outbox.sink import CaFileOption, DeliveryFailed, DestinationOptions
+from forewarn.outbox.sink import (
+    CaFileOption,
+    DeliveryFailed,
+    DestinationOptions,
+    SinkKind,
+    secret_in,
+)
+from forewarn.urls import is_protected
 from forewarn.validation.fields import Boolean, Integer, Text
 from forewarn.validation.forms import ListOf
 
@@ -109,3 +116,16 @@ class KafkaSink:
 
     def _failed(self, problem: str) -> DeliveryFailed:
         return DeliveryFailed(name=self._name, problem=problem)
+
+
+def create(name: str, options: KafkaOptions) -> KafkaSink:
+    """Return the sink of a destination."""
+    if bool(options.user) != bool(options.password_file):
+        raise ValueError("must have both user and password_file, or neither")
+    away = [each for each in options.brokers if not is_protected(f"http://{each}")]
+    if options.user and away and not options.tls:
+        raise ValueError(f"must have tls = true for {away[0]}, to protect the password")
+    return KafkaSink(name, options, secret_in(options.password_file))
+
+
+KIND = SinkKind(options=KafkaOptions, create=create, module="aiokafka", extra="kafka")

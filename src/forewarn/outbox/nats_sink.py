@@ -11,9 +11,11 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from forewarn.outbox.cloudevents import MEDIA, CloudEvent
-from forewarn.outbox.sink import DeliveryFailed, DestinationOptions
+from forewarn.outbox.sink import DeliveryFailed, DestinationOptions, SinkKind, secret_in
+from forewarn.urls import is_protected, shown_url
 from forewarn.validation.fields import Text
 from forewarn.validation.forms import ListOf
 
@@ -99,6 +101,21 @@ class NatsSink:
 
     def _failed(self, problem: str) -> DeliveryFailed:
         return DeliveryFailed(name=self._name, problem=problem)
+
+
+def create(name: str, options: NatsOptions) -> NatsSink:
+    """Return the sink of a destination."""
+    for server in options.servers:
+        scheme, _, host = shown_url(server).partition("://")
+        if scheme not in {"nats", "tls"}:
+            raise ValueError("must have servers with nats:// or tls://")
+        secret = bool(options.token_file) or "@" in urlsplit(server).netloc
+        if secret and not (scheme == "tls" or is_protected(f"http://{host}")):
+            raise ValueError(f"must have tls:// for {host}, to protect the token")
+    return NatsSink(name, options, secret_in(options.token_file))
+
+
+KIND = SinkKind(options=NatsOptions, create=create, module="nats", extra="nats")
 
 
 async def _ignore(_: Exception) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from forewarn.clock import Clock
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.outbox.delivery import Delivery, DeliveryState, Destination
-from forewarn.outbox.webhook_sink import EventGridSink
+from forewarn.outbox.sink import Confirming
 from forewarn.store import Store
 from forewarn.values import value
 
@@ -125,7 +125,7 @@ class Outbox:
             ValidationCodeWrong: the code differs from the code sent to the receiver.
         """
         sink = self._named(name).destination.sink
-        if not (isinstance(sink, EventGridSink) and sink.confirm(code)):
+        if not (isinstance(sink, Confirming) and sink.confirm(code)):
             raise ValidationCodeWrong(name=name)
         self.retry(name)
 

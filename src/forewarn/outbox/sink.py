@@ -7,7 +7,8 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Protocol, TypeAlias, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from forewarn.errors import PeerError
 from forewarn.outbox.cloudevents import CloudEvent
@@ -36,7 +37,11 @@ CaFileOption: TypeAlias = Annotated[
 class DestinationOptions:
     """Options of all kinds of destinations; the texts are for the reference."""
 
-    kind: Annotated[str, Text(20), "`webhook`, `event-grid`, `nats`, `kafka` or `apprise`."]
+    kind: Annotated[
+        str,
+        Text(20),
+        "`webhook`, `event-grid`, `nats`, `kafka`, `apprise`, or a kind of an installed package.",
+    ]
     include: IncludeOption = ("*",)
     exclude: Annotated[
         tuple[str, ...], _PATTERNS, "Actions to omit from `include` (default: none)."
@@ -83,8 +88,39 @@ class Sink(Protocol):
         """Disconnect, even after a failure."""
 
 
+@runtime_checkable
+class Confirming(Protocol):
+    """A sink whose receiver may consent later, by a code that the sink sent to it."""
+
+    def confirm(self, code: str) -> bool:
+        """Return whether the receiver has consented; callable from any thread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkKind:
+    """A kind of destination; the registered object of the entry points `forewarn.sinks`."""
+
+    #: Options of the table `[outbox.NAME]`, a subclass of `DestinationOptions`.
+    options: type[DestinationOptions]
+    #: Creates the sink from its name and the parsed options, without opening a connection. It
+    #: raises ValueError with a problem such as `must have a url`, or OSError for a file.
+    create: Callable[[str, Any], Sink]
+    #: Module that the kind imports when it connects, and the extra that contains it; may be empty.
+    module: str = ""
+    extra: str = ""
+
+
+def secret_in(path: str) -> str:
+    """Return the content of a file with a secret; empty if no file is named.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    return Path(path).read_text("utf-8").strip() if path else ""
+
+
 class AbsentSink:
-    """Placeholder for the sink of a kind whose package is not installed; each delivery fails."""
+    """Placeholder for the sink of a kind that is not installed or unusable; each delivery fails."""
 
     batch_max = 1
 

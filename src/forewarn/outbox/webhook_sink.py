@@ -14,14 +14,22 @@ from functools import partial
 from typing import Annotated, Any, TypeAlias
 
 from forewarn.clock import SystemClock
-from forewarn.drivers.webhook.signing import signed
+from forewarn.drivers.webhook.signing import SECRET_BYTES_MIN, signed
 from forewarn.errors import clean_text
 from forewarn.http_client import ClientRequest, ClientResponse, exchange
 from forewarn.ids import Ids
 from forewarn.outbox.cloudevents import BATCH_MEDIA, MEDIA, CloudEvent, body_of
-from forewarn.outbox.sink import CaFileOption, DeliveryFailed, DestinationOptions, blocking
+from forewarn.outbox.sink import (
+    CaFileOption,
+    DeliveryFailed,
+    DestinationOptions,
+    SinkKind,
+    blocking,
+    secret_in,
+)
 from forewarn.protocol import timestamps
 from forewarn.protocol.versions import RESOURCE_TYPE, known_in
+from forewarn.urls import is_protected
 from forewarn.validation.fields import Boolean, Integer, Text
 
 #: Direction of a message in its signature; see `drivers/webhook/signing.py`.
@@ -256,3 +264,31 @@ class EventGridSink:
             "dataVersion": "1",
             "metadataVersion": "1",
         }
+
+
+def create_webhook(name: str, options: HttpOptions) -> WebhookSink:
+    """Return the sink of a destination of the kind `webhook`."""
+    return WebhookSink(_target(name, options))
+
+
+def create_event_grid(name: str, options: EventGridOptions) -> EventGridSink:
+    """Return the sink of a destination of the kind `event-grid`."""
+    return EventGridSink(_target(name, options, options.key_file), options)
+
+
+def _target(name: str, options: HttpOptions, key_file: str = "") -> HttpTarget:
+    if not is_protected(options.url):
+        raise ValueError("must have an https url, or a url on this machine")
+    headers = {"user-agent": "forewarn"}
+    if token := secret_in(options.token_file):
+        headers["authorization"] = f"Bearer {token}"
+    if key := secret_in(key_file):
+        headers["aeg-sas-key"] = key
+    secret = secret_in(options.secret_file).encode()
+    if secret and len(secret) < SECRET_BYTES_MIN:
+        raise ValueError(f"must have a secret of at least {SECRET_BYTES_MIN} bytes")
+    return HttpTarget(name, options, headers, secret)
+
+
+WEBHOOK = SinkKind(options=HttpOptions, create=create_webhook)
+EVENT_GRID = SinkKind(options=EventGridOptions, create=create_event_grid)

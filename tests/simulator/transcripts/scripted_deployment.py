@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import cast
 
 from forewarn.control.driver_calls import Executor
-from forewarn.control.gate_checks import Gate
+from forewarn.control.gate_checks import make_gates
 from forewarn.control.planner_host import PlannerHost
 from forewarn.core.lifecycle import Operation
 from forewarn.core.maintenance import Maintenance
@@ -156,7 +156,7 @@ class ScriptedDeployment(Deployment):
     """A deployment whose machines do nothing of themselves."""
 
     clients = (KEEPS,)
-    gates = MappingProxyType({name: Gate(name, command=(name,)) for name in (PASSES, "fails")})
+    gates = MappingProxyType(make_gates({name: {"command": [name]} for name in (PASSES, "fails")}))
 
     def __init__(self, *drivers: ScriptedDriver) -> None:
         """Begin with an empty fleet and a running service, with no node but its own."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import cast
 
-from forewarn.control.gate_checks import Gate
+from forewarn.control.gate_checks import Gate, make_gates
 from forewarn.core.impact import Impact
 from forewarn.core.lifecycle import Operation
 from forewarn.core.policy import NoticePolicy
@@ -86,7 +86,7 @@ class RandomFleet(Deployment):
     """One simulated fleet and the service that looks after it."""
 
     gates: Mapping[str, Gate] = MappingProxyType(
-        {GATE: Gate(GATE, command=("drawn",)), POLLS: Gate(POLLS, polls=True)}
+        make_gates({GATE: {"command": ["drawn"]}, POLLS: {"polls": True}})
     )
 
     def __init__(self, plan: WorldPlan) -> None:
@@ -314,7 +314,7 @@ class RandomFleet(Deployment):
     ) -> None:
         """A gate is about to say what it found."""
         if service is self.service:
-            self.checker.gate_answers(number, passes=passes, polls=gate.polls)
+            self.checker.gate_answers(number, passes=passes, polls=gate.kind == "polls")
 
     def fail_over(self, *, cut: bool, back_ms: int) -> bool:
         """Let a standby contend for the store, and the old writer come back after that time.

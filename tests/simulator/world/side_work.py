@@ -113,11 +113,11 @@ class SideWork(InlineExecutor):
         service, loop = self._service, self._service.loop
         assert loop is not None
         problem = self._findings.gate_finds()
-        if gate.polls:
+        if gate.kind == "polls":
             now_ms = service.clock.now_ms()
             silent = partial(service.plane.silent_groups, number, now_ms)
             problem = run_gate(gate, f"m-{number}", silent)
-        if problem and gate.polls and tries > 1:
+        if problem and gate.kind == "polls" and tries > 1:
             wait_ms = int(gate.every_s * SECOND_MS)
             self._later(wait_ms, partial(self._answer_gate, number, name, tries - 1))
             return
