@@ -160,16 +160,16 @@ class ExtensionGroup:
         """Return the extensions of other packages by name; none has a name of Forewarn's own."""
         from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import
 
-        found: dict[str, list[EntryPoint]] = {}
+        several: dict[str, list[EntryPoint]] = {}
         for each in entry_points(group=self.entry_points):
             if each.name not in self.built_in:
-                found.setdefault(each.name, []).append(each)
-        return {name: self._extension(several) for name, several in found.items()}
+                several.setdefault(each.name, []).append(each)
+        return {name: self._extension(entries) for name, entries in several.items()}
 
-    def _extension(self, several: list[EntryPoint]) -> Extension:
+    def _extension(self, entries: list[EntryPoint]) -> Extension:
         """Return the extension of one name, which two packages may not share."""
-        first, packages = several[0], sorted({_package(each) for each in several})
-        if len({each.value for each in several}) == 1:
+        first, packages = entries[0], sorted({_package(each) for each in entries})
+        if len({each.value for each in entries}) == 1:
             return Extension(self.kind, first.name, first.load, package=packages[0])
 
         def refuse() -> None:
