@@ -59,7 +59,7 @@ class ThreadCall:
         self._thread.start()
 
     def wait(self, limit_s: float) -> bool:
-        """Wait for the end of the call, at most so many seconds; return whether it has ended."""
+        """Wait at most `limit_s` seconds for the end of the call; return whether it has ended."""
         self._thread.join(limit_s)
         return not self._thread.is_alive()
 

@@ -84,7 +84,7 @@ def test_gate_that_hangs_fails_in_time_and_keeps_one_thread() -> None:
     ("kind", "reason"),
     [
         ("no-such", "[gates.g] has the kind no-such, which is neither built in nor installed"),
-        ("nothing", "the package some_gates 1.0 cannot be used: its check is no function"),
+        ("nothing", "the package some_gates 1.0 cannot be used: its check is not a function"),
     ],
 )
 def test_gate_that_cannot_be_used_is_named(kind: str, reason: str) -> None:

@@ -94,7 +94,7 @@ def test_options_of_an_installed_kind_are_checked(options: dict[str, object], pr
         ("no-such", "has the kind 'no-such', which is neither built in nor installed (known: app"),
         ("gone", "sink gone of the package some_sinks 1.0 cannot be used: ModuleNotFoundError"),
         ("empty", "its sink has no open and no send and no close and no batch_max"),
-        ("create", "function is no SinkKind"),
+        ("create", "function is not a SinkKind"),
     ],
 )
 def test_kind_that_is_missing_or_unusable_makes_an_absent_destination(

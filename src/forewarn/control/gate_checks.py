@@ -153,7 +153,7 @@ def _gate(name: str, options: Mapping[str, object]) -> Gate:
         read = common.read({**tries, **limits}, place)
         check = extension.use(lambda create: create(name, own))
         if not callable(check):
-            raise extension.unusable(f"its check is no function, but {type(check).__name__}")
+            raise extension.unusable(f"its check is not a function but {type(check).__name__}")
     except (GateKindUnknown, ExtensionUnusable) as error:
         return Gate(name, str(options.get(KIND)), _absent_check, error)
     except ValidationFailed as error:

@@ -142,7 +142,9 @@ class DriverSource:
             records = forms.values() if isinstance(forms, Mapping) else (None,)
             kind: type = str if part == "silent" else Mapping
             if not all(isinstance(each, kind) for each in records):
-                raise DiscoveryInvalid(name=self._name, problem=f"{part} is no object of records")
+                raise DiscoveryInvalid(
+                    name=self._name, problem=f"{part} is not an object of records"
+                )
         hosts = {host: {"driver": self._name, **form} for host, form in parts["hosts"].items()}
         return Found(
             hosts,

@@ -95,7 +95,7 @@ def _created(
 ) -> Destination:
     """Return a destination of a kind."""
     if not isinstance(loaded, SinkKind):
-        raise extension.unusable(f"{type(loaded).__name__} is no SinkKind")
+        raise extension.unusable(f"{type(loaded).__name__} is not a SinkKind")
     read = read_table(loaded.options, options, f"[outbox.{name}]")
     if loaded.module and importlib.util.find_spec(loaded.module) is None:
         extra = f"pip install './forewarn[{loaded.extra}]', from a clone"
