@@ -115,8 +115,19 @@ def test_answer_is_for_the_token_that_asked(live: Live) -> None:
         live.call("POST", "/v1/operations", form, headers=headers)
         for headers in (operator, owner, operator)
     )
-    assert (first.status, foreign.code) == (202, "unknown")
+    assert (first.status, foreign.code) == (202, "answer-unknown")
     assert again.body == first.body
+
+
+def test_request_is_not_done_again_with_a_new_token(live: Live) -> None:
+    """As after a restore, which suspends every token; another request may have the key. P-10."""
+    form = {"cause": "reboot", "targets": ["db-0"]}
+    before, after = token(live, "t1", Role.OPERATOR), token(live, "t2", Role.OPERATOR)
+    assert live.call("POST", "/v1/operations", form, headers=before).status == 202
+    assert live.call("POST", "/v1/operations", form, headers=after).code == "answer-unknown"
+    assert len(live.get("/v1/operations")["operations"]) == 1
+    form = {"cause": "reboot", "targets": ["web-0"]}
+    assert live.call("POST", "/v1/operations", form, headers=after).status == 202
 
 
 def test_answer_is_for_the_roles_that_asked(live: Live) -> None:

@@ -397,7 +397,7 @@ class Scene:
         wait_until(noticed, what="a control plane that notices", limit_s=STARTED_S_MAX)
         self.hold_planes(held=True)
         restore(None, self.database.direct(), now_ms=time.time_ns() // 1_000_000)
-        # A restore suspends tokens; a key (P-10) belongs to the principal.
+        # A restore suspends tokens; a request of before is not done again with the new one (P-10).
         self.token = seed_token(
             self.database.direct(), f"chaos{len(self.lost_ms)}", Role.ADMIN, principal="chaos"
         )

@@ -48,8 +48,8 @@ class KeptAnswers:
     def find(self, call: CallRecord) -> KeptAnswer | None:
         """Return the stored answer to a call, unless it is older than a day.
 
-        An answer that the release before has stored is not known to belong to the caller, so only
-        its request is returned.
+        The answer to another token of the principal, as before a token was replaced, or to a caller
+        that the release before has not stored, is not for this caller: its request is returned.
         """
         wanted = KeptAnswer.begun(call)
         facts: dict[str, Value] = {"key": call.key, "since_ms": call.at_ms - KEPT_MS}
@@ -59,7 +59,7 @@ class KeptAnswers:
         for request, status, answer in own:
             return replace(wanted, request=str(request), status=int(status), answer=str(answer))
         for request, _, answer in older:
-            if answer != ELSEWHERE:
+            if answer != ELSEWHERE or request == call.fingerprint:
                 return replace(wanted, request=str(request))
         return None
 
