@@ -40,12 +40,12 @@ def right_of(verb: str, target: str) -> Right:
     return namespace, group, resource, VERBS.get(verb) or ("get" if name else "list")
 
 
-def rights_in(path: Path) -> set[Right]:
-    """Return the rights that a manifest gives to the agent."""
+def rights_in(path: Path, account: str = AGENT) -> set[Right]:
+    """Return the rights that a manifest gives to a service account, the agent's or another."""
     return {
         (form["metadata"].get("namespace", ""), group, resource, verb)
         for form in objects(path)
-        if form["kind"] in ("ClusterRole", "Role") and form["metadata"]["name"] == AGENT
+        if form["kind"] in ("ClusterRole", "Role") and form["metadata"]["name"] == account
         for rule in form["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]

@@ -132,7 +132,7 @@ def test_node_is_rebooted_by_a_command_once(
     wait_until(lambda: driver.progress(given, now_ms()).text and (tmp_path / "log").exists())
     later = create("kubernetes", options)
     for each in (driver, later):
-        assert "waiting for h1 to be rebooted" in each.progress(given, now_ms()).text
+        assert "waiting for drained h1 to reboot" in each.progress(given, now_ms()).text
     node["status"] |= node_status("boot-2")
     assert ended(later, given).done
     assert (tmp_path / "log").read_text() == "h1 10.0.0.1\n"

@@ -1,6 +1,6 @@
-"""`forewarn driver`: list and check drivers of the settings, and discover machines.
+"""`forewarn driver`: list and check drivers of the settings, discover machines, and mark nodes.
 
-The commands call the driver directly, without the service.
+The commands call the driver directly, without the service; only `mark-nodes` reads its operations.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from forewarn.cli.application import noun_app
-from forewarn.cli.output import print_json, show_list
+from forewarn.cli.output import note, print_json, print_structured, show_list
 from forewarn.cli.parameters import (
+    COMMON,
     PRINTED,
     Config,
     Number,
     OutputOptions,
+    ServerOptions,
     settings_files,
 )
+from forewarn.clock import SystemClock
 from forewarn.errors import CallerError, PeerError, reason_of
+from forewarn.exit_codes import OK, REFUSED
 
 driver = noun_app("driver")
 
@@ -131,6 +135,37 @@ def separate_driver(name: str, table: Mapping[str, object]) -> tuple[str, Mappin
     from forewarn.drivers.registry import KIND  # noqa: PLC0415 - `--help` needs none of it
 
     return f"{name}-check", {KIND: name, **table}
+
+
+@driver.command(name="mark-nodes")
+def _mark_nodes(
+    name: Annotated[
+        str, Parameter(name="NAME", help="as in [drivers.NAME] (default: kubernetes)")
+    ] = "kubernetes",
+    /,
+    *,
+    config: Config = (),
+    follow: Annotated[bool, Parameter(help="keep the nodes right until Ctrl-C")] = False,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Show announced and running work on the Kubernetes nodes of its hosts."""
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs none of it
+    from forewarn.cli.node_notices import NodeMarker  # noqa: PLC0415 - the same
+    from forewarn.drivers.kubernetes.config import read_options  # noqa: PLC0415 - the same
+    from forewarn.drivers.kubernetes.host_notices import HostNotices  # noqa: PLC0415 - the same
+    from forewarn.drivers.registry import KIND  # noqa: PLC0415 - the same
+
+    table, _ = driver_table(name, config)
+    options = read_options(name, {key: each for key, each in table.items() if key != KIND})
+    marker = NodeMarker(client_of(common), HostNotices(options, name, SystemClock()))
+    if follow:
+        return marker.follow()
+    changed, problems = marker.once()
+    if common.structured:
+        return print_structured(common, {"changed": changed, "problems": problems})
+    for each in problems:
+        note(each)
+    return REFUSED if problems else OK
 
 
 @driver.command(name="discover")

@@ -327,6 +327,9 @@ driver list --config forewarn.toml
 driver check libvirt --host h7
 driver check libvirt --host h7 --vm web-0 --task-timeout 120
 
+driver mark-nodes
+driver mark-nodes --follow --config forewarn.toml
+
 driver discover libvirt
 driver discover nova --config forewarn.toml
 

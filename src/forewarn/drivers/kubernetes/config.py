@@ -6,12 +6,14 @@ This module opens no connections.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Annotated
 
 from forewarn.drivers.host_command import COMMAND_TYPE
+from forewarn.kubernetes.node_notices import FACTS
 from forewarn.urls import is_protected
-from forewarn.validation.fields import Boolean, Integer, Number, Text
-from forewarn.validation.forms import read_table
+from forewarn.validation.fields import Boolean, Choice, Integer, Number, Text
+from forewarn.validation.forms import Named, read_table
 from forewarn.values import value
 
 #: Directory in a pod with the token and the CA certificate of its service account.
@@ -19,6 +21,8 @@ ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 #: A day, in seconds.
 DAY_S = 86_400
 _SECONDS = Integer(1, DAY_S)
+#: Maximum number of condition types.
+TYPES_MAX = 20
 
 
 @value
@@ -56,6 +60,11 @@ class KubernetesConfig:
     #: Seconds without a report of a node's kubelet after which `topology import --follow` reports
     #: the host as lost; 0: never.
     lost_after_s: Annotated[int, Integer(0, DAY_S)] = 0
+    #: Types of the conditions that `driver mark-nodes` sets, each with what it says; empty: those
+    #: of KEP-5683.
+    condition_types: Annotated[
+        Mapping[str, str], Named(Choice({fact: fact for fact in FACTS}), TYPES_MAX, Text(316))
+    ] = field(default_factory=dict)
 
 
 def read_options(name: str, options: Mapping[str, object]) -> KubernetesConfig:

@@ -35,6 +35,9 @@ COMMAND = "command"
 #: Name of the note that an attempt has found its node cordoned.
 CORDONED = "cordoned"
 
+#: Begin of the report of a node that is being drained, and of one that is drained.
+DRAINING_TEXT, REBOOTING_TEXT = "draining ", "waiting for drained "
+
 
 class KubernetesWorkUnsupported(PeerError):
     """The driver does not support this operation."""
@@ -173,7 +176,7 @@ class NodeWork:
         left, waiting = self._nodes.drain(host, unmanaged=self._config.evict_unmanaged)
         if not left:
             return None
-        return WorkStep(text=f"draining {host}: {left} pods left", waits="; ".join(waiting))
+        return WorkStep(text=f"{DRAINING_TEXT}{host}: {left} pods left", waits="; ".join(waiting))
 
     def _is_requested(self, node: dict[str, Any], facts: dict[str, Any]) -> bool:
         """Return whether this attempt has requested the reboot; a person's is never known."""
@@ -198,7 +201,9 @@ class NodeWork:
         if asked and now_ms - facts["since_ms"] > config.reboot_timeout_s * 1000:
             raise NodeAway(host=host, seconds=config.reboot_timeout_s)
         waits = "" if asked else f"an operator to reboot {host}"
-        return WorkStep(text=f"waiting for {host} to be rebooted and ready", waits=waits, share=0.5)
+        return WorkStep(
+            text=f"{REBOOTING_TEXT}{host} to reboot and be ready", waits=waits, share=0.5
+        )
 
     def _command(self, node: dict[str, Any]) -> WorkStep | None:
         """Run the reboot command once per attempt, even after a restart of the service.

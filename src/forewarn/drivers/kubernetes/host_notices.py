@@ -1,0 +1,196 @@
+"""Notices on the nodes that are hosts: planned and running work, as the control plane knows it.
+
+Each turn compares every node with the live operations of its host, and writes the differences. It
+needs no state of its own, so it is right again after a crash. Expired notices of other writers are
+removed. Source: K-1.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from forewarn.clock import Clock
+from forewarn.drivers.kubernetes.client import (
+    CONFLICT,
+    MISSING,
+    Kubernetes,
+    KubernetesRefused,
+)
+from forewarn.drivers.kubernetes.config import KubernetesConfig
+from forewarn.drivers.kubernetes.discovery import NODES, Watched
+from forewarn.drivers.kubernetes.work import DRAINING_TEXT, REBOOTING_TEXT
+from forewarn.errors import ForewarnError
+from forewarn.kubernetes.node_notices import (
+    ANNOTATIONS,
+    DRAINED,
+    DRAINING,
+    IN_PROGRESS,
+    KEP_TYPES,
+    PLANNED,
+    NodeNotice,
+    NoticePlan,
+    plan_notice,
+)
+from forewarn.protocol.timestamps import iso8601, parse
+
+STRATEGIC = "application/strategic-merge-patch+json"
+LEASE_S = 60
+#: States of an operation that its node shows.
+SHOWN = {"announced": PLANNED, "running": IN_PROGRESS}
+
+
+class HostNotices:
+    """The notices of one control plane on the nodes of one cluster."""
+
+    #: Interval of turns without a change in the cluster, in seconds.
+    every_s = 10.0
+
+    def __init__(self, config: KubernetesConfig, name: str, clock: Clock) -> None:
+        self.writer = f"control/{name}"
+        self._lease = f"forewarn-control-{name}".lower()
+        self._config = config
+        self._clock = clock
+        self._kubernetes = Kubernetes(config)
+        self._types = dict(config.condition_types) or KEP_TYPES
+        self._watched: Watched[dict[str, Any]] | None = None
+
+    def watch(self) -> threading.Event:
+        """Follow the cluster; return an event that is set when a notice on a node changes."""
+        changed = threading.Event()
+        self._watched = Watched(self._kubernetes, NODES, _noticed, changed=changed)
+        self._watched.start()
+        return changed
+
+    def close(self) -> None:
+        """Stop following the cluster."""
+        if self._watched is not None:
+            self._watched.close()
+
+    def turn(self, operations: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+        """Write the notices of live operations; return the changed nodes, and the problems.
+
+        Raises:
+            ForewarnError: the nodes are unknown, or the writer's Lease cannot be renewed.
+        """
+        wanted = notices_of(operations)
+        nodes = self._nodes()
+        changed: list[str] = []
+        problems: list[str] = []
+        for node in nodes:
+            name = node["metadata"]["name"]
+            try:
+                plan = self._plan(node, wanted.get(name))
+                if plan.patch is not None:
+                    plan = self._write(name, wanted.get(name))
+                    changed += [name] if plan.patch is not None else []
+            except ForewarnError as error:
+                problems.append(f"node {name}: {error}")
+                continue
+            if plan.other_writer and name in wanted:
+                problems.append(f"{plan.other_writer} has marked node {name}")
+            elif plan.foreign:
+                kinds = ", ".join(plan.foreign)
+                problems.append(f"another program writes {kinds} on node {name}")
+        if any(name in wanted for name in (each["metadata"]["name"] for each in nodes)):
+            self._renew()
+        return changed, problems
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        if self._watched is not None:
+            return self._watched.facts()
+        return [_noticed(each) for each in self._kubernetes.all(NODES)]
+
+    def _plan(self, node: Mapping[str, Any], notice: NodeNotice | None) -> NoticePlan:
+        now_ms = self._clock.now_ms()
+        return plan_notice(node, notice, writer=self.writer, types=self._types, now_ms=now_ms)
+
+    def _write(self, name: str, notice: NodeNotice | None) -> NoticePlan:
+        """Compare the present node, and patch it; after a conflict, the next turn retries."""
+        node = self._kubernetes.find(f"{NODES}/{name}")
+        if node is None:
+            return NoticePlan()
+        plan = self._plan(node, notice)
+        if plan.patch is None:
+            return plan
+        try:
+            path = f"{NODES}/{name}/status"
+            self._kubernetes.ask("PATCH", path, plan.patch, kind=STRATEGIC)
+        except KubernetesRefused as error:
+            if error.number not in {CONFLICT, MISSING}:
+                raise
+            return NoticePlan()
+        return plan
+
+    def _renew(self) -> None:
+        """Renew the writer's Lease, which shows that the writer lives; create it if missing."""
+        now_ms = self._clock.now_ms()
+        spec = {
+            "holderIdentity": self.writer,
+            "leaseDurationSeconds": LEASE_S,
+            "renewTime": f"{iso8601(now_ms - now_ms % 1000)[:-1]}.000000Z",
+        }
+        place = f"/apis/coordination.k8s.io/v1/namespaces/{self._config.namespace}/leases"
+        try:
+            self._kubernetes.patch(f"{place}/{self._lease}", {"spec": spec})
+        except KubernetesRefused as error:
+            if error.number != MISSING:
+                raise
+            form = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": self._lease},
+                "spec": spec,
+            }
+            self._kubernetes.ask("POST", place, form)
+
+
+def notices_of(operations: Iterable[Mapping[str, Any]]) -> dict[str, NodeNotice]:
+    """Return the notice of each host with announced or running work, by host.
+
+    `operations` have the form of `GET /v1/operations`. Of several operations, the running one is
+    named, or else the one with the earliest NotBefore.
+    """
+    by_host: dict[str, list[Mapping[str, Any]]] = {}
+    for operation in operations:
+        if operation["target_kind"] == "host" and operation["state"] in SHOWN:
+            by_host.setdefault(operation["host"], []).append(operation)
+    return {host: _notice(several) for host, several in by_host.items()}
+
+
+def _notice(operations: list[Mapping[str, Any]]) -> NodeNotice:
+    first = min(operations, key=lambda each: (each["state"] != "running", each["not_before"] or ""))
+    facts = {SHOWN[each["state"]] for each in operations}
+    running = first["state"] == "running"
+    if running and str(first["progress"]).startswith(DRAINING_TEXT):
+        facts.add(DRAINING)
+    if running and str(first["progress"]).startswith(REBOOTING_TEXT):
+        facts.add(DRAINED)
+    not_before_ms = parse(first["not_before"]) if first["not_before"] and not running else None
+    return NodeNotice(
+        facts=frozenset(facts),
+        event_id=first["id"],
+        event_type=first["impact"],
+        status="Started" if running else "Scheduled",
+        source=first["source"],
+        not_before_ms=not_before_ms,
+        deadline_ms=not_before_ms,
+        duration_s=first["duration_s"],
+    )
+
+
+def _noticed(node: dict[str, Any]) -> dict[str, Any]:
+    """Return the parts of a node that its notice depends on, without heartbeats."""
+    meta = node["metadata"]
+    annotations = meta.get("annotations") or {}
+    conditions = (node.get("status") or {}).get("conditions") or []
+    known = ("type", "status", "reason", "message")
+    return {
+        "metadata": {
+            "name": meta["name"],
+            "annotations": {key: annotations[key] for key in ANNOTATIONS if key in annotations},
+        },
+        "spec": {"unschedulable": bool((node.get("spec") or {}).get("unschedulable"))},
+        "status": {"conditions": [{key: each.get(key) for key in known} for each in conditions]},
+    }
