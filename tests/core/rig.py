@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from forewarn.access.roles import Authority
+from forewarn.core.availability_records import AvailabilityRecord
 from forewarn.core.document import View
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.impact import Cause
@@ -59,6 +60,7 @@ class Rig:
     replay: Replay = field(default_factory=Replay)
     operations: dict[int, Operation] = field(default_factory=dict)
     events: dict[str, Event] = field(default_factory=dict)
+    availability: list[AvailabilityRecord] = field(default_factory=list)
     begun: list[int] = field(default_factory=list)
     aborted: list[int] = field(default_factory=list)
     #: Whether everything is looked at after each step.
@@ -121,6 +123,7 @@ class Rig:
         self.entries += outcome.changes.entries
         self.operations.update(outcome.changes.operations)
         self.events.update(outcome.changes.events)
+        self.availability += outcome.changes.availability
         self.begun += [each.number for each in outcome.follow_up.begin]
         self.aborted += [each.number for each in outcome.follow_up.abort]
         return outcome

@@ -22,6 +22,7 @@ from forewarn.access.roles import Permission
 from forewarn.api import (
     access_routes,
     audit_routes,
+    availability_routes,
     confirmation_routes,
     fleet_routes,
     maintenance_routes,
@@ -62,6 +63,7 @@ _MODULES = (
     policy_routes,
     read_routes,
     outcome_routes,
+    availability_routes,
     service_routes,
     overview_routes,
     access_routes,

@@ -24,7 +24,14 @@ from forewarn.core.stimulus import (
 )
 from forewarn.core.topology import Topology
 from forewarn.rules.blockers import Blocker, Code
-from forewarn.store import HistoryPage, OperationPage, Recorded, Store
+from forewarn.store import (
+    AvailabilityPage,
+    HistoryPage,
+    OperationPage,
+    Recorded,
+    RecordedAvailability,
+    Store,
+)
 from forewarn.store.reading import StoreReader, owners_text
 from forewarn.values import replace
 
@@ -193,6 +200,14 @@ class ScopedReader(StoreReader):
         """Return the events of an operation for groups of these owners."""
         events = self._store.events_of(operation)
         return [each for each in events if each.group in self._layout.groups]
+
+    def availability(self, page: AvailabilityPage) -> list[RecordedAvailability]:
+        """Return one page of these owners' records of availability."""
+        return self._store.availability(replace(page, owners=self._owners))
+
+    def availability_since_ms(self) -> int:
+        """Return since when records of availability are complete."""
+        return self._store.availability_since_ms()
 
     def _own(self, operation: Operation) -> Operation | None:
         events = {each.id: each for each in self.events_of(operation.number)}

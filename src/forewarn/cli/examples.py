@@ -354,6 +354,12 @@ context use test
 context remove test
 context remove production
 
+availability show --owner shop --from 2026-10-01 --to 2026-11-01
+availability show --vm web-0 -o json
+
+availability export --owner shop --from 30d --output october.jsonl
+availability export --vm web-0
+
 explain host-not-approved
 explain driver
 

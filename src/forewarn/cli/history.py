@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, TextIO
@@ -123,14 +123,25 @@ def _export(
 ) -> int:
     """Write entries and their records as JSON lines, oldest first."""
     query = {**vars(filters), "limit": EXPORT_PAGE, "images": "true"}
-    start, count = after or 0, 0
-    with _export_file(output) as file:
-        for each in records(client_of(common), "/v1/history", "entries", start=start, **query):
-            file.write(json.dumps(each, separators=(",", ":")) + "\n")
-            count += 1
+    entries = records(client_of(common), "/v1/history", "entries", start=after or 0, **query)
+    count = written_lines(output, entries)
     if output != "-":
         print(f"{count} entries written to {output}", file=sys.stderr)
     return OK
+
+
+def written_lines(output: str, lines: Iterable[Answer]) -> int:
+    """Write JSON lines to a file, or to standard output; return their number.
+
+    Raises:
+        ExportUnwritable: the file cannot be written.
+    """
+    count = 0
+    with _export_file(output) as file:
+        for each in lines:
+            file.write(json.dumps(each, separators=(",", ":")) + "\n")
+            count += 1
+    return count
 
 
 @contextmanager

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         access,
         agent,
         audit,
+        availability,
         completion,
         conformance,
         doctor,

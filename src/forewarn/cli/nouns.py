@@ -14,6 +14,7 @@ NOUNS: dict[str, tuple[str, str]] = {
     "operation": ("operations", "work on hosts and VMs: list, explain, approve, cancel"),
     "event": ("events", "events shown to VMs"),
     "maintenance": ("maintenance", "work on many hosts, in waves"),
+    "availability": ("availability", "availability of VMs over a period: show, export"),
     "policy": ("policy", "limits and windows of maintenances"),
     "history": ("history", "changes and who made them: list, export"),
     "watch": ("history", "follow new entries of history"),

@@ -98,7 +98,11 @@ def _distinct(event_ids: tuple[str, ...]) -> Iterable[str]:
 
 def approve_event(draft: Draft, event: Event, *, by: tuple[str, ...], reason: str = "") -> None:
     """Approve an event for all of its resources. Source: A-4."""
-    approved = replace(move_event(event, Move.APPROVE), approved_by=event.approved_by + by)
+    approved = replace(
+        move_event(event, Move.APPROVE),
+        approved_by=event.approved_by + by,
+        approved_ms=draft.now_ms,
+    )
     because = f": {reason}" if reason else ""
     text = f"event {event.id} is approved for {event.group}{because}"
     draft.put("event.approved", text, approved, vm=by[-1] if by else "")

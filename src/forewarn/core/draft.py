@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from forewarn.access.reducer import AccessWrite
 from forewarn.access.roles import Authority
+from forewarn.core.availability_records import AvailabilityRecord
 from forewarn.core.document import Enrolment, View
 from forewarn.core.indexes import Place
 from forewarn.core.lifecycle import Event, Operation, OperationState
@@ -259,6 +260,10 @@ class Draft:
         """Write a group's last poll or its departures, without an entry in history."""
         self.changes.enrolments[record.group] = record
         self.state.put(record)
+
+    def record(self, record: AvailabilityRecord) -> None:
+        """Write a record of availability in the same commit."""
+        self.changes.availability.append(record)
 
     def remove(self, action: str, text: str, *records: Record) -> None:
         """Remove records, with the history entry that explains it."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from forewarn.core.approvals import note_departures
+from forewarn.core.availability_records import event_record, tenure_records
 from forewarn.core.document import ahead_of
 from forewarn.core.draft import Draft, image_of
 from forewarn.core.impact import TRAITS
-from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.lifecycle import EventState, Operation, OperationState
 from forewarn.core.records import subject_of
 from forewarn.core.refusals import AlreadyExists, FleetBusy, InUse, Unknown
 from forewarn.core.state import TABLES, Entry
@@ -182,6 +183,7 @@ def change_layout(draft: Draft, change: FleetChange, verb: str = "changed") -> N
     ]
     draft.rearrange(change)
     note_departures(draft, left)
+    _record_tenures(draft, change, old)
     for kind, records in kinds.items():
         _write_down(draft, kind, records, before=old[kind], verb=verb)
     for kind, records in reversed(kinds.items()):
@@ -191,6 +193,41 @@ def change_layout(draft: Draft, change: FleetChange, verb: str = "changed") -> N
                 gone = (old[kind][name], enrolment) if enrolment else (old[kind][name],)
                 draft.remove(f"{kind}.removed", f"{kind} {name} is removed", *gone)
     _refresh_views(draft, views)
+
+
+def _record_tenures(
+    draft: Draft, change: FleetChange, old: Mapping[str, Mapping[str, Host | Group | Vm | None]]
+) -> None:
+    """Record the VMs that arrive at an owner or leave one; O(the changed VMs and groups).
+
+    A Started event of a group that changes its owner is recorded for the old owner now, and for the
+    new one at its end.
+    """
+    topology = draft.topology
+    vms: dict[str, tuple[Vm | None, Vm | None]] = {}
+    for name, vm in change.vms.items():
+        known = old["vm"].get(name)
+        assert known is None or isinstance(known, Vm), known
+        vms[name] = known, vm
+    changed: dict[str, Group] = {}
+    for name, group in change.groups.items():
+        before = old["group"].get(name)
+        if isinstance(before, Group) and group is not None and before.owner != group.owner:
+            changed[name] = before
+            for each in topology.vms_in(name):
+                vms.setdefault(each, (topology.vms[each], topology.vms[each]))
+    names = {vm.group for pair in vms.values() for vm in pair if vm is not None}
+    owners = {}
+    for name in names:
+        after, before = topology.groups.get(name), old["group"].get(name)
+        owner = after.owner if after else ""
+        owners[name] = (before.owner if isinstance(before, Group) else owner, owner)
+    for record in tenure_records(vms, owners, draft.now_ms):
+        draft.record(record)
+    for name, group in changed.items():
+        for operation, event in draft.live_events_in(name):
+            if event.state is EventState.STARTED:
+                draft.record(event_record(event, operation, group.owner, at_ms=draft.now_ms))
 
 
 def _write_down(

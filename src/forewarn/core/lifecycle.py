@@ -316,6 +316,10 @@ class Event:
     state: EventState = EventState.SCHEDULED
     #: VMs that approved, in order; a strict group needs all of `resources`. Source: A-7.
     approved_by: tuple[str, ...] = ()
+    #: When the event was approved and when it became Started, ms since the epoch UTC; None: not
+    #: yet, or an earlier release did it.
+    approved_ms: int | None = None
+    started_ms: int | None = None
 
     @property
     def live(self) -> bool:

@@ -122,6 +122,7 @@ PARTS: dict[str, type[Notice | Execution]] = {"Notice": Notice, "Execution": Exe
 #: Columns that version 0.1.0 did not write, with their default values.
 ADDED: dict[str, Row] = {
     "group": {"switched_off": "[]", "keep_apart": "[]", "keep_together": "[]"},
+    "event": {"approved_ms": 0, "started_ms": 0},
     "operation": {"unseen_vms": "[]", "followed_by": "nothing", "unconfirmed_by": ""},
     "maintenance": {"return_s": 0, "unconfirmed_by": ""},
     "token": {"suspended": 0, "makers": "[]"},

@@ -17,6 +17,7 @@ from forewarn.access.roles import Principal
 from forewarn.access.state import AccessState
 from forewarn.access.tokens import AccessToken
 from forewarn.audit_chain import CallRecord
+from forewarn.core.availability_records import AvailabilityRecord
 from forewarn.core.deadlines import Deadlines
 from forewarn.core.document import Enrolment, View
 from forewarn.core.indexes import Members, Place, Places, is_placed_alike
@@ -478,6 +479,8 @@ class Changes(FleetChange):
     tokens: dict[str, AccessToken | None] = field(default_factory=dict)
     confirmations: dict[int, Confirmation | None] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
+    #: Records beside the state, which only the store has. Source: T-13.
+    availability: list[AvailabilityRecord] = field(default_factory=list)
     mark: tuple[str, int] | None = None
     #: The API call that caused the step, for the audit. Source: P-7.
     call: CallRecord | None = None
@@ -493,6 +496,7 @@ class Changes(FleetChange):
         for table in TABLES.values():
             getattr(self, table).update(getattr(later, table))
         self.entries += later.entries
+        self.availability += later.availability
         self.last_number = later.last_number
         self.mark = later.mark or self.mark
 

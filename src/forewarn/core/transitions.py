@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from forewarn.core import fleet_changes, targets
 from forewarn.core.approvals import approve_event, note_end, unapproving, wake_coupled
+from forewarn.core.availability_records import event_record
 from forewarn.core.destinations import Destinations
 from forewarn.core.draft import Draft
 from forewarn.core.impact import REMOVES_VM, SECOND_MS, TRAITS, Cause, Source
@@ -145,7 +146,7 @@ def start_unannounced(draft: Draft, operation: Operation) -> None:
     """
     operation, events = _create_events(draft, operation)
     running = _running(draft, move_operation(operation, Move.FAULT))
-    started = [move_event(event, Move.DUE) for event in events]
+    started = [_started(draft, event) for event in events]
     draft.put("operation.unannounced", f"{running.id} started without notice", running, *events)
     draft.put("operation.started", f"{running.id} is running", running, *started)
     _touch(draft, running, started)
@@ -161,7 +162,7 @@ def start(draft: Draft, operation: Operation, why: str) -> None:
         running = replace(running, unseen_vms=unseen)
         why += f"; vm {some_names(unread)} has not read the notice"
     events = draft.events_of(operation)
-    started = [move_event(event, Move.DUE) for event in events]
+    started = [_started(draft, event) for event in events]
     draft.put("operation.started", f"{running.id} is running: {why}", running, *started)
     _touch(draft, running, started)
     if any(event.state is EventState.SCHEDULED for event in events):  # woken by an approval
@@ -222,6 +223,9 @@ def end(
     gone = [move_event(event, move) for event in draft.events_of(operation)]
     text = f"{ended.id} has {'failed' if failed else 'succeeded'}"
     draft.put(f"operation.{ended.state.value}", with_reason(text, reason), ended, *gone)
+    for event in gone:
+        owner = draft.topology.groups[event.group].owner
+        draft.record(event_record(event, ended, owner, at_ms=draft.now_ms))
     _touch(draft, ended, gone)
     draft.wake(ended)
     if abort:
@@ -283,6 +287,10 @@ def _create_events(draft: Draft, operation: Operation) -> tuple[Operation, list[
     ]
     ids = tuple(event.id for event in events)
     return replace(operation, vms=vms, events=ids), events
+
+
+def _started(draft: Draft, event: Event) -> Event:
+    return replace(move_event(event, Move.DUE), started_ms=draft.now_ms)
 
 
 def _running(draft: Draft, operation: Operation) -> Operation:
@@ -442,7 +450,7 @@ def _join(draft: Draft, operation: Operation) -> None:
     if not come:
         return
     events = [
-        move_event(Event(draft.new_guid(), operation.number, group, share), Move.DUE)
+        _started(draft, Event(draft.new_guid(), operation.number, group, share))
         for group, share in draft.topology.grouped(come).items()
     ]
     joined = replace(

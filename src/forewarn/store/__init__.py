@@ -24,6 +24,12 @@ from forewarn.ids import Ids
 from forewarn.store.addresses import engine_of
 from forewarn.store.answers import KeptAnswer, KeptAnswers, put_answer
 from forewarn.store.audit import AuditTrail
+from forewarn.store.availability import (
+    AvailabilityPage,
+    RecordedAvailability,
+    availability_rows,
+    trim_records,
+)
 from forewarn.store.cursors import OutboxCursors
 from forewarn.store.engine import Engine, Row, Transaction
 from forewarn.store.errors import (
@@ -66,10 +72,12 @@ from forewarn.values import replace
 log = logging.getLogger("forewarn.store")
 
 __all__ = [
+    "AvailabilityPage",
     "HistoryPage",
     "Lease",
     "OperationPage",
     "Recorded",
+    "RecordedAvailability",
     "Retention",
     "Store",
     "Trimmed",
@@ -477,6 +485,10 @@ class Store(StoreReader):
         """Export and delete the past beyond its limits."""
         return trim(self, self._engine, retention, now_ms=now_ms)
 
+    def trim_availability(self, now_ms: int) -> int:
+        """Delete records of availability older than 400 days; return their number. See T-13."""
+        return trim_records(self._engine, self.confirm, now_ms)
+
     def past_size(self) -> PastSize:
         """Estimate the size of the past."""
         return size_of(self._engine)
@@ -679,7 +691,12 @@ class Store(StoreReader):
                 transaction.run_many(f"put_{kind}", rows)
             for kind, rows in reversed(gone.items()):  # remove referenced records last
                 transaction.run_many(f"remove_{kind}", rows)
-            for name, rows in (*beside.items(), ("record", entries)):
+            records = availability_rows(changes.availability, number)
+            for name, rows in (
+                *beside.items(),
+                ("record", entries),
+                ("availability_put", records),
+            ):
                 if rows:
                     transaction.run_many(name, rows)
             if changes.mark:

@@ -512,3 +512,35 @@ WHERE driver = :driver AND operation > 0 AND operation < :before AND NOT EXISTS 
         state = 'planned' OR state = 'announced' OR state = 'running' OR abort_owed = 1
     )
 )
+
+-- name: availability_put
+INSERT INTO availability_record (
+    generation, place, at_ms, kind, group_name, owner, vms, event, operation, maintenance, cause,
+    impact, source, result, notice_s, announced_ms, shown_ms, not_before_ms, approved_ms,
+    started_ms, interruption_ms
+) VALUES (
+    :generation, :place, :at_ms, :kind, :group_name, :owner, :vms, :event, :operation,
+    :maintenance, :cause, :impact, :source, :result, :notice_s, :announced_ms, :shown_ms,
+    :not_before_ms, :approved_ms, :started_ms, :interruption_ms
+)
+
+-- name: availability
+SELECT generation, place, at_ms, kind, group_name, owner, vms, event, operation, maintenance,
+    cause, impact, source, result, notice_s, announced_ms, shown_ms, not_before_ms, approved_ms,
+    started_ms, interruption_ms
+FROM availability_record WHERE {filters} ORDER BY generation, place LIMIT :limit
+
+-- name: availability_since
+SELECT at_ms FROM availability_since
+
+-- name: availability_old
+SELECT generation FROM availability_record WHERE at_ms < :before_ms LIMIT 1
+
+-- name: availability_trim
+DELETE FROM availability_record WHERE at_ms < :before_ms AND generation <= (
+    SELECT MAX(generation) FROM (
+        SELECT generation FROM availability_record WHERE at_ms < :before_ms
+        ORDER BY generation LIMIT :count
+    ) AS oldest
+)
+RETURNING generation

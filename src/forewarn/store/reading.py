@@ -20,6 +20,12 @@ from forewarn.core.records import KIND_OF, Record, from_values
 from forewarn.core.state import Entry, Image
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.errors import ForewarnError
+from forewarn.store.availability import (
+    AvailabilityPage,
+    RecordedAvailability,
+    read_page,
+    since_ms,
+)
 from forewarn.store.engine import Engine, Row, Transaction, Value
 from forewarn.store.errors import StoreDamaged
 from forewarn.store.images import read_images
@@ -359,6 +365,14 @@ class StoreReader:
     def events_of(self, operation: int) -> list[Event]:
         """Return the events of an operation, ordered by their groups' names."""
         return self.records(Event, "events_of", operation=operation)
+
+    def availability(self, page: AvailabilityPage) -> list[RecordedAvailability]:
+        """Return one page of records of availability, oldest first."""
+        return read_page(self._engine, page)
+
+    def availability_since_ms(self) -> int:
+        """Return since when they are complete, ms since the epoch UTC; 0: since the beginning."""
+        return since_ms(self._engine)
 
     def records(self, kind: type[R], name: str, /, **values: Value) -> list[R]:
         """Return the records of a kind that a named statement selects."""
