@@ -274,4 +274,18 @@ BREAKAGES = (
         "if host.health is Health.HEALTHY and name not in at_work",
         "if host.health is Health.HEALTHY and (name in at_work or not at_work)",
     ),
+    broken(
+        "unrecorded-tenure",
+        "VMs that arrive have no record of availability",
+        "core.availability_records",
+        "        if new is not None:\n            arrived",
+        "        if new is not None and old is not None:\n            arrived",
+    ),
+    broken(
+        "recorded-late",
+        "an event is recorded as Started a second late",
+        "core.availability_records",
+        "    assert started_ms is not None, event\n",
+        "    assert started_ms is not None, event\n    started_ms += 1000\n",
+    ),
 )

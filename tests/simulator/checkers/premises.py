@@ -97,6 +97,7 @@ PREMISES = (
     "O-1: an owner at the limit",
     "S-1: an older document read",
     "S-3: a VM reads its own document",
+    "T-13: an event disturbs a VM",
 )
 """Each rule and its premise, as it is counted."""
 

@@ -5,7 +5,9 @@ No fault is drawn here (`faults.py`), and no promise checked (`invariants.py`).
 
 from collections.abc import Callable
 
+from forewarn.core.availability import Period
 from forewarn.core.lifecycle import Operation
+from tests.simulator.checkers.availability_checker import check_availability
 from tests.simulator.checkers.blocker_checker import check_blockers
 from tests.simulator.world.crash_points import Violation
 from tests.simulator.world.dice import Dice
@@ -70,6 +72,9 @@ class World(RandomFleet):
             if unfinished:
                 raise Violation("14", f"after {HEAL_DAYS_MAX} days of healing, {unfinished}")
             self._check_machines()
+            now_ms = self.service.clock.now_ms()
+            period = Period(START_MS, now_ms, now_ms)
+            check_availability(self.store, self.checker.state, period, self.checker.premises)
 
     def heal(self) -> None:
         """End every fault, and let nobody ask for anything new."""
