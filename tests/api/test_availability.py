@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.access.roles import Role
+from forewarn.api import availability_routes
 from forewarn.settings import OperatorSettings
 from tests.api.live import FLEET, NOW_MS, SETTINGS, Json, Live
 from tests.asking import Reply
@@ -108,6 +109,9 @@ def test_owner_reads_the_own_availability_alone() -> None:
         assert [each["vm"] for each in report["disturbances"]] == ["web-0"]
         assert b"db" not in read("/v1/availability/records").body
         assert read("/v1/availability?owner=").json["vms"] == []
+        promises = read("/v1/promises?by=owner").json
+        assert [each["name"] for each in promises["parts"]] == ["shop"]
+        assert promises["total"]["events"] == 1
         assert read("/v1/availability?vm=db-0").status == 404
 
 
@@ -126,6 +130,32 @@ def test_impossible_questions_are_refused(live: Live, query: str, code: str) -> 
     reply = live.call("GET", f"/v1/availability?{query}")
     assert reply.status in {400, 404, 422}
     assert code in str(reply.json)
+
+
+def test_promises_are_divided_by_day(live: Live) -> None:
+    """The days of a period add up to its figures; too many days are refused. Source: T-15."""
+    reboot(live, "h1")
+    live.advance(40 * HOUR_S)
+    reboot(live, "h2")
+    answer = live.get("/v1/promises?from=2027-01-15T00:00:00Z&by=day")
+    days, total = answer["parts"], answer["total"]
+    assert [each["name"] for each in days] == ["2027-01-15", "2027-01-16", "2027-01-17"]
+    assert [each["events"] for each in days] == [2, 0, 1]
+    for name in ("events", "announced", "with_notice", "disturbed_ms"):
+        assert sum(each[name] for each in days) == total[name] > 0
+    reply = live.call("GET", "/v1/promises?from=2026-01-01T00:00:00Z&by=day")
+    assert (reply.status, reply.json["error"]["code"]) == (422, "availability-too-large")
+
+
+def test_report_of_too_many_vms_is_refused(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer has a limit, and the refusal says what to ask instead. Source: T-13, P-13."""
+    live.advance(60)
+    monkeypatch.setattr(availability_routes, "VMS_MAX", 2)
+    reply = live.call("GET", "/v1/availability")
+    assert (reply.status, reply.json["error"]["code"]) == (422, "availability-too-large")
+    assert live.get("/v1/availability?owner=shop")["vms"]
+    monkeypatch.setattr(availability_routes, "RECORDS_MAX", 1)
+    assert live.call("GET", "/v1/promises").status == 422
 
 
 @pytest.mark.parametrize("seed", range(4))

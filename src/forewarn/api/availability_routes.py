@@ -40,12 +40,12 @@ PERIOD_MS = 30 * 86_400_000
 RECORDS_MAX, VMS_MAX = 100_000, 20_000
 
 _PLACE = Text(48, pattern=r"[0-9]{1,19}:[0-9]{1,9}", wanted="`next` of the previous page")
-_SCOPE = (
+SCOPE = (
     Field("owner", Text(128), "Only VMs of this owner."),
     Field("group", NAME, "Only VMs of this group."),
     Field("vm", NAME, "Only this VM."),
 )
-_SPAN = (
+SPAN = (
     Field("from", Timestamp(), "Begin of the period (default: 30 days before its end)."),
     Field("to", Timestamp(), "End of the period (default: now)."),
 )
@@ -61,7 +61,7 @@ class AvailabilityTooLarge(CallerError):
 
 
 @value
-class _Wanted:
+class WantedVms:
     """The VMs and the period of a report, and what the state says about them."""
 
     owner: str | None
@@ -179,18 +179,18 @@ RECORD: schemas.ObjectSchema[AvailabilityRecord] = schemas.ObjectSchema(
 @Route(
     "GET /v1/availability",
     Permission.READ,
-    query=(*_SCOPE, *_SPAN),
+    query=(*SCOPE, *SPAN),
     answer=AVAILABILITY.schema(),
     abandonable=True,
 )
 async def get_availability(call: ApiCall) -> ApiResponse:
     """Read the availability of VMs over a period, with each disturbance and its event."""
-    wanted = await _wanted(call)
-    records = await call.control.look_up(partial(_records, wanted=wanted))
+    wanted = await wanted_vms(call)
+    records = await call.control.look_up(partial(all_records, wanted=wanted))
     return await call.encode(lambda: AVAILABILITY.of(_report(wanted, records)))
 
 
-def _report(wanted: _Wanted, records: list[AvailabilityRecord]) -> Availability:
+def _report(wanted: WantedVms, records: list[AvailabilityRecord]) -> Availability:
     report = availability([*records, *wanted.started], wanted.present, wanted.period)
     if len(report.vms) > VMS_MAX:
         raise AvailabilityTooLarge(limit=VMS_MAX, things="VMs")
@@ -203,7 +203,7 @@ def _report(wanted: _Wanted, records: list[AvailabilityRecord]) -> Availability:
 @Route(
     "GET /v1/availability/records",
     Permission.READ,
-    query=(*_SCOPE, *_SPAN, Field("after", _PLACE, "`next` of the previous page.")),
+    query=(*SCOPE, *SPAN, Field("after", _PLACE, "`next` of the previous page.")),
     answer=schemas.object_schema(
         **{"from": schemas.TIME, "to": schemas.TIME, "at": schemas.TIME},
         records=schemas.list_of(RECORD.schema()),
@@ -216,7 +216,7 @@ async def list_availability_records(call: ApiCall) -> ApiResponse:
     The first page begins with the VMs that are there now (`present`) and the events that are
     Started.
     """
-    wanted = await _wanted(call)
+    wanted = await wanted_vms(call)
     after = tuple(map(int, str(call.query.get("after", "0:0")).split(":")))
     page = replace(wanted.page, after=after)
     recorded = await call.control.look_up(lambda store: store.availability(page))
@@ -236,7 +236,7 @@ async def list_availability_records(call: ApiCall) -> ApiResponse:
     return await call.encode(answer)
 
 
-def _present_forms(wanted: _Wanted) -> Iterator[dict[str, object]]:
+def _present_forms(wanted: WantedVms) -> Iterator[dict[str, object]]:
     """Yield the first records of an export: VMs by group, and events that are Started."""
     groups: dict[tuple[str, str], list[str]] = {}
     for vm, group, owner in wanted.present:
@@ -249,14 +249,19 @@ def _present_forms(wanted: _Wanted) -> Iterator[dict[str, object]]:
     yield from RECORD.each(wanted.started)
 
 
-async def _wanted(call: ApiCall) -> _Wanted:
+async def wanted_vms(call: ApiCall) -> WantedVms:
+    """Return the VMs and the period that a call is about.
+
+    Raises:
+        PeriodInvalid: there are no records of the period.
+    """
     query = call.query
     at_ms = call.control.clock.now_ms()
     to_ms = call.time_ms("to") or at_ms
     from_ms = call.time_ms("from") or min(to_ms, at_ms) - PERIOD_MS
     since_ms = await call.control.look_up(lambda store: store.availability_since_ms())
     period = period_of(from_ms, to_ms, since_ms=since_ms, at_ms=at_ms)
-    empty = _Wanted(
+    empty = WantedVms(
         query.get("owner"), query.get("group", ""), query.get("vm", ""), period, since_ms, (), ()
     )
     started = await call.control.read(partial(_started, empty))
@@ -266,7 +271,7 @@ async def _wanted(call: ApiCall) -> _Wanted:
     return replace(empty, started=started, present=present)
 
 
-def _started(wanted: _Wanted, view: StateView) -> tuple[AvailabilityRecord, ...]:
+def _started(wanted: WantedVms, view: StateView) -> tuple[AvailabilityRecord, ...]:
     state = view.state
     records = started_events(state.events.values(), state.operations, state.topology.groups)
     return tuple(
@@ -280,7 +285,7 @@ def _started(wanted: _Wanted, view: StateView) -> tuple[AvailabilityRecord, ...]
     )
 
 
-def _present(wanted: _Wanted, fleet: Topology) -> tuple[TenureKey, ...]:
+def _present(wanted: WantedVms, fleet: Topology) -> tuple[TenureKey, ...]:
     """Return the wanted VMs that are there now; O(VMs of the owner, the group or the fleet)."""
     names: Iterator[str] = iter(fleet.groups)
     if wanted.vm:
@@ -298,7 +303,7 @@ def _present(wanted: _Wanted, fleet: Topology) -> tuple[TenureKey, ...]:
     )
 
 
-def _records(store: Store, *, wanted: _Wanted) -> list[AvailabilityRecord]:
+def all_records(store: Store, *, wanted: WantedVms) -> list[AvailabilityRecord]:
     """Return all records of a report, page by page.
 
     Raises:

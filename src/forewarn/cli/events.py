@@ -142,7 +142,7 @@ def _report(
     common: ServerOptions = COMMON,
 ) -> int:
     """Report how the events of an owner ended."""
-    span = _month(month) if month else (since, until)
+    span = month_span(month) if month else (since, until)
     query = {"owner": owner, "group": group, "since": span[0], "until": span[1]}
     outcomes = all_outcomes(client_of(common), "/v1/outcomes", **query)
     if common.structured:
@@ -152,8 +152,12 @@ def _report(
     return OK
 
 
-def _month(text: str) -> tuple[str, str]:
-    """Return the start of a month and of the next month, in UTC."""
+def month_span(text: str) -> tuple[str, str]:
+    """Return the start of a month and of the next month, in UTC.
+
+    Raises:
+        MonthInvalid: the text is not a month.
+    """
     match = re.fullmatch(r"(\d{4})-(0[1-9]|1[0-2])", text)
     if match is None:
         raise MonthInvalid(text=text[:64])

@@ -360,6 +360,12 @@ availability show --vm web-0 -o json
 availability export --owner shop --from 30d --output october.jsonl
 availability export --vm web-0
 
+promises show --owner shop --from 30d
+promises show --by owner --sort=-disturbed_ms
+
+promises report --month 2026-10
+promises report --month 2026-10 --owner shop --format html
+
 explain host-not-approved
 explain driver
 

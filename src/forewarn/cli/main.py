@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         operations,
         outbox,
         policy,
+        promises,
         serve,
         status,
         store,

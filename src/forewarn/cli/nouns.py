@@ -15,6 +15,7 @@ NOUNS: dict[str, tuple[str, str]] = {
     "event": ("events", "events shown to VMs"),
     "maintenance": ("maintenance", "work on many hosts, in waves"),
     "availability": ("availability", "availability of VMs over a period: show, export"),
+    "promises": ("promises", "how promises were kept over a period: show, report"),
     "policy": ("policy", "limits and windows of maintenances"),
     "history": ("history", "changes and who made them: list, export"),
     "watch": ("history", "follow new entries of history"),

@@ -154,7 +154,7 @@ def availability(
     known = list(records)
     tenures = _tenures(known, present)
     events: defaultdict[TenureKey, list[AvailabilityRecord]] = defaultdict(list)
-    for record in _events(known):
+    for record in events_of(known):
         for vm in record.vms:
             events[vm, record.group, record.owner].append(record)
     vms, disturbances = [], []
@@ -182,6 +182,15 @@ def disturbed_span(event: AvailabilityRecord, at_ms: int) -> Span:
     return event.started_ms, gone_ms
 
 
+def events_of(records: Iterable[AvailabilityRecord]) -> Iterator[AvailabilityRecord]:
+    """Yield the records of events, once each: an event may be both Started and ended in a list."""
+    events = [each for each in records if each.kind is AvailabilityKind.EVENT]
+    ended = {(each.event, each.owner) for each in events if each.at_ms}
+    for each in events:
+        if each.at_ms or (each.event, each.owner) not in ended:
+            yield each
+
+
 def _tenures(
     records: Iterable[AvailabilityRecord], present: Iterable[TenureKey]
 ) -> Mapping[TenureKey, list[Span]]:
@@ -201,15 +210,6 @@ def _tenures(
         if key not in tenures:
             tenures[key].append((0, NEVER_MS))
     return tenures
-
-
-def _events(records: Iterable[AvailabilityRecord]) -> Iterator[AvailabilityRecord]:
-    """Yield the records of events, once each: ended ones are also in the list as Started."""
-    events = [each for each in records if each.kind is AvailabilityKind.EVENT]
-    ended = {(each.event, each.owner) for each in events if each.at_ms}
-    for each in events:
-        if each.at_ms or (each.event, each.owner) not in ended:
-            yield each
 
 
 def _clipped(span: Span, period: Period) -> Span | None:
