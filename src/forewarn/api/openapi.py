@@ -8,10 +8,12 @@ from collections.abc import Iterable
 from forewarn.api import (
     access_routes,
     audit_routes,
+    availability_routes,
     confirmation_routes,
     consent,
     maintenance_schemas,
     policy_file,
+    promise_routes,
     schemas,
 )
 from forewarn.api import request_forms as forms
@@ -68,7 +70,8 @@ def _schemas(routes: Iterable[Route]) -> dict[str, Schema]:
     definitions: dict[str, Schema] = {"Error": _ERROR}
     definitions |= {route.form.name: route.form.definition() for route in routes if route.form}
     modules = (forms, policy_file, schemas, maintenance_schemas, consent)
-    for module in (*modules, access_routes, audit_routes, confirmation_routes):
+    routed = (access_routes, audit_routes, availability_routes, confirmation_routes, promise_routes)
+    for module in (*modules, *routed):
         for each in vars(module).values():
             if isinstance(each, Form | schemas.ObjectSchema):
                 definitions[each.name] = each.definition()
