@@ -18,7 +18,7 @@ from forewarn.agent.jobs.wire import LineReader, connect, line_of
 from forewarn.job import Job, JobNotice, JobRefused
 from tests.agent.agents import Agent
 from tests.agent.making import event
-from tests.agent.programs import free_port
+from tests.agent.programs import free_port, running
 from tests.agent.service import Service
 from tests.waiting import LIMIT_S, wait_until
 
@@ -270,3 +270,57 @@ def test_program_of_the_how_to_stops_and_goes_on(tmp_path: Path) -> None:
             assert process.stdout is not None
             line = process.stdout.readline()
             assert line == f"rank {number} stopped at step {step}, and goes on: over\n"
+
+
+SAVING = """
+trap 'echo saved >{0}/kept.new; mv {0}/kept.new {0}/kept; {1}' {2}
+echo up >{0}/up
+while :; do sleep 0.05; done
+"""
+
+
+def wrapping(directory: Path, *options: str, then: str = ":") -> list[str]:
+    """Return the command that runs a program which saves a file at a signal, then does more."""
+    number = options[options.index("--signal") + 1]
+    command = [sys.executable, "-m", "forewarn.agent", "run", "--job", "train", *options]
+    command += ["--address", str(directory / "jobs.sock")]
+    return [*command, "--", "sh", "-c", SAVING.format(directory, then, number)]
+
+
+@pytest.mark.parametrize(("number", "then"), [("TERM", "exit 0"), ("USR1", ":")])
+def test_wrapped_program_consents_by_its_end_or_its_checkpoint(
+    number: str, then: str, tmp_path: Path
+) -> None:
+    """SIGTERM and the end of the program, or SIGUSR1 and a fresh file. Source: J-1."""
+    kept = tmp_path / "kept"
+    options = ("--before", "86000", "--signal", number, "--checkpoint", str(kept))
+    with Service() as service, agent_of(tmp_path, service) as agent:
+        agent.until_said("agent-started")
+        command = wrapping(tmp_path, *options, then=then)
+        with running(*command, log=tmp_path / "out") as wrapper:
+            wait_until((tmp_path / "up").exists, what="the program")
+            registered(tmp_path, agent, 1)
+            service.show(event(not_before_ms=FAR_MS))
+            service.until(lambda: service.approvals, "the approval")
+            assert kept.read_text() == "saved\n"
+            if then == "exit 0":
+                assert wrapper.wait(LIMIT_S) == 0
+            else:
+                assert (wrapper.poll(), durable(tmp_path)) == (None, [str(kept)])
+
+
+def test_wrapped_program_receives_its_signal_before_the_deadline(tmp_path: Path) -> None:
+    """Without a checkpoint file and without its end, it has not consented. Source: J-1."""
+    options, shown = ("--before", "6", "--signal", "USR1"), tmp_path / "shown"
+    with (
+        Service() as service,
+        agent_of(tmp_path, service, timeout_s=12) as agent,
+        running(*wrapping(tmp_path, *options), log=tmp_path / "out") as wrapper,
+    ):
+        wait_until((tmp_path / "up").exists, what="the program")
+        registered(tmp_path, agent, 1)
+        shown.touch()
+        service.show(event(not_before_ms=FAR_MS))
+        agent.until_said("held")
+        kept_s = (tmp_path / "kept").stat().st_mtime - shown.stat().st_mtime
+        assert (kept_s > 2, service.approvals, wrapper.poll()) == (True, [], None)

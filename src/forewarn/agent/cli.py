@@ -121,6 +121,10 @@ def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "name", metavar="NAME", help="step or event from the output of `status`"
         )
+    if name == "run":
+        from forewarn.agent.jobs import wrapped  # noqa: PLC0415  only for `run`
+
+        wrapped.add_arguments(parser)
     parser.add_argument(
         "--config",
         default=DEFAULT_CONFIG,
@@ -130,6 +134,10 @@ def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.command:
+        from forewarn.agent.jobs.wrapped import run_wrapped  # noqa: PLC0415  the same
+
+        return run_wrapped(options)
     try:
         run(options.config)
     except OSError as error:
@@ -316,7 +324,7 @@ def ask_status(address: str) -> dict[str, Any]:
 
 
 ACTIONS = {
-    "run": ("follow the events until stopped", _run),
+    "run": ("follow the events until stopped, or run a program as a job", _run),
     "check": ("check a configuration and explain its effect", _check),
     "init": ("write a commented starter configuration", _init),
     "status": ("show the running agent's events and actions", _status),

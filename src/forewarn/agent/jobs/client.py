@@ -205,6 +205,16 @@ class Job:
             return self._state.ended or "again"
 
     @property
+    def notified(self) -> bool:
+        """Whether a notice has arrived for which this rank has not stopped yet, or stands."""
+        return self._state.gate != ranks.FAR
+
+    @property
+    def deadline(self) -> float:
+        """Until when an acknowledgement of the last notice counts, seconds since the epoch UTC."""
+        return (self._state.deadline_ms + self._clock.off_ms()) / 1000
+
+    @property
     def state(self) -> str:
         """`running`, `waiting` (for the agreement on a step) or `stopped` (at a notice)."""
         return self._state.phase
@@ -250,8 +260,9 @@ class Job:
                 if verdict == ranks.PASS:
                     return None
                 if verdict == ranks.STOP:
-                    deadline = (state.deadline_ms + self._clock.off_ms()) / 1000
-                    return JobNotice(state.event, state.vms_named, step=step, deadline=deadline)
+                    return JobNotice(
+                        state.event, state.vms_named, step=step, deadline=self.deadline
+                    )
                 if not self._wait_for_change():
                     state.resume("late")
 
