@@ -69,6 +69,9 @@ PREPARATIONS = {
     "pacemaker": Preparation(
         optional=("node", "wait_s", "lifetime"),
     ),
+    "slurm": Preparation(
+        optional=("node", "drain_before_s", "users"),
+    ),
     "webhook": Preparation(
         needed=("url",),
         optional=("secret_file", "tries", "headers", "ca_file", "cloudevents"),
