@@ -74,6 +74,39 @@ def test_window_opens(case: str) -> None:
     assert [shown(span) for span in found] == expected
 
 
+DAYS_OF_OCTOBER = {
+    "1": "1",
+    "last": "31",
+    "first mon": "5",
+    "first thu": "1",
+    "third wed": "21",
+    "fourth thu": "22",
+    "last thu": "29",
+    "last fri": "30",
+    "last sun": "25",
+    "last sun-3": "22",
+    "second sat+6": "16",
+}
+"""Words for a day of the month, and the days of October 2026, whose first is a Thursday."""
+
+
+@pytest.mark.parametrize("word", DAYS_OF_OCTOBER)
+def test_window_opens_on_a_day_of_the_month(word: str) -> None:
+    """Counted on a calendar of paper, for October 2026. Source: Z-7."""
+    monthly = window("01:00", "02:00", unit=Unit.MONTH, month_days=(word,))
+    start = ms("2026-10-01 00:00")
+    found = open_spans([monthly], start, start + 31 * DAY_MS)
+    assert [shown(span)[0].split()[0].lstrip("0") for span in found] == [DAYS_OF_OCTOBER[word]]
+
+
+def test_window_opens_in_the_month_after_its_own_if_its_day_does() -> None:
+    """Six days after the last Saturday of February 2027 is in March. Source: Z-7."""
+    monthly = window("01:00", "02:00", unit=Unit.MONTH, month_days=("last sat+6",))
+    start = ms("2027-03-01 00:00")
+    [found] = open_spans([monthly], start, start + 10 * DAY_MS)
+    assert shown(found)[0].startswith("05 ")
+
+
 def test_window_opens_from_its_first_to_its_last_date() -> None:
     """On both dates, too, and what opens on the last one closes at its own time. Z-7, F-7."""
     dated = window("22:00", "04:00", first_date="2026-07-02", last_date="2026-07-03")
