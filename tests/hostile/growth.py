@@ -1,6 +1,7 @@
 """Whether the processor time of a call grows in proportion to its input."""
 
 import contextlib
+import math
 import statistics
 import sys
 import time
@@ -10,9 +11,11 @@ from typing import Any
 from forewarn.garbage import uncollected
 
 GROWTH_MAX = 3.0
-"""Limit of the growth of the time between an input and one of twice its length."""
+"""Limit of the growth of the time with each doubling of the input."""
 SMALL_S = 0.002
 """Shorter times are not compared: the clock and the caches would decide."""
+CLOCK_S = 1e-6
+"""The clock tells no shorter times apart."""
 RUNS = 3
 
 
@@ -25,15 +28,23 @@ def thread_time_s(call: Callable[[Any], object], text: object) -> float:
 
 
 def growth(call: Callable[[Any], object], text_of: Callable[[int], object], size: int) -> float:
-    """Return how often the time of `text_of(size)` fits into that of `text_of(2 * size)`.
+    """Return the factor by which the time of a call grows for each doubling of its input.
 
-    The longer time is the best of three; the shorter one the median, because a busy machine may
-    end one call early. 1 if the longer input takes less than `SMALL_S`.
+    Measured from half the size to twice the size, so that chance counts half as much as between
+    an input and its double: time in proportion to the length gives 2, its square 4. What a busy
+    machine added to one measurement is not there in the next: the least of some is the answer.
+    1 if the longest input takes less than `SMALL_S`.
     """
-    longer_s = min(thread_time_s(call, text_of(2 * size)) for _ in range(RUNS))
-    if longer_s < SMALL_S:
-        return 1.0
-    return longer_s / statistics.median(thread_time_s(call, text_of(size)) for _ in range(RUNS))
+    least = math.inf
+    for _ in range(RUNS):
+        longer_s = min(thread_time_s(call, text_of(2 * size)) for _ in range(RUNS))
+        if longer_s < SMALL_S:
+            return 1.0
+        shorter_s = statistics.median(thread_time_s(call, text_of(size // 2)) for _ in range(RUNS))
+        least = min(least, math.sqrt(longer_s / max(shorter_s, CLOCK_S)))
+        if least <= GROWTH_MAX:
+            break
+    return least
 
 
 def longest_step_s(work: Callable[[], object]) -> float:

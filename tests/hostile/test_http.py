@@ -8,6 +8,7 @@ import ast
 import contextlib
 import http.client
 import json
+import math
 import ssl
 import time
 from collections.abc import Iterator
@@ -193,9 +194,24 @@ def test_route_needs_linear_time(
     connection = ports[route[0]]
     for entry in ENTRIES[route]:
         if spent_s(connection, entry, entry.size) > SUSPECT_S:
-            longer_s = min(spent_s(connection, entry, entry.size) for _ in range(RUNS))
-            shorter_s = min(spent_s(connection, entry, entry.size // 2) for _ in range(RUNS))
-            assert longer_s < SUSPECT_S or longer_s / shorter_s <= GROWTH_MAX, entry
+            assert growth_of(connection, entry) <= GROWTH_MAX, entry
+
+
+def growth_of(connection: http.client.HTTPConnection, entry: Entry) -> float:
+    """Return how often the service's time for half of a request fits into that of the whole.
+
+    1 if the whole needs little time. What others on the machine cost once is not there again.
+    """
+    least = math.inf
+    for _ in range(RUNS):
+        longer_s = min(spent_s(connection, entry, entry.size) for _ in range(RUNS))
+        if longer_s < SUSPECT_S:
+            return 1.0
+        shorter_s = min(spent_s(connection, entry, entry.size // 2) for _ in range(RUNS))
+        least = min(least, longer_s / shorter_s)
+        if least <= GROWTH_MAX:
+            break
+    return least
 
 
 def test_every_place_is_found() -> None:
