@@ -416,7 +416,10 @@ class Emulator(Daemon):
         """Track new VMs, and forget those that an operator has removed."""
         touched = {entry.vm for entry in committed.entries if entry.action.startswith("vm.")}
         gone_vms.know(topology.vms[name] for name in touched if name in topology.vms)
-        gone_vms.forget(touched - topology.vms.keys() - set(_ended(committed)))
+        ended = set(_ended(committed))
+        gone_vms.forget(
+            {name for name in touched if name not in topology.vms and name not in ended}
+        )
 
 
 def _read_fleet(name: str, text: str) -> ChangeTopology:
