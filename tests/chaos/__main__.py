@@ -10,6 +10,7 @@ started ends with it.
 """
 
 import argparse
+import contextlib
 import os
 import random
 import shutil
@@ -45,6 +46,8 @@ from tests.e2e.cloud import run
 from tests.waiting import wait_until
 
 INSIDE = "FOREWARN_CHAOS_INSIDE"
+GROUP = "FOREWARN_CHAOS_GROUP"
+"""Variable with the path of the run's control group."""
 NAMESPACES = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 NEEDED = ("ip", "unshare", "setpriv", "openssl", "mount")
 NEEDED_BY = {
@@ -69,8 +72,11 @@ OPERATE_S, EVICT_S = 0.5, 0.5
 GAPS = ("polls_ms", "leader_ms")
 #: Share of faults of a kind that may exceed their bound.
 OVER_SHARE = 0.05
-#: Load per processor beyond which times say more about the machine than about the service.
-LOAD_MAX = 3.0
+#: Share of the time in which a process of the run waited for a processor, beyond which times say
+#: more about the machine than about the service.
+STALLED_SHARE_MAX = 0.2
+#: Where Linux mounts the second version of control groups.
+CONTROL_GROUPS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"))
 #: Problems that are printed.
 PROBLEMS_MAX = 50
 KEPT = Path(".build/chaos")
@@ -86,9 +92,32 @@ class Gap:
     overloaded: bool = False
 
 
-def overloaded() -> bool:
-    """Whether the machine is too busy for times to be judged."""
-    return os.getloadavg()[0] > LOAD_MAX * (os.cpu_count() or 1)
+class Pressure:
+    """How much of the time the run's own processes want a processor and have none.
+
+    The kernel counts it for the control group that holds the run and all that it starts. What
+    else runs on the machine then counts only as far as it is in the way: a run with priority can
+    be judged beside other work. Without such a group, the whole machine is counted.
+    """
+
+    def __init__(self) -> None:
+        """Begin to count."""
+        group = os.environ.get(GROUP)
+        self._file = Path(group, "cpu.pressure") if group else Path("/proc/pressure/cpu")
+        self._stalled_us, self._at_s = self._read(), time.monotonic()
+
+    def _read(self) -> int:
+        """Return the microseconds in which some process waited for a processor."""
+        with contextlib.suppress(OSError):
+            return int(self._file.read_text().splitlines()[0].rpartition("total=")[2])
+        return 0
+
+    def share(self) -> float:
+        """Return the share of the time since the last call, 0 to 1."""
+        stalled_us, at_s = self._read(), time.monotonic()
+        share = (stalled_us - self._stalled_us) / 1e6 / max(at_s - self._at_s, 1e-3)
+        self._stalled_us, self._at_s = stalled_us, at_s
+        return share
 
 
 def late(name: str, bound_s: float, gaps: Sequence[Gap]) -> list[str]:
@@ -119,6 +148,7 @@ class Campaign:
     short: bool = False
     #: Name of the only fault; empty: every fault.
     only: str = ""
+    pressure: Pressure = field(default_factory=Pressure)
     gaps: dict[str, list[Gap]] = field(default_factory=lambda: defaultdict(list))
     problems: list[str] = field(default_factory=list)
     #: Never set: faults stay for as long as it is waited for.
@@ -154,7 +184,8 @@ class Campaign:
         for vm in vms:
             vm.approves = 1.0
         try:
-            limit_s = SETTLED_S_MAX * (BUSY_TIMES if overloaded() else 1)
+            busy = self.pressure.share() > STALLED_SHARE_MAX
+            limit_s = SETTLED_S_MAX * (BUSY_TIMES if busy else 1)
             wait_until(operators.settled, what="the end of all work", limit_s=limit_s, every_s=0.5)
         except AssertionError as error:
             self.problems.append(str(error))
@@ -200,8 +231,10 @@ class Campaign:
         polls_ms = gap_ms(self.record.polled_ms, begin_ms, end_ms)
         leads_ms = gap_ms(self.record.led_ms, begin_ms, end_ms)
         name = " + ".join(sorted(fault.name for fault in faults))
-        self.gaps[name].append(Gap(polls_ms, leads_ms, overloaded()))
+        share = self.pressure.share()
+        self.gaps[name].append(Gap(polls_ms, leads_ms, share > STALLED_SHARE_MAX))
         times = f"polls {polls_ms / 1000:5.1f} s, leader {leads_ms / 1000:5.1f} s"
+        times += f", stalled {share:4.0%}"
         at = time.strftime("%H:%M:%S", time.gmtime(begin_ms / 1000))
         print(f"{at} {number:>9}  {'; '.join(words):<62} {times}", flush=True)
         if not recovered:
@@ -212,7 +245,7 @@ class Campaign:
         for _ in range(BUSY_TIMES):
             if self.scene.await_ready(RECOVERED_S_MAX):
                 return True
-            if not overloaded():
+            if self.pressure.share() <= STALLED_SHARE_MAX:
                 break
         return False
 
@@ -375,11 +408,35 @@ def main() -> int:
 
 
 def inside(module: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a module in namespaces of its own, which end with it."""
+    """Run a module in namespaces and a control group of its own, which end with it."""
     # The shell collects processes whose parent has ended.
     shell = ("sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-m", module, *words)
+    command = ["unshare", *NAMESPACES, *shell]
     environment = {**os.environ, INSIDE: "1"}
-    return subprocess.run(["unshare", *NAMESPACES, *shell], env=environment, text=True, check=False)
+    with control_group() as group:
+        if group:
+            environment[GROUP] = str(group)
+            command = ["sh", "-c", 'echo $$ >"$0/cgroup.procs"; exec "$@"', str(group), *command]
+        return subprocess.run(command, env=environment, text=True, check=False)
+
+
+@contextlib.contextmanager
+def control_group() -> Iterator[Path | None]:
+    """Make a control group of the second version; None where the machine has none to write to."""
+    for mount in CONTROL_GROUPS:
+        group = mount / f"forewarn-chaos-{os.getpid()}"
+        with contextlib.suppress(OSError):
+            if (mount / "cgroup.procs").exists() and (mount / "cgroup.controllers").exists():
+                group.mkdir()
+                break
+    else:
+        yield None
+        return
+    try:
+        yield group
+    finally:
+        with contextlib.suppress(OSError):  # something in it has not ended yet
+            group.rmdir()
 
 
 def enter_namespaces() -> None:
