@@ -4,6 +4,7 @@ What the operator API answers is tested beside it; here is what people see and p
 """
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 
 from forewarn.access.roles import Role
 from forewarn.access.stimulus import Grant
+from forewarn.cli.application import root
 from forewarn.settings import OidcSettings, OperatorSettings
 from tests.api.issuer import CLIENT, Issuer
 from tests.api.live import SETTINGS, TOKEN, Live
@@ -25,6 +27,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not PROGRAM, reason="there is no chromium; Debian's package has it"),
 ]
+CTRL_K = {"key": "k", "code": "KeyK", "windowsVirtualKeyCode": 75, "modifiers": 2}
 AXE = Path(__file__).parents[2] / ".build/web/node_modules/axe-core/axe.min.js"
 FLEET: dict[str, dict[str, dict[str, object]]] = {
     "hosts": {f"h{n}": {"fault_domain": n, "zone": "1"} for n in range(1, 7)},
@@ -224,7 +227,10 @@ def test_twelve_tasks_take_four_clicks(
 
 
 def test_every_action_is_done(page: Browser, service: Live) -> None:
-    """Everything the command line does to hosts, VMs and operations is done from the page."""
+    """Everything the command line does to hosts, VMs and operations is done from the page.
+
+    Each dialog gives the command that does the same.
+    """
     show(page, f"{service.url}/")
     seen = 0
     for view, action, fields, expected in STORY:
@@ -236,6 +242,13 @@ def test_every_action_is_done(page: Browser, service: Live) -> None:
                 page.run(f"document.querySelector('#field-cause').value = {text!r}")
             else:
                 fill(page, "keyboard", f"#field-{name}", text)
+        page.run("document.querySelector('[data-act=copy_command]').click()")
+        line = page.until("document.querySelector('.command')?.textContent")
+        program, *words = shlex.split(line)
+        if program == "forewarn":
+            root(words[0]).parse_args(words, exit_on_error=False, print_error=False)
+        else:  # a changed group keeps members that have no option
+            assert (program, view) == ("curl", "#/groups/cache")
         press(page, "keyboard", "dialog [type=submit]")
         page.until("!document.querySelector('dialog')", f"{action} in {view} is done")
         service.settle()
@@ -267,7 +280,6 @@ def test_maintenance_is_led_from_its_plan_to_its_end(page: Browser, service: Liv
     page.run("document.querySelector('#field-cause').value = 'host-reboot'")
     fill(page, "keyboard", "#field-hosts", "h1, h2")
     fill(page, "keyboard", "#field-duration", "5m")
-    press(page, "keyboard", "[data-act=preview]")
     page.see("2 waves for 2 hosts")
     press(page, "keyboard", "dialog [type=submit]")
     page.see("wave 2 waits for wave 1")
@@ -369,8 +381,7 @@ def test_preview_names_the_vms_that_move_and_return(page: Browser, service: Live
     for name, text in {"hosts": "h1", "duration": "5m", "move_vms": "20m"}.items():
         fill(page, "mouse", f"#field-{name}", text)
     press(page, "mouse", "#field-return_vms")
-    press(page, "mouse", "[data-act=preview]")
-    page.until("document.querySelector('dialog li')")
+    page.until("document.querySelector('dialog li')?.innerText.includes('back to')")
     text = page.run("document.querySelector('dialog li').innerText")
     assert "web-0" in text
     assert "back to h1 after the work" in text
@@ -488,10 +499,13 @@ def test_token_is_created_and_revoked(page: Browser, service: Live) -> None:
     page.until("document.querySelector('#field-role ~ .refusal b').innerText.includes('owner')")
     fill(page, "keyboard", "#field-owner", "shop")
     press(page, "keyboard", "dialog [type=submit]")
-    page.see("shown only now: fw_")
-    secret = page.run("document.querySelector('.note code').textContent")
-    right = "document.querySelector('.note button').getBoundingClientRect().right"
-    assert page.run(f"{right} < innerWidth"), "the secret and its button are in sight"
+    page.see("Token of kim")
+    secret = page.run("document.querySelector('#new-token').value")
+    assert secret.startswith("fw_")
+    page.key("Escape")  # would lose the token
+    press(page, "keyboard", "[data-act=copy_token]")
+    page.see("Copied.")
+    press(page, "keyboard", "dialog [type=submit]")
     page.see("POST /v1/access/tokens")
     assert secret not in page.run("document.querySelector('main').innerText")
     press(page, "keyboard", "[data-act=revoke_token]")
@@ -735,6 +749,56 @@ def test_names_are_found_as_they_are_typed(page: Browser, service: Live) -> None
     page.key("ArrowDown", times=2)
     page.key("Enter")
     page.until("document.querySelector('h1').textContent.includes('VM web-0')")
+
+
+def test_palette_goes_everywhere(page: Browser, service: Live) -> None:
+    """Ctrl+K offers the actions in sight, the views, and records by name."""
+    show(page, f"{service.url}/#/hosts/h1")
+    for text, seen in (
+        ("reboot", "Reboot h1"),
+        ("policy", "Policy in force"),
+        ("web-0", "VM web-0"),
+    ):
+        page.until("document.querySelector('main [data-act], main pre')")
+        page.send("Input.dispatchKeyEvent", **{**CTRL_K, "type": "rawKeyDown"})
+        page.send("Input.dispatchKeyEvent", **{**CTRL_K, "type": "keyUp"})
+        page.until("document.activeElement.id === 'palette-text'")
+        page.type(text)
+        page.until(
+            "document.querySelector('#palette-list [aria-selected=true]')"
+            f".innerText.toLowerCase().includes({text!r})"
+        )
+        assert not AXE.exists() or axe_findings(page) == []
+        page.key("Enter")
+        page.see(seen)
+        page.run("document.querySelector('dialog')?.close()")
+
+
+def test_command_of_a_dialog_can_be_run(page: Browser, service: Live) -> None:
+    """It quotes what a shell would split, and is a request where no command makes the call."""
+    show(page, f"{service.url}/#/hosts/h1")
+    press(page, "keyboard", "[data-act=reboot_host]")
+    press(page, "keyboard", "[aria-label='Not before: +1h']")
+    press(page, "keyboard", "dialog summary")
+    fill(page, "keyboard", "#field-description", "it's a $test")
+    press(page, "keyboard", "[data-act=copy_command]")
+    line = page.until("document.querySelector('.command')?.textContent")
+    words = ["forewarn", "host", "reboot", "h1", "--not-before", "+1h"]
+    assert shlex.split(line) == [*words, "--description", "it's a $test"]
+    page.key("Escape")
+    service.call("PUT", "/v1/policy", {"postponing": "PT6H"})
+    form = {"cause": "host-reboot", "hosts": ["h2"], "duration": "PT5M"}
+    service.call("POST", "/v1/maintenances", form)
+    service.post("/v1/maintenances/m-1/start")
+    service.settle()
+    show(page, f"{service.url}/#/operations/op-2")
+    press(page, "mouse", "[data-act=postpone_event]")
+    fill(page, "mouse", "#field-until", "+3h")
+    press(page, "mouse", "[data-act=copy_command]")
+    line = page.until("document.querySelector('.command')?.textContent")
+    assert line.startswith('curl -sf -X POST "$FOREWARN_SERVER/v1/events/')
+    assert json.loads(shlex.split(line)[-1]) == {"until": "+3h"}
+    page.key("Escape")
 
 
 def test_refusal_is_beside_its_field(page: Browser, service: Live) -> None:

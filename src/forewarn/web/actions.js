@@ -1,8 +1,10 @@
 // Operators' actions: each opens a dialog with the API's form, and shows the reason of a refusal.
 
 import { call, get, may, part, query } from "./api.js";
+import { copy } from "./clipboard.js";
+import { commandOf, commandOfText } from "./commands.js";
 import { buttonGroup, coded, fill, h, labelled, note, press, soft } from "./dom.js";
-import { link, plural, words } from "./format.js";
+import { isLocal, link, plural, words } from "./format.js";
 import { search, suggest } from "./suggest.js";
 
 /** Kind of object -> its actions with label, operationId and style. */
@@ -111,6 +113,18 @@ const EXAMPLES = {
   expires: "+90d, 2027-01-15T08:00:00Z or never",
   reason: "why, for history",
 };
+/** Member -> values that a button enters. */
+const QUICK = {
+  deadline: ["+8h", "+1d", "+2d"],
+  duration: ["5m", "10m", "30m"],
+  earliest_start: ["+1h", "+4h", "+1d"],
+  expires: ["+7d", "+90d", "never"],
+  move_vms: ["15m", "30m"],
+  not_before: ["+30m", "+1h", "+4h"],
+  until: ["+4h", "+1d", "+7d"],
+};
+/** Members that are lengths of time; the other members of `QUICK` are times, with a picker. */
+const LENGTHS = new Set(["duration", "move_vms"]);
 
 let api = null;
 
@@ -278,6 +292,7 @@ export async function act(
     done = () => {},
     given = {},
     preview = null,
+    plan = null,
   },
 ) {
   let row;
@@ -287,12 +302,13 @@ export async function act(
     note(error.message, "refused");
     return;
   }
-  const ask = (values) => {
-    const { "": target = name, ...body } = values;
-    const path = row.path.replace(/\{\w+\}/, part(target));
-    const empty = row.method === "DELETE";
-    return call(row.method, fresh ? query(path, { new: "true" }) : path, empty ? undefined : body);
+  const pathOf = (target) => row.path.replace(/\{\w+\}/, part(target));
+  const ask = ({ "": target = name, ...body }) => {
+    const path = fresh ? query(pathOf(target), { new: "true" }) : pathOf(target);
+    return call(row.method, path, row.method === "DELETE" ? undefined : body);
   };
+  const command = ({ "": target = name, ...body }) =>
+    commandOf({ route, method: row.method, path: pathOf(target), name: target, body, fresh });
   const title = object ? (TITLES[route] ?? `${label} {}`).replace("{}", () => object) : label;
   const text = CONSEQUENCES[route] ?? row.summary;
   const before = { ...(row.method === "PUT" && !fresh ? record : {}), ...given };
@@ -312,6 +328,8 @@ export async function act(
       : null,
     ask,
     preview,
+    plan,
+    command,
     done: (reply) => {
       finished(title, reply, done);
       const list = `#/${row.path.split("/")[2]}`;
@@ -335,7 +353,48 @@ function finished(title, reply, done) {
 
 /** Shows a new token until the user closes it, because the service cannot show the token again. */
 function showSecret(reply) {
-  note(`Token of ${reply.principal}, shown only now: `, "kept", h("code", {}, reply.token));
+  const token = h("input", {
+    id: "new-token",
+    readOnly: true,
+    value: reply.token,
+    autocomplete: "off",
+    spellcheck: false,
+  });
+  const copied = h("span", { className: "soft", role: "status" });
+  const form = h(
+    "form",
+    { method: "dialog" },
+    h("h2", { id: "dialog-title" }, `Token of ${reply.principal}`),
+    soft("Store it now: it is shown only once."),
+    labelled(token, "Token"),
+    h(
+      "div",
+      { className: "buttons end" },
+      copied,
+      h("button", { type: "submit", className: "plain" }, "Close"),
+      press("Copy", () => (copy(reply.token, form), fill(copied, "Copied.")), {
+        look: "first",
+        data: { act: "copy_token" },
+      }),
+    ),
+  );
+  const box = open(form);
+  box.addEventListener("cancel", (event) => event.preventDefault()); // Escape would lose the token
+  token.focus();
+  token.select();
+}
+
+/** Opens a modal dialog with a form; the focus returns when it closes. */
+export function open(form, className = "") {
+  const before = /** @type {HTMLElement} */ (document.activeElement);
+  const box = h("dialog", { className, aria: { labelledby: "dialog-title" } }, form);
+  box.addEventListener("close", () => {
+    box.remove();
+    if (before?.isConnected) before.focus();
+  });
+  document.body.append(box);
+  box.showModal();
+  return box;
 }
 
 // --- forms ------------------------------------------------------------------------------------
@@ -404,10 +463,35 @@ function control(field) {
       field.required ? h("span", { className: "soft" }, " (required)") : "",
     ),
     input,
+    QUICK[name] ? quick(input, field) : "",
     hint,
   );
   offerNames(input, field);
   return box;
+}
+
+/** Returns buttons that enter usual times, and a picker of a date and time. */
+function quick(input, { name, label }) {
+  const enter = (text) => {
+    input.value = text;
+    input.dispatchEvent(new Event("input", { bubbles: true }));
+  };
+  const picker = h("input", {
+    type: "datetime-local",
+    tabIndex: -1, // with the keyboard, the text field is quicker
+    aria: { label: `${label}: date and time` },
+    onchange: () => {
+      const { value } = picker;
+      if (value) enter(isLocal() ? new Date(value).toISOString() : `${value}:00Z`);
+    },
+  });
+  return buttonGroup(
+    `Usual values of ${label}`,
+    QUICK[name].map((each) =>
+      press(each, () => enter(each), { look: "small", spoken: `${label}: ${each}` }),
+    ),
+    LENGTHS.has(name) ? "" : picker,
+  );
 }
 
 /** Member with names of records -> kinds of the records. */
@@ -476,7 +560,11 @@ function valuesOf(fields, form) {
   return found;
 }
 
-/** Opens a dialog, which also shows the reason of a refusal. */
+/**
+ * Opens a dialog, which also shows the reason of a refusal.
+ *
+ * `preview` is asked for by a button; `plan` follows every change of the form, beside it.
+ */
 export function dialog({
   title,
   text,
@@ -487,9 +575,10 @@ export function dialog({
   done = (_reply) => {},
   extra = [],
   preview = null,
+  plan = null,
   warn = null,
+  command = null,
 }) {
-  const before = /** @type {HTMLElement} */ (document.activeElement);
   const refusal = h("div", { className: "refusal", role: "alert" });
   const found = h("div", { role: "status" });
   /** Shows a refusal next to the field that its message begins with, else at the end. */
@@ -534,26 +623,46 @@ export function dialog({
   );
   const folded = fields.filter((each) => !plain.includes(each));
   const go = h("button", { type: "submit", className: danger ? "danger" : "first" }, confirm);
+  const copied = h("div", { role: "status" });
+  const copyCommand = () => {
+    const line = command(valuesOf(fields, form), form);
+    copy(line, form);
+    fill(copied, soft("Copied:"), h("pre", { className: "command", tabIndex: 0 }, line));
+    copied.scrollIntoView({ behavior: "instant", block: "nearest" });
+  };
+  const beside = h("div", { className: "pane plan", role: "status", aria: { label: "Plan" } });
   const form = h(
     "form",
     { method: "dialog", noValidate: true },
     h("h2", { id: "dialog-title" }, title),
     text ? soft(text) : "",
-    warning,
-    plain.map(control),
-    folded.length ? h("details", {}, h("summary", {}, "More"), folded.map(control)) : "",
-    extra,
+    h(
+      "div",
+      { className: "panes" },
+      h(
+        "div",
+        { className: "pane" },
+        warning,
+        plain.map(control),
+        folded.length ? h("details", {}, h("summary", {}, "More"), folded.map(control)) : "",
+        extra,
+      ),
+      plan ? beside : "",
+    ),
     preview ? press("Preview, change nothing", tried, { look: "", data: { act: "preview" } }) : "",
     found,
+    copied,
     refusal,
     h(
       "div",
       { className: "buttons end" },
+      command
+        ? press("Copy as command", copyCommand, { look: "plain", data: { act: "copy_command" } })
+        : "",
       press("Not now", () => box.close(), { look: danger ? "first" : "plain" }),
       go,
     ),
   );
-  const box = h("dialog", { aria: { labelledby: "dialog-title" } }, form);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     go.disabled = true;
@@ -568,16 +677,38 @@ export function dialog({
       go.disabled = false;
     }
   });
-  box.addEventListener("close", () => {
-    box.remove();
-    if (before?.isConnected) before.focus();
-  });
-  document.body.append(box);
-  box.showModal();
+  const box = open(form, plan ? "wide" : "");
+  if (plan) planned(form, beside, () => plan(valuesOf(fields, form), form));
   const [first = go] = /** @type {NodeListOf<HTMLElement>} */ (
     form.querySelectorAll("input, select, textarea")
   );
   first.focus();
+}
+
+/** Milliseconds without a change of the form before its plan is asked for. */
+const PLAN_PAUSE_MS = 300;
+
+/** Shows the plan of a form now and after its changes. */
+function planned(form, pane, plan) {
+  let turn = 0;
+  let timer = 0;
+  const draw = async () => {
+    const mine = ++turn;
+    pane.setAttribute("aria-busy", "true");
+    const shown = await plan().catch((error) => [
+      h("p", {}, coded(error.message)),
+      error.advice ? soft(coded(error.advice)) : "",
+    ]);
+    if (mine !== turn) return;
+    pane.removeAttribute("aria-busy");
+    fill(pane, h("h3", {}, "Plan"), shown);
+  };
+  for (const kind of ["input", "change"])
+    form.addEventListener(kind, () => {
+      clearTimeout(timer);
+      timer = setTimeout(draw, PLAN_PAUSE_MS);
+    });
+  draw();
 }
 
 function topology() {
@@ -615,6 +746,10 @@ function topology() {
     extra,
     preview: async () => h("p", {}, `It would be: ${summary(await send(true))}.`),
     ask: () => send(false),
+    command: () =>
+      commandOfText("apply_topology", media.value.toLowerCase(), text.value, {
+        prune: prune.checked,
+      }),
     done: (reply) => note(`Applied: ${summary(reply)}.`),
   });
 }

@@ -10,6 +10,7 @@ import { count, plural, stamp, switchZone, tick } from "./format.js";
 import { history } from "./history.js";
 import { leave as unfollow, listen, live, start } from "./live.js";
 import { maintenance, maintenances } from "./maintenances.js";
+import { palette } from "./palette.js";
 import { outbox, policy } from "./policy.js";
 import { group, host, list, operation, refused, vm, work } from "./records.js";
 import { report } from "./report.js";
@@ -278,7 +279,13 @@ function startBar() {
     input.value = "";
     location.hash = `#/${kind}s/${encodeURIComponent(name)}`;
   });
+  document.getElementById("palette").addEventListener("click", palette);
   document.addEventListener("keydown", (event) => {
+    if (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !asking) {
+      event.preventDefault();
+      palette();
+      return;
+    }
     if (event.key !== "/" || /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName))
       return;
     event.preventDefault();

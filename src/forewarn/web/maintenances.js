@@ -66,7 +66,7 @@ export function maintenances(main) {
     act("create_maintenance", {
       label: "New maintenance",
       confirm: "Create draft",
-      preview,
+      plan: preview,
       done: (reply) => {
         location.hash = `#/maintenances/${reply.maintenance.id}`;
       },
@@ -205,6 +205,8 @@ function now({ state, wave, planning, checking, waits_for: waits, ended }) {
 
 /** Shows the planned waves of a maintenance without creating it. Source: F-2. */
 async function preview(values) {
+  if (!values.hosts && !values.selector && !values.all)
+    return soft("Name hosts, or select them by labels, to see their waves.");
   const reply = await call("POST", "/v1/maintenances/plan", values);
   const { plan, not_asked: groups } = reply;
   const hosts = plan.waves.reduce((sum, wave) => sum + wave.hosts.length, 0);

@@ -2,6 +2,7 @@
 
 import { button, dialog, rowButton } from "./actions.js";
 import { call, get, getText, query } from "./api.js";
+import { commandOfText } from "./commands.js";
 import { coded, fill, h, head, labelled, note, section, soft, table } from "./dom.js";
 import { chip, count, moment, plural, span, stamp, ticking } from "./format.js";
 import { kept } from "./records.js";
@@ -116,6 +117,7 @@ function change(before) {
     extra: [labelled(text, "Policy (TOML)")],
     preview: async () => h("p", {}, `This would change: ${members(await send(true))}.`),
     ask: () => send(false),
+    command: () => commandOfText("apply_policy", "toml", text.value),
     done: (reply) => {
       note(`Policy changed: ${members(reply)}.`);
       dispatchEvent(new Event("acted"));

@@ -2,6 +2,7 @@
 
 import { dialog } from "./actions.js";
 import { get, getList, part } from "./api.js";
+import { copy } from "./clipboard.js";
 import { h, note, press } from "./dom.js";
 import { naturally, plural, stamp } from "./format.js";
 
@@ -70,12 +71,7 @@ export function remind({ answers, omitted = 0, more = false }) {
     confirm: "Copy",
     extra: fields,
     ask: async (_, form) => {
-      // The clipboard's own API needs HTTPS.
-      const all = h("textarea", { aria: { hidden: "true" } });
-      all.value = [...form.querySelectorAll("textarea")].map((each) => each.value).join("\n\n");
-      form.append(all);
-      all.select();
-      document.execCommand("copy");
+      copy([...form.querySelectorAll("textarea")].map((each) => each.value).join("\n\n"), form);
     },
     done: () => note("Copied."),
   });
