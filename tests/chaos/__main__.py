@@ -95,8 +95,8 @@ class Gap:
 class Pressure:
     """How much of the time the run's own processes want a processor and have none.
 
-    The kernel counts it for the control group that holds the run and all that it starts. What
-    else runs on the machine then counts only as far as it is in the way: a run with priority can
+    The kernel counts it for the control group that holds the run and all that it starts. Other
+    work on the machine then counts only as far as it delays the run: a run with priority can
     be judged beside other work. Without such a group, the whole machine is counted.
     """
 
