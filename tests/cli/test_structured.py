@@ -104,10 +104,54 @@ def test_groups_are_filtered_by_owner_and_polls(run: Run) -> None:
     assert run("group", "list", "--not-polling", "-o", "name").out == ""
 
 
-@pytest.mark.parametrize(("width_max", "kept"), [(200, 3), (60, 3), (50, 2), (20, 1), (1, 1)])
-def test_last_columns_are_left_out_first(width_max: int, kept: int) -> None:
-    """A column is shortened to 16 characters, then the last ones go."""
-    assert columns_shown([30, 30, 30], width_max) == kept
+def test_hosts_and_vms_are_filtered_by_group_owner_and_polls(run: Run, live: Live) -> None:
+    """Whose VMs a host has, and who never asked for its events."""
+    live.fleet(hosts={"h3": {}}, vms={"quiet-0": {"host": "h3"}})
+    found = {
+        words: run(*words, "-o", "name").out.split()
+        for words in (
+            ("host", "list", "--owner", "shop"),
+            ("host", "list", "--group", "quiet-0"),
+            ("host", "list", "--not-polling"),
+            ("vm", "list", "--owner", "shop"),
+            ("vm", "list", "--not-polling", "--host", "h3"),
+            ("host", "list", "--owner", "nobody"),
+        )
+    }
+    web = live.get("/v1/groups/web")["vms"]
+    assert list(found.values()) == [
+        sorted({live.get(f"/v1/vms/{vm}")["host"] for vm in web}),
+        *(["h3"], ["h3"], web, ["quiet-0"], []),
+    ]
+    assert "There is no group nope." in run("host", "list", "--group", "nope").err
+
+
+def test_audit_reads_further_pages(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest records, also if they are more than one answer holds."""
+    for name in ("a", "b", "c", "d"):
+        run("host", "add", name)
+    whole = run("audit", "list", "-o", "name").out.split()
+    monkeypatch.setattr("forewarn.cli.audit.PAGE", 2)
+    assert run("audit", "list", "--limit", "3", "-o", "name").out.split() == whole[-3:]
+    assert run("audit", "list", "--limit", "999", "-o", "name").out.split() == whole
+
+
+@pytest.mark.parametrize(
+    ("width_max", "kept"),
+    [(200, "abcd"), (74, "abcd"), (60, "acd"), (50, "ac"), (20, "a"), (1, "a")],
+)
+def test_less_important_columns_are_left_out_first(width_max: int, kept: str) -> None:
+    """A column is shortened to 16 characters, then minor ones go, then the last ones."""
+    headings = ("name", "labels", "state", "reason")
+    shown = columns_shown(headings, [30, 30, 30, 30], width_max)
+    assert "".join("abcd"[at] for at in shown) == kept
+
+
+def test_csv_has_no_formulas() -> None:
+    """A name that somebody else chose must not run in the reader's spreadsheet."""
+    assert (
+        written([{"name": "=1+1", "n": -1.5, "at": "@x"}], "csv") == "name,n,at\n'=1+1,-1.5,'@x\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -151,7 +195,7 @@ def test_watched_list_is_printed_again_after_a_change(run: Run, live: Live) -> N
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ApiClient, "lines", changed)
-        watched = run("host", "list", "--watch", "-o", "name")
+        watched = run("host", "list", "-w", "-o", "name")
     assert watched.out.splitlines() == ["h1", "h2", "h3"]
 
 

@@ -54,7 +54,12 @@ def _list(
     common: ListOptions = LISTED,
 ) -> int:
     """List the newest changes and refusals."""
-    answer = client_of(common).get("/v1/audit", limit=limit)
+    client = client_of(common)
+    answer = client.get("/v1/audit", limit=min(limit, PAGE))
+    newest = answer["records"]
+    if limit > PAGE and newest:
+        start = max(0, newest[-1]["sequence"] - limit)
+        answer = {"records": list(records(client, "/v1/audit", "records", start=start, limit=PAGE))}
     columns = ("sequence", "at", "principal", "token", "address", "request", "outcome")
     return show_list(common, answer, columns, name="records", empty="No audit records.")
 

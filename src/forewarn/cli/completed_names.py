@@ -27,6 +27,7 @@ _LISTS = {
     "--vm": ("vms", "name"),
     "VM": ("vms", "name"),
     "--group": ("groups", "name"),
+    "--owner": ("groups", "owner"),
     "host": ("hosts", "name"),
     "vm": ("vms", "name"),
     "group": ("groups", "name"),
@@ -51,6 +52,8 @@ def words_for(noun: str, action: str, context: CompletionContext) -> list[str]:
     kept = next((each for each in (*argument.names, place) if each in _LISTS), "")
     if not kept and place in {"NAME", "ID"} and argument.name == place and action != "add":
         kept = noun
+    if noun == "context" and place == "NAME" and action != "add":
+        return _contexts()
     return _names(*_LISTS[kept]) if kept in _LISTS else []
 
 
@@ -71,6 +74,15 @@ def _files(beginning: str) -> list[str]:
     return sorted(f"{name}/" if Path(name).is_dir() else name for name in paths)
 
 
+def _contexts() -> list[str]:
+    from forewarn.cli.named_servers_file import read_contexts  # noqa: PLC0415 - few words need it
+
+    try:
+        return sorted(read_contexts().by_name)
+    except ForewarnError:  # a key press prints no error
+        return []
+
+
 def _names(plural: str, member: str, common: ServerOptions | None = None) -> list[str]:
     from forewarn.cli.api_client import client_of  # noqa: PLC0415 - few words need the server
     from forewarn.cli.parameters import COMMON  # noqa: PLC0415 - the same
@@ -81,4 +93,4 @@ def _names(plural: str, member: str, common: ServerOptions | None = None) -> lis
         answer = client.get(f"/v1/{_PATHS.get(plural, plural)}", limit=NAMES_MAX)
     except ForewarnError:  # a key press prints no error
         return []
-    return [str(each[member]) for each in answer[plural]]
+    return list(dict.fromkeys(str(each[member]) for each in answer[plural]))

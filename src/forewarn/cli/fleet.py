@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -13,6 +13,7 @@ from cyclopts import Parameter
 
 from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, part
 from forewarn.cli.application import noun_app
+from forewarn.cli.group_vms import vms_of_groups
 from forewarn.cli.listing import Chosen, in_order, natural, newest, records
 from forewarn.cli.output import (
     confirm,
@@ -230,11 +231,27 @@ def _list_hosts(
         str | None, Parameter(metavar="KEY=VALUE,...", help="only hosts with all these labels")
     ] = None,
     zone: Annotated[str | None, Parameter(metavar="NAME", help="only of this zone")] = None,
+    owner: Annotated[
+        str | None, Parameter(metavar="NAME", help="only with VMs of this owner's groups")
+    ] = None,
+    group: Annotated[
+        str | None, Parameter(metavar="NAME", help="only with VMs of this group")
+    ] = None,
+    silent: Annotated[
+        bool,
+        Parameter(
+            name="--not-polling",
+            help="only with VMs of groups without notice, because none of their VMs polls",
+        ),
+    ] = False,
     common: ListOptions = LISTED,
 ) -> int:
     """List hosts."""
     query = {"zone": zone, "selector": selector}
-    return _list("host", query, limit=limit, common=common, wanted={"health": state})
+    wanted: dict[str, Collection[str | None]] = {"health": state}
+    if owner or group or silent:
+        wanted["vms"] = vms_of_groups(client_of(common), owner=owner, group=group, silent=silent)
+    return _list("host", query, limit=limit, common=common, wanted=wanted)
 
 
 @group.default
@@ -254,9 +271,8 @@ def _list_groups(
 ) -> int:
     """List groups."""
     query = {"enabled": "false" if silent else None}
-    return _list(
-        "group", query, limit=limit, common=common, wanted={"owner": [owner] if owner else ()}
-    )
+    wanted = {"owner": {owner}} if owner else {}
+    return _list("group", query, limit=limit, common=common, wanted=wanted)
 
 
 @vm.default
@@ -266,10 +282,23 @@ def _list_vms(
     limit: AllLimit = None,
     host: Annotated[str | None, Parameter(metavar="NAME", help="only of this host")] = None,
     group: Annotated[str | None, Parameter(metavar="NAME", help="only of this group")] = None,
+    owner: Annotated[
+        str | None, Parameter(metavar="NAME", help="only of this owner's groups")
+    ] = None,
+    silent: Annotated[
+        bool,
+        Parameter(
+            name="--not-polling", help="only VMs that have not polled since the service started"
+        ),
+    ] = False,
     common: ListOptions = LISTED,
 ) -> int:
     """List VMs."""
-    return _list("vm", {"host": host, "group": group}, limit=limit, common=common)
+    wanted: dict[str, Collection[str | None]] = {"polled": {None}} if silent else {}
+    if owner:
+        wanted["name"] = vms_of_groups(client_of(common), owner=owner)
+    query = {"host": host, "group": group}
+    return _list("vm", query, limit=limit, common=common, wanted=wanted)
 
 
 @host.command(name="show")
@@ -339,7 +368,7 @@ def _list(
     *,
     limit: int | None,
     common: ServerOptions,
-    wanted: Mapping[str, Sequence[str]] | None = None,
+    wanted: Mapping[str, Collection[str | None]] | None = None,
 ) -> int:
     client = client_of(common)
     plural = f"{kind}s"
@@ -354,7 +383,7 @@ def _list(
     shown = in_order(common, by_name)[:limit]
     if common.structured:
         return print_structured(common, {plural: shown})
-    filtered = any(query.values()) or any((wanted or {}).values())
+    filtered = any(query.values()) or any(map(_narrows, (wanted or {}).items()))
     remedy = "" if filtered else f" Add one with `forewarn {kind} add`."
     empty = f"No {'matching ' if filtered else ''}{written_kind(kind)}s.{remedy}"
     facts = [{name: _fact(value) for name, value in each.items()} for each in shown]
@@ -364,9 +393,20 @@ def _list(
     return print_list(facts, _COLUMNS[kind], empty=empty, wide=common.form == "wide")
 
 
-def _matches(record: Answer, wanted: Mapping[str, Sequence[str]]) -> bool:
-    """Whether a record has the wanted values, which the server does not filter by."""
-    return all(not texts or record.get(name) in texts for name, texts in wanted.items())
+def _narrows(pair: tuple[str, Collection[str | None]]) -> bool:
+    """Whether a filter leaves out any record; `--state` without values does not."""
+    name, values = pair
+    return bool(values) or name != "health"
+
+
+def _matches(record: Answer, wanted: Mapping[str, Collection[str | None]]) -> bool:
+    """Whether a record has one of the wanted values of each member."""
+    for name, values in wanted.items():
+        own = record[name]
+        found = any(each in values for each in own) if isinstance(own, list) else own in values
+        if not found and _narrows((name, values)):
+            return False
+    return True
 
 
 def _work_of_hosts(client: ApiClient) -> dict[str, str]:

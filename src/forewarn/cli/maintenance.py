@@ -15,6 +15,7 @@ from cyclopts import Parameter
 from forewarn.cli.api_client import Answer, ApiClient, client_of, part
 from forewarn.cli.application import noun_app
 from forewarn.cli.defaults import LIST_MAX
+from forewarn.cli.group_vms import vms_of_groups
 from forewarn.cli.host_selection import SELECTION, HostNames, Selection, named_hosts
 from forewarn.cli.listing import in_order, records
 from forewarn.cli.maintenance_output import (
@@ -306,12 +307,12 @@ def _hosts_of(
     Raises:
         NothingToPostpone: there are none.
     """
-    groups = {group}
-    if owner:
-        every = records(client, "/v1/groups", "groups")
-        groups = {each["name"] for each in every if each["owner"] == owner}
-    vms = [each for name in groups for each in records(client, "/v1/vms", "vms", group=name)]
-    occupied = {each["host"] for each in vms}
+    wanted = vms_of_groups(client, owner=owner, group=group)
+    occupied = {
+        each["name"]
+        for each in records(client, "/v1/hosts", "hosts")
+        if not wanted.isdisjoint(each["vms"])
+    }
     hosts = tuple(
         each["host"]
         for each in records(client, f"{path}/hosts", "hosts")
@@ -344,7 +345,9 @@ def _show(
     id_: MaintenanceId,
     /,
     *,
-    watch: Annotated[bool, Parameter(help="follow progress until the maintenance ends")] = False,
+    watch: Annotated[
+        bool, Parameter(alias="-w", help="follow progress until the maintenance ends")
+    ] = False,
     common: ServerOptions = COMMON,
 ) -> int:
     """Show waves, progress and blockers."""

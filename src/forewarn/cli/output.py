@@ -1,7 +1,6 @@
 """Functions that print tables, times and JSON for all commands.
 
-Output to a terminal has colours unless NO_COLOR is set: red is wrong, yellow is under way or needs
-attention, green is well.
+Output to a terminal has colours unless NO_COLOR is set; `_COLOURS` says what each means.
 """
 
 from __future__ import annotations
@@ -35,18 +34,28 @@ GAP = "  "
 NAMED_MAX = 10
 CUT = "…"
 
-_BOLD, _RED, _YELLOW, _GREEN, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[0m"
+_BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+_RED, _YELLOW, _GREEN, _CYAN = "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[36m"
+#: State -> its colour: red is wrong, yellow is under way or needs attention, cyan is to come,
+#: green is well, dim is over or at rest.
 _COLOURS = {
-    "Started": _YELLOW,
-    "running": _YELLOW,
-    "stuck": _RED,
-    "overdue": _RED,
-    "blocked": _RED,
-    "failed": _RED,
-    "degraded": _YELLOW,
-    "healthy": _GREEN,
-    "succeeded": _GREEN,
+    state: colour
+    for colour, states in (
+        (_RED, ("failed", "stuck", "overdue", "blocked", "late", "stopped", "down")),
+        (_YELLOW, ("running", "Started", "started", "degraded", "paused", "waiting")),
+        (_CYAN, ("announced", "Scheduled", "scheduled", "approved")),
+        (_GREEN, ("healthy", "succeeded", "done", "completed", "on-time")),
+        (_DIM, ("cancelled", "planned", "draft", "left")),
+    )
+    for state in states
 }
+#: Facts that are states.
+_STATES = frozenset({"state", "health", "status"})
+#: Columns that a narrow terminal leaves out first, the least important first; then the last ones.
+_MINOR = (
+    *("update domain", "fault domain", "memory mib", "labels", "size", "client", "clients"),
+    *("addresses", "driver", "token", "token file", "ca", "kind"),
+)
 
 
 def print_json(answer: object) -> int:
@@ -155,7 +164,7 @@ def print_table(
 ) -> int:
     """Print a table and return `OK`; shorten cells to the width of a terminal, not in a pipe.
 
-    Where the columns do not fit, the last ones are left out.
+    Where the columns do not fit, the least important ones are left out.
 
     Args:
         headings: the headings of the columns.
@@ -175,10 +184,11 @@ def print_table(
         if _line_width(widths) > width_max:
             texts = [[_plain(getattr(cell, "short", cell)) for cell in row] for row in cells]
             widths = _widths(headings, texts)
-        kept = columns_shown(widths, width_max)
-        hidden = len(widths) - kept
-        texts, headings = [row[:kept] for row in texts], headings[:kept]
-        widths = fitted(widths[:kept], width_max)
+        kept = columns_shown(headings, widths, width_max)
+        hidden = len(widths) - len(kept)
+        texts = [[row[at] for at in kept] for row in texts]
+        headings = [headings[at] for at in kept]
+        widths = fitted([widths[at] for at in kept], width_max)
     coloured = is_coloured()
     heads = [heading.upper() for heading in headings]
     output = unescaped_output()  # for our colours; the cells are escaped
@@ -199,14 +209,15 @@ def is_coloured() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def columns_shown(widths: Sequence[int], width_max: int) -> int:
-    """Return how many columns fit in a line; the first columns are the most important."""
-    kept = len(widths)
-    while kept > 1:
-        least = [min(width, COLUMN_WIDTH_LEAST) for width in widths[:kept]]
+def columns_shown(headings: Sequence[str], widths: Sequence[int], width_max: int) -> list[int]:
+    """Return the columns that fit in a line; `_MINOR` ones go first, then the last ones."""
+    kept = list(range(len(widths)))
+    minor = [at for name in _MINOR for at in kept[1:] if headings[at] == name]
+    while len(kept) > 1:
+        least = [min(widths[at], COLUMN_WIDTH_LEAST) for at in kept]
         if _line_width(least) <= width_max:
             break
-        kept -= 1
+        kept.remove(minor.pop(0) if minor else kept[-1])
     return kept
 
 
@@ -265,8 +276,12 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> int:
     """Print facts, each with its name on a separate line, and return `OK`; skip empty values."""
     given = [(name, _plain(value)) for name, value in facts if _plain(value)]
     width = max((len(name) for name, _ in given), default=0)
+    coloured = is_coloured()
+    output = unescaped_output()  # for our colours; the values are escaped
     for name, value in given:
-        print(f"{name:<{width}}{GAP}{value}")
+        colour = _COLOURS.get(value, "") if coloured and name in _STATES else ""
+        shown = f"{colour}{value}{_PLAIN}" if colour else value
+        print(f"{name:<{width}}{GAP}{shown}", file=output)
     return OK
 
 

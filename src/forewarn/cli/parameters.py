@@ -75,7 +75,9 @@ _AGE = re.compile(r"([0-9]+[dhms])+")
 class WatchOptions(ServerOptions):
     """Options of every command that can follow what it shows."""
 
-    watch: Annotated[bool, Parameter(help="show it again after each change, until Ctrl-C")] = False
+    watch: Annotated[
+        bool, Parameter(alias="-w", help="show it again after each change, until Ctrl-C")
+    ] = False
 
 
 @Parameter(name="*")

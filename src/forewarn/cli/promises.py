@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
@@ -24,6 +23,7 @@ from forewarn.cli.output import (
 )
 from forewarn.cli.parameters import COMMON, LISTED, ListOptions, ServerOptions
 from forewarn.cli.promises_html import promises_html, share
+from forewarn.cli.structured import no_formula
 from forewarn.exit_codes import OK
 
 promises = noun_app("promises")
@@ -134,9 +134,7 @@ def by_column(by: str) -> Column:
 
 
 def _cell(value: object) -> str:
-    """Return a value that no spreadsheet takes for a formula."""
-    text = "" if value is None else str(value)
-    return f"'{text}" if re.match(r"[=+\-@\t\r]", text) else text
+    return "" if value is None else no_formula(str(value))
 
 
 def _of(part: Answer, name: str, whole: str, *, count: str = "") -> str:

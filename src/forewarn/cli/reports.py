@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from forewarn.cli.api_client import Answer, ApiClient
 from forewarn.cli.listing import records
 from forewarn.cli.output import noun, print_facts, print_file, print_table
+from forewarn.cli.structured import no_formula
 
 COLUMNS = {
     "event": "event",
@@ -103,7 +104,7 @@ def as_csv(outcomes: Sequence[Answer]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows([_safe(_shown(each[name])) for name in COLUMNS] for each in outcomes)
+    writer.writerows([no_formula(_shown(each[name])) for name in COLUMNS] for each in outcomes)
     return text.getvalue()
 
 
@@ -124,8 +125,3 @@ def _shown(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return "" if value is None else str(value)
-
-
-def _safe(text: str) -> str:
-    """Escape text that looks like a spreadsheet formula."""
-    return f"'{text}" if text[:1] in {"=", "+", "-", "@"} else text

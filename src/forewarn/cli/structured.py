@@ -17,6 +17,8 @@ from forewarn.errors import CallerError
 _NAMES = ("name", "id", "sequence", "principal", "code")
 #: Values by which the server says that something is unknown.
 _UNKNOWN = ("", -1)
+#: Beginnings of text that spreadsheets evaluate as a formula.
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Nameless(CallerError):
@@ -103,4 +105,9 @@ def _csv(records: list[Any]) -> str:
 def _cell(value: object) -> str:
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value)
+    return no_formula(value) if isinstance(value, str) else json.dumps(value)
+
+
+def no_formula(text: str) -> str:
+    """Return text that no spreadsheet evaluates; names and reasons come from other people."""
+    return f"'{text}" if text.startswith(_FORMULAS) else text
