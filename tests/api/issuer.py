@@ -27,6 +27,8 @@ class Issuer:
         self.asked: list[str] = []
         """The path of each request."""
         self._codes: dict[str, dict[str, str]] = {}
+        self.device_answers: list[str] = []
+        """Errors that the device flow answers, one after another, before the token."""
         self.keys: dict[str, rsa.RSAPrivateKey] = {}
         self.rotate("key-1")
         self.oversized = False
@@ -84,7 +86,8 @@ class Issuer:
         match path:
             case "/.well-known/openid-configuration":
                 urls = {
-                    f"{name}_endpoint": f"{self.url}/{name}" for name in ("authorization", "token")
+                    f"{name}_endpoint": f"{self.url}/{name}"
+                    for name in ("authorization", "token", "device_authorization")
                 }
                 about = {"issuer": self.url, "jwks_uri": f"{self.url}/keys"}
                 return 200, json.dumps(about | (urls if self.endpoints else {}))
@@ -100,6 +103,14 @@ class Issuer:
                 self._codes[code] = form
                 query = urlencode({"code": code, "state": form["state"], "session_state": "x"})
                 return 302, f"{form['redirect_uri']}?{query}"
+            case "/device_authorization":
+                page = f"{self.url}/device"
+                codes = {"device_code": "dc", "user_code": "WDJB-MJHT", "verification_uri": page}
+                return 200, json.dumps({**codes, "expires_in": 600, "interval": 0})
+            case "/token" if "device_code" in form:
+                if self.device_answers:
+                    return 400, json.dumps({"error": self.device_answers.pop(0)})
+                return 200, json.dumps({"id_token": self.token()})
             case "/token":
                 begun = self._codes.pop(form["code"], None)
                 pair = f"{CLIENT}:{quote_plus(self.secret)}".encode()

@@ -27,6 +27,15 @@ ATTEMPT, ATTEMPT_S = "forewarn-sign-in", 600
 COOKIE_LENGTH_MAX = 4000
 
 
+@Route("GET /v1/sign-in", Permission.PUBLIC, answer=object_schema(issuer=TEXT, client_id=TEXT))
+async def get_sign_in(oidc: Oidc | None, _: ApiCall) -> ApiResponse:
+    """Get the issuer and the service's name there, for programs that sign people in."""
+    settings = _required(oidc).settings
+    if not settings.issuer:
+        raise SignInUnavailable
+    return ApiResponse({"issuer": settings.issuer, "client_id": settings.client_id})
+
+
 @Route("POST /v1/sign-in/begin", Permission.PUBLIC, answer=object_schema(url=TEXT))
 async def begin_sign_in(oidc: Oidc | None, call: ApiCall) -> ApiResponse:
     """Get the issuer's address at which a browser signs in."""
@@ -73,7 +82,11 @@ async def sign_in(oidc: Oidc | None, call: ApiCall) -> ApiResponse:
 
 @Route("POST /v1/sign-out", Permission.PUBLIC, answer=None, status=204)
 async def sign_out(oidc: Oidc | None, call: ApiCall) -> ApiResponse:
-    """Sign a browser out, and end its session in every process."""
+    """Sign a browser or the holder of a login out, and end the session in every process."""
+    bearer = call.headers.get("authorization", "").partition(" ")[2].strip()
+    if bearer:
+        await _required(oidc).sign_out(bearer)
+        return ApiResponse(None, stream=Response(status_code=204))
     origin = _origin(call)
     token = cookie_parser(call.headers.get("cookie", "")).get(cookie_name(SESSION, origin), "")
     login = await _required(oidc).sign_out(token) if token else None

@@ -60,6 +60,8 @@ ATTEMPTS_MAX = 3
 _BROKEN_OFF = (ConnectionResetError, BrokenPipeError, RemoteDisconnected, IncompleteRead)
 #: Statuses of refusals for lack of an identity or a permission.
 _UNAUTHORISED = frozenset({401, 403})
+_UNAUTHENTICATED = 401
+_LOGIN_AGAIN = "Your login has ended: sign in again with `forewarn login`."
 #: End of the advice of such a refusal at a Unix socket, which also identifies its callers.
 _IDENTITY_REPLACED = (
     " The token (FOREWARN_TOKEN or --token-file) replaces your identity as a user of this machine;"
@@ -173,6 +175,8 @@ class ApiClient:
         self._token = token
         #: File with the CA certificate of the server; empty: FOREWARN_CA.
         self.ca = ""
+        #: Whether the token is that of `forewarn login`.
+        self.is_login = False
         #: Longest wait for an answer, in seconds.
         self.timeout_s = ANSWER_TIMEOUT_S
         unix = server.startswith("unix:") and sys.platform != "win32"
@@ -382,7 +386,9 @@ class ApiClient:
                 status=status,
                 code=str(error["code"]),
                 message=str(error["message"]),
-                advice=f"{error['advice']}{_IDENTITY_REPLACED if by_token else ''}",
+                advice=_LOGIN_AGAIN
+                if self.is_login and status == _UNAUTHENTICATED
+                else f"{error['advice']}{_IDENTITY_REPLACED if by_token else ''}",
             )
         except (ValueError, LookupError, TypeError) as problem:
             raise ServerForeign(server=self.server, reason=f"it answered {status}") from problem
@@ -418,12 +424,23 @@ def client_of(common: ServerOptions, kind: type[ApiClient] | None = None) -> Api
     token = token.strip()
     if not (token.isascii() and (token.isprintable())):
         raise TokenUnreadable(path=common.token_file or "FOREWARN_TOKEN", reason="it is not text")
-    client = (kind or ApiClient)(server.rstrip("/"), token)
+    server = server.rstrip("/")
+    login = "" if token else _login_at(server)
+    client = (kind or ApiClient)(server, token or login)
     client.ca = common.ca
+    client.is_login = bool(login)
+    token = token or login
     if token and client.is_exposed and server not in _WARNED:
         _WARNED.add(server)
         print(_EXPOSED.format(server=shown_url(client.server)), file=sys.stderr, flush=True)
     return client
+
+
+def _login_at(server: str) -> str:
+    """Return the issuer's token of `forewarn login` for a server; empty: none."""
+    from forewarn.cli.logins_file import read_logins  # noqa: PLC0415 - without a token only
+
+    return read_logins().get(server, "").strip()
 
 
 def _current_context() -> NamedServer | None:

@@ -276,6 +276,12 @@ access token revoke 4f2a --server unix:/run/forewarn/operator.sock
 access token resume 4f2a
 access token resume 4f2a 77c0
 
+login
+login --server https://control.example:8470 --web
+
+logout
+logout --server https://control.example:8470
+
 whoami
 whoami --token-file token
 

@@ -403,8 +403,8 @@ def _matches(record: Answer, wanted: Mapping[str, Collection[str | None]]) -> bo
     """Whether a record has one of the wanted values of each member."""
     for name, values in wanted.items():
         own = record[name]
-        found = any(each in values for each in own) if isinstance(own, list) else own in values
-        if not found and _narrows((name, values)):
+        has_one = any(each in values for each in own) if isinstance(own, list) else own in values
+        if not has_one and _narrows((name, values)):
             return False
     return True
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         policy,
         promises,
         serve,
+        sign_in,
         status,
         store,
         topology,

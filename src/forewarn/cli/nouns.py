@@ -27,6 +27,8 @@ NOUNS: dict[str, tuple[str, str]] = {
     "emulator": ("emulator", "the emulator: run it, move its clock, play scenarios, set faults"),
     "conformance": ("conformance", "check a server or a client of Scheduled Events"),
     "access": ("access", "roles and tokens of principals"),
+    "login": ("sign_in", "sign in at the service's issuer"),
+    "logout": ("sign_in", "end the login"),
     "whoami": ("access", "show your identity and roles"),
     "confirmation": ("access", "calls that wait for a second operator"),
     "audit": ("audit", "audit of changes and refused calls: list, export, verify"),
@@ -44,7 +46,7 @@ NOUNS: dict[str, tuple[str, str]] = {
 
 #: Rarely used commands, which `forewarn --help` lists without a description.
 RARE = {
-    "access": ("access", "whoami", "confirmation", "audit"),
+    "access": ("login", "logout", "access", "whoami", "confirmation", "audit"),
     "service": ("doctor", "leader", "reload", "store", "upgrade", "driver", "outbox"),
     "trials and tests": ("document", "emulator", "conformance"),
     "this program": ("context", "explain", "completion"),
