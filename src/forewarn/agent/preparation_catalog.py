@@ -69,6 +69,24 @@ PREPARATIONS = {
     "pacemaker": Preparation(
         optional=("node", "wait_s", "lifetime"),
     ),
+    "ray": Preparation(
+        optional=("node", "address", "command"),
+        timeout_s=DAY_S,
+    ),
+    "dask": Preparation(
+        optional=("address", "workers"),
+        timeout_s=DAY_S,
+    ),
+    "nomad": Preparation(
+        optional=("node", "address", "token_file", "ca_file", "ignore_system_jobs"),
+        timeout_s=DAY_S,
+    ),
+    "signal": Preparation(
+        needed=("argument",),
+        optional=("signal", "before_s"),
+        words=(("signal", ("TERM", "INT", "USR1", "USR2", "HUP", "QUIT", "PWR")),),
+        timeout_s=DAY_S,
+    ),
     "slurm": Preparation(
         optional=("node", "drain_before_s", "users"),
     ),
