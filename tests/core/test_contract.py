@@ -105,6 +105,8 @@ STATUSES: dict[type[CallerError], int] = {
     refusals.MaintenanceInvalid: 422,
     refusals.MaintenanceWrongState: 409,
     refusals.MaintenanceImpossible: 409,
+    refusals.DeclarationRequired: 409,
+    refusals.DeclarationRefused: 409,
     refusals.PostponementRefused: 409,
     refusals.PlanSuperseded: 409,
     NothingSelected: 404,

@@ -11,6 +11,7 @@ from forewarn.core.draft import Draft
 from forewarn.core.host_admission import Admission, start_blockers
 from forewarn.core.impact import Cause, Source
 from forewarn.core.lifecycle import OperationState
+from forewarn.core.maintenance import Declaration
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import ChangeTopology, Enable
 from forewarn.core.topology import Group, Host, Vm
@@ -20,6 +21,7 @@ from forewarn.planning.plan import Plan
 from forewarn.planning.planner import plan as make_plan
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.rules.blockers import Code, Judge, judges_of
+from forewarn.rules.hand_back import Severity
 from forewarn.rules.local_time import Window
 from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig, fleet
@@ -143,6 +145,13 @@ def postpones(rig: MaintenanceRig, number: int) -> None:
     rig.tell(words.PostponeHosts(number, ("h0",), rig.now_ms + 5 * HOUR_MS, "alice"))
 
 
+def declared(rig: MaintenanceRig, number: int) -> None:
+    """The maintenance was declared, and its owners may still choose."""
+    declaration = Declaration(rig.now_ms, rig.now_ms + DAY_MS, Severity.ROUTINE)
+    known = rig.state.maintenances[number]
+    rig.state.maintenances[number] = replace(known, declaration=declaration)
+
+
 def removes(rig: MaintenanceRig, _: int) -> None:
     """The host leaves the fleet."""
     rig.tell(ChangeTopology(removed=(("vm", "web_0"), ("host", "h0"))))
@@ -213,6 +222,7 @@ SITUATIONS = {
     Code.PAUSE: Situation(amended(rests_until_ms=DAY_MS), finding="waves"),
     Code.NOTICE: Situation(applies(notice_s=7200), finding="notice"),
     Code.POSTPONED: Situation(postpones, under(postpone_max_s=86_400), "earliest"),
+    Code.HAND_BACK: Situation(declared, finding="hand-back"),
     Code.EARLIEST_START: Situation(amended(earliest_ms=DAY_MS), finding="earliest"),
     Code.OPERATOR: Situation(loses_driver),
     Code.PLANNING: Situation(arrives, roomy, once_announced=applies(pause_s=1), move_s=600),
@@ -254,7 +264,9 @@ class Planned:
     def findings(self, plan: Plan) -> set[str]:
         """The rules that a plan breaks, by the state as it is."""
         task = self.task()
-        plan = replace(plan, asked=asked_of(self.rig.state.maintenances[self.number]))
+        plan = replace(
+            plan, asked=asked_of(self.rig.state, self.rig.state.maintenances[self.number])
+        )
         found = check(plan, fleet_of(task.fleet), state=task.state, policy=task.policy)
         return {each.rule for each in found}
 

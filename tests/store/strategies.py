@@ -29,6 +29,7 @@ from forewarn.core.lifecycle import (
 from forewarn.core.maintenance import (
     Announcing,
     Checking,
+    Declaration,
     Due,
     Halted,
     Maintenance,
@@ -47,6 +48,7 @@ from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
 from forewarn.planning.plan_text import PlanBody, read_plan
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.protocol.documents import Document, ScheduledEvent
+from forewarn.rules.hand_back import Severity
 from forewarn.values import replace
 
 R = TypeVar("R", Host, Group, Vm, Operation, Event)
@@ -282,6 +284,14 @@ maintenances = st.builds(
         st.builds(Working, wave=numbers, plan=st.none() | plannings),
         st.builds(Checking, gate=prose),
         st.builds(Halted, prose, st.none() | numbers, st.none() | prose, st.none() | plannings),
+    ),
+    declaration=st.none()
+    | st.builds(
+        Declaration,
+        declared_ms=times,
+        deadline_ms=times,
+        severity=st.sampled_from(Severity),
+        version=numbers,
     ),
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from forewarn.api.policy_file import POLICY, table_forms
 from forewarn.validation.fields import (
+    Boolean,
     Choice,
     Duration,
     Integer,
@@ -17,6 +18,7 @@ from forewarn.validation.forms import Field, Form, ListOf, Named
 from tools.docs.reference import page, table
 
 _WORDS = {
+    Boolean: "true or false",
     Duration: "duration: `90`, `15m` or `PT15M`",
     Integer: "integer",
     Share: "integer, or percentage",

@@ -11,6 +11,7 @@ from forewarn.api import (
     availability_routes,
     confirmation_routes,
     consent,
+    declaration_routes,
     maintenance_schemas,
     policy_file,
     promise_routes,
@@ -39,6 +40,7 @@ _PATH_NAMES = {
     "operations": "Operation (op-12), event id, or beginning of an event id.",
     "events": "Operation (op-12), event id, or beginning of an event id.",
     "maintenances": "m-12, or 12.",
+    "declarations": "m-12, or 12.",
     "faults": "Kind of the scenario, such as slow-first.",
 }
 
@@ -70,8 +72,8 @@ def _schemas(routes: Iterable[Route]) -> dict[str, Schema]:
     definitions: dict[str, Schema] = {"Error": _ERROR}
     definitions |= {route.form.name: route.form.definition() for route in routes if route.form}
     modules = (forms, policy_file, schemas, maintenance_schemas, consent)
-    routed = (access_routes, audit_routes, availability_routes, confirmation_routes, promise_routes)
-    for module in (*modules, *routed):
+    routed = (access_routes, audit_routes, availability_routes, confirmation_routes)
+    for module in (*modules, *routed, declaration_routes, promise_routes):
         for each in vars(module).values():
             if isinstance(each, Form | schemas.ObjectSchema):
                 definitions[each.name] = each.definition()

@@ -43,6 +43,7 @@ def _form(name: str, meaning: str, members: Iterable[kinds.PolicyMember]) -> For
 #: Kind -> the type that reads its values; kinds nest as deep as the policy is declared.
 _TYPES: dict[type[object], Callable[[Any], ValueType]] = {
     kinds.SecondsKind: lambda _: fields.Duration(),
+    kinds.FlagKind: lambda _: fields.Boolean(),
     kinds.CountKind: lambda kind: fields.Integer(0, kind.most),
     kinds.ShareKind: lambda kind: fields.Share(kind.most),
     kinds.TimeOfDayKind: lambda _: fields.TimeOfDay(),

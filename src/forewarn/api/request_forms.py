@@ -31,6 +31,7 @@ from forewarn.core.naming import (
 from forewarn.core.topology import GroupKind
 from forewarn.metadata.instance_fields import COMPUTE, DATA_DISKS_PATTERN, SETTABLE
 from forewarn.protocol.versions import VERSIONS
+from forewarn.rules.hand_back import Severity
 from forewarn.validation.fields import (
     NAME,
     Boolean,
@@ -334,6 +335,23 @@ MAINTENANCE = Form(
         ),
         Field("gate", NAME, "Gate from the settings, checked after each wave."),
         Field("canary_hosts", ListOf(NAME, HOSTS_MAX), "Number of hosts in the first wave."),
+    ),
+)
+DECLARE = Form(
+    "DeclareForm",
+    "Severity of the work, and the time in which owners choose when it happens.",
+    (
+        Field(
+            "severity",
+            Choice({each.value: each for each in Severity}),
+            "Severity of the work (default: routine).",
+        ),
+        Field(
+            "hand_back",
+            Duration(),
+            "Hand-back window, from the declaration to the hand-back deadline (default: the least "
+            "that the policy allows).",
+        ),
     ),
 )
 PAUSE = Form(

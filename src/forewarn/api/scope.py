@@ -82,7 +82,9 @@ def _view(view: StateView, owners: frozenset[str]) -> StateView:
             },
         )
     )
-    return view.beside(scoped_state)
+    scoped = view.beside(scoped_state)
+    scoped.unscoped = view
+    return scoped
 
 
 def _layout(topology: Topology, owners: frozenset[str]) -> Topology:

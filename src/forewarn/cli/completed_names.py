@@ -34,6 +34,7 @@ _LISTS = {
     "operation": ("operations", "id"),
     "event": ("events", "id"),
     "maintenance": ("maintenances", "id"),
+    "declaration": ("declarations", "id"),
     "wait": ("operations", "id"),
     "confirmation": ("confirmations", "id"),
     "outbox": ("destinations", "name"),

@@ -156,6 +156,15 @@ maintenance cancel m-12 --reason "wrong firmware" --yes
 maintenance postpone m-12 h7 --until 4h
 maintenance postpone m-12 --owner shop --until 2026-11-22T06:00:00Z --by alice
 
+maintenance declare m-12
+maintenance declare m-12 --severity urgent --hand-back 3d
+
+declaration list
+declaration list -o json
+
+declaration show m-12
+declaration show m-12 -o wide
+
 maintenance show m-12
 maintenance show m-12 --watch
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         availability,
         completion,
         conformance,
+        declarations,
         doctor,
         driver,
         emulator,

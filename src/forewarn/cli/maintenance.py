@@ -207,6 +207,29 @@ def _start(
     return _change_state("start", id_, common)
 
 
+@maintenance.command(name="declare")
+def _declare(
+    id_: MaintenanceId,
+    /,
+    *,
+    severity: Annotated[
+        Literal["routine", "urgent"], Parameter(help="severity of the work")
+    ] = "routine",
+    hand_back: Annotated[
+        str | None,
+        Parameter(
+            metavar="DURATION",
+            help="time in which owners choose when their hosts are worked on (default: the least"
+            " that the policy allows)",
+        ),
+    ] = None,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Declare a draft to the owners of its VMs, and start it."""
+    note_seconds("hand-back window", hand_back)
+    return _change_state("declare", id_, common, severity=severity, hand_back=hand_back)
+
+
 @maintenance.command(name="pause")
 def _pause(
     id_: MaintenanceId,
@@ -249,12 +272,9 @@ def _change_state(
     word: str,
     id_: str,
     common: ServerOptions,
-    *,
-    reason: str | None = None,
-    keep_announced: bool | None = None,
+    **form: object,
 ) -> int:
     client = client_of(common)
-    form = {"reason": reason, "keep_announced": keep_announced}
     moved = client.post(f"/v1/maintenances/{part(id_)}/{word}", form)["maintenance"]
     if common.structured:
         return print_structured(common, {"maintenance": moved})

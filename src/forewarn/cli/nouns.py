@@ -14,6 +14,7 @@ NOUNS: dict[str, tuple[str, str]] = {
     "operation": ("operations", "work on hosts and VMs: list, explain, approve, cancel"),
     "event": ("events", "events shown to VMs"),
     "maintenance": ("maintenance", "work on many hosts, in waves"),
+    "declaration": ("declarations", "declared maintenances: list, show"),
     "availability": ("availability", "availability of VMs over a period: show, export"),
     "promises": ("promises", "how promises were kept over a period: show, report"),
     "policy": ("policy", "limits and windows of maintenances"),

@@ -106,6 +106,9 @@ class StateView:
         #: Cached views of the state and its layout, each restricted to some owners (P-3).
         self.scoped: dict[frozenset[str], StateView] = {}
         self.scoped_layouts: dict[frozenset[str], Topology] = {}
+        #: The view of the whole state, if this view is restricted to some owners: for questions
+        #: that restrict their answer themselves.
+        self.unscoped: StateView | None = None
 
     @property
     def maintenance_policy(self) -> MaintenancePolicy:

@@ -14,10 +14,11 @@ from itertools import islice, repeat
 from typing import TypeAlias, TypeVar
 
 from forewarn.control.zone_sources import sources_text
+from forewarn.core.hand_back import hand_backs_of
 from forewarn.core.impact import SECOND_MS, TRAITS
 from forewarn.core.indexes import disturbed_groups, is_disturbing
 from forewarn.core.lifecycle import Alert, Operation
-from forewarn.core.maintenance import Maintenance, MaintenancePlan, postponed_hosts
+from forewarn.core.maintenance import Declaration, Maintenance, MaintenancePlan, postponed_hosts
 from forewarn.core.naming import RACK, Labels
 from forewarn.core.policy import AppliedPolicy, NoticePolicy, maintenance_policy
 from forewarn.core.state import State
@@ -121,6 +122,8 @@ class PlannerTask:
     patience_s: float = 0
     #: The applied policy at the time of the snapshot.
     applied: AppliedPolicy | None = None
+    #: The declaration at that time.
+    declaration: Declaration | None = None
 
     @property
     def size(self) -> int:
@@ -142,6 +145,7 @@ def plan_made(task: PlannerTask, make: Planner | None = None) -> PlanMade:
         task.asked.postponed,
         rests_until_ms,
         task.applied,
+        task.declaration,
         sources_text(each.time_zone for each in task.policy.windows),
     )
 
@@ -167,9 +171,10 @@ def planner_task(
         _state_of(state, maintenance, now_ms=now_ms, rests=depends_on_waves(base)),
         state.plans.get(maintenance.plan),
         replace(base, notice_s=_notice_s(base, policy, maintenance, planning_ms)),
-        asked_of(maintenance),
+        asked_of(state, maintenance),
         now_ms,
         applied=state.applied_policy,
+        declaration=maintenance.declaration,
     )
 
 
@@ -343,8 +348,8 @@ def _notice_s(
     return owed_s + margin_s + announcing_s + -(-planning_ms // SECOND_MS)
 
 
-def asked_of(maintenance: Maintenance) -> Asked:
-    """Return the request of a maintenance to the planner."""
+def asked_of(state: State, maintenance: Maintenance) -> Asked:
+    """Return the request of a maintenance to the planner; O(VMs on hosts of declared work)."""
     return Asked(
         maintenance.hosts,
         maintenance.duration_s,
@@ -355,6 +360,7 @@ def asked_of(maintenance: Maintenance) -> Asked:
         budgets=maintenance.budgets,
         canary_hosts=maintenance.canary_hosts,
         postponed=postponed_hosts(maintenance),
+        hand_backs=hand_backs_of(state, maintenance),
         seed=maintenance.number,
         steps=STEPS_MAX,
     )

@@ -33,6 +33,7 @@ ACTIONS: dict[str, str] = {
     "called again.",
     "maintenance.created": "A maintenance of many hosts was created as a draft.",
     "maintenance.started": "A maintenance is running.",
+    "maintenance.declared": "A maintenance was declared to the owners of its VMs.",
     "maintenance.planned": "A maintenance has a new plan in force.",
     "maintenance.replanning": "A maintenance is planned again because its plan no longer holds.",
     "maintenance.unplanned": "No plan could be made for a maintenance; planning is tried again "

@@ -15,6 +15,7 @@ from forewarn.core.stimulus import (
     Acknowledge,
     ApplyPolicy,
     ChangeTopology,
+    DeclareMaintenance,
     PlaneStimulus,
     RequestMaintenance,
     StartMaintenance,
@@ -76,16 +77,18 @@ def _acts(draft: Draft, stimulus: PlaneStimulus) -> Iterator[ConfirmedAct]:
                 yield ConfirmedAct.ANSWER
             if _changes_who_answers(draft, stimulus):
                 yield ConfirmedAct.MOVE_ADDRESS
-        case RequestMaintenance() | StartMaintenance():
+        case RequestMaintenance() | StartMaintenance() | DeclareMaintenance():
             if _affects_too_many(draft, _hosts_of(draft, stimulus)):
                 yield ConfirmedAct.START_MAINTENANCE
             if getattr(stimulus, "cause", None) in {Cause.HARDWARE_FAILURE, Cause.HOST_LOST}:
                 yield ConfirmedAct.FAIL_HOST
 
 
-def _hosts_of(draft: Draft, asked: RequestMaintenance | StartMaintenance) -> Iterable[str]:
+def _hosts_of(
+    draft: Draft, asked: RequestMaintenance | StartMaintenance | DeclareMaintenance
+) -> Iterable[str]:
     """Return the hosts that work affects; unknown names are refused elsewhere."""
-    if isinstance(asked, StartMaintenance):
+    if not isinstance(asked, RequestMaintenance):
         maintenance = draft.maintenances.get(asked.maintenance)
         return maintenance.hosts if maintenance else ()
     if TRAITS[asked.cause].target is TargetKind.HOST:

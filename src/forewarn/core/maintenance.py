@@ -13,6 +13,7 @@ from forewarn.core.lifecycle import IllegalMove, Operation
 from forewarn.planning.plan import Wave
 from forewarn.planning.plan_text import PlanBody
 from forewarn.planning.policy import Budget
+from forewarn.rules.hand_back import Severity
 from forewarn.values import Word, replace, value
 
 
@@ -143,6 +144,18 @@ ENDED_MAINTENANCE = frozenset({MaintenanceState.DONE, MaintenanceState.CANCELLED
 
 
 @value
+class Declaration:
+    """How owners learned of a maintenance before any event, and until when they decide. T-1."""
+
+    declared_ms: int
+    #: Hand-back deadline of the hosts, ms since the epoch UTC.
+    deadline_ms: int
+    severity: Severity
+    #: Grows with each change of the declaration.
+    version: int = 1
+
+
+@value
 class Maintenance:
     """Work on many hosts that an operator requested. Times are ms since the epoch UTC or None."""
 
@@ -194,6 +207,8 @@ class Maintenance:
     #: Principal for whom its hosts count as affected without a second person's confirmation; empty:
     #: a second person has confirmed its start, or the policy does not count it. Source: P-8.
     unconfirmed_by: str = ""
+    #: None: the maintenance was not declared. Source: T-1.
+    declaration: Declaration | None = None
 
     @property
     def id(self) -> str:

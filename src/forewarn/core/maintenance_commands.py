@@ -15,6 +15,7 @@ from forewarn.core.maintenance import (
     ENDED_MAINTENANCE,
     HOSTS_MAX,
     Checking,
+    Declaration,
     Due,
     Halted,
     Maintenance,
@@ -33,6 +34,8 @@ from forewarn.core.maintenance import (
 )
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.refusals import (
+    DeclarationRefused,
+    DeclarationRequired,
     MaintenanceImpossible,
     MaintenanceInvalid,
     MaintenanceWrongState,
@@ -46,6 +49,7 @@ from forewarn.core.waves import PLAN_AGAIN_S, PLAN_AGAIN_S_MAX, renewal_ms, stop
 from forewarn.core.why import why_impossible
 from forewarn.planning.plan_text import PlanBody
 from forewarn.planning.policy import MaintenancePolicy
+from forewarn.protocol.timestamps import iso8601
 from forewarn.rules.blockers import MEANINGS
 from forewarn.values import replace
 
@@ -106,17 +110,59 @@ def start(draft: Draft, word: stimuli.StartMaintenance) -> tuple[int, ...]:
     """Start a draft: planning begins, and waves follow. See F-1.
 
     Raises:
+        DeclarationRequired: the policy requires that it is declared. Source: T-1.
         MaintenanceImpossible: by its plan, a host can never be done.
     """
-    maintenance = _movable(draft, word.maintenance, MaintenanceState.DRAFT, asked="started")
+    if draft.maintenance_policy.require_declaration:
+        raise DeclarationRequired(maintenance=f"m-{word.maintenance}")
+    started = _started(draft, word.maintenance, asked="started")
+    draft.put("maintenance.started", f"{started.id} is running", started)
+    return (word.maintenance,)
+
+
+def declare(draft: Draft, word: stimuli.DeclareMaintenance) -> tuple[int, ...]:
+    """Declare a draft to the owners of its VMs, and start it. Source: T-1.
+
+    The hand-back window begins now: a call that waits for confirmation has not declared anything.
+
+    Raises:
+        DeclarationRefused: the policy or the deadline of the maintenance forbids the window.
+        MaintenanceImpossible: by its plan, a host can never be done.
+    """
+    started = _started(draft, word.maintenance, asked="declared")
+    policy, severity = draft.maintenance_policy, word.severity
+    least_s = policy.least_hand_back_s(severity)
+    hand_back_s = least_s if word.hand_back_s is None else word.hand_back_s
+    deadline_ms = draft.now_ms + hand_back_s * SECOND_MS
+    problem = ""
+    if hand_back_s < least_s:
+        problem = f"the policy requires {least_s} s for {severity.value} work"
+    elif hand_back_s > policy.hand_back_max_s:
+        problem = f"the policy allows {policy.hand_back_max_s} s at most"
+    elif started.deadline_ms and deadline_ms + started.host_s * SECOND_MS > started.deadline_ms:
+        problem = "the work would end after the deadline of the maintenance"
+    if problem:
+        raise DeclarationRefused(maintenance=started.id, seconds=hand_back_s, problem=problem)
+    declaration = Declaration(draft.now_ms, deadline_ms, severity)
+    declared = replace(started, declaration=declaration)
+    text = f"{declared.id} is declared as {severity.value}: its hand-back deadline is"
+    draft.put("maintenance.declared", f"{text} {iso8601(deadline_ms)}", declared)
+    return (word.maintenance,)
+
+
+def _started(draft: Draft, number: int, *, asked: str) -> Maintenance:
+    """Return a draft as it is once started.
+
+    Raises:
+        MaintenanceImpossible: by its plan, a host can never be done.
+    """
+    maintenance = _movable(draft, number, MaintenanceState.DRAFT, asked=asked)
     impossible = why_impossible(draft, maintenance)
     if impossible is not None:
         raise MaintenanceImpossible(maintenance=maintenance.id, problem=impossible.text)
     planning = Planning(reason=maintenance.halt_reason)
     started = move_maintenance(maintenance, MaintenanceMove.START, planning, now_ms=draft.now_ms)
-    started = replace(started, unconfirmed_by=draft.unconfirmed_by)
-    draft.put("maintenance.started", f"{started.id} is running", started)
-    return (word.maintenance,)
+    return replace(started, unconfirmed_by=draft.unconfirmed_by)
 
 
 def pause(draft: Draft, word: stimuli.PauseMaintenance) -> tuple[int, ...]:
@@ -199,6 +245,7 @@ def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
         maintenance.rests_until_ms,
         draft.state.applied_policy,
     )
+    older = older or report.declaration != maintenance.declaration
     outdated = older or _leaves_out(draft, maintenance, plan)
     outdated = outdated or report.postponed != postponed_hosts(maintenance)
     if plan.parent != maintenance.plan or not maintenance.plan_wanted or outdated:

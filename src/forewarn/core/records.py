@@ -29,6 +29,7 @@ from forewarn.core.lifecycle import (
 )
 from forewarn.core.maintenance import (
     PHASES,
+    Declaration,
     Maintenance,
     MaintenancePlan,
     MaintenanceState,
@@ -45,6 +46,7 @@ from forewarn.planning.policy_text import policy_text, read_policy
 from forewarn.protocol.documents import Document, read_document, render_document
 from forewarn.protocol.versions import VERSIONS
 from forewarn.rules.budget import budgets_text, read_budgets
+from forewarn.rules.hand_back import Severity
 
 Record: TypeAlias = (
     Host
@@ -124,7 +126,7 @@ ADDED: dict[str, Row] = {
     "group": {"switched_off": "[]", "keep_apart": "[]", "keep_together": "[]"},
     "event": {"approved_ms": 0, "started_ms": 0},
     "operation": {"unseen_vms": "[]", "followed_by": "nothing", "unconfirmed_by": ""},
-    "maintenance": {"return_s": 0, "unconfirmed_by": ""},
+    "maintenance": {"return_s": 0, "unconfirmed_by": "", "declaration": ""},
     "token": {"suspended": 0, "makers": "[]"},
     "confirmation": {"token": "", "names": "[]", "built_in": 0, "permission": "", "sentence": ""},
 }
@@ -302,6 +304,20 @@ def _document_text(document: Document) -> str:
     return render_document(document, _NEWEST).decode()
 
 
+def _declaration_text(declaration: Declaration | None) -> str:
+    if declaration is None:
+        return ""
+    values = (getattr(declaration, name) for name in Declaration.__match_args__)
+    return json.dumps([each.value if isinstance(each, Severity) else each for each in values])
+
+
+def _declaration(text: str) -> Declaration | None:
+    if not text:
+        return None
+    declared_ms, deadline_ms, severity, *others = json.loads(text)
+    return Declaration(declared_ms, deadline_ms, Severity(severity), *others)
+
+
 def _phase_text(phase: object) -> str:
     """Encode a phase as a list: its name, then its fields; a plan in it is a list as well."""
     fields = [getattr(phase, name) for name in type(phase).__match_args__]  # type: ignore[attr-defined]
@@ -352,6 +368,7 @@ _FORMS: dict[str, _Form] = {
     "tuple[Departure, ...]": _rows(Departure),
     "tuple[Postponement, ...]": _rows(Postponement),
     "tuple[Budget, ...]": _form(budgets_text, read_budgets),
+    "Declaration | None": _form(_declaration_text, _declaration),
     "Document": _form(_document_text, read_document),
     "MaintenancePolicy": _form(policy_text, read_policy),
     "Phase": (_phase_text, _phase),

@@ -167,6 +167,24 @@ class MaintenanceImpossible(CallerError):
     )
 
 
+class DeclarationRequired(CallerError):
+    """A maintenance must be declared before it starts. Source: T-1."""
+
+    code = "declaration-required"
+    status = 409
+    message = "{maintenance} cannot be started: the policy requires that it is declared."
+    advice = "Declare it with `forewarn maintenance declare {maintenance}`; that starts it."
+
+
+class DeclarationRefused(CallerError):
+    """A hand-back window is too short, or too long. Source: T-1."""
+
+    code = "declaration-refused"
+    status = 409
+    message = "{maintenance} cannot be declared with a hand-back window of {seconds} s: {problem}."
+    advice = "Give another window, or change the policy or the maintenance."
+
+
 class PostponementRefused(CallerError):
     """A later start was refused. Source: F-8."""
 

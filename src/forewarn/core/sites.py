@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from forewarn.core.draft import Draft
+from forewarn.core.hand_back import hand_back_of
 from forewarn.core.indexes import is_disturbing
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance import Maintenance
@@ -57,6 +58,7 @@ class HostSite(Site):
             ((each.until_ms, each.by) for each in maintenance.postponed if each.host == host),
             (0, ""),
         )
+        self.hand_back_ms, self.hand_back = hand_back_of(draft.state, maintenance, host)
 
     def _ended_ms(self) -> Iterator[tuple[str, int]]:
         """Yield the owners on the host by name, with the end of the last disturbance or 0."""

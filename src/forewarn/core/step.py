@@ -335,6 +335,7 @@ _HANDLERS: dict[type[CoreStimulus], Callable[[Draft, Never], tuple[int, ...] | N
     stimuli.Restored: handlers.restored,
     stimuli.CreateMaintenance: commands.create,
     stimuli.StartMaintenance: commands.start,
+    stimuli.DeclareMaintenance: commands.declare,
     stimuli.PauseMaintenance: commands.pause,
     stimuli.ResumeMaintenance: commands.resume,
     stimuli.CancelMaintenance: commands.cancel,

@@ -10,11 +10,12 @@ from typing import TypeAlias
 
 from forewarn.access.stimulus import AccessStimulus
 from forewarn.core.impact import TRAITS, Cause, Impact, Source
-from forewarn.core.maintenance import Maintenance, MaintenancePlan
+from forewarn.core.maintenance import Declaration, Maintenance, MaintenancePlan
 from forewarn.core.policy import AppliedPolicy
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.planning.policy import Budget, MaintenancePolicy
 from forewarn.protocol.identity import CallerIdentity
+from forewarn.rules.hand_back import Severity
 from forewarn.values import value
 
 
@@ -70,6 +71,16 @@ class StartMaintenance(CoreStimulus):
 
 
 @value
+class DeclareMaintenance(CoreStimulus):
+    """An operator declares a draft to the owners of its VMs, and starts it. Source: T-1."""
+
+    maintenance: int
+    severity: Severity
+    #: Time in which owners choose, in seconds; None: the least time that the policy allows.
+    hand_back_s: int | None = None
+
+
+@value
 class PauseMaintenance(CoreStimulus):
     """An operator pauses a maintenance. Source: F-6."""
 
@@ -119,6 +130,8 @@ class PlanMade(CoreStimulus):
     postponed: tuple[tuple[str, int, str], ...]
     rests_until_ms: int | None
     policy: AppliedPolicy | None
+    #: The declaration of the maintenance when the plan was made.
+    declaration: Declaration | None = None
     #: The data that decided about the time zones of the policy's windows, for history.
     time_zones: str = ""
 
@@ -416,6 +429,7 @@ def act_of(stimulus: PlaneStimulus) -> PlaneStimulus:
 #: Command about a maintenance or an operation -> its participle, for a refusal.
 WORDS: dict[type[object], str] = {
     StartMaintenance: "started",
+    DeclareMaintenance: "declared",
     PauseMaintenance: "paused",
     ResumeMaintenance: "resumed",
     CancelMaintenance: "cancelled",

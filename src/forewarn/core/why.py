@@ -21,9 +21,12 @@ from forewarn.core.sites import HostSite
 from forewarn.core.topology import Health
 from forewarn.core.waiting import unseen_blocker, unseen_note, waits_since_ms, work_before
 from forewarn.planning.plan import Wave
-from forewarn.rules import blockers_of, postponement
+from forewarn.rules import blockers_of, hand_back, postponement
 from forewarn.rules.blockers import MEANINGS, Blocker, Code
 from forewarn.values import replace
+
+#: Rules about later starts that people asked for.
+_REQUESTED = (postponement.blockers, hand_back.blockers)
 
 
 def why(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
@@ -181,7 +184,7 @@ def _of_maintenance_host(draft: Draft, maintenance: Maintenance, host: str) -> B
     if target is not None:
         operation = draft.operation(target.operation)
         return blocker_of(draft, operation) if operation is not None else None
-    first = _why_halted(draft, maintenance) or _why_postponed(draft, maintenance, host)
+    first = _why_halted(draft, maintenance) or _why_later(draft, maintenance, host)
     if first is not None:
         return first
     known = draft.topology.hosts.get(host)
@@ -257,10 +260,11 @@ def _planning(maintenance: Maintenance) -> Blocker:
     )
 
 
-def _why_postponed(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | None:
+def _why_later(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | None:
+    """Return the later start that people asked for; None: there is none."""
     site = HostSite(draft, maintenance, host)
     site.since_ms = maintenance.moved_ms
-    waits = blockers_of((postponement.blockers,), draft.maintenance_policy, site)
+    waits = blockers_of(_REQUESTED, draft.maintenance_policy, site)
     return next((_of_host(host, each) for each in waits), None)
 
 

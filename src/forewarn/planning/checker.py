@@ -58,6 +58,8 @@ class _Checker:
         self.on: dict[str, Counter[str]] = defaultdict(Counter)
         for (host, group), count in Counter(zip(self.at, self.group, strict=True)).items():
             self.on[host][group] = count
+        #: Host -> earliest start of declared work.
+        self.hand_backs = {host: at_ms for host, at_ms, _ in plan.asked.hand_backs}
         #: Host -> number of its fault domain.
         self.zone: dict[str, int] = {}
         numbers: dict[tuple[str, int], int] = {}
@@ -150,6 +152,8 @@ class _Checker:
         soonest = [asked.earliest_ms, *(at for name, at, _ in asked.postponed if name == host)]
         if start < max(soonest):
             yield "earliest", f"{host} starts too early"
+        if start < self.hand_backs.get(host, 0):
+            yield "hand-back", f"{host} starts before its owners hand it back"
         if asked.deadline_ms and entry.latest_end_ms > asked.deadline_ms:
             yield "deadline", f"{host} ends after the deadline"
         if not self._open(self.hosts[host], start, entry.latest_end_ms):

@@ -27,6 +27,9 @@ class Calendar:
     not_before_ms: int = 0
     #: The principal who requested the postponement.
     postponed_by: str = ""
+    #: Hand-back deadline of declared work or the time that its owners chose, and what that is.
+    hand_back_ms: int = 0
+    hand_back: str = ""
     spans: tuple[Span, ...] = ()
 
     @property
@@ -52,6 +55,9 @@ class Calendars:
         self._postponed = {
             host: (at_ms, by) for host, at_ms, by in asked.postponed if at_ms > now_ms
         }
+        self._hand_backs = {
+            host: (at_ms, text) for host, at_ms, text in asked.hand_backs if at_ms > now_ms
+        }
         self._known: dict[object, Calendar] = {}
 
     @property
@@ -67,21 +73,24 @@ class Calendars:
             on_host = self._group_words.keys() & set(groups_on)
             groups = frozenset(self._group_words[each] for each in on_host)
         place = (host.zone, host.rack, host.labels, groups)
-        postponed = self._postponed.get(host.name, (0, ""))
-        calendar = self._known.get((place, postponed))
+        times = (
+            *self._postponed.get(host.name, (0, "")),
+            *self._hand_backs.get(host.name, (0, "")),
+        )
+        calendar = self._known.get((place, times))
         if calendar is None:
             calendar = self._known.setdefault(
-                (place, postponed), self._made(host.words | groups, *postponed)
+                (place, times), self._made(host.words | groups, times)
             )
         return calendar
 
-    def _made(self, words: frozenset[str], not_before_ms: int, by: str) -> Calendar:
+    def _made(self, words: frozenset[str], times: tuple[int, str, int, str]) -> Calendar:
         windows = self._policy.windows_of(words)
         names = tuple(window.label for window in windows)
-        key = (windows, not_before_ms, by)
+        key = (windows, times)
         if key not in self._known:
             spans = self._policy.open_spans_of(words, self._span)
-            self._known[key] = Calendar(names, not_before_ms, by, spans)
+            self._known[key] = Calendar(names, *times, spans)
         return self._known[key]
 
 

@@ -32,6 +32,8 @@ class Asked:
     canary_hosts: tuple[str, ...] = ()
     #: Granted postponements: (host, earliest start, requesting principal).
     postponed: tuple[tuple[str, int, str], ...] = ()
+    #: Hosts of declared work: (host, earliest start, what that time is). Source: T-3.
+    hand_backs: tuple[tuple[str, int, str], ...] = ()
     #: The same seed gives the same plan.
     seed: int = 0
     #: Effort for fewer waves: hosts placed or exchanged after the first solution.

@@ -34,6 +34,10 @@ class PlanBody:
         return read_plan, (plan_text(self),)
 
 
+#: Codes that the release before cannot read, as that release knows them; an earliest start of a
+#: maintenance has no subject. Source: H-8.
+_FIRST_CODES = {Code.HAND_BACK: Code.EARLIEST_START}
+
 #: Placeholder before a first plan.
 NO_PLAN = PlanBody((), {}, (), WaveBound(0, ""), {})
 
@@ -86,8 +90,12 @@ def read_plan(text: str) -> PlanBody:
 
 
 def _blocker_list(blocker: Blocker) -> list[object]:
-    return [blocker.code.value, blocker.subject, blocker.since_ms, blocker.clears_ms]
+    code = _FIRST_CODES.get(blocker.code, blocker.code)
+    return [code.value, blocker.subject, blocker.since_ms, blocker.clears_ms]
 
 
-def _blocker(code: str, subject: str, since_ms: int, clears_ms: int) -> Blocker:
-    return Blocker(Code(code), subject, since_ms, clears_ms)
+def _blocker(word: str, subject: str, since_ms: int, clears_ms: int) -> Blocker:
+    code = Code(word)
+    if code is Code.EARLIEST_START and subject:
+        code = Code.HAND_BACK
+    return Blocker(code, subject, since_ms, clears_ms)

@@ -183,8 +183,8 @@ class _Planning:
 
 
 def _opens_ms(calendar: Calendar) -> int:
-    """Return when a calendar first opens, with postponements."""
-    return max(calendar.spans[0][0], calendar.not_before_ms)
+    """Return when a calendar first opens, with postponements and hand-back deadlines."""
+    return max(calendar.spans[0][0], calendar.not_before_ms, calendar.hand_back_ms)
 
 
 def _stable_waves(problem: Problem, before: list[int]) -> list[int]:

@@ -47,7 +47,8 @@ class WaveSite(Site):
     """The hosts of a batch, after the waves that have a time already."""
 
     __slots__ = (
-        *("_batch", "_disturbed", "_index", "earliest_ms", "last_wave", "last_wave_ends_ms"),
+        *("_batch", "_disturbed", "_index", "earliest_ms", "hand_back", "hand_back_ms"),
+        *("last_wave", "last_wave_ends_ms"),
         *("now_ms", "paused_until_ms", "postponed_by", "postponed_until_ms"),
     )
 
@@ -79,6 +80,8 @@ class WaveSite(Site):
         self.earliest_ms = terms.asked.earliest_ms
         self.postponed_until_ms = batch.calendar.not_before_ms
         self.postponed_by = batch.calendar.postponed_by
+        self.hand_back_ms = batch.calendar.hand_back_ms
+        self.hand_back = batch.calendar.hand_back
 
     def owners(self) -> Iterable[OwnerDisturbance]:
         """Return the owners of the batch's VMs who were disturbed, or will be."""

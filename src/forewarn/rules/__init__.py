@@ -16,6 +16,7 @@ from forewarn.rules import (
     budget,
     capacity,
     fault_domain,
+    hand_back,
     host_busy,
     notice,
     other_waits,
@@ -36,6 +37,7 @@ RULES = (
     window,
     other_waits,
     postponement,
+    hand_back,
     pause,
     owner_rest,
     host_busy,
@@ -52,12 +54,22 @@ _Blockers: TypeAlias = Callable[[MaintenancePolicy, Site], Iterator[Blocker]]
 OCCUPIED: tuple[_Blockers, ...] = (host_busy.blockers, fault_domain.blockers)
 OCCUPIED_UNTIL: tuple[_Earliest, ...] = (host_busy.earliest, fault_domain.earliest)
 #: Blockers before a host is announced.
-ANNOUNCING: tuple[_Blockers, ...] = (notice.blockers, postponement.blockers, owner_rest.blockers)
+ANNOUNCING: tuple[_Blockers, ...] = (
+    notice.blockers,
+    postponement.blockers,
+    hand_back.blockers,
+    owner_rest.blockers,
+)
 #: Blockers before announced work of a maintenance starts.
 STARTING: tuple[_Blockers, ...] = (owner_rest.blockers,)
 #: Earliest times that people set, and the pause: they stay in force after they have passed, because
 #: the clock may be set back. Source: N-4.
-REQUESTED: tuple[_Earliest, ...] = (other_waits.earliest, postponement.earliest, pause.earliest)
+REQUESTED: tuple[_Earliest, ...] = (
+    other_waits.earliest,
+    postponement.earliest,
+    hand_back.earliest,
+    pause.earliest,
+)
 #: Earliest times of a planned wave.
 PLANNED: tuple[_Earliest, ...] = (
     notice.earliest,

@@ -33,6 +33,7 @@ class Code(Word):
     PAUSE = "pause"
     NOTICE = "notice"
     POSTPONED = "postponed"
+    HAND_BACK = "hand-back"
     EARLIEST_START = "earliest-start"
     APPROVAL = "approval"
     COUPLED = "coupled"

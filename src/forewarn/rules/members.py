@@ -39,6 +39,11 @@ class SecondsKind:
 
 
 @value
+class FlagKind:
+    """Whether something holds."""
+
+
+@value
 class CountKind:
     """A whole number from 0."""
 
@@ -124,6 +129,7 @@ class TableKind:
 
 Kind: TypeAlias = (
     SecondsKind
+    | FlagKind
     | CountKind
     | ShareKind
     | TimeOfDayKind

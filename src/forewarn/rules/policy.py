@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from forewarn.rules.budget import BudgetMembers
+from forewarn.rules.hand_back import HandBackMembers
 from forewarn.rules.members import (
     ChoiceKind,
     CountKind,
@@ -61,6 +62,7 @@ _IMPACTS = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
 
 @value
 class MaintenancePolicy(
+    HandBackMembers,
     PostponementMembers,
     NoticeMembers,
     OwnerRestMembers,

@@ -91,6 +91,9 @@ class Site:
     #: Earliest start of a postponed host, and who asked for it.
     postponed_until_ms: int
     postponed_by: str
+    #: Hand-back deadline of declared work or the time that its owners chose, and what that is.
+    hand_back_ms: int
+    hand_back: str
 
     def work_there(self) -> Iterable[SiteWork]:
         """Return the other work on the host and its VMs, and work that moves VMs to the host."""

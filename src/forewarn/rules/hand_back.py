@@ -1,0 +1,85 @@
+"""Hand-back: no declared work disturbs VMs before a deadline, unless their owners chose. T-3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import field
+
+from forewarn.rules.blockers import UNTIL_START, Blocker, Code, Meaning, describe
+from forewarn.rules.members import FlagKind, SecondsKind, member, members
+from forewarn.rules.site import Earliest, Phase, Site
+from forewarn.values import Word
+
+describe(
+    Code.HAND_BACK,
+    Meaning(
+        "{who} waits for {subject}",
+        "The work was declared: until the hand-back deadline, owners choose its time.",
+        "The deadline is reached, or the time that every owner on the host has chosen.",
+        UNTIL_START,
+    ),
+)
+
+
+class Severity(Word):
+    """How urgent declared work is. Source: T-1."""
+
+    ROUTINE = "routine"
+    URGENT = "urgent"
+
+
+@members
+class HandBackMembers:
+    """How long a policy lets owners choose the time of declared work. Source: T-1."""
+
+    __slots__ = ()
+
+    #: Least time from a declaration to its hand-back deadline, by severity.
+    hand_back_s: int = field(
+        default=14 * 86_400,
+        metadata=member(
+            "hand_back",
+            SecondsKind(),
+            "Least hand-back window of declared routine work (default: 14 days).",
+        ),
+    )
+    urgent_hand_back_s: int = field(
+        default=86_400,
+        metadata=member(
+            "urgent_hand_back",
+            SecondsKind(),
+            "Least hand-back window of declared urgent work (default: 24 h).",
+        ),
+    )
+    hand_back_max_s: int = field(
+        default=90 * 86_400,
+        metadata=member(
+            "longest_hand_back",
+            SecondsKind(),
+            "Longest hand-back window of declared work, with deferrals (default: 90 days).",
+        ),
+    )
+    #: Whether a maintenance must be declared before it starts.
+    require_declaration: bool = field(
+        default=False,
+        metadata=member(
+            "require_declaration",
+            FlagKind(),
+            "Whether maintenances must be declared (default: false).",
+        ),
+    )
+
+    def least_hand_back_s(self, severity: Severity) -> int:
+        """Return the least hand-back window of a severity, in seconds."""
+        return self.hand_back_s if severity is Severity.ROUTINE else self.urgent_hand_back_s
+
+
+def blockers(_: HandBackMembers, site: Site) -> Iterator[Blocker]:
+    """Yield a blocker if the host may not be worked on at its planned start."""
+    if site.hand_back_ms > site.start_ms:
+        yield Blocker(Code.HAND_BACK, site.hand_back, site.since_ms, site.hand_back_ms)
+
+
+def earliest(_: HandBackMembers, site: Site) -> Iterator[Earliest]:
+    """Yield the hand-back deadline, or the time that every owner has chosen."""
+    yield Phase.START, site.hand_back_ms, Code.HAND_BACK, site.hand_back

@@ -1,0 +1,104 @@
+"""Declared maintenances through the operator API. Source: T-1, P-3."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from forewarn.access.roles import Role
+from forewarn.protocol.timestamps import parse
+from forewarn.settings import OperatorSettings
+from tests.api.live import FLEET, NOW_MS, SETTINGS, Json, Live
+
+
+@pytest.fixture
+def live() -> Iterator[Live]:
+    """A service with two hosts and three VMs, two of them of the owner `shop`."""
+    with Live() as service:
+        service.fleet(**FLEET)
+        service.enable("web-0", "db-0")
+        yield service
+
+
+def declare(live: Live, *hosts: str, **more: object) -> Json:
+    """Create a maintenance of hosts and declare it; return it."""
+    number = draft(live, *hosts)
+    declared: Json = live.post(f"/v1/maintenances/{number}/declare", **more)["maintenance"]
+    live.settle()
+    return declared
+
+
+def draft(live: Live, *hosts: str) -> str:
+    """Create a maintenance of hosts as a draft; return its id."""
+    form = {"cause": "host-reboot", "hosts": list(hosts), "duration": 600, "reason": "kernel"}
+    number: str = live.call("POST", "/v1/maintenances", form).json["maintenance"]["id"]
+    return number
+
+
+def test_declaration_is_listed_with_its_resources(live: Live) -> None:
+    """Reason, deadline, impact and the VMs in scope. Source: T-1."""
+    declared = declare(live, "h1", "h2")
+    assert declared["state"] == "running"
+    [listed] = live.get("/v1/declarations")["declarations"]
+    assert listed == live.get(f"/v1/declarations/{declared['id']}")["declaration"]
+    assert (listed["severity"], listed["reason"], listed["version"]) == ("routine", "kernel", 1)
+    assert (listed["impact"], listed["window_s"]) == ("Reboot", 600)
+    assert {vm for each in listed["resources"] for vm in each["vms"]} == set(FLEET["vms"])
+    states = {(each["state"], each["hand_back_deadline"]) for each in listed["resources"]}
+    assert states == {("open", listed["hand_back_deadline"])}
+
+
+def test_declared_hosts_are_announced_around_the_deadline(live: Live) -> None:
+    """The list says so, until the maintenance is done. Source: T-3."""
+    declared = declare(live, "h1")
+    path = f"/v1/declarations/{declared['id']}"
+    due_ms = parse(live.get(f"/v1/maintenances/{declared['id']}")["maintenance"]["next_wave"])
+    live.advance((due_ms - NOW_MS) / 1000)
+    live.settle()
+    [resource, *_] = live.get(path)["declaration"]["resources"]
+    assert resource["state"] == "announced"
+    assert resource["start"] == resource["hand_back_deadline"]
+    live.advance(3600)
+    assert live.get(path)["declaration"]["resources"][0]["state"] == "started"
+
+
+def test_window_shorter_than_the_policy_allows_is_refused(live: Live) -> None:
+    """Nothing is declared. Source: T-1."""
+    path = f"/v1/maintenances/{draft(live, 'h1')}/declare"
+    refused = live.call("POST", path, {"hand_back": "1d"})
+    assert (refused.status, refused.code) == (409, "declaration-refused")
+    assert live.get("/v1/declarations")["declarations"] == []
+    assert live.post(path, hand_back="1d", severity="urgent")
+
+
+def test_unknown_declaration_is_not_found(live: Live) -> None:
+    """A maintenance that was not declared has none. Source: T-1."""
+    for name in (draft(live, "h1"), "m-99"):
+        assert live.call("GET", f"/v1/declarations/{name}").status == 404
+
+
+def test_owner_sees_only_the_own_resources() -> None:
+    """Another owner's VMs are not there, nor maintenances that concern them alone. P-3."""
+    with Live(replace(SETTINGS, operator=OperatorSettings())) as live:
+        admin = {"Authorization": f"Bearer {live.add_token('root', Role.ADMIN)}"}
+        owners = {
+            name: {"Authorization": f"Bearer {live.add_token(name, Role.OWNER, name)}"}
+            for name in ("shop", "bank")
+        }
+
+        def ask(method: str, path: str, form: object = None) -> Json:
+            return live.call(method, path, form, headers=admin).json
+
+        ask("PUT", "/v1/topology", FLEET)
+        form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": 60}
+        number = ask("POST", "/v1/maintenances", form)["maintenance"]["id"]
+        ask("POST", f"/v1/maintenances/{number}/declare", {})
+        live.settle()
+        path = f"/v1/declarations/{number}"
+        own = live.call("GET", path, headers=owners["shop"]).json["declaration"]["resources"]
+        every = ask("GET", path)["declaration"]["resources"]
+        assert [each["vms"] for each in own] == [["web-0"], ["web-1"]]
+        assert own == [each for each in every if each["owner"] == "shop"]
+        assert live.call("GET", path, headers=owners["bank"]).status == 404
+        of_bank = live.call("GET", "/v1/declarations", headers=owners["bank"]).json
+        assert of_bank == {"declarations": []}
