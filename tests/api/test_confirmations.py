@@ -97,6 +97,17 @@ def test_same_principal_cannot_confirm(team: Team) -> None:
     assert team.health() == "healthy"
 
 
+def test_namespace_of_a_cluster_cannot_confirm(team: Team) -> None:
+    """Whoever may write in a namespace is not one person, whatever its role. Source: K-4, P-8."""
+    form = {"principal": "kubernetes:c1:ops", "role": "operator"}
+    team.tokens["ops"] = team.call("anna", "POST", "/v1/access/tokens", form).json["token"]
+    team.call("ben", "POST", "/v1/hosts/h1/fail", {})
+    refused = team.confirm("ops")
+    assert (refused.code, team.health()) == ("own-confirmation", "healthy")
+    assert b"a namespace of a cluster is not a person" in refused.body
+    assert team.confirm("anna").status == 200
+
+
 def test_same_call_waits_once(team: Team) -> None:
     """A repeated call gets the same answer, and so does a repeated confirmation with its key."""
     first = team.call("ben", "POST", "/v1/hosts/h1/fail", {}, **{"Idempotency-Key": "a"})

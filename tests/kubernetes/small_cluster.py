@@ -156,7 +156,9 @@ class Cluster:
         if verb == "DELETE":
             return (200, {}) if self.drop(path) else refusal(404)
         if verb == "POST":
-            place = f"{path}/{form['metadata']['name']}"
+            meta = form["metadata"]
+            name = meta.get("name") or f"{meta['generateName']}{self._version}"
+            place = f"{path}/{name}"
             for unknown in self.pruned:
                 form.get("spec", {}).pop(unknown, None)
             return refusal(409) if place in self.objects else (201, self.put(place, **form))
@@ -188,8 +190,10 @@ class Cluster:
         version = form.get("metadata", {}).get("resourceVersion")
         if version not in {None, before["metadata"]["resourceVersion"]}:
             return refusal(409)
-        if status:
+        if status and "/nodes/" in path:
             return 200, self.put(path, **with_conditions(before, form))
+        if status:
+            return 200, self.put(path, **merged(before, {"status": form["status"]}))
         return 200, self.put(path, **(merged(before, form) if verb == "PATCH" else form))
 
     def _evict(self, path: str) -> tuple[int, Form]:

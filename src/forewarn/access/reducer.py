@@ -20,6 +20,7 @@ from forewarn.access.confirmations import (
     UnknownConfirmation,
 )
 from forewarn.access.roles import (
+    CLUSTER_PRINCIPAL,
     IN_FLEET,
     WITHIN_OWNER,
     Authority,
@@ -172,6 +173,9 @@ def _confirm(
     call, second = _waiting(state, confirming.number, terms.now_ms), terms.authority
     assert second is not None, "somebody confirms"
     asker = call.principal
+    if second.principal.startswith(CLUSTER_PRINCIPAL):
+        reason = "a namespace of a cluster is not a person"
+        raise OwnConfirmation(id=call.id, principal=second.principal, asker=asker, reason=reason)
     same = state.persons(call.authority) & state.persons(second)
     if same:
         reason = f"both count as {', '.join(sorted(same))}, who may know the secret of a token"

@@ -13,6 +13,8 @@ from forewarn.values import Word, value
 
 #: Maximum length of a principal's name, which may be the URI of a certificate.
 PRINCIPAL_LENGTH_MAX = 256
+#: Beginning of `kubernetes:CLUSTER:NAMESPACE`, the users of one namespace. Source: K-4.
+CLUSTER_PRINCIPAL = "kubernetes:"
 
 
 class Permission(Word):

@@ -27,6 +27,12 @@ _PRINCIPAL = Text(
     r"[^\x00-\x20]+|group:[^\x00-\x20]([^\x00-\x1f]*[^\x00-\x20])?",
     "a name without spaces, or `group:` and the name of a group",
 )
+_TOKEN_PRINCIPAL = Text(
+    PRINCIPAL_LENGTH_MAX,
+    r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}|kubernetes:[a-z0-9][a-z0-9.-]{0,62}:[a-z0-9][a-z0-9-]{0,62}",
+    "1 to 128 letters, digits, `_`, `.`, `-`, and begin with a letter, digit or `_`; or be"
+    " `kubernetes:CLUSTER:NAMESPACE`",
+)
 _ROLE = Choice({role.value: role for role in Role})
 _OWNER_FIELD = Field("owner", Text(), "Owner whose VMs the role covers (default: the whole fleet).")
 _BINDING_FORM = Form(
@@ -49,7 +55,7 @@ _TOKEN_FORM = Form(
     (
         Field(
             "principal",
-            NAME,
+            _TOKEN_PRINCIPAL,
             "Principal that uses the token; history names the principal.",
             required=True,
         ),

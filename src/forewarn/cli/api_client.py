@@ -214,9 +214,12 @@ class ApiClient:
         entries = self.get("/v1/history", order="newest", limit=1)["entries"]
         return int(entries[0]["sequence"]) if entries else 0
 
-    def post(self, path: str, form: Mapping[str, object] | None = None) -> Answer:
-        """POST a form and return the answer; omit members that are None."""
-        return self._answer("POST", path, _body(form or {}))
+    def post(self, path: str, form: Mapping[str, object] | None = None, *, key: str = "") -> Answer:
+        """POST a form and return the answer; omit members that are None.
+
+        Requests with the same `key` take effect once; empty: this request has a key of its own.
+        """
+        return self._answer("POST", path, _body(form or {}), key=key)
 
     def put(self, path: str, form: Mapping[str, object]) -> Answer:
         """PUT a form and return the answer; omit members that are None."""
@@ -226,7 +229,9 @@ class ApiClient:
         """Send a DELETE and return the answer."""
         return self._answer("DELETE", path)
 
-    def send(self, method: str, path: str, *, body: bytes = b"", kind: str = "") -> bytes:
+    def send(
+        self, method: str, path: str, *, body: bytes = b"", kind: str = "", key: str = ""
+    ) -> bytes:
         """Send a request and return the body of the answer.
 
         Args:
@@ -234,13 +239,15 @@ class ApiClient:
             path: the path with its query.
             body: the request body.
             kind: media type of the body; for a GET, the accepted media type.
+            key: idempotency key of a POST; empty: a new one.
 
         Raises:
             ApiRefused: the server refused.
             ServerUnreachable: the server did not answer.
             ServerForeign: another program answered.
         """
-        key = Ids().token("idempotency") if method == "POST" else ""
+        if method == "POST":
+            key = key or Ids().token("idempotency")
         left = ATTEMPTS_MAX if key else 1
         while True:
             left -= 1
@@ -369,8 +376,9 @@ class ApiClient:
             connection.close()
         return True
 
-    def _answer(self, method: str, path: str, body: bytes = b"") -> Answer:
-        content = self.send(method, path, body=body, kind="application/json" if body else "")
+    def _answer(self, method: str, path: str, body: bytes = b"", *, key: str = "") -> Answer:
+        kind = "application/json" if body else ""
+        content = self.send(method, path, body=body, kind=kind, key=key)
         if not content:
             return None
         try:

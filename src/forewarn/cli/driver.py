@@ -1,6 +1,7 @@
-"""`forewarn driver`: list and check drivers of the settings, discover machines, and mark nodes.
+"""`forewarn driver`: list and check drivers, discover machines, mark nodes, answer resources.
 
-The commands call the driver directly, without the service; only `mark-nodes` reads its operations.
+The commands call the driver directly, without the service, except `mark-nodes` and
+`answer-resources`, which use its API.
 """
 
 from __future__ import annotations
@@ -164,6 +165,45 @@ def _mark_nodes(
     if common.structured:
         return print_structured(common, {"changed": changed, "problems": problems})
     for each in problems:
+        note(each)
+    return REFUSED if problems else OK
+
+
+@driver.command(name="answer-resources")
+def _answer_resources(
+    name: Annotated[
+        str, Parameter(name="NAME", help="as in [drivers.NAME] (default: kubernetes)")
+    ] = "kubernetes",
+    /,
+    *,
+    cluster: Annotated[
+        str, Parameter(metavar="NAME", help="the cluster in `kubernetes:CLUSTER:NAMESPACE`")
+    ],
+    tokens: Annotated[
+        Path,
+        Parameter(metavar="DIRECTORY", help="has a token for each namespace, in a file named so"),
+    ],
+    config: Config = (),
+    follow: Annotated[bool, Parameter(help="answer until Ctrl-C")] = False,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Show events as resources of a cluster, and carry out what its namespaces ask for."""
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs none of it
+    from forewarn.cli.tenant_resources import ResourceAnswerer  # noqa: PLC0415 - the same
+    from forewarn.drivers.kubernetes.config import read_options  # noqa: PLC0415 - the same
+    from forewarn.drivers.kubernetes.resources import TenantResources  # noqa: PLC0415 - the same
+    from forewarn.drivers.registry import KIND  # noqa: PLC0415 - the same
+
+    table, _ = driver_table(name, config)
+    options = read_options(name, {key: each for key, each in table.items() if key != KIND})
+    resources = TenantResources(options, cluster, SystemClock())
+    answerer = ResourceAnswerer(client_of(common).server, tokens, resources, ca=common.ca)
+    if follow:
+        return answerer.follow()
+    changed, problems = answerer.once()
+    if common.structured:
+        return print_structured(common, {"changed": changed, "problems": problems})
+    for each in (*changed, *problems):
         note(each)
     return REFUSED if problems else OK
 

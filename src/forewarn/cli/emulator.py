@@ -50,10 +50,12 @@ class EmulatorMissing(CallerError):
 class EmulatorClient(ApiClient):
     """A client that fails with `EmulatorMissing` if the server is a service."""
 
-    def send(self, method: str, path: str, *, body: bytes = b"", kind: str = "") -> bytes:
+    def send(
+        self, method: str, path: str, *, body: bytes = b"", kind: str = "", key: str = ""
+    ) -> bytes:
         """Send a request, as `ApiClient.send`."""
         try:
-            return super().send(method, path, body=body, kind=kind)
+            return super().send(method, path, body=body, kind=kind, key=key)
         except ApiRefused as refusal:
             if refusal.code != "no-such-path":
                 raise

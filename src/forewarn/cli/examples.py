@@ -345,6 +345,9 @@ driver check libvirt --host h7 --vm web-0 --task-timeout 120
 driver mark-nodes
 driver mark-nodes --follow --config forewarn.toml
 
+driver answer-resources --cluster prod --tokens namespaces
+driver answer-resources --cluster prod --tokens namespaces --follow
+
 driver discover libvirt
 driver discover nova --config forewarn.toml
 

@@ -1,0 +1,107 @@
+"""Follows the resources of a cluster, and answers them with the tokens of its namespaces."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forewarn.cli.api_client import ApiClient
+from forewarn.cli.listing import records
+from forewarn.cli.output import note
+from forewarn.errors import CallerError, ForewarnError, reason_of
+from forewarn.exit_codes import OK
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forewarn.drivers.kubernetes.resources import TenantResources
+
+#: Maximum number of namespaces with a token.
+NAMESPACES_MAX = 10_000
+
+
+class TokensUnreadable(CallerError):
+    """The directory with the tokens of namespaces cannot be read."""
+
+    code = "tokens-unreadable"
+    message = "The tokens in {directory} cannot be read: {reason}."
+    advice = "The directory has one file for each namespace: its name, with the token in it."
+
+
+class NamespaceApi(ApiClient):
+    """The operator API with the token of one namespace."""
+
+    def whoami(self) -> str:
+        """Return the principal of the token."""
+        return str(self.get("/v1/whoami")["principal"])
+
+    def events(self) -> list[Mapping[str, Any]]:
+        """Return the events that have not ended."""
+        return list(records(self, "/v1/events", "events"))
+
+
+class ResourceAnswerer:
+    """Brings the resources of a cluster in line with the service."""
+
+    def __init__(
+        self, server: str, tokens: Path, resources: TenantResources, *, ca: str = ""
+    ) -> None:
+        self._server = server
+        self._tokens = tokens
+        self._resources = resources
+        self._ca = ca
+        #: Problems of the last turn, which are printed once.
+        self._said: set[str] = set()
+
+    def once(self) -> tuple[list[str], list[str]]:
+        """Write all differences once; return the changed resources, and the problems.
+
+        The tokens are read again each time, so that a rotated Secret needs no restart.
+
+        Raises:
+            ForewarnError: the tokens, the service or the API server do not answer.
+        """
+        return self._resources.turn(self._apis())
+
+    def turn(self) -> None:
+        """Write all differences; print each change, and each new problem once."""
+        try:
+            changed, problems = self.once()
+        except ForewarnError as error:
+            changed, problems = [], [str(error)]
+        for each in changed:
+            note(each)
+        for each in problems:
+            if each not in self._said:
+                note(each)
+        self._said = set(problems)
+
+    def follow(self, ended: threading.Event | None = None) -> int:
+        """Write differences until interrupted, or until `ended` is set before a turn."""
+        changed = self._resources.watch()
+        sys.stderr.flush()
+        while ended is None or not ended.is_set():
+            changed.clear()
+            self.turn()
+            changed.wait(self._resources.every_s)
+        self._resources.close()
+        return OK
+
+    def _apis(self) -> dict[str, NamespaceApi]:
+        try:
+            # A mounted Secret has further, hidden entries.
+            files = [each for each in self._tokens.iterdir() if not each.name.startswith(".")]
+            tokens = {each.name: each.read_text("utf-8").strip() for each in files}
+        except (OSError, UnicodeDecodeError) as error:
+            reason = reason_of(error)
+            raise TokensUnreadable(directory=self._tokens, reason=reason) from error
+        if len(tokens) > NAMESPACES_MAX:
+            reason = f"there are more than {NAMESPACES_MAX}"
+            raise TokensUnreadable(directory=self._tokens, reason=reason)
+        apis = {}
+        for namespace, token in tokens.items():
+            apis[namespace] = NamespaceApi(self._server, token)
+            apis[namespace].ca = self._ca
+        return apis

@@ -1,0 +1,249 @@
+"""Notices and requests as resources of a small cluster, with a whole service behind them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from forewarn.cli.main import main
+from forewarn.cli.tenant_resources import ResourceAnswerer
+from forewarn.drivers.kubernetes.config import KubernetesConfig
+from forewarn.drivers.kubernetes.resources import GROUP, KEPT_MS, TenantResources
+from tests.agent.test_kubernetes_rights import Right, rights_in
+from tests.api.live import Live
+from tests.kubernetes.small_cluster import Cluster, Form, served
+
+MANIFEST = Path(__file__).parents[2] / "dist" / "forewarn-resources.yaml"
+SCHEMAS = {
+    form["spec"]["names"]["kind"]: form["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for form in yaml.safe_load_all(MANIFEST.read_text("utf-8"))
+    if form["kind"] == "CustomResourceDefinition"
+}
+VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete", "GET": "list"}
+
+
+class Stage:
+    """A service with two owners, a cluster with their namespaces, and the controller."""
+
+    def __init__(self, live: Live, cluster: Cluster, url: str, directory: Path) -> None:
+        """Bind the namespaces team-a and team-b to the owners a and b."""
+        self.live = live
+        self.cluster = cluster
+        self.tokens = directory / "tokens"
+        self.tokens.mkdir()
+        (directory / "token").write_text("right")
+        self.url, self.token_file = url, str(directory / "token")
+        live.fleet(
+            hosts={"h1": {"driver": "manual"}, "h2": {"driver": "manual"}},
+            groups={"web": {"owner": "a"}, "db": {"owner": "b"}},
+            vms={"w1": {"host": "h1", "group": "web"}, "d1": {"host": "h2", "group": "db"}},
+        )
+        live.enable("w1", "d1")
+        for owner in "ab":
+            self.bind(f"team-{owner}", owner)
+        config = KubernetesConfig(url, self.token_file, "")
+        self.resources = TenantResources(config, "c1", live.clock)
+        self.answerer = ResourceAnswerer(live.url, self.tokens, self.resources)
+
+    def bind(self, namespace: str, owner: str, principal: str = "") -> None:
+        """Give a namespace a token."""
+        name = principal or f"kubernetes:c1:{namespace}"
+        form = {"principal": name, "role": "owner", "owner": owner}
+        reply = self.live.call("POST", "/v1/access/tokens", form)
+        assert reply.status == 201, reply
+        (self.tokens / namespace).write_text(f"{reply.json['token']}\n")
+
+    def turn(self) -> list[str]:
+        """Let the controller work once, and return the problems."""
+        return self.answerer.once()[1]
+
+    def all(self, namespace: str, plural: str = "maintenancenotices") -> list[Form]:
+        """Return the resources of a namespace."""
+        begin = f"{GROUP}/namespaces/{namespace}/{plural}/"
+        with self.cluster.lock:
+            return [form for path, form in self.cluster.objects.items() if path.startswith(begin)]
+
+    def notice(self, namespace: str) -> Form:
+        """Return the only notice of a namespace."""
+        [notice] = self.all(namespace)
+        return notice
+
+    def patch(self, namespace: str, spec: Form) -> None:
+        """Answer a notice as a tenant does; the API server raises its generation."""
+        notice = self.notice(namespace)
+        meta = {**notice["metadata"], "generation": notice["metadata"].get("generation", 1) + 1}
+        path = f"{GROUP}/namespaces/{namespace}/maintenancenotices/{meta['name']}"
+        self.cluster.put(path, **{**notice, "metadata": meta, "spec": spec})
+
+    def ask(self, namespace: str, name: str, **spec: object) -> str:
+        """Request work as a tenant does; return the path of the resource."""
+        path = f"{GROUP}/namespaces/{namespace}/maintenances/{name}"
+        self.cluster.put(path, kind="Maintenance", spec=spec)
+        return path
+
+    def told(self, namespace: str) -> list[str]:
+        """Return the reasons of the namespace's Kubernetes events."""
+        begin = f"/api/v1/namespaces/{namespace}/events/"
+        with self.cluster.lock:
+            objects = self.cluster.objects.items()
+            return [form["reason"] for path, form in objects if path.startswith(begin)]
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    """Run the service and the cluster."""
+    cluster = Cluster()
+    with served(cluster) as url, Live() as live:
+        yield Stage(live, cluster, url, tmp_path)
+
+
+def reboot(stage: Stage, host: str = "h1") -> None:
+    """Announce the reboot of a host."""
+    stage.live.post("/v1/operations", cause="host-reboot", targets=[host])
+
+
+def test_each_owner_sees_its_events_in_its_namespace(stage: Stage) -> None:
+    """From the announcement to the outcome, which stays for a day. Source: K-4, P-3."""
+    reboot(stage)
+    assert stage.turn() == []
+    assert stage.all("team-b") == []
+    status = stage.notice("team-a")["status"]
+    assert (status["type"], status["state"], status["resources"]) == ("Reboot", "scheduled", ["w1"])
+    assert status["notBefore"] == "2027-01-15T08:15:01Z"
+    writes = len(stage.cluster.changes)
+    assert stage.turn() == []
+    assert len(stage.cluster.changes) == writes
+    stage.live.advance(3600)
+    stage.turn()
+    assert stage.notice("team-a")["status"]["state"] == "started"
+    stage.live.post("/v1/operations/op-1/complete")
+    stage.turn()
+    assert stage.notice("team-a")["status"]["state"] == "completed"
+    assert stage.told("team-a") == ["Announced", "Started", "Completed"]
+    stage.live.advance(KEPT_MS / 1000)
+    stage.turn()
+    assert stage.all("team-a") == []
+
+
+def test_tenant_approves_with_a_patch(stage: Stage) -> None:
+    """The principal of the approval is the namespace. Source: K-4."""
+    reboot(stage)
+    stage.turn()
+    stage.patch("team-a", {"approve": True})
+    assert stage.turn() == []
+    status = stage.notice("team-a")["status"]
+    assert (status["state"], status["observedGeneration"]) == ("started", 2)
+    stage.turn()
+    entries = stage.live.get("/v1/history?limit=500")["entries"]
+    approvals = [each["actor"] for each in entries if each["action"] == "event.approved"]
+    assert approvals == ["operator kubernetes:c1:team-a at 127.0.0.1"]
+    stage.live.post("/v1/operations/op-1/complete")
+    stage.turn()
+    status = stage.notice("team-a")["status"]
+    assert status["approvedBy"] == ["operator"]  # an owner sees no other principal (P-3)
+
+
+def test_refused_deferral_is_answered_once(stage: Stage) -> None:
+    """The reason is in the status and in an event; work continues as announced. Source: K-4."""
+    reboot(stage)
+    stage.turn()
+    stage.patch("team-a", {"postpone": {"until": "2027-01-16T08:00:00Z", "reason": "a release"}})
+    stage.turn()
+    status = stage.notice("team-a")["status"]
+    assert (status["state"], status["observedGeneration"]) == ("scheduled", 2)
+    assert "belongs to no maintenance" in status["message"]
+    stage.turn()
+    assert stage.told("team-a") == ["Announced", "Refused"]
+
+
+def test_request_is_carried_out_once(stage: Stage) -> None:
+    """A controller that crashes before it has noted the operations asks with the same key. K-4."""
+    path = stage.ask("team-a", "again", cause="reboot", targets=["w1"])
+    stage.turn()
+    status = stage.cluster.objects[path]["status"]
+    assert (status["state"], status["operations"]) == ("announced", ["op-1"])
+    assert "NotBefore" in status["message"] or "approv" in status["message"]
+    stage.cluster.objects[path].pop("status")
+    stage.turn()
+    assert stage.cluster.objects[path]["status"] == status
+    assert len(stage.live.get("/v1/operations")["operations"]) == 1
+
+
+def test_request_for_the_vm_of_another_owner_is_refused(stage: Stage) -> None:
+    """The service decides, and does not say that the VM exists. Source: K-4, P-3."""
+    path = stage.ask("team-a", "theirs", cause="reboot", targets=["d1"])
+    stage.turn()
+    foreign = stage.cluster.objects[path]["status"]
+    path = stage.ask("team-a", "nobodys", cause="reboot", targets=["d2"])
+    stage.turn()
+    assert foreign["state"] == stage.cluster.objects[path]["status"]["state"] == "refused"
+    assert (
+        foreign["message"].replace("d1", "d2") == stage.cluster.objects[path]["status"]["message"]
+    )
+
+
+def test_deleted_request_loses_its_finalizer(stage: Stage) -> None:
+    """An owner may not cancel announced work, so the work continues; nothing is stuck. K-4."""
+    path = stage.ask("team-a", "again", cause="reboot", targets=["w1"])
+    stage.turn()
+    request = stage.cluster.objects[path]
+    assert request["metadata"]["finalizers"] == ["forewarn.io/cancel"]
+    meta = {**request["metadata"], "deletionTimestamp": "2027-01-15T08:00:00Z"}
+    stage.cluster.put(path, **{**request, "metadata": meta})
+    stage.turn()
+    assert stage.cluster.objects[path]["metadata"]["finalizers"] == []
+
+
+def test_token_of_another_principal_is_not_used(stage: Stage) -> None:
+    """A namespace never acts under the name of a person. Source: K-4."""
+    reboot(stage)
+    stage.bind("team-a", "a", "kim")
+    [problem] = stage.turn()
+    assert "is of kim, not of kubernetes:c1:team-a" in problem
+    assert stage.all("team-a") == []
+
+
+def test_command_answers_once_with_its_rights(
+    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The manifest gives exactly what the controller needs. Source: K-4."""
+    reboot(stage)
+    stage.ask("team-a", "again", cause="reboot", targets=["w1"])
+    settings = tmp_path / "forewarn.toml"
+    settings.write_text(
+        f'[drivers.kubernetes]\nserver = "{stage.url}"\nca_file = ""\n'
+        f'token_file = "{stage.token_file}"\n'
+    )
+    words = ["driver", "answer-resources", "--config", str(settings), "--server", stage.live.url]
+    assert main([*words, "--cluster", "c1", "--tokens", str(stage.tokens)]) == 0
+    assert "maintenancenotices team-a/event-" in capsys.readouterr().err
+    used = {needed(*request) for request in stage.cluster.requests}
+    given = rights_in(MANIFEST, "forewarn-resources")
+    assert used <= given
+    assert {right[3] for right in given - used} <= {"watch", "delete"}
+
+
+def needed(verb: str, target: str) -> Right:
+    """Return the right that a request needs."""
+    parts = target.partition("?")[0].strip("/").split("/")
+    group = parts[1] if parts[0] == "apis" else ""
+    rest = parts[3 if group else 2 :]
+    rest = rest[2:] if rest[0] == "namespaces" else rest
+    resource = "/".join(rest[::2]) if len(rest) == 3 else rest[0]
+    return "", group, resource, VERBS[verb]
+
+
+def test_status_has_only_members_of_its_schema(stage: Stage) -> None:
+    """The API server would prune any other. Source: K-4."""
+    reboot(stage)
+    stage.ask("team-a", "again", cause="reboot", targets=["w1"])
+    stage.turn()
+    for kind, plural in (
+        ("MaintenanceNotice", "maintenancenotices"),
+        ("Maintenance", "maintenances"),
+    ):
+        members: Any = SCHEMAS[kind]["properties"]["status"]["properties"]
+        for resource in stage.all("team-a", plural):
+            assert resource["status"].keys() <= members.keys()
