@@ -8,6 +8,7 @@ import pytest
 from forewarn.agent.sdk.dialogue import (
     Dialogue,
     RequestRejected,
+    RequestUnsigned,
     TemporarilyUnavailable,
     pause_s,
 )
@@ -22,13 +23,21 @@ FAR_MS = 4_000_000_000_000
 PAGE = b"<html><body>Please log in</body></html>"
 
 
-def test_refused_poll_is_logged_with_what_to_do(tmp_path: Path) -> None:
-    """The advice is that of the error: somebody who is not known there has nothing to start."""
+@pytest.mark.parametrize(
+    ("answered", "advice"),
+    [
+        (405, RequestRejected.advice),
+        (401, RequestUnsigned.advice),
+        (403, RequestUnsigned.advice),
+    ],
+)
+def test_refused_poll_is_logged_with_what_to_do(answered: int, advice: str, tmp_path: Path) -> None:
+    """The advice is that of the error; a missing signature names the proxy agent. Source: Z-10."""
     with Service() as service:
-        service.faults = [status(403)] * 2
+        service.faults = [status(answered)] * 2
         with Agent(tmp_path, service.endpoint) as agent:
             agent.until_said("poll-failed")
-            assert RequestRejected.advice in agent.log()
+            assert advice in agent.log()
 
 
 def test_page_of_another_server_is_neither_name_nor_document(tmp_path: Path) -> None:

@@ -52,6 +52,23 @@ def set_fault(stage: Stage, fault: str) -> None:
     stage.api.post("/v1/faults", {"fault": fault})
 
 
+def test_unsigned_request_is_refused_while_the_protocol_is_enforced(stage: Stage, vm: Vm) -> None:
+    """Events and instance metadata are only for the guest proxy agent. Source: Z-10."""
+    instance = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
+    set_fault(stage, "unsigned")
+    assert [vm.get()[0], vm.get(instance)[0]] == [401, 401]
+    signed = {
+        "Metadata": "true",
+        "x-ms-azure-host-authorization": "Azure-HMAC-SHA256 key signature",
+    }
+    address = f"{vm.address[0]}:{vm.address[1]}"
+    assert [ask(address, "GET", path, headers=signed).status for path in (PATH, instance)] == [
+        200
+    ] * 2
+    stage.api.delete("/v1/faults/unsigned")
+    assert [vm.get()[0], vm.get(instance)[0]] == [200, 200]
+
+
 @pytest.mark.parametrize(
     ("fault", "status", "body"),
     [

@@ -11,6 +11,7 @@ DEFAULT_CONFIG = Path("/etc/forewarn/forewarn.toml")
 LIST_MAX = 100
 #: Help for the faults of the emulator.
 FAULT_HELP = (
-    "KIND is slow-first, empty-200, 410, 429, 500, reset, truncate or incarnation; ARG is the"
-    " duration of slow-first (5s), the VM of incarnation, or the number of answers of the others"
+    "KIND is slow-first, empty-200, 410, 429, 500, reset, truncate, incarnation or unsigned; ARG"
+    " is the duration of slow-first (5s), the VM of incarnation, or the number of answers of the"
+    " others"
 )

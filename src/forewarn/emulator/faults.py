@@ -24,6 +24,10 @@ LASTS_S_MAX = 86_400.0
 TIMES_MAX = 1_000_000
 #: Seconds of each unit of time.
 _UNITS_S = {"s": 1, "m": 60, "h": 3600}
+#: Header with the signature of Azure's guest proxy agent, in lower case. The emulator has no key to
+#: check the signature with.
+SIGNATURE_HEADER = "x-ms-azure-host-authorization"
+UNSIGNED_TEXT = "The request is not signed by the guest proxy agent."
 #: Most VMs with state of a fault.
 VMS_MAX = 10_000
 
@@ -39,6 +43,8 @@ class FaultKind(Enum):
     RESET = "reset"
     TRUNCATE = "truncate"
     INCARNATION = "incarnation"
+    #: The Metadata Security Protocol in mode Enforce. Source: Z-10.
+    UNSIGNED = "unsigned"
 
 
 class FaultInvalid(CallerError):
@@ -49,8 +55,8 @@ class FaultInvalid(CallerError):
     message = "Fault {text!r} is invalid: {problem}."
     advice = (
         "Write KIND or KIND=ARG,ARG: KIND is one of slow-first, empty-200, 410, 429, 500, reset,"
-        " truncate, incarnation; ARG is a share (10%), a time (30s, 2m), a number of requests (3x),"
-        " get, post, or vm=NAME."
+        " truncate, incarnation, unsigned; ARG is a share (10%), a time (30s, 2m), a number of"
+        " requests (3x), get, post, or vm=NAME."
     )
 
 
@@ -164,10 +170,11 @@ class FaultPlan:
 
     def fault_for(self, vm: str, request: HttpRequest) -> InjectedFault | None:
         """Return the fault to inject into a request of a VM, or None."""
-        if request.path != EVENTS_PATH:  # faults affect only events, not instance metadata
-            return None
         hold_s = 0.0
         for active in self._set.values():
+            # Only the proxy agent stands before instance metadata, too.
+            if request.path != EVENTS_PATH and active.spec.kind is not FaultKind.UNSIGNED:
+                continue
             if active.spec.kind is FaultKind.SLOW_FIRST:
                 hold_s = active.first(vm, request, self._chance)
                 continue
@@ -228,6 +235,8 @@ class _Active:
     def _hits(self, vm: str, request: HttpRequest) -> bool:
         method = "GET" if request.method == "HEAD" else request.method
         only_reads = self.spec.kind in _ONLY_READS
+        if self.spec.kind is FaultKind.UNSIGNED and request.headers.get(SIGNATURE_HEADER):
+            return False
         return (
             self.spec.vm in {"", vm}
             and self.spec.method in {"", method}
@@ -245,6 +254,7 @@ _DISTURBANCES: dict[FaultKind, InjectedFault] = {
     FaultKind.GONE: InjectedFault(answer=refusal(410, "Gone. The service is being moved.")),
     FaultKind.TOO_MANY: InjectedFault(answer=too_many(1)),
     FaultKind.BROKEN: InjectedFault(answer=refusal(500, "Internal server error.")),
+    FaultKind.UNSIGNED: InjectedFault(answer=refusal(401, UNSIGNED_TEXT)),
     FaultKind.RESET: InjectedFault(reset=True),
     FaultKind.TRUNCATE: InjectedFault(truncate=True),
 }

@@ -50,6 +50,19 @@ def test_new_vm_keeps_what_was_said_of_it(arm: Arm) -> None:
     assert expanded["properties"]["userData"] == "dQ=="
 
 
+def test_settings_of_the_proxy_agent_are_kept(arm: Arm) -> None:
+    """The Metadata Security Protocol is stored and shown, and a PATCH keeps the rest. Z-10."""
+    settings = {"enabled": True, "mode": "Audit", "keyIncarnationId": 1}
+    profile = {"proxyAgentSettings": settings, "securityType": "TrustedLaunch"}
+    properties: Json = NEW["properties"]
+    put(arm, f"{VMS}/new", {**NEW, "properties": {**properties, "securityProfile": profile}})
+    assert arm.get(f"{VMS}/new")["properties"]["securityProfile"] == profile
+    change = {"properties": {"securityProfile": {"proxyAgentSettings": {"mode": "Enforce"}}}}
+    put(arm, f"{VMS}/new", change, "PATCH")
+    kept = {**profile, "proxyAgentSettings": {**settings, "mode": "Enforce"}}
+    assert arm.get(f"{VMS}/new")["properties"]["securityProfile"] == kept
+
+
 def test_new_vm_is_shown_alike_by_its_metadata(arm: Arm) -> None:
     """Image, user and policy said to one are said by the other. Source: Z-1, I-1."""
     put(arm, f"{VMS}/new", NEW)

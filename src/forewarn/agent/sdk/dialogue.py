@@ -31,6 +31,7 @@ NAME_PATH = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
 INSTANCE_PATH = "/metadata/instance?api-version=2021-02-01"
 HEADERS = (("Metadata", "true"), ("User-Agent", "forewarn"), ("Accept", "application/json"))
 
+UNSIGNED_STATUSES = (401, 403)  # no signature, and a program without permission. Source: Z-10
 RETRY_STATUSES = (404, 410, 429, 500, 502, 503, 504)
 """Transient statuses. Source: C-7."""
 
@@ -74,6 +75,19 @@ class RequestRejected(PeerError):
     code = "request-rejected"
     message = "The metadata service refused the request with status {answered}: {reason}."
     advice = "Check the service's address, and that its fleet contains this VM."
+
+
+class RequestUnsigned(RequestRejected):
+    """The service, or a proxy agent in the VM, requires signed requests of permitted programs.
+
+    Source: Z-10.
+    """
+
+    code = "request-unsigned"
+    advice = (
+        "If the VM's Metadata Security Protocol is in mode Enforce, start Azure's guest proxy "
+        "agent, and permit this program in its rules; otherwise check the service's address."
+    )
 
 
 class UnsupportedApiVersion(PeerError):
@@ -371,7 +385,8 @@ def _trouble(answer: HttpResponse) -> TemporarilyUnavailable | RequestRejected:
         )
     if 300 <= answer.status < 400:
         text = "a redirect, which the client never follows"
-    return RequestRejected(answered=answer.status, reason=text or "no reason given")
+    kind = RequestUnsigned if answer.status in UNSIGNED_STATUSES else RequestRejected
+    return kind(answered=answer.status, reason=text or "no reason given")
 
 
 def _refusal(answer: HttpResponse) -> tuple[str, tuple[str, ...]]:
