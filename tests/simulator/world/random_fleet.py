@@ -86,7 +86,7 @@ class RandomFleet(Deployment):
     """One simulated fleet and the service that looks after it."""
 
     gates: Mapping[str, Gate] = MappingProxyType(
-        make_gates({GATE: {"command": ["drawn"]}, POLLS: {"polls": True}})
+        make_gates({GATE: {"command": ["drawn"]}, POLLS: {"polls": True, "tries": 1}})
     )
 
     def __init__(self, plan: WorldPlan) -> None:
