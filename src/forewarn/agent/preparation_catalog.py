@@ -51,6 +51,20 @@ PREPARATIONS = {
         timeout_s=DAY_S,
         checks=True,
     ),
+    "drain_request": Preparation(
+        needed=("via",),
+        optional=(
+            "node",
+            "server",
+            "token_file",
+            "ca_file",
+            "namespace",
+            "force",
+            "delete_local",
+        ),
+        words=(("via", ("nvsentinel", "maintenance-operator")),),
+        timeout_s=DAY_S,
+    ),
     "haproxy": Preparation(
         needed=("socket", "servers"),
         optional=("wait_s", "sessions_max", "state"),
