@@ -1,6 +1,7 @@
 """Events, documents, history, health and version over the operator API."""
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,23 @@ def test_history_is_filtered_and_paged(fleet: Live) -> None:
     assert fleet.call("GET", "/v1/history?event=op-1").code == "unknown-operation"
     assert fleet.call("GET", "/v1/history?limit=0").code == "validation-failed"
     assert fleet.call("GET", "/v1/history?action=operation.begins").code == "validation-failed"
+
+
+def test_history_is_limited_to_a_time(fleet: Live) -> None:
+    """`since` includes its time, `until` does not; both go with paging and other filters."""
+    fleet.advance(60)
+    fleet.post("/v1/hosts/h1/reboot")
+    fleet.advance(60)
+    fleet.call("PUT", "/v1/policy", {"max_failures": 3})
+    entries = fleet.get("/v1/history?limit=1000")["entries"]
+    times = sorted({each["at"] for each in entries})
+    assert len(times) > 2
+    for since, until in product((*times, "2030-01-01T00:00:00Z"), repeat=2):
+        wanted = [e["sequence"] for e in entries if since <= e["at"] < until]
+        answer = fleet.get(f"/v1/history?limit=1000&since={since}&until={until}")
+        assert [each["sequence"] for each in answer["entries"]] == wanted
+    newest = fleet.get(f"/v1/history?since={times[0]}&order=newest&limit=2&before=3")["entries"]
+    assert [each["sequence"] for each in newest] == [2, 1]
 
 
 def test_history_brings_images_where_asked(fleet: Live) -> None:

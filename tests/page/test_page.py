@@ -397,8 +397,20 @@ def test_report_lists_what_started_late(page: Browser, service: Live) -> None:
     show(page, f"{service.url}/#/history")
     press(page, "mouse", "main [href='#/report']")
     page.see("44 min 59 s late")
-    press(page, "mouse", "[href*='only=all']")
     page.until("document.querySelector(\"[aria-current=page][href*='only=all']\")")
+    page.until("document.querySelector('.bars .bar-text').innerText.includes('with notice')")
+    page.run("""(() => {
+        const make = URL.createObjectURL;
+        URL.createObjectURL = (blob) => {
+            blob.text().then((text) => (window.saved = text));
+            return make.call(URL, blob);
+        };
+    })()""")
+    press(page, "mouse", "[data-download=csv]")
+    lines = page.until("window.saved").splitlines()
+    assert [lines[0].split(",")[0], len(lines)] == ['"event"', 3]
+    show(page, f"{service.url}/#/report?only=failed")
+    page.see("None.")
     press(page, "mouse", "[href*='month=2026-12']")
     page.see("No events ended.")
 
@@ -487,6 +499,31 @@ def test_history_is_filtered(page: Browser, service: Live) -> None:
     show(page, f"{service.url}/#/history?host=h1&action=operation.announced")
     page.see("op-1 is announced")
     assert page.run("document.querySelectorAll('.history tbody tr').length") == 1
+
+
+def test_history_is_searched_by_one_box(page: Browser, service: Live) -> None:
+    """A name becomes a chip, a range is in the address, and each day has a heading."""
+    service.post("/v1/hosts/h1/reboot")
+    service.settle()
+    service.advance(25 * 3600)
+    service.post("/v1/operations/op-1/complete")
+    service.post("/v1/hosts/h2/reboot")
+    service.settle()
+    show(page, f"{service.url}/#/history")
+    headings = "[...document.querySelectorAll('.days h2')].map((each) => each.innerText)"
+    page.until(f"({headings}).length === 2")
+    assert page.run(headings) == ["Saturday, 2027-01-16", "Friday, 2027-01-15"]
+    fill(page, "keyboard", "#history-find", "h1")
+    page.key("Enter")
+    page.until("document.querySelector('.chip.removable').innerText.includes('Host h1')")
+    fill(page, "keyboard", "#history-find", "operation.announced")
+    page.key("Enter")
+    page.until(f"({headings}).length === 1 && document.querySelectorAll('.chip.removable')[1]")
+    assert page.run("document.querySelector('.days tbody').rows.length") == 1
+    press(page, "mouse", "[href*='range=hour']")
+    page.see("Nothing happened in this time.")
+    press(page, "keyboard", "[aria-label='Remove the filter Host h1']")
+    page.until(f"({headings}).join() === 'Saturday, 2027-01-16'")
 
 
 def test_token_is_created_and_revoked(page: Browser, service: Live) -> None:

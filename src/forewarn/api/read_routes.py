@@ -22,7 +22,7 @@ from forewarn.core.refusals import Unknown, UnknownOperation
 from forewarn.protocol.documents import Document, render_document
 from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
 from forewarn.store import HistoryPage, Recorded, Store
-from forewarn.validation.fields import NAME, WHOLE_MAX, Boolean, Choice, Integer, Text
+from forewarn.validation.fields import NAME, WHOLE_MAX, Boolean, Choice, Integer, Text, Timestamp
 from forewarn.validation.forms import Field
 
 #: Maximum number of entries of history, or of events, on one page.
@@ -155,6 +155,8 @@ def _document_of(view: StateView, vm: str) -> Document:
         *_FILTERS,
         Field("after", Integer(), "Only sequence numbers greater than this."),
         Field("before", Integer(), "Only sequence numbers less than this; 0: no limit."),
+        Field("since", Timestamp(), "Only entries recorded at or after this time."),
+        Field("until", Timestamp(), "Only entries recorded before this time."),
         Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries (default: 100)."),
         Field(
             "order",
@@ -172,12 +174,31 @@ async def list_history(call: ApiCall) -> ApiResponse:
     paging = {name: query[name] for name in ("after", "before", "images") if name in query}
     newest_first = query.get("order", False)
     filters = await _filters(call)
+    if since_ms := call.time_ms("since"):
+        earlier = await call.control.look_up(partial(_last_before, time_ms=since_ms))
+        paging["after"] = max(paging.get("after", 0), earlier)
+    if until_ms := call.time_ms("until"):
+        first_after = 1 + await call.control.look_up(partial(_last_before, time_ms=until_ms))
+        paging["before"] = min(paging.get("before", 0) or first_after, first_after)
     page = HistoryPage(limit=limit, newest_first=newest_first, **paging, **filters)
     entries = await call.control.look_up(lambda store: store.history(page))
     if not entries:
         await call.control.look_up(partial(check_named, filters=filters))
     following = entries[-1].seq if len(entries) == limit else None
     return await call.encode(lambda: {"entries": schemas.ENTRY.each(entries), "next": following})
+
+
+def _last_before(store: Store, *, time_ms: int) -> int:
+    """Return the number of the last entry before a time; 0 without one. O(log entries) reads."""
+    low, high = 0, last_sequence(store)
+    while low < high:
+        middle = (low + high) // 2
+        following = store.history(HistoryPage(after=middle, limit=1))
+        if following and following[0].seq <= high and following[0].entry.at_ms < time_ms:
+            low = following[0].seq
+        else:
+            high = middle
+    return low
 
 
 async def _filters(call: ApiCall) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-// Report of a month's events, with filters for late starts, short notice and failures.
+// Report of a month's events: by owner, and with filters for late starts, short notice and failures.
 
-import { getList, now, query } from "./api.js";
-import { coded, fill, h, head, soft, table } from "./dom.js";
+import { get, getList, now, query } from "./api.js";
+import { bars } from "./charts.js";
+import { buttonGroup, coded, fill, h, head, press, section, soft, table } from "./dom.js";
 import { chip, count, interruption, link, moment, span } from "./format.js";
 
 const ROWS_MAX = 500;
@@ -11,10 +12,10 @@ const short = (each) =>
   ["on-time", "late"].includes(each.start) && (each.notice_given_s ?? 0) < each.notice_promised_s;
 /** Name of a filter in the address -> its label and condition. */
 const SELECTIONS = {
+  all: { label: "All", fits: () => true },
   late: { label: "Late", fits: (each) => each.start === "late" },
   short: { label: "Short notice", fits: short },
   failed: { label: "Failed", fits: (each) => each.result === "failed" },
-  all: { label: "All", fits: () => true },
 };
 
 /** The month `back` months before a day, as `2026-10`. */
@@ -23,6 +24,70 @@ function monthOf(ms, back = 0) {
   return new Date(Date.UTC(day.getUTCFullYear(), day.getUTCMonth() - back))
     .toISOString()
     .slice(0, 7);
+}
+
+/** Reads how promises were kept in a month, for each owner; null if the fleet is too large. */
+function promisesOf(month, owner) {
+  const from = `${month}-01T00:00:00Z`;
+  const end = Date.parse(`${monthOf(Date.parse(from) + 32 * DAY)}-01T00:00:00Z`);
+  if (Date.parse(from) > now()) return Promise.resolve(null);
+  const to = new Date(Math.min(end, Math.floor(now() / 1000) * 1000)).toISOString();
+  return get(query("/v1/promises", { from, to, owner, by: "owner" })).catch(() => null);
+}
+
+/** Shows for each owner how many events started with their notice, and how VMs were disturbed. */
+function byOwner(found, outcomes) {
+  const parts = found?.parts.filter((each) => each.events) ?? [];
+  if (!parts.length || !outcomes.length) return "";
+  const rows = parts.map((each) => ({
+    label: each.name || "no owner",
+    text: [
+      `${count(each.with_notice)} of ${count(each.promised)} with notice`,
+      each.approval_median_ms === null
+        ? ""
+        : `approved after ${span(each.approval_median_ms)} (median)`,
+      `each VM disturbed for ${span(each.disturbed_per_vm_ms ?? 0)}`,
+    ]
+      .filter(Boolean)
+      .join(", "),
+    parts: [
+      { look: "done", value: each.with_notice },
+      { look: "f", value: each.promised - each.with_notice },
+      { look: "h", value: each.events - each.promised },
+    ],
+  }));
+  return section("Events by owner", bars("Events by owner", rows));
+}
+
+/** Offers the events of the report as files, which the browser makes itself. */
+function downloads(month, events) {
+  const save = (name, media, text) => {
+    const url = URL.createObjectURL(new Blob([text], { type: media }));
+    h("a", { href: url, download: name }).click();
+    URL.revokeObjectURL(url);
+  };
+  const cell = (value) => {
+    const text = Array.isArray(value) ? value.join(" ") : String(value ?? "");
+    const safe = /^[=+@\t\r-]/.test(text) ? `'${text}` : text; // a spreadsheet must not compute it
+    return `"${safe.replaceAll('"', '""')}"`;
+  };
+  const csv = () => {
+    const titles = Object.keys(events[0] ?? {});
+    return [titles, ...events.map((each) => titles.map((name) => each[name]))]
+      .map((line) => line.map(cell).join(","))
+      .join("\r\n");
+  };
+  return buttonGroup(
+    "Download",
+    press("Download CSV", () => save(`events-${month}.csv`, "text/csv", csv()), {
+      data: { download: "csv" },
+    }),
+    press(
+      "Download JSON",
+      () => save(`events-${month}.json`, "application/json", JSON.stringify(events, null, 2)),
+      { data: { download: "json" } },
+    ),
+  );
 }
 
 /** Reads the outcomes of a month; the command line reports larger months. */
@@ -36,7 +101,7 @@ export async function report(main, asked) {
   const months = [monthOf(now()), monthOf(now(), 1)];
   const month = /^\d{4}-(0[1-9]|1[0-2])$/.test(asked.get("month")) ? asked.get("month") : months[0];
   const owner = asked.get("owner") ?? "";
-  const only = SELECTIONS[asked.get("only")] ? asked.get("only") : "late";
+  const only = SELECTIONS[asked.get("only")] ? asked.get("only") : "all";
   const address = (change) => query("#/report", { month, owner, only, ...change });
   const tab = (label, current, change) =>
     h("a", { href: address(change), aria: current ? { current: "page" } : {} }, label);
@@ -56,7 +121,10 @@ export async function report(main, asked) {
     event.preventDefault();
     location.hash = address(Object.fromEntries(new FormData(form)));
   });
-  const { records: outcomes, more } = await outcomesOf(month, owner);
+  const [{ records: outcomes, more }, promises] = await Promise.all([
+    outcomesOf(month, owner),
+    promisesOf(month, owner),
+  ]);
   const selected = outcomes.filter(SELECTIONS[only].fits);
   fill(
     main,
@@ -69,6 +137,7 @@ export async function report(main, asked) {
         tab("Last month", month === months[1], { month: months[1] }),
       ),
     ),
+    byOwner(promises, outcomes),
     h(
       "section",
       { className: "card" },
@@ -80,6 +149,7 @@ export async function report(main, asked) {
           tab(`${label} ${count(outcomes.filter(fits).length)}`, name === only, { only: name }),
         ),
       ),
+      selected.length ? downloads(month, selected) : "",
       selected.length
         ? table("Events", COLUMNS, selected.slice(0, ROWS_MAX).map(row))
         : soft(outcomes.length ? "None." : "No events ended."),
