@@ -350,7 +350,7 @@ def test_maintenance_says_who_has_not_approved(page: Browser, service: Live) -> 
     assert any(each.split()[:2] == ["web", "waiting"] for each in rows), rows
     assert any(each.split()[:2] == ["db", "approved"] for each in rows), rows
     press(page, "mouse", ".owner [data-act=postpone_maintenance]")
-    page.until("document.querySelector('#field-hosts')?.value === 'h1'")
+    page.until("document.querySelector('[data-ticks=hosts] label').innerText === 'h1, announced'")
     assert page.run("document.querySelector('#field-by').value") == "shop"
     page.key("Escape")
     press(page, "mouse", "[data-act=remind]")
@@ -367,6 +367,48 @@ def test_maintenance_says_who_has_not_approved(page: Browser, service: Live) -> 
     )
     assert labels == ["To bank", "To shop"]
     page.key("Escape")
+
+
+def test_hosts_are_chosen_by_rack_and_on_the_map(page: Browser, service: Live) -> None:
+    """A tick adds a rack, a click on the map adds or removes a host, and the plan follows."""
+    show(page, f"{service.url}/#/maintenances")
+    press(page, "mouse", "[data-act=create_maintenance]")
+    page.until("document.querySelector('#field-cause')")
+    page.run("document.querySelector('#field-cause').value = 'host-reboot'")
+    fill(page, "mouse", "#field-duration", "5m")
+    press(page, "mouse", ".picker summary")
+    press(page, "mouse", "[data-rack='Zone 1: fault domain 2']")
+    page.until("document.querySelector('#field-hosts').value === 'h2'")
+    page.see("1 wave for 1 host")
+    page.tab_to("dialog .map")
+    page.key("Home")
+    page.key("Enter")
+    page.until("document.querySelector('#field-hosts').value === 'h2, h1'")
+    page.see("2 waves for 2 hosts")
+    page.key("Enter")
+    page.until("document.querySelector('#field-hosts').value === 'h2'")
+    assert not AXE.exists() or axe_findings(page) == []
+    page.key("Escape")
+
+
+def test_owner_is_postponed_by_ticks(page: Browser, service: Live) -> None:
+    """Announced and later hosts of the owner are ticked; only the ticked ones are postponed."""
+    service.fleet(groups={"web": {"owner": "shop"}, "db": {"owner": "bank"}})
+    service.call("PUT", "/v1/policy", {"postponing": "PT6H"})
+    form = {"cause": "host-reboot", "hosts": ["h1", "h2", "h3"], "duration": "PT5M"}
+    service.call("POST", "/v1/maintenances", form)
+    service.post("/v1/maintenances/m-1/start")
+    wait_until(lambda: service.document("web-0")["Events"], what="the event of the first wave")
+    show(page, f"{service.url}/#/maintenances/m-1")
+    press(page, "mouse", "[aria-label='Postpone m-1 for shop']")
+    labels = "[...document.querySelectorAll('[data-ticks] label')].map((each) => each.innerText)"
+    assert page.until(f"({labels}).length && {labels}") == ["h1, announced", "h2"]
+    press(page, "mouse", "[data-ticks] [value=h1]")
+    press(page, "mouse", "[aria-label='Until: +4h']")
+    press(page, "mouse", "dialog [type=submit]")
+    page.see("Postpone m-1 for shop: done.")
+    postponed = service.get("/v1/maintenances/m-1")["maintenance"]["postponed"]
+    assert [(each["host"], each["by"]) for each in postponed] == [("h2", "shop")]
 
 
 def test_preview_names_the_vms_that_move_and_return(page: Browser, service: Live) -> None:

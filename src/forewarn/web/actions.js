@@ -5,6 +5,7 @@ import { copy } from "./clipboard.js";
 import { commandOf, commandOfText } from "./commands.js";
 import { buttonGroup, coded, fill, h, labelled, note, press, soft } from "./dom.js";
 import { isLocal, link, plural, words } from "./format.js";
+import { hostPicker, ticked, ticks } from "./host-picker.js";
 import { search, suggest } from "./suggest.js";
 
 /** Kind of object -> its actions with label, operationId and style. */
@@ -293,6 +294,7 @@ export async function act(
     given = {},
     preview = null,
     plan = null,
+    choices = {},
   },
 ) {
   let row;
@@ -317,6 +319,8 @@ export async function act(
     text: typeof text === "function" ? text({ ...record, ...given }) : text,
     fields: fieldsOf(row.form, before, fresh).map((each) => ({
       ...each,
+      choices: choices[each.name],
+      pick: route === "create_maintenance" && each.name === "hosts",
       fixed:
         (danger && each.name in given) ||
         (route === "put_group" && !may("remove_group") && GROUP_FIXED.has(each.name)),
@@ -417,6 +421,7 @@ function fieldsOf(form, record, fresh) {
 
 function control(field) {
   const { schema, value } = field;
+  if (field.choices) return ticks(field.name, field.label, field.choices);
   const id = `field-${field.name || "name"}`;
   const hint = schema.description
     ? h("span", { className: "hint", id: `${id}-hint` }, coded(schema.description))
@@ -467,6 +472,7 @@ function control(field) {
     hint,
   );
   offerNames(input, field);
+  if (field.pick) box.append(hostPicker(input));
   return box;
 }
 
@@ -537,7 +543,11 @@ function shownValue(value) {
 /** Returns the values of a form, without empty ones. */
 function valuesOf(fields, form) {
   const found = {};
-  for (const { name, schema, value: before } of fields) {
+  for (const { name, schema, value: before, choices } of fields) {
+    if (choices) {
+      found[name] = ticked(form, name);
+      continue;
+    }
     const input = form.elements[`field-${name || "name"}`];
     if (schema.type === "boolean") {
       if (input.checked || before === true) found[name] = input.checked;

@@ -24,12 +24,18 @@ const gapOf = (size) => (size < DRAWN_FROM ? 1 : Math.min(GAP / size, 1));
 /** Tried ratios of a rack's width to its height; the map uses the ratio with the largest cells. */
 const ASPECTS = [1.6, 1, 0.6, 0.35, 2.6, 6];
 
-export function heatmap(open) {
+/**
+ * Returns a map that opens a host by its name; `marked` tells which hosts have a frame.
+ * @param {(name: string) => void} open
+ * @param {{marked?: ((name: string) => boolean) | null, title?: string}} options
+ */
+export function heatmap(open, { marked = null, title = "Hosts by zone and rack" } = {}) {
+  const helpId = marked ? "map-help-choose" : "map-help";
   const canvas = h("canvas", {
     className: "map",
     tabIndex: 0,
     role: "application",
-    aria: { label: "Hosts", describedby: "map-help" },
+    aria: { label: "Hosts", describedby: helpId },
   });
   const tip = h("div", { className: "tip", hidden: true, aria: { hidden: "true" } });
   const button = (text, label, act) =>
@@ -47,14 +53,14 @@ export function heatmap(open) {
   );
   const help = h(
     "p",
-    { id: "map-help", className: "quiet-label" },
-    "Arrow keys choose a host, Enter opens it, plus and minus zoom, 0 shows all.",
+    { id: helpId, className: "quiet-label" },
+    `Arrow keys choose a host, Enter ${marked ? "adds or removes" : "opens"} it, plus and minus zoom, 0 shows all.`,
   );
   const box = h("div", { className: "map-box" }, canvas, tip, help);
   const whole = h(
     "div",
     {},
-    h("div", { className: "head" }, h("h2", {}, "Hosts by zone and rack"), tools),
+    h("div", { className: "head" }, h(marked ? "h3" : "h2", {}, title), tools),
     box,
   );
   const pen = canvas.getContext("2d", { alpha: false });
@@ -270,9 +276,15 @@ export function heatmap(open) {
       pen.roundRect(x, y, inner, inner, corner);
       pen.fill();
     }
-    if (inner < NAMED_FROM) return;
+    if (inner < NAMED_FROM && !marked) return;
     const host = hostAt(place);
     if (!host) return;
+    if (marked?.(host.name)) {
+      pen.strokeStyle = colours.ink;
+      pen.lineWidth = 3;
+      pen.strokeRect(x + 1.5, y + 1.5, inner - 3, inner - 3);
+    }
+    if (inner < NAMED_FROM) return;
     pen.fillStyle = colours.on[letter];
     pen.font = "600 12px system-ui, sans-serif";
     pen.textBaseline = "top";

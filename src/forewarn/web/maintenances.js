@@ -2,7 +2,7 @@
 
 import { act, button, buttons, rowButton, unasked } from "./actions.js";
 import { call, get, getList, may, part, query } from "./api.js";
-import { fill, h, head, keepFocus, section, soft, table, unpressed } from "./dom.js";
+import { fill, h, head, keepFocus, note, section, soft, table, unpressed } from "./dom.js";
 import {
   chip,
   count,
@@ -392,16 +392,58 @@ function ownerOf(each, owner, list, open) {
             "div",
             { className: "buttons" },
             remindButton("Remind", `Remind ${name}`, open),
-            rowButton("postpone_maintenance", "Postpone", {
-              name: each.id,
-              object: owner ? `${each.id} for ${owner}` : each.id,
-              given: { hosts, ...(owner ? { by: owner } : {}) },
-            }),
+            button(
+              "postpone_maintenance",
+              "Postpone",
+              "small",
+              () => postponeFor(each, owner, hosts),
+              `Postpone ${owner ? `${each.id} for ${owner}` : each.id}`,
+            ),
           )
         : "",
     ),
     approvalTable(name, list),
   );
+}
+
+/** Offers the hosts of a maintenance that have VMs of an owner, each with a tick. */
+async function postponeFor(each, owner, announced) {
+  let waiting = [];
+  try {
+    waiting = owner ? await waitingHosts(each.id, owner) : [];
+  } catch (error) {
+    note(error.message, "refused");
+  }
+  const later = waiting.filter(({ host }) => !announced.includes(host));
+  act("postpone_maintenance", {
+    name: each.id,
+    object: owner ? `${each.id} for ${owner}` : each.id,
+    label: "Postpone",
+    given: owner ? { by: owner } : {},
+    choices: {
+      hosts: [
+        ...announced.map((host) => ({ value: host, label: `${host}, announced` })),
+        ...later.map(({ host, wave: number }) => ({
+          value: host,
+          label: number ? `${host}, wave ${number}` : host,
+        })),
+      ],
+    },
+  });
+}
+
+/** Returns the hosts of a maintenance without work so far that have VMs of an owner. */
+async function waitingHosts(id, owner) {
+  const groups = (await getList("/v1/groups", {}, "groups")).records;
+  const names = groups.filter((each) => each.owner === owner).map((each) => each.name);
+  const [{ records: hosts }, ...vms] = await Promise.all([
+    getList(`/v1/maintenances/${part(id)}/hosts`, {}, "hosts"),
+    ...names.map((group) => getList("/v1/vms", { group }, "vms")),
+  ]);
+  const occupied = new Set(vms.flatMap(({ records }) => records.map((each) => each.host)));
+  return hosts
+    .filter((each) => each.state === "left" && occupied.has(each.host))
+    .sort((one, other) => naturally(one.host, other.host));
 }
 
 function approvalTable(name, approvals) {
