@@ -406,7 +406,7 @@ def test_owner_is_postponed_by_ticks(page: Browser, service: Live) -> None:
     press(page, "mouse", "[data-ticks] [value=h1]")
     press(page, "mouse", "[aria-label='Until: +4h']")
     press(page, "mouse", "dialog [type=submit]")
-    page.see("Postpone m-1 for shop: done.")
+    page.see("Postpone hosts of m-1 for shop: done.")
     postponed = service.get("/v1/maintenances/m-1")["maintenance"]["postponed"]
     assert [(each["host"], each["by"]) for each in postponed] == [("h2", "shop")]
 

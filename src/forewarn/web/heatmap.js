@@ -25,7 +25,7 @@ const gapOf = (size) => (size < DRAWN_FROM ? 1 : Math.min(GAP / size, 1));
 const ASPECTS = [1.6, 1, 0.6, 0.35, 2.6, 6];
 
 /**
- * Returns a map that opens a host by its name; `marked` tells which hosts have a frame.
+ * Returns a map that opens a host by its name; `marked` hosts have a frame.
  * @param {(name: string) => void} open
  * @param {{marked?: ((name: string) => boolean) | null, title?: string}} options
  */
