@@ -436,6 +436,7 @@ def test_report_lists_what_started_late(page: Browser, service: Live) -> None:
     service.advance(3600)
     service.post("/v1/operations/op-1/complete")
     service.settle()
+    service.advance(60)
     show(page, f"{service.url}/#/history")
     press(page, "mouse", "main [href='#/report']")
     page.see("44 min 59 s late")
