@@ -21,6 +21,7 @@ from forewarn.core.records import Row, from_row, to_row
 from forewarn.core.state import Entry, State
 from forewarn.core.step import StepResult, next_deadline_ms, step
 from forewarn.core.stimulus import PlaneStimulus, Proceed
+from forewarn.core.ticket import Ticket
 from forewarn.core.topology import Group, Host, Topology, Vm
 from forewarn.core.usage import UNCOUNTED_MAX, Disturbed, Share, Usage, share_of_host, share_of_vm
 from forewarn.core.why import blocker_of, why_host, why_maintenance
@@ -66,6 +67,8 @@ def _check_about(entry: Entry) -> None:
             assert entry.host == host.name
         case Group() as group:
             assert entry.group == group.name
+        case Ticket() as ticket:
+            assert (entry.operation, entry.host) == (ticket.operation, ticket.host)
         case _:
             assert not entry.operation, entry
 
@@ -319,6 +322,8 @@ def check_deadline(state: State, policy: NoticePolicy, now_ms: int) -> None:
             for each in state.enrolments.values()
         ),
         *(each.expires_ms for each in state.access.confirmations.values()),
+        *(each.closes_ms or 0 for each in operations),
+        *(each.closes_ms or 0 for each in state.tickets.values()),
     ]
     later = [at_ms for at_ms in times if at_ms > now_ms]
     assert next_deadline_ms(state, policy, now_ms) == min(later, default=None)

@@ -22,6 +22,7 @@ from forewarn.core.maintenance import (
 )
 from forewarn.core.records import KINDS, Record, from_row
 from forewarn.core.state import Entry, Image
+from forewarn.core.ticket import TICKET_MOVES, Ticket, TicketState
 from forewarn.values import Word
 
 
@@ -36,6 +37,7 @@ _MACHINES: dict[type[Record], tuple[tuple[str, Word, frozenset[tuple[Word, Word]
         ("alert", Alert.NONE, _steps(ALERT_MOVES.items())),
     ),
     Event: (("state", EventState.SCHEDULED, _steps(EVENT_MOVES.items())),),
+    Ticket: (("state", TicketState.OPEN, _steps(TICKET_MOVES.items())),),
     Maintenance: (("state", MaintenanceState.DRAFT, _steps(MAINTENANCE_MOVES.items())),),
 }
 

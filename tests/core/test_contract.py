@@ -17,7 +17,7 @@ from forewarn.core import (
 )
 from forewarn.core import maintenance as records
 from forewarn.core.host_admission import POSTPONED_MAX
-from forewarn.core.lifecycle import Execution, Notice
+from forewarn.core.lifecycle import Execution, MaintenanceWindow, Notice
 from forewarn.core.maintenance import Planning
 from forewarn.core.naming import NothingSelected, SelectorInvalid
 from forewarn.core.policy import NoticePolicy
@@ -32,6 +32,10 @@ from forewarn.rules.blockers import Blocker
 from tests.core.rig import small
 
 SAID: dict[str, object] = {
+    "Ticket.category": "other",
+    "Ticket.state": "open",
+    "OpenTicket.category": "other",
+    "Operation.window": MaintenanceWindow(),
     "Group.kind": "availability-set",
     "Group.approves_when_down": True,
     "Group.published": VERSIONS[-1],
@@ -67,7 +71,17 @@ VALUES = (
         for t in vars(stimulus).values()
         if isinstance(t, type) and t.__module__ == stimulus.__name__
     ),
-    *(Notice, Execution, Blocker, Entry, NoticePolicy, Changes, State, records.Postponement),
+    *(
+        Notice,
+        Execution,
+        MaintenanceWindow,
+        Blocker,
+        Entry,
+        NoticePolicy,
+        Changes,
+        State,
+        records.Postponement,
+    ),
 )
 OF_VALUES = [
     pytest.param(kind, each.name, each.default, id=f"{kind.__name__}.{each.name}")
@@ -104,6 +118,10 @@ STATUSES: dict[type[CallerError], int] = {
     refusals.UnknownPlan: 404,
     refusals.MaintenanceInvalid: 422,
     refusals.MaintenanceWrongState: 409,
+    refusals.UnknownTicket: 404,
+    refusals.TicketWrongState: 409,
+    refusals.TicketInvalid: 422,
+    refusals.TooManyTickets: 409,
     refusals.MaintenanceImpossible: 409,
     refusals.DeclarationRequired: 409,
     refusals.DeclarationRefused: 409,

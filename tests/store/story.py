@@ -130,6 +130,7 @@ def live_records(state: State) -> dict[str, dict[str | int, Record]]:
         *state.events.values(),
         *state.enrolments.values(),
         *state.views.values(),
+        *state.tickets.values(),
     )
     records: dict[str, dict[str | int, Record]] = {kind: {} for kind in KINDS}
     for record in found:

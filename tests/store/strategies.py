@@ -22,6 +22,7 @@ from forewarn.core.lifecycle import (
     EventState,
     Execution,
     FollowedBy,
+    MaintenanceWindow,
     Notice,
     Operation,
     OperationState,
@@ -44,6 +45,15 @@ from forewarn.core.naming import DOMAIN_MAX, MEMORY_MIB_MAX
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import Record, key_of
 from forewarn.core.state import Changes
+from forewarn.core.ticket import (
+    ENDED_TICKET,
+    HardwareCategory,
+    Ticket,
+    TicketState,
+    TicketTarget,
+    TicketText,
+    TicketType,
+)
 from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
 from forewarn.planning.plan_text import PlanBody, read_plan
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
@@ -129,6 +139,14 @@ executions = st.builds(
     interruption_ms=st.integers(-1, 9),
 )
 
+windows = st.builds(
+    MaintenanceWindow,
+    planned_open_ms=later_times,
+    planned_close_ms=later_times,
+    opened_ms=later_times,
+    incident=st.integers(0, 2**31),
+)
+
 
 def as_ended(operation: Operation) -> Operation:
     """Return an operation whose end and owed abort fit its state."""
@@ -167,6 +185,7 @@ operations = st.builds(
     events=st.lists(guids, max_size=2).map(tuple),
     unseen_vms=name_lists,
     unconfirmed_by=prose,
+    window=windows,
 ).map(as_ended)
 events = st.builds(
     Event,
@@ -366,6 +385,31 @@ policies = st.builds(
     policy=st.builds(MaintenancePolicy, pause_s=st.integers(0, 9), budgets=budgets),
 )
 
+tickets = st.builds(
+    Ticket,
+    number=numbers,
+    type=st.sampled_from(TicketType),
+    target_kind=st.sampled_from(TicketTarget),
+    target=names,
+    opened_ms=times,
+    updated_ms=times,
+    owners=name_lists,
+    host=names,
+    serial=labels,
+    category=st.sampled_from(HardwareCategory),
+    description=prose,
+    evidence=prose,
+    action=prose,
+    account=labels,
+    external=prose,
+    operation=numbers,
+    maintenance=numbers,
+    actor=prose,
+    state=st.sampled_from([each for each in TicketState if each not in ENDED_TICKET]),
+    due_ms=later_times,
+    texts=st.lists(st.builds(TicketText, at_ms=times, by=prose, text=prose), max_size=2).map(tuple),
+)
+
 OF_KIND: dict[str, st.SearchStrategy[Record]] = {
     "host": hosts,
     "maintenance": maintenances,
@@ -375,6 +419,7 @@ OF_KIND: dict[str, st.SearchStrategy[Record]] = {
     "principal": principals,
     "confirmation": confirmations,
     "token": tokens,
+    "ticket": tickets,
     "group": groups,
     "vm": vms,
     "operation": operations,

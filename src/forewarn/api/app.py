@@ -36,6 +36,7 @@ from forewarn.api import (
     read_routes,
     service_routes,
     sign_in_routes,
+    ticket_routes,
     why_routes,
     work_routes,
 )
@@ -68,6 +69,7 @@ _MODULES = (
     outcome_routes,
     availability_routes,
     promise_routes,
+    ticket_routes,
     service_routes,
     overview_routes,
     access_routes,

@@ -16,6 +16,7 @@ from forewarn.api import (
     policy_file,
     promise_routes,
     schemas,
+    ticket_routes,
 )
 from forewarn.api import request_forms as forms
 from forewarn.api.routes import Route
@@ -41,6 +42,7 @@ _PATH_NAMES = {
     "events": "Operation (op-12), event id, or beginning of an event id.",
     "maintenances": "m-12, or 12.",
     "declarations": "m-12, or 12.",
+    "tickets": "t-12, or 12.",
     "faults": "Kind of the scenario, such as slow-first.",
 }
 
@@ -73,7 +75,7 @@ def _schemas(routes: Iterable[Route]) -> dict[str, Schema]:
     definitions |= {route.form.name: route.form.definition() for route in routes if route.form}
     modules = (forms, policy_file, schemas, maintenance_schemas, consent)
     routed = (access_routes, audit_routes, availability_routes, confirmation_routes)
-    for module in (*modules, *routed, declaration_routes, promise_routes):
+    for module in (*modules, *routed, declaration_routes, promise_routes, ticket_routes):
         for each in vars(module).values():
             if isinstance(each, Form | schemas.ObjectSchema):
                 definitions[each.name] = each.definition()

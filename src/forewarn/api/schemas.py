@@ -291,6 +291,25 @@ VM: ObjectSchema[Placed[Vm]] = ObjectSchema(
     *same(TEXT, "location", "resource_group", "subscription", of="record."),
     *same(TEXTS_BY_NAME, "tags", "instance", of="record."),
 )
+WINDOW: ObjectSchema[Operation] = ObjectSchema(
+    "MaintenanceWindow",
+    "When the work on a host was to begin and end, and when it did.",
+    Member("planned_open", TIME, "window.planned_open_ms"),
+    Member("planned_close", TIME, "window.planned_close_ms", "Later if the work started late."),
+    Member("opened", TIME, "window.opened_ms", "Start of the first operation."),
+    Member(
+        "closed",
+        TIME,
+        lambda o: written(o.ended_ms if o.window.opened_ms else None),
+        "End of this operation; the window closes with the last operation on the host.",
+    ),
+    Member(
+        "incident",
+        TEXT,
+        lambda o: f"t-{o.window.incident}" if o.window.incident else "",
+        "Ticket of the overrun; may be empty.",
+    ),
+)
 OPERATION: ObjectSchema[Operation] = ObjectSchema(
     "Operation",
     "Work on one host or one VM. Times that have not arrived are null.",
@@ -329,6 +348,12 @@ OPERATION: ObjectSchema[Operation] = ObjectSchema(
     Member("started", TIME, "execution.started_ms"),
     Member("begun", TIME, "execution.begun_ms"),
     Member("ended", TIME, "ended_ms"),
+    Member(
+        "window",
+        WINDOW.schema(),
+        WINDOW.of,
+        "Maintenance window of the host's work; all null without one.",
+    ),
     Member("attempt", WHOLE, "execution.attempt"),
     Member("reason", TEXT, meaning="Reason of the result or of the stuck state."),
     Member(

@@ -18,10 +18,13 @@ from forewarn.core.state import Changes, State
 from forewarn.core.stimulus import (
     Acknowledge,
     ChangeTopology,
+    MoveTicket,
+    OpenTicket,
     PlaneStimulus,
     PostponeHosts,
     RequestMaintenance,
 )
+from forewarn.core.ticket import Ticket, TicketMove, TicketType
 from forewarn.core.topology import Topology
 from forewarn.rules.blockers import Blocker, Code
 from forewarn.store import (
@@ -31,6 +34,7 @@ from forewarn.store import (
     Recorded,
     RecordedAvailability,
     Store,
+    TicketPage,
 )
 from forewarn.store.reading import StoreReader, owners_text
 from forewarn.values import replace
@@ -159,10 +163,22 @@ def check_stimulus(stimulus: PlaneStimulus, layout: Topology) -> None:
                     raise Unknown(kind="vm", name=name)
             if stimulus.destination and stimulus.destination not in layout.hosts:
                 raise Unknown(kind="host", name=stimulus.destination)
+        case OpenTicket() | MoveTicket():
+            _check_ticket(stimulus)
         case Acknowledge() | PostponeHosts() | ChangeTopology():
             pass  # the caller's own state contains only permitted records
         case _:
             raise AssertionError(stimulus)
+
+
+def _check_ticket(stimulus: OpenTicket | MoveTicket) -> None:
+    """Owners open reports, answer and close; the route has found the ticket in their view."""
+    if isinstance(stimulus, OpenTicket):
+        permitted = stimulus.type is TicketType.REPORT and stimulus.owners is not None
+    else:
+        permitted = stimulus.move in {TicketMove.ANSWER, TicketMove.CLOSE}
+    if not permitted:
+        raise NotPermitted(principal="An owner", permission=Permission.OPERATE.value)
 
 
 class ScopedReader(StoreReader):
@@ -172,6 +188,7 @@ class ScopedReader(StoreReader):
         """Read a store for the owners of the records in `layout`."""
         self._store = store
         self._owners = owners_text(owners)
+        self._named_owners = owners
         self._layout = layout
 
     def history(self, page: HistoryPage) -> list[Recorded]:
@@ -210,6 +227,30 @@ class ScopedReader(StoreReader):
     def availability_since_ms(self) -> int:
         """Return since when records of availability are complete."""
         return self._store.availability_since_ms()
+
+    def ticket(self, number: int) -> Ticket | None:
+        """Return a ticket that concerns these owners."""
+        ticket = self._store.ticket(number)
+        return self._own_ticket(ticket) if ticket and self._concerns(ticket) else None
+
+    def tickets(self, page: TicketPage) -> list[Ticket]:
+        """Return one page of tickets that concern these owners."""
+        tickets = self._store.tickets(replace(page, owners=self._owners))
+        return [self._own_ticket(each) for each in tickets]
+
+    def _concerns(self, ticket: Ticket) -> bool:
+        return not self._named_owners.isdisjoint(ticket.owners)
+
+    def _own_ticket(self, ticket: Ticket) -> Ticket:
+        """Return a ticket without other owners and without names of operators."""
+        vms = self._layout.vms
+        return replace(
+            ticket,
+            owners=tuple([each for each in ticket.owners if each in self._named_owners]),
+            actor=actor_for_owner(ticket.actor, vms),
+            maintenance=0,
+            texts=tuple([replace(each, by=actor_for_owner(each.by, vms)) for each in ticket.texts]),
+        )
 
     def _own(self, operation: Operation) -> Operation | None:
         events = {each.id: each for each in self.events_of(operation.number)}

@@ -36,6 +36,7 @@ _LISTS = {
     "maintenance": ("maintenances", "id"),
     "declaration": ("declarations", "id"),
     "wait": ("operations", "id"),
+    "ticket": ("tickets", "id"),
     "confirmation": ("confirmations", "id"),
     "outbox": ("destinations", "name"),
 }

@@ -378,6 +378,36 @@ availability show --vm web-0 -o json
 availability export --owner shop --from 30d --output october.jsonl
 availability export --vm web-0
 
+ticket list --owner shop
+ticket list --type incident --all
+
+ticket show t-12
+ticket show t-12 --watch
+
+ticket open --host h7 --category gpu --description "GPU 3 has fallen off the bus"
+ticket open --vm web-0 -d "disk errors" --evidence "I/O error, dev sdb"
+
+ticket answer t-12 --text "It happens under load."
+ticket answer t-12 --text "It has failed again."
+
+ticket close t-12
+ticket close t-12 --action "GPU replaced"
+
+ticket ask t-12 --text "Since when?"
+ticket ask t-12 --text "May we reboot it now?"
+
+ticket work t-12
+ticket work t-12 --operation op-14
+
+ticket resolve t-12 --action "GPU 3 replaced"
+ticket resolve t-12 --action "firmware updated" --text "Please check."
+
+ticket refuse t-12 --reason "The GPU passes its diagnosis."
+ticket refuse t-12 --reason "It is not our hardware."
+
+ticket link t-12 INC0042
+ticket link t-12 BREAK-7
+
 promises show --owner shop --from 30d
 promises show --by owner --sort=-disturbed_ms
 

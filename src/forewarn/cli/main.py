@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         sign_in,
         status,
         store,
+        tickets,
         topology,
         upgrade,
         wait,

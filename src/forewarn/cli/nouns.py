@@ -16,6 +16,7 @@ NOUNS: dict[str, tuple[str, str]] = {
     "maintenance": ("maintenance", "work on many hosts, in waves"),
     "declaration": ("declarations", "declared maintenances: list, show"),
     "availability": ("availability", "availability of VMs over a period: show, export"),
+    "ticket": ("tickets", "incidents, reports of faults, retirements: list, open, answer, close"),
     "promises": ("promises", "how promises were kept over a period: show, report"),
     "policy": ("policy", "limits and windows of maintenances"),
     "history": ("history", "changes and who made them: list, export"),

@@ -32,6 +32,7 @@ from forewarn.core.stimulus import (
     act_of,
 )
 from forewarn.core.targets import silent_groups
+from forewarn.core.ticket import Ticket
 from forewarn.core.topology import Topology
 from forewarn.core.waiting import unseen_vms, waits_until_shown
 from forewarn.core.why import why
@@ -62,6 +63,8 @@ class Committed:
     plan: tuple[int, ...] = ()
     #: Current maintenance that the stimulus names.
     maintenance: Maintenance | None = None
+    #: Current ticket that the stimulus names.
+    ticket: Ticket | None = None
     #: The writes, for copies of the state; None: no writes.
     changes: Changes | None = None
     #: Grows by one with each writing commit.
@@ -308,6 +311,7 @@ class ControlPlane(StateView):
             remaining=outcome.remaining,
             plan=outcome.plan,
             maintenance=maintenances[0] if maintenances else None,
+            ticket=written.tickets.get(numbers[0]) if numbers else None,
             changes=written or None,
             sequence=self.sequence,
         )

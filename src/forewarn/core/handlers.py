@@ -26,9 +26,11 @@ from forewarn.core.lifecycle import (
 )
 from forewarn.core.operation_requests import plan as planned_operations
 from forewarn.core.refusals import Unknown, UnknownOperation, WrongState
+from forewarn.core.ticket_commands import close_agreed
 from forewarn.core.topology import Health
 from forewarn.core.waiting import some_names, unseen_vms, waits_until_shown
 from forewarn.core.waves import is_ahead_of_clock
+from forewarn.core.windows import check_windows
 from forewarn.protocol.documents import Document
 from forewarn.rules.local_time import UNREADABLE
 from forewarn.values import replace
@@ -281,6 +283,8 @@ def tick(draft: Draft, __: stimuli.Tick | None = None) -> None:
         assert operation is not None, "a tick does not end operations"
         late = move_alert(operation, AlertMove.EXCEED)
         draft.put("operation.overdue", f"{late.id} runs longer than it should", late)
+    check_windows(draft)
+    close_agreed(draft)
     state.set_ticked(draft.now_ms)
 
 

@@ -175,6 +175,24 @@ class Execution:
 
 
 @value
+class MaintenanceWindow:
+    """The maintenance window of a host: all of the work from its VMs' moves to their return.
+
+    Each operation of the work carries the window. It stays open until the last has ended. Times are
+    ms since the epoch, UTC; None: no window, or not yet. Source: T-5.
+    """
+
+    #: When the work was to start, as announced: the NotBefore of its first operation.
+    planned_open_ms: int | None = None
+    #: When all of the work is to end. Work that starts late has its whole length from its start.
+    planned_close_ms: int | None = None
+    #: When the first operation started.
+    opened_ms: int | None = None
+    #: Number of the incident after the planned close has passed; 0: none.
+    incident: int = 0
+
+
+@value
 class Operation:
     """One disturbance of one host or one VM.
 
@@ -239,6 +257,7 @@ class Operation:
     #: Principal for whom the host counts as affected without a second person's confirmation; empty:
     #: a second person has confirmed the work, or the policy does not count it. Source: P-8.
     unconfirmed_by: str = ""
+    window: MaintenanceWindow = MaintenanceWindow()
 
     @property
     def id(self) -> str:
@@ -271,6 +290,21 @@ class Operation:
     def live(self) -> bool:
         """Whether the operation has not ended."""
         return self.state in LIVE_OPERATION
+
+    @property
+    def window_host(self) -> str:
+        """The host whose maintenance window the operation belongs to."""
+        return self.destination if self.is_return else self.host
+
+    @property
+    def closes_ms(self) -> int | None:
+        """When its window closes, ms since the epoch UTC; None: not open, or an incident says so.
+
+        Source: T-5.
+        """
+        window = self.window
+        opened = self.live and window.opened_ms is not None and not window.incident
+        return window.planned_close_ms if opened else None
 
     @property
     def unnoticed(self) -> bool:

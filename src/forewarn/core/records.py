@@ -23,6 +23,7 @@ from forewarn.core.lifecycle import (
     EventState,
     Execution,
     FollowedBy,
+    MaintenanceWindow,
     Notice,
     Operation,
     OperationState,
@@ -40,6 +41,14 @@ from forewarn.core.maintenance import (
     TargetState,
 )
 from forewarn.core.policy import AppliedPolicy
+from forewarn.core.ticket import (
+    HardwareCategory,
+    Ticket,
+    TicketState,
+    TicketTarget,
+    TicketText,
+    TicketType,
+)
 from forewarn.core.topology import Group, GroupKind, Health, Host, Vm
 from forewarn.planning.plan_text import plan_text, read_plan
 from forewarn.planning.policy_text import policy_text, read_policy
@@ -63,6 +72,7 @@ Record: TypeAlias = (
     | Principal
     | AccessToken
     | Confirmation
+    | Ticket
 )
 Row: TypeAlias = dict[str, str | int]
 #: The operation, event, group, VM and host that index a history entry; 0 or empty: none.
@@ -93,6 +103,7 @@ KINDS: dict[str, type[Record]] = {
     "principal": Principal,
     "token": AccessToken,
     "confirmation": Confirmation,
+    "ticket": Ticket,
 }
 KIND_OF: dict[type[Record], str] = {kind: name for name, kind in KINDS.items()}
 
@@ -116,16 +127,29 @@ FIXED: dict[str, tuple[str, ...]] = {
         "return_s",
     ),
     "target": ("maintenance", "host"),
+    "ticket": ("type", "target_kind", "target", "opened_ms", "host", "serial", "actor"),
 }
 
 #: Values within records; their fields are columns of the record, in the record's order.
-PARTS: dict[str, type[Notice | Execution]] = {"Notice": Notice, "Execution": Execution}
+PARTS: dict[str, type[Notice | Execution | MaintenanceWindow]] = {
+    "Notice": Notice,
+    "Execution": Execution,
+    "MaintenanceWindow": MaintenanceWindow,
+}
 
 #: Columns that version 0.1.0 did not write, with their default values.
 ADDED: dict[str, Row] = {
     "group": {"switched_off": "[]", "keep_apart": "[]", "keep_together": "[]"},
     "event": {"approved_ms": 0, "started_ms": 0},
-    "operation": {"unseen_vms": "[]", "followed_by": "nothing", "unconfirmed_by": ""},
+    "operation": {
+        "unseen_vms": "[]",
+        "followed_by": "nothing",
+        "unconfirmed_by": "",
+        "planned_open_ms": 0,
+        "planned_close_ms": 0,
+        "opened_ms": 0,
+        "incident": 0,
+    },
     "maintenance": {"return_s": 0, "unconfirmed_by": "", "declaration": ""},
     "token": {"suspended": 0, "makers": "[]"},
     "confirmation": {"token": "", "names": "[]", "built_in": 0, "permission": "", "sentence": ""},
@@ -163,6 +187,9 @@ def subject_of(record: Record) -> Subject:
             return 0, "", record.name, "", ""
         case Target():
             return record.operation, "", "", "", record.host
+        case Ticket():
+            vm = record.target if record.target_kind is TicketTarget.VM else ""
+            return record.operation, "", "", vm, record.host
         case Enrolment() | View():
             return 0, "", record.group, "", ""
     return 0, "", "", "", ""
@@ -331,7 +358,7 @@ def _phase(value: str | int) -> Phase:
     return _PHASES[name](*values)  # type: ignore[arg-type]  # as it was written
 
 
-def _rows(kind: type[Departure | Postponement]) -> _Form:
+def _rows(kind: type[Departure | Postponement | TicketText]) -> _Form:
     """Return the codec of a list of small values."""
     values = attrgetter(*kind.__match_args__)
 
@@ -355,6 +382,7 @@ _PAIRS: _Form = (_list_text, _pairs)
 _WORDS: tuple[type[Enum], ...] = (
     *(Alert, Cause, EventState, FollowedBy, GroupKind, Health, Impact),
     *(MaintenanceState, OperationState, Role, Source, TargetState),
+    *(HardwareCategory, TicketState, TicketTarget, TicketType),
 )
 
 #: Codec of each type of column, except plain texts and numbers.
@@ -367,6 +395,7 @@ _FORMS: dict[str, _Form] = {
     "frozenset[Impact]": _form(_impacts_text, _impacts),
     "tuple[Departure, ...]": _rows(Departure),
     "tuple[Postponement, ...]": _rows(Postponement),
+    "tuple[TicketText, ...]": _rows(TicketText),
     "tuple[Budget, ...]": _form(budgets_text, read_budgets),
     "Declaration | None": _form(_declaration_text, _declaration),
     "Document": _form(_document_text, read_document),

@@ -155,6 +155,42 @@ class MaintenanceWrongState(CallerError):
     advice = "See `forewarn maintenance show {maintenance}`."
 
 
+class UnknownTicket(CallerError):
+    """The ticket does not exist."""
+
+    code = "unknown-ticket"
+    status = 404
+    message = "There is no ticket {name!r}."
+    advice = "`forewarn ticket list --all` shows the tickets."
+
+
+class TicketWrongState(CallerError):
+    """The state of a ticket does not allow the command."""
+
+    code = "ticket-wrong-state"
+    status = 409
+    message = "{ticket} is {state}: it cannot be {asked}."
+    advice = "See `forewarn ticket show {ticket}`."
+
+
+class TicketInvalid(CallerError):
+    """A ticket contradicts itself or its target."""
+
+    code = "ticket-invalid"
+    status = 422
+    message = "A ticket about {target} cannot be opened: {problem}."
+    advice = "Correct the ticket and open it again; nothing was changed."
+
+
+class TooManyTickets(CallerError):
+    """Too many tickets of an owner, or texts of a ticket."""
+
+    code = "too-many-tickets"
+    status = 409
+    message = "{whose} has {limit} {things} already."
+    advice = "Close some first: see `forewarn ticket list`."
+
+
 class MaintenanceImpossible(CallerError):
     """A draft contains a host that can never be done."""
 

@@ -31,6 +31,7 @@ from forewarn.core.maintenance import (
 )
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import KIND_OF, KINDS, Record, Row, key_of
+from forewarn.core.ticket import Ticket
 from forewarn.core.topology import FleetChange, Health, Topology
 from forewarn.core.usage import UNCOUNTED_MAX, Usage
 from forewarn.planning.policy import Subject
@@ -110,6 +111,8 @@ class State:
     targets: dict[str, Target] = field(default_factory=dict)
     #: The applied maintenance policy by its fixed name; empty before the first.
     policies: dict[str, AppliedPolicy] = field(default_factory=dict)
+    #: Tickets that have not ended.
+    tickets: dict[int, Ticket] = field(default_factory=dict)
     #: Roles, tokens and waiting calls, which no rule of the core reads.
     access: AccessState = field(default_factory=AccessState)
     #: Highest operation number so far.
@@ -125,6 +128,9 @@ class State:
     #: each.
     ends: Deadlines[int] = field(default_factory=Deadlines, repr=False, compare=False)
     polls: Deadlines[str] = field(default_factory=Deadlines, repr=False, compare=False)
+    #: When the open window of an operation closes, and when a ticket closes without agreement.
+    closes: Deadlines[int] = field(default_factory=Deadlines, repr=False, compare=False)
+    agreements: Deadlines[int] = field(default_factory=Deadlines, repr=False, compare=False)
     _progress: dict[int, TargetProgress] = field(default_factory=dict, repr=False, compare=False)
     #: Index of operations.
     places: Places = field(default_factory=Places, repr=False, compare=False)
@@ -159,6 +165,8 @@ class State:
                 self._arm(self.polls, record.group, record.polled_ms)
             case Maintenance():
                 self._follow_maintenance(record)
+            case Ticket():
+                self._arm(self.agreements, record.number, record.closes_ms)
             case MaintenancePlan() if record.parent in self.plans:
                 self._write("plan", record.parent, None)
         return before
@@ -279,7 +287,7 @@ class State:
         if isinstance(either, Operation):
             self._replace_operation(before, after)  # type: ignore[arg-type]  # both are of a kind
             return
-        kept = after if not isinstance(after, Event | Maintenance) or after.live else None
+        kept = after if not isinstance(after, Event | Maintenance | Ticket) or after.live else None
         table = self._table(kind)
         if kept is None:
             table.pop(key, None)
@@ -325,6 +333,7 @@ class State:
         self._arm(self.looks, (number, "start"), start_ms if announced else None)
         self._arm(self.looks, (number, "earliest"), earliest_ms if announced else None)
         self._arm(self.ends, number, operation.overdue_ms(0) if running else None)
+        self._arm(self.closes, number, operation.closes_ms)
         if operation.unconfirmed_by:
             self._count_unconfirmed(operation)
         if not operation.live:
@@ -478,6 +487,7 @@ class Changes(FleetChange):
     principals: dict[str, Principal | None] = field(default_factory=dict)
     tokens: dict[str, AccessToken | None] = field(default_factory=dict)
     confirmations: dict[int, Confirmation | None] = field(default_factory=dict)
+    tickets: dict[int, Ticket] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     #: Records beside the state, which only the store has. Source: T-13.
     availability: list[AvailabilityRecord] = field(default_factory=list)

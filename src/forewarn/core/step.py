@@ -57,6 +57,7 @@ from forewarn.core import (
 )
 from forewarn.core import maintenance_commands as commands
 from forewarn.core import stimulus as stimuli
+from forewarn.core import ticket_commands as tickets
 from forewarn.core.document import refreshed, visible
 from forewarn.core.draft import Draft, StepRule, Terms, operation_by_group
 from forewarn.core.host_admission import postpone, start_blockers
@@ -297,6 +298,8 @@ def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | N
         (state.looks, 0),
         (state.ends, policy.overdue_after_s * SECOND_MS),
         (state.polls, handlers.disabled_ms(0, policy.disable_after_s)),
+        (state.closes, 0),
+        (state.agreements, 0),
     ):
         next_ms = deadlines.next_ms(now_ms - later_ms)
         if next_ms is not None:
@@ -345,6 +348,9 @@ _HANDLERS: dict[type[CoreStimulus], Callable[[Draft, Never], tuple[int, ...] | N
     stimuli.GatePassed: commands.gate_passed,
     stimuli.GateFailed: commands.gate_failed,
     stimuli.ApplyPolicy: commands.apply_policy,
+    stimuli.OpenTicket: tickets.open_ticket,
+    stimuli.MoveTicket: tickets.move,
+    stimuli.LinkTicket: tickets.link,
 }
 
 

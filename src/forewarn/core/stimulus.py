@@ -12,6 +12,7 @@ from forewarn.access.stimulus import AccessStimulus
 from forewarn.core.impact import TRAITS, Cause, Impact, Source
 from forewarn.core.maintenance import Declaration, Maintenance, MaintenancePlan
 from forewarn.core.policy import AppliedPolicy
+from forewarn.core.ticket import HardwareCategory, TicketMove, TicketTarget, TicketType
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.planning.policy import Budget, MaintenancePolicy
 from forewarn.protocol.identity import CallerIdentity
@@ -249,6 +250,47 @@ class Repair(CoreStimulus):
     """An operator marks a host as repaired."""
 
     host: str
+
+
+@value
+class OpenTicket(CoreStimulus):
+    """A principal opens a ticket about a VM, a host or a rack. Source: T-9."""
+
+    type: TicketType
+    target_kind: TicketTarget
+    target: str
+    #: Owners whom it concerns; None: those with a VM on the target.
+    owners: frozenset[str] | None = None
+    category: HardwareCategory = HardwareCategory.OTHER
+    description: str = ""
+    evidence: str = ""
+    account: str = ""
+    external: str = ""
+    #: When the target leaves, ms since the epoch UTC.
+    due_ms: int | None = None
+
+
+@value
+class MoveTicket(CoreStimulus):
+    """A principal asks, answers, resolves, refuses or closes a ticket, with a text. Source: T-9."""
+
+    ticket: int
+    move: TicketMove
+    text: str = ""
+    #: What was done; empty: as before.
+    action: str = ""
+    #: Operation that the ticket has become; 0: as before.
+    operation: int = 0
+    #: Who says it, as the ticket's readers see it; empty: the actor.
+    by: str = ""
+
+
+@value
+class LinkTicket(CoreStimulus):
+    """Another system has given a ticket an id. Source: T-10."""
+
+    ticket: int
+    external: str
 
 
 @value

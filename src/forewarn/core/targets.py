@@ -46,7 +46,7 @@ def operation_ended(draft: Draft, operation: Operation) -> None:
     emptied = succeeded and operation.followed_by is not FollowedBy.NOTHING
     goes_on = maintenance.running or maintenance.keeps_announced
     if emptied and goes_on and not draft.topology.vms_on(operation.host):
-        _work_on_emptied(draft, maintenance, target)
+        _work_on_emptied(draft, maintenance, target, operation)
     elif emptied or operation.state is OperationState.CANCELLED:
         text = f"host {target.host} is still to be done by {maintenance.id}"
         draft.remove("maintenance.host-withdrawn", text, target)
@@ -105,7 +105,9 @@ def _not_returned(operation: Operation) -> str:
     return f"vm {operation.target} has not returned: {reason}"
 
 
-def _work_on_emptied(draft: Draft, maintenance: Maintenance, target: Target) -> None:
+def _work_on_emptied(
+    draft: Draft, maintenance: Maintenance, target: Target, move: Operation
+) -> None:
     number, host = draft.next_number(), target.host
     description, duration_s = TRAITS[maintenance.cause].shown(maintenance.impact)
     work = Operation(
@@ -125,6 +127,7 @@ def _work_on_emptied(draft: Draft, maintenance: Maintenance, target: Target) -> 
         actor=maintenance.actor,
         unconfirmed_by=maintenance.unconfirmed_by,
         maintenance=maintenance.number,
+        window=move.window,
     )
     text = f"{work.id}: the VMs of host {host} have left; {maintenance.cause.value} follows"
     draft.put("operation.planned", text, work, replace(target, operation=number))
@@ -238,6 +241,7 @@ def plan_returns(draft: Draft, move: Operation) -> None:
             destination=move.host,
             actor=move.actor,
             maintenance=move.maintenance,
+            window=move.window,
         )
         text = f"{back.id}: vm {name} is to return to {move.host} from {vm.host}"
         draft.put("operation.planned", text, back)

@@ -20,6 +20,7 @@ from forewarn.core.lifecycle import (
     AlertMove,
     Event,
     EventState,
+    MaintenanceWindow,
     Move,
     Notice,
     Operation,
@@ -34,6 +35,7 @@ from forewarn.core.stimulus import DriverProgressed
 from forewarn.core.topology import FleetChange, Health, Vm
 from forewarn.core.usage import disturbed_owners
 from forewarn.core.waiting import some_names, unread_vms
+from forewarn.core.windows import opened, window_left, with_window
 from forewarn.values import replace
 
 
@@ -61,6 +63,7 @@ def announce(draft: Draft, operation: Operation) -> None:
         move_operation(operation, Move.ANNOUNCE),
         notice=Notice(draft.now_ms, least_not_before_ms(draft, operation)),
     )
+    operation = with_window(draft, operation)
     assert operation.not_before_ms - draft.now_ms >= operation.notice_s * SECOND_MS
     approved = [each for each in events if approved_by_policy(draft, operation, each.group)]
     heard = any(draft.enabled(event.group) for event in events if event not in approved)
@@ -116,6 +119,7 @@ def renew(draft: Draft, operation: Operation, *, delay_ms: int = 0) -> None:
         notice=Notice(draft.now_ms, max(operation.not_before_ms, earliest)),
         alert=Alert.NONE,
     )
+    renewed = with_window(draft, renewed)
     draft.put("operation.renewed", f"{operation.id} is given its notice again", renewed)
     draft.announced.append(renewed.number)
     _touch(draft, renewed, draft.events_of(renewed))
@@ -132,7 +136,7 @@ def put_off(draft: Draft, operation: Operation, by_ms: int) -> None:
         operation.not_before_ms + by_s * SECOND_MS,
         None if shown_ms is None else shown_ms + by_ms,
     )
-    put_off = replace(operation, notice=notice)
+    put_off = with_window(draft, replace(operation, notice=notice))
     text = f"{operation.id} is put off by {by_s} s: the service's clock is set forward"
     draft.put("operation.put-off", text, put_off)
     draft.announced.append(put_off.number)
@@ -233,6 +237,7 @@ def end(
     if not failed:
         _settle_fleet(draft, ended)
     targets.operation_ended(draft, ended)
+    window_left(draft, ended)
     note_end(draft, ended)
 
 
@@ -249,6 +254,7 @@ def cancel(draft: Draft, operation: Operation, reason: str) -> None:
     draft.put("operation.cancelled", text, cancelled, *gone)
     _touch(draft, cancelled, gone)
     targets.operation_ended(draft, cancelled)
+    window_left(draft, cancelled)
     draft.wake(cancelled)
     wake_coupled(draft, cancelled, deletion_key(cancelled))
 
@@ -300,7 +306,7 @@ def _running(draft: Draft, operation: Operation) -> Operation:
     started = with_execution(operation, started_ms=draft.now_ms, attempt=1, driver=driver)
     if driver in draft.policy.unscheduled_drivers:
         started = _with_destinations(draft, started)
-    return replace(_with_disturbed_owners(draft, started), alert=Alert.NONE)
+    return replace(opened(draft, _with_disturbed_owners(draft, started)), alert=Alert.NONE)
 
 
 def _with_destinations(draft: Draft, operation: Operation) -> Operation:
@@ -474,6 +480,7 @@ def _announce_anew(draft: Draft, operation: Operation) -> None:
         vms=draft.topology.vms_on(operation.host),
         created_ms=draft.now_ms,
         notice=Notice(),
+        window=MaintenanceWindow(),
         alert=Alert.NONE,
         events=(),
         unseen_vms=(),

@@ -67,6 +67,7 @@ from forewarn.store.reading import (
 )
 from forewarn.store.retention import PastSize, Retention, Trimmed, size_of, trim
 from forewarn.store.statements import APART
+from forewarn.store.tickets import TicketPage, trim_tickets
 from forewarn.values import replace
 
 log = logging.getLogger("forewarn.store")
@@ -80,6 +81,7 @@ __all__ = [
     "RecordedAvailability",
     "Retention",
     "Store",
+    "TicketPage",
     "Trimmed",
     "open_store",
 ]
@@ -314,7 +316,9 @@ class Store(StoreReader):
         rows = transaction.rows("images_since", **seqs) if new else []
         if len(rows) != new:  # a part of the required history was removed
             raise FollowedTooLate(place=self.place)
-        changes = changes_since(state, [str(text) for (text,) in rows], row.last_number)
+        changes = changes_since(
+            state, [(str(known), str(later)) for known, later in rows], row.last_number
+        )
         changes.mark = row.boot, row.clock_ahead_ms
         return changes
 
@@ -488,6 +492,10 @@ class Store(StoreReader):
     def trim_availability(self, now_ms: int) -> int:
         """Delete records of availability older than 400 days; return their number. See T-13."""
         return trim_records(self._engine, self.confirm, now_ms)
+
+    def trim_tickets(self, now_ms: int) -> int:
+        """Delete tickets that ended more than 400 days ago; return their number. See T-10."""
+        return trim_tickets(self._engine, self.confirm, now_ms)
 
     def past_size(self) -> PastSize:
         """Estimate the size of the past."""
@@ -721,7 +729,15 @@ class Store(StoreReader):
             for number, maintenance in changes.maintenances.items()
             if number not in self._described
         ]
-        return {"put_maintenance_hosts": described, "displace_vm": went, "place_vm": come}
+        concerned: list[Row] = [
+            (owner, ticket.number) for ticket in changes.tickets.values() for owner in ticket.owners
+        ]
+        return {
+            "put_maintenance_hosts": described,
+            "displace_vm": went,
+            "place_vm": come,
+            "ticket_concerns": concerned,
+        }
 
 
 def _service(rows: list[Row], place: str) -> ServiceRow:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import msgspec
 
+from forewarn.core.records import KINDS
 from forewarn.core.records import Row as Columns
 from forewarn.core.state import Entry, Image
 from forewarn.store.engine import Row
@@ -60,6 +61,13 @@ _WORDS = (
     b'"]}],["event","",{"id":"","operation":1,"group":"","resources":"[\\"\\"]","state":"scheduled",'
     b'"approved_by":"[]"}],[["~event","",{"state":"approved","approved_by":"[\\"'
 )
+
+#: Kinds that version 0.1 does not know. Their images have a column of their own, which that version
+#: does not read: it follows and replays commits of this version without them (H-8). They are always
+#: complete, because that version may delete history and write a checkpoint without them. A later
+#: version adds its own kinds here; `read_later_images` leaves out kinds that this version does not
+#: know.
+LATER_KINDS = frozenset({"ticket"})
 
 #: Kind -> column with its key.
 _KEY = "name"
@@ -130,7 +138,7 @@ def _encoded(image: Image) -> _Told:
     Images without a prefix contain the complete row, or no row.
     """
     kind, row = image.kind, image.row
-    if image.changed is not None:
+    if image.changed is not None and kind not in LATER_KINDS:
         return f"~{kind}", image.key, image.changed
     common = _COMMON.get(kind)
     if (
@@ -156,10 +164,31 @@ def history_rows(entries: Iterable[Entry], first_seq: int) -> list[Row]:
             entry.group,
             entry.vm,
             entry.host,
-            images_text(entry.images),
+            *image_columns(entry.images),
         )
         for seq, entry in enumerate(entries, start=first_seq)
     ]
+
+
+def image_columns(images: Sequence[Image]) -> tuple[str, str]:
+    """Return the two columns of images: kinds that version 0.1 knows, and the others."""
+    later = [each for each in images if each.kind in LATER_KINDS]
+    if not later:
+        return images_text(images), "[]"
+    known = [each for each in images if each.kind not in LATER_KINDS]
+    return images_text(known), images_text(later)
+
+
+def read_columns(images: str, later_images: str) -> list[_Told]:
+    """Return kind, key and row of each image of both columns, as `read_images`.
+
+    Raises:
+        ValueError: a text is malformed.
+    """
+    known = read_images(images)
+    if later_images == "[]":
+        return known
+    return known + [each for each in read_images(later_images) if each[0] in KINDS]
 
 
 def read_images(text: str) -> list[_Told]:

@@ -19,10 +19,11 @@ from forewarn.core.policy import FLEET_POLICY, AppliedPolicy, NoticePolicy, main
 from forewarn.core.records import Record, Row, from_row, to_row
 from forewarn.core.refusals import FleetContradiction
 from forewarn.core.state import TABLES, Changes, Entry, Image, State
+from forewarn.core.ticket import Ticket
 from forewarn.core.topology import Group, Host, Topology, Vm
 from forewarn.store.engine import Transaction
 from forewarn.store.errors import StoreDamaged
-from forewarn.store.images import read_images
+from forewarn.store.images import read_columns
 from forewarn.store.reading import StoreReader
 
 #: Work that ended less than this many seconds ago is always loaded, for owners' rest periods and
@@ -66,6 +67,7 @@ def loaded(
         principals={each.name: each for each in live(transaction, Principal)},
         tokens={each.id: each for each in live(transaction, AccessToken)},
         confirmations={each.number: each for each in live(transaction, Confirmation)},
+        tickets={each.number: each for each in live(transaction, Ticket)},
     )
 
 
@@ -86,8 +88,13 @@ def counted_ms(applied: AppliedPolicy | None) -> int:
     return max(policy.counts_ended_s, REST_S_MIN) * SECOND_MS
 
 
-def changes_since(state: State, images: Iterable[str], last_number: int) -> Changes:
+def changes_since(state: State, images: Iterable[tuple[str, str]], last_number: int) -> Changes:
     """Return the changes of commits, from their images in order; `state` is the state before.
+
+    Args:
+        state: the state before the commits.
+        images: both columns of each entry's images.
+        last_number: the highest number after the commits.
 
     Raises:
         ValueError: an image is malformed.
@@ -95,8 +102,8 @@ def changes_since(state: State, images: Iterable[str], last_number: int) -> Chan
     changes = Changes(last_number=last_number)
     written: list[Image] = []
     rows: dict[tuple[str, str | int], Row | None] = {}
-    for text in images:
-        for kind, key, changed in read_images(text):
+    for columns in images:
+        for kind, key, changed in read_columns(*columns):
             place = kind, key
             before = rows[place] if place in rows else _row(state.record(kind, key))
             # An entry about an unchanged record has no columns.

@@ -111,7 +111,8 @@ WHERE id = 1 AND epoch = :epoch
 RETURNING lost_commit
 
 -- name: images_since
-SELECT images FROM history WHERE seq > :after AND seq <= :until ORDER BY seq
+SELECT images, later_images FROM history
+WHERE seq > :after AND seq <= :until ORDER BY seq
 
 -- name: advance
 UPDATE service SET
@@ -262,6 +263,29 @@ SELECT {token} FROM access_token
 -- name: load_confirmation
 SELECT {confirmation} FROM confirmation ORDER BY number
 
+-- name: load_ticket
+SELECT {ticket} FROM ticket WHERE closed_ms = 0 ORDER BY number
+
+-- name: ticket
+SELECT {ticket} FROM ticket WHERE number = :number
+
+-- name: tickets
+SELECT {ticket} FROM ticket WHERE {filters} ORDER BY number DESC LIMIT :limit
+
+-- name: ticket_concerns
+INSERT INTO ticket_owner (owner, ticket) VALUES (:owner, :ticket)
+ON CONFLICT (owner, ticket) DO NOTHING
+
+-- name: tickets_old
+SELECT number FROM ticket
+WHERE closed_ms > 0 AND closed_ms < :before_ms ORDER BY closed_ms LIMIT :limit
+
+-- name: ticket_owner_forget
+DELETE FROM ticket_owner WHERE ticket = :number
+
+-- name: ticket_forget
+DELETE FROM ticket WHERE number = :number
+
 -- name: token_used
 INSERT INTO token_use (id, used_ms) VALUES (:id, :used_ms)
 ON CONFLICT (id) DO UPDATE SET used_ms = excluded.used_ms
@@ -321,21 +345,22 @@ DELETE FROM operation_vm WHERE vm = :vm AND operation = :operation
 
 -- name: record
 INSERT INTO history (
-    seq, at_ms, actor, action, text, operation, event, group_name, vm, host, images
+    seq, at_ms, actor, action, text, operation, event, group_name, vm, host, images, later_images
 ) VALUES (
-    :seq, :at_ms, :actor, :action, :text, :operation, :event, :group_name, :vm, :host, :images
+    :seq, :at_ms, :actor, :action, :text, :operation, :event, :group_name, :vm, :host, :images,
+    :later_images
 )
 
 -- name: history_sizes
 SELECT seq, at_ms,
     96 + LENGTH(actor) + LENGTH(action) + LENGTH(text) + LENGTH(event) + LENGTH(group_name)
-        + LENGTH(vm) + LENGTH(host) + LENGTH(images)
+        + LENGTH(vm) + LENGTH(host) + LENGTH(images) + LENGTH(later_images)
 FROM history WHERE seq > :after ORDER BY seq LIMIT :limit
 
 -- name: history_bytes
 SELECT COALESCE(SUM(
     96 + LENGTH(actor) + LENGTH(action) + LENGTH(text) + LENGTH(event) + LENGTH(group_name)
-        + LENGTH(vm) + LENGTH(host) + LENGTH(images)
+        + LENGTH(vm) + LENGTH(host) + LENGTH(images) + LENGTH(later_images)
 ), 0) FROM history
 
 -- name: work_count
@@ -412,7 +437,8 @@ DELETE FROM history WHERE seq <= :last AND seq < (SELECT MIN(seq) FROM history) 
 SELECT COALESCE(MIN(seq), 0) FROM history
 
 -- name: checkpoint_portion
-INSERT INTO checkpoint (seq, portion, at_ms, images) VALUES (:seq, :portion, :at_ms, :images)
+INSERT INTO checkpoint (seq, portion, at_ms, images, later_images)
+VALUES (:seq, :portion, :at_ms, :images, :later_images)
 
 -- name: checkpoint_forget
 DELETE FROM checkpoint WHERE seq <> :seq
@@ -427,7 +453,7 @@ SELECT checkpoint_seq FROM service WHERE id = 1
 SELECT checkpoint_seq, history_seq FROM service WHERE id = 1
 
 -- name: checkpoint
-SELECT portion, at_ms, images FROM checkpoint
+SELECT portion, at_ms, images, later_images FROM checkpoint
 WHERE seq = :seq AND portion > :after ORDER BY portion LIMIT 1
 
 -- name: history

@@ -18,6 +18,7 @@ from forewarn.core.maintenance import Maintenance, MaintenancePlan, Target
 from forewarn.core.policy import AppliedPolicy
 from forewarn.core.records import KIND_OF, Record, from_values
 from forewarn.core.state import Entry, Image
+from forewarn.core.ticket import Ticket
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.errors import ForewarnError
 from forewarn.store.availability import (
@@ -28,7 +29,8 @@ from forewarn.store.availability import (
 )
 from forewarn.store.engine import Engine, Row, Transaction, Value
 from forewarn.store.errors import StoreDamaged
-from forewarn.store.images import read_images
+from forewarn.store.images import read_columns
+from forewarn.store.tickets import TicketPage, ticket_rows
 from forewarn.values import replace, value
 
 R = TypeVar(
@@ -47,6 +49,7 @@ R = TypeVar(
     Principal,
     AccessToken,
     Confirmation,
+    Ticket,
 )
 
 
@@ -241,7 +244,7 @@ class StoreReader:
         narrow = 0 < page.before - page.after <= PAGE_MAX + 1
         filters = _HISTORY_FILTERS_HERE if narrow else _HISTORY_FILTERS
         fills = {
-            "images": "images" if page.images else "'[]'",
+            "images": "images, later_images" if page.images else "'[]', '[]'",
             "filters": _joined(filters[name] for name in values),
             "direction": "DESC" if page.newest_first else "ASC",
         }
@@ -286,10 +289,10 @@ class StoreReader:
             rows = self.rows("checkpoint", seq=seq, after=after)
             if not rows:
                 return
-            after, at_ms, images = int(rows[0][0]), int(rows[0][1]), str(rows[0][2])
+            after, at_ms = int(rows[0][0]), int(rows[0][1])
             text = f"history up to entry {seq} was removed"
             try:
-                live = _images(images)
+                live = _images(str(rows[0][2]), str(rows[0][3]))
             except ValueError as error:
                 reason = f"batch {after} of its checkpoint cannot be read: {error}"
                 raise StoreDamaged(place=self._engine.place, reason=reason) from error
@@ -374,6 +377,15 @@ class StoreReader:
         """Return since when they are complete, ms since the epoch UTC; 0: since the beginning."""
         return since_ms(self._engine)
 
+    def ticket(self, number: int) -> Ticket | None:
+        """Return a live or ended ticket; None if it never existed."""
+        return next(iter(self.records(Ticket, "ticket", number=number)), None)
+
+    def tickets(self, page: TicketPage) -> list[Ticket]:
+        """Return one page of live and ended tickets, newest first."""
+        with self._engine.reading() as transaction:
+            return self.decoded(Ticket, ticket_rows(transaction, page))
+
     def records(self, kind: type[R], name: str, /, **values: Value) -> list[R]:
         """Return the records of a kind that a named statement selects."""
         return self.decoded(kind, self.rows(name, **values))
@@ -444,11 +456,11 @@ def _bounded(limit: int) -> int:
 
 
 def _recorded(row: Row) -> Recorded:
-    seq, *columns, images = row
-    became = _images(str(images))
+    seq, *columns, images, later_images = row
+    became = _images(str(images), str(later_images))
     # the columns are the fields, which the type checker cannot derive from a row
     return Recorded(int(seq), Entry(*columns, became))  # type: ignore[arg-type, call-arg]
 
 
-def _images(text: str) -> tuple[Image, ...]:
-    return tuple([Image(kind, key, row) for kind, key, row in read_images(text)])
+def _images(known: str, later: str) -> tuple[Image, ...]:
+    return tuple([Image(kind, key, row) for kind, key, row in read_columns(known, later)])

@@ -21,7 +21,7 @@ from forewarn.core.state import Entry, Image
 from forewarn.errors import PeerError
 from forewarn.store.cursors import OutboxCursors
 from forewarn.store.engine import Engine, Transaction
-from forewarn.store.images import images_text
+from forewarn.store.images import image_columns
 from forewarn.store.reading import HistoryPage, Recorded
 from forewarn.values import value
 
@@ -376,7 +376,7 @@ def _write_checkpoint(
                 seq=seq,
                 portion=number,
                 at_ms=at_ms,
-                images=images_text(images),
+                **dict(zip(("images", "later_images"), image_columns(images), strict=True)),
             )
     store.confirm()
     with engine.writing() as transaction:

@@ -1,0 +1,325 @@
+"""Routes of tickets: incidents, reports of tenants, retirements, repairs and reviews.
+
+Source: T-5, T-9, T-10.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from functools import partial
+
+from forewarn.access.roles import Permission
+from forewarn.api import schemas
+from forewarn.api.auth import NotPermitted
+from forewarn.api.lookup import find
+from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.core.refusals import TicketWrongState, UnknownTicket
+from forewarn.core.stimulus import LinkTicket, MoveTicket, OpenTicket
+from forewarn.core.ticket import (
+    TICKET_TEXT_MAX,
+    HardwareCategory,
+    Ticket,
+    TicketMove,
+    TicketState,
+    TicketTarget,
+    TicketText,
+    TicketType,
+)
+from forewarn.store import Store, TicketPage
+from forewarn.store.tickets import PAGE_MAX
+from forewarn.validation.fields import NAME, Boolean, Choice, Integer, Text, Timestamp
+from forewarn.validation.forms import Field, Form
+from forewarn.values import replace, value
+
+_ID = re.compile(r"(?i:t-)?([0-9]{1,15})")
+_TYPES = Choice({each.value: each for each in TicketType})
+_OPENED = Choice(
+    {each.value: each for each in (TicketType.REPORT, TicketType.RETIREMENT, TicketType.REPAIR)}
+)
+_TARGETS = Choice({e.value: e for e in TicketTarget if e is not TicketTarget.SERVICE})
+_CATEGORIES = Choice({each.value: each for each in HardwareCategory})
+_PROSE = Text(TICKET_TEXT_MAX, lines=True)
+_SAID = Field("text", _PROSE, "Text for the dialogue.")
+_REASON = Field("text", _PROSE, "The reason.", required=True)
+_ANSWER = Field("text", _PROSE, "Text for the dialogue.", required=True)
+_DONE = Field("action", _PROSE, "What was done.")
+
+_OPEN = Form(
+    "OpenTicket",
+    "A new ticket.",
+    (
+        Field("type", _OPENED, "What the ticket is about (default: report); owners open reports."),
+        Field("target_kind", _TARGETS, "The kind of the target.", required=True),
+        Field("target", Text(128), "Name of the VM, host or rack.", required=True),
+        Field("category", _CATEGORIES, "The part that is concerned (default: other)."),
+        Field("description", _PROSE, "The fault, in words.", required=True),
+        Field("evidence", _PROSE, "Log lines, error codes, measurements."),
+        Field("account", Text(128), "Account of the owner, as the owner names it."),
+        Field("external", Text(128), "Id in another system."),
+        Field("due", Timestamp(), "When the target of a retirement leaves, at the earliest."),
+    ),
+)
+
+_TEXT: schemas.ObjectSchema[TicketText] = schemas.ObjectSchema(
+    "TicketText",
+    "One text of a ticket's dialogue.",
+    schemas.Member("at", schemas.TIME, "at_ms"),
+    *schemas.same(schemas.TEXT, "by", "text"),
+)
+
+
+@value
+class KnownTicket:
+    """A ticket with the key of its hardware ids."""
+
+    ticket: Ticket
+    key: str
+
+    @property
+    def hardware(self) -> str:
+        """The stable id of the hardware for its first owner; another owner has another. T-10."""
+        owner = self.ticket.owners[0] if self.ticket.owners else ""
+        return hardware_id(self.key, owner, self.ticket.serial) if self.ticket.serial else ""
+
+
+def hardware_id(key: str, owner: str, serial: str) -> str:
+    """Return the stable id of a machine for an owner: a keyed digest. Source: T-10."""
+    text = f"hardware\n{owner}\n{serial}"
+    return hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest()[:32]
+
+
+TICKET: schemas.ObjectSchema[KnownTicket] = schemas.ObjectSchema(
+    "Ticket",
+    "A record of break-fix work with its dialogue.",
+    *schemas.same(schemas.TEXT, "id", of="ticket."),
+    *schemas.same(schemas.WHOLE, "number", of="ticket."),
+    schemas.Member("type", schemas.words(TicketType), "ticket.type"),
+    schemas.Member("state", schemas.words(TicketState), "ticket.state"),
+    schemas.Member("target_kind", schemas.words(TicketTarget), "ticket.target_kind"),
+    *schemas.same(schemas.TEXT, "target", "host", of="ticket."),
+    schemas.Member(
+        "hardware",
+        schemas.TEXT,
+        meaning="Id of the machine: the same for all time, and another for each owner.",
+    ),
+    schemas.Member("category", schemas.words(HardwareCategory), "ticket.category"),
+    schemas.Member("owners", schemas.TEXTS, "ticket.owners", "Owners whom it concerns."),
+    *schemas.same(schemas.TEXT, "description", "evidence", "action", of="ticket."),
+    *schemas.same(schemas.TEXT, "account", "external", of="ticket."),
+    schemas.Member(
+        "operation",
+        schemas.TEXT,
+        lambda k: f"op-{k.ticket.operation}" if k.ticket.operation else "",
+        "Work that the ticket is about or has become.",
+    ),
+    schemas.Member(
+        "maintenance",
+        schemas.TEXT,
+        lambda k: f"m-{k.ticket.maintenance}" if k.ticket.maintenance else "",
+    ),
+    schemas.Member("actor", schemas.TEXT, "ticket.actor", "Who opened it."),
+    schemas.Member("opened", schemas.TIME, "ticket.opened_ms"),
+    schemas.Member("updated", schemas.TIME, "ticket.updated_ms"),
+    schemas.Member("closed", schemas.TIME, "ticket.closed_ms"),
+    schemas.Member(
+        "due",
+        schemas.TIME,
+        "ticket.due_ms",
+        "When the target of a retirement leaves, or a resolved report closes.",
+    ),
+    schemas.Member("texts", schemas.list_of(_TEXT.schema()), lambda k: _TEXT.each(k.ticket.texts)),
+)
+
+
+@Route(
+    "GET /v1/tickets",
+    Permission.READ,
+    query=(
+        Field("type", _TYPES, "Only tickets of this type."),
+        Field("target", Text(128), "Only tickets about this VM, host or rack."),
+        Field("host", NAME, "Only tickets whose target is or was on this host."),
+        Field("owner", Text(128), "Only tickets that concern this owner."),
+        Field("live", Boolean(), "Only tickets that have not ended."),
+        Field("before", Integer(), "`next` of the previous page."),
+        Field("limit", Integer(1, PAGE_MAX), f"Maximum number of tickets (default: {PAGE_MAX})."),
+    ),
+    answer=schemas.page_schema("tickets", TICKET.schema(), paged="integer"),
+)
+async def list_tickets(call: ApiCall) -> ApiResponse:
+    """List tickets, newest first."""
+    page = TicketPage(**call.query)
+    tickets = await call.control.look_up(lambda store: store.tickets(page))
+    following = tickets[-1].number if len(tickets) == page.limit else None
+    shown = [TICKET.of(_known(call, each)) for each in tickets]
+    return ApiResponse({"tickets": shown, "next": following})
+
+
+@Route("GET /v1/tickets/{id}", Permission.READ, answer=TICKET.schema())
+async def get_ticket(call: ApiCall) -> ApiResponse:
+    """Read a ticket with its dialogue."""
+    return _answer(call, await _find(call))
+
+
+@Route(
+    "POST /v1/tickets",
+    Permission.REQUEST,
+    form=_OPEN,
+    status=201,
+    answer=TICKET.schema(),
+    sentence="open a ticket about {target_kind} {target}",
+)
+async def open_ticket(call: ApiCall) -> ApiResponse:
+    """Open a ticket: an owner reports a VM, or a host or rack with a VM of its own, as faulty."""
+    form, owners = dict(call.form), call.control.owners
+    form.pop("due", None)
+    kind = form.pop("type", TicketType.REPORT)
+    stimulus = OpenTicket(kind, owners=owners, due_ms=call.time_ms("due"), **form)
+    committed = await call.control.submit(stimulus, call.actor)
+    assert committed.ticket is not None, "the step has opened it"
+    ticket = await _read(call, committed.ticket.number)
+    return replace(_answer(call, ticket), status=201)
+
+
+async def _move(call: ApiCall, move: TicketMove) -> ApiResponse:
+    ticket, owners = await _find(call), call.control.owners
+    if owners is not None and ticket.type is not TicketType.REPORT:
+        raise NotPermitted(principal=call.principal.name, permission=Permission.OPERATE.value)
+    if not ticket.live:
+        word = {TicketMove.WORK: "taken up"}.get(move, f"{move.value}ed".replace("eed", "ed"))
+        raise TicketWrongState(ticket=ticket.id, state=ticket.state.value, asked=word)
+    form, operation = call.form, 0
+    if form.get("operation"):
+        operation = (await find(call, str(form["operation"]))).operation.number
+    stimulus = MoveTicket(
+        ticket.number,
+        move,
+        form.get("text", ""),
+        action=form.get("action", ""),
+        operation=operation,
+        by="" if owners is None else f"owner {', '.join(ticket.owners)}",
+    )
+    await call.control.submit(stimulus, call.actor)
+    return _answer(call, await _read(call, ticket.number))
+
+
+@Route(
+    "POST /v1/tickets/{id}/answer",
+    Permission.REQUEST,
+    form=Form("AnswerTicket", "An answer.", (_ANSWER,)),
+    answer=TICKET.schema(),
+)
+async def answer_ticket(call: ApiCall) -> ApiResponse:
+    """Answer a ticket, or disagree that it is resolved."""
+    return await _move(call, TicketMove.ANSWER)
+
+
+@Route(
+    "POST /v1/tickets/{id}/close",
+    Permission.REQUEST,
+    form=Form("CloseTicket", "The end of a ticket.", (_SAID, _DONE)),
+    answer=TICKET.schema(),
+)
+async def close_ticket(call: ApiCall) -> ApiResponse:
+    """Close a ticket; an owner closes the own reports."""
+    return await _move(call, TicketMove.CLOSE)
+
+
+@Route(
+    "POST /v1/tickets/{id}/ask",
+    Permission.OPERATE,
+    form=Form("AskTicket", "A question.", (_ANSWER,)),
+    answer=TICKET.schema(),
+)
+async def ask_ticket(call: ApiCall) -> ApiResponse:
+    """Ask the owner of a ticket back."""
+    return await _move(call, TicketMove.ASK)
+
+
+@Route(
+    "POST /v1/tickets/{id}/work",
+    Permission.OPERATE,
+    form=Form(
+        "WorkTicket",
+        "The work on a ticket.",
+        (_SAID, Field("operation", Text(64), "Operation that does the work, such as op-12.")),
+    ),
+    answer=TICKET.schema(),
+    sentence="take up ticket {id}",
+)
+async def work_ticket(call: ApiCall) -> ApiResponse:
+    """Take up a ticket as work, optionally as an operation."""
+    return await _move(call, TicketMove.WORK)
+
+
+@Route(
+    "POST /v1/tickets/{id}/resolve",
+    Permission.OPERATE,
+    form=Form("ResolveTicket", "The result of a ticket.", (_SAID, replace(_DONE, required=True))),
+    answer=TICKET.schema(),
+)
+async def resolve_ticket(call: ApiCall) -> ApiResponse:
+    """Mark the work of a ticket as done; a report then closes unless its owner disagrees."""
+    return await _move(call, TicketMove.RESOLVE)
+
+
+@Route(
+    "POST /v1/tickets/{id}/refuse",
+    Permission.OPERATE,
+    form=Form("RefuseTicket", "The reason of a refusal.", (_REASON,)),
+    answer=TICKET.schema(),
+)
+async def refuse_ticket(call: ApiCall) -> ApiResponse:
+    """Refuse a ticket, with the reason."""
+    return await _move(call, TicketMove.REFUSE)
+
+
+@Route(
+    "POST /v1/tickets/{id}/link",
+    Permission.OPERATE,
+    form=Form(
+        "LinkTicket",
+        "The id of a ticket in another system.",
+        (Field("external", Text(128), "The id; empty: none.", required=True),),
+    ),
+    answer=TICKET.schema(),
+)
+async def link_ticket(call: ApiCall) -> ApiResponse:
+    """Record the id of a ticket in another system."""
+    ticket = await _find(call)
+    if not ticket.live:
+        raise TicketWrongState(ticket=ticket.id, state=ticket.state.value, asked="linked")
+    await call.control.submit(LinkTicket(ticket.number, str(call.form["external"])), call.actor)
+    return _answer(call, await _read(call, ticket.number))
+
+
+async def _find(call: ApiCall) -> Ticket:
+    """Return the ticket that the path names.
+
+    Raises:
+        UnknownTicket: it does not exist, or concerns other owners alone.
+    """
+    match = _ID.fullmatch(call.path["id"])
+    if match is None:
+        raise UnknownTicket(name=call.path["id"][:64])
+    return await _read(call, int(match[1]))
+
+
+async def _read(call: ApiCall, number: int) -> Ticket:
+    ticket = await call.control.look_up(partial(_stored, number=number))
+    if ticket is None:
+        raise UnknownTicket(name=f"t-{number}")
+    return ticket
+
+
+def _stored(store: Store, number: int) -> Ticket | None:
+    return store.ticket(number)
+
+
+def _known(call: ApiCall, ticket: Ticket) -> KnownTicket:
+    return KnownTicket(ticket, call.control.store.lineage.key)
+
+
+def _answer(call: ApiCall, ticket: Ticket) -> ApiResponse:
+    return ApiResponse(TICKET.of(_known(call, ticket)))

@@ -1,0 +1,184 @@
+"""The effect of commands about tickets. Source: T-9, T-10, T-11."""
+
+from __future__ import annotations
+
+from forewarn.core import stimulus as stimuli
+from forewarn.core.draft import Draft
+from forewarn.core.impact import SECOND_MS
+from forewarn.core.naming import RACK
+from forewarn.core.refusals import (
+    TicketInvalid,
+    TicketWrongState,
+    TooManyTickets,
+    Unknown,
+    UnknownTicket,
+)
+from forewarn.core.ticket import (
+    LIVE_MAX,
+    TEXTS_MAX,
+    TICKET_MOVES,
+    Ticket,
+    TicketMove,
+    TicketState,
+    TicketTarget,
+    TicketText,
+    TicketType,
+    move_ticket,
+)
+from forewarn.core.usage import owners_of
+from forewarn.core.windows import serial_of
+from forewarn.values import replace
+
+#: How long an owner may disagree with a resolved ticket, in seconds: seven days.
+AGREES_WITHIN_S = 7 * 86_400
+
+#: The action of each move in history, and its participle for a refusal.
+_WORDS = {
+    TicketMove.ASK: "asked",
+    TicketMove.ANSWER: "answered",
+    TicketMove.WORK: "in-work",
+    TicketMove.RESOLVE: "resolved",
+    TicketMove.REFUSE: "refused",
+    TicketMove.CLOSE: "closed",
+}
+
+
+def open_ticket(draft: Draft, asked: stimuli.OpenTicket) -> tuple[int, ...]:
+    """Open a ticket about a VM, a host or a rack. See T-9, T-11.
+
+    Raises:
+        Unknown: the target does not exist.
+        TicketInvalid: an owner has no VM on it, or a retirement lacks its time.
+        TooManyTickets: an owner has too many live tickets.
+    """
+    hosts = _hosts_of(draft, asked.target_kind, asked.target)
+    topology = draft.topology
+    if asked.target_kind is TicketTarget.VM:
+        vms: tuple[str, ...] = (asked.target,)
+    else:
+        vms = tuple(name for host in hosts for name in topology.vms_on(host))
+    there = frozenset(owners_of(topology, vms)) - {""}
+    owners = there if asked.owners is None else there & asked.owners
+    problem = ""
+    if asked.owners is not None and not owners:
+        problem = "its owner has no VM there"
+    elif asked.type is TicketType.RETIREMENT and not asked.due_ms:
+        problem = "a retirement needs a time"
+    if problem:
+        raise TicketInvalid(target=asked.target, problem=problem)
+    for owner in owners if asked.owners is not None else ():
+        live = sum(owner in each.owners for each in draft.state.tickets.values())
+        if live >= LIVE_MAX:
+            raise TooManyTickets(whose=owner, limit=LIVE_MAX, things="tickets")
+    of_rack = asked.target_kind is TicketTarget.RACK
+    ticket = Ticket(
+        draft.next_number(),
+        asked.type,
+        asked.target_kind,
+        asked.target,
+        opened_ms=draft.now_ms,
+        updated_ms=draft.now_ms,
+        owners=tuple(sorted(owners)),
+        host="" if of_rack else hosts[0],
+        serial=asked.target if of_rack else serial_of(draft, hosts[0]),
+        category=asked.category,
+        description=asked.description,
+        evidence=asked.evidence,
+        account=asked.account,
+        external=asked.external,
+        actor=draft.actor,
+        due_ms=asked.due_ms,
+    )
+    about = f"{ticket.type.value} about {ticket.target_kind.value} {ticket.target}"
+    draft.put("ticket.opened", f"{ticket.id}: {about}: {ticket.description}", ticket)
+    return (ticket.number,)
+
+
+def move(draft: Draft, asked: stimuli.MoveTicket) -> tuple[int, ...]:
+    """Ask, answer, resolve, refuse or close a ticket. See T-9.
+
+    Raises:
+        UnknownTicket: no live ticket has this number.
+        TicketWrongState: the ticket's state does not allow the move, or its work still runs.
+        TooManyTickets: the ticket has too many texts.
+    """
+    before = _live(draft, asked.ticket)
+    ends = asked.move in {TicketMove.CLOSE, TicketMove.REFUSE, TicketMove.RESOLVE}
+    if (before.state, asked.move) not in TICKET_MOVES:
+        raise TicketWrongState(ticket=before.id, state=before.state.value, asked=_WORDS[asked.move])
+    if ends and before.type is TicketType.INCIDENT and _runs(draft, before):
+        raise TicketWrongState(
+            ticket=before.id, state="about running work", asked=_WORDS[asked.move]
+        )
+    if asked.text and len(before.texts) >= TEXTS_MAX:
+        raise TooManyTickets(whose=before.id, limit=TEXTS_MAX, things="texts")
+    after = move_ticket(before, asked.move, draft.now_ms)
+    if asked.text:
+        entry = TicketText(draft.now_ms, asked.by or draft.actor, asked.text)
+        after = replace(after, texts=(*after.texts, entry))
+    after = replace(
+        after,
+        action=asked.action or after.action,
+        operation=asked.operation or after.operation,
+    )
+    if after.type is TicketType.REPORT:
+        closes_ms = draft.now_ms + AGREES_WITHIN_S * SECOND_MS
+        after = replace(after, due_ms=closes_ms if after.state is TicketState.RESOLVED else None)
+    word = _WORDS[asked.move]
+    text = f"{after.id} is {word.replace('-', ' ')}" + (f": {asked.text}" if asked.text else "")
+    draft.put(f"ticket.{word}", text, after)
+    return (after.number,)
+
+
+def link(draft: Draft, asked: stimuli.LinkTicket) -> tuple[int, ...]:
+    """Record the id of a ticket in another system. See T-10.
+
+    Raises:
+        UnknownTicket: no live ticket has this number.
+    """
+    before = _live(draft, asked.ticket)
+    if before.external != asked.external:
+        after = replace(before, external=asked.external, updated_ms=draft.now_ms)
+        draft.put("ticket.linked", f"{after.id} is {after.external or 'not linked'}", after)
+    return (before.number,)
+
+
+def close_agreed(draft: Draft) -> None:
+    """Close resolved tickets whose owner had time to disagree; O(due tickets)."""
+    for number in draft.state.agreements.due(draft.now_ms):
+        ticket = draft.state.tickets[number]
+        closed = move_ticket(ticket, TicketMove.CLOSE, draft.now_ms)
+        draft.put("ticket.closed", f"{closed.id} is closed: its owner did not disagree", closed)
+
+
+def _hosts_of(draft: Draft, kind: TicketTarget, target: str) -> tuple[str, ...]:
+    """Return the hosts of a target, at least one.
+
+    Raises:
+        Unknown: the target does not exist.
+    """
+    topology = draft.topology
+    hosts: tuple[str, ...] = ()
+    if kind is TicketTarget.VM and target in topology.vms:
+        hosts = (topology.vms[target].host,)
+    elif kind is TicketTarget.HOST and target in topology.hosts:
+        hosts = (target,)
+    elif kind is TicketTarget.RACK:
+        pair = RACK, target
+        hosts = tuple(sorted(e.name for e in topology.hosts.values() if pair in e.labels))
+    if not hosts:
+        raise Unknown(kind=kind.value, name=target)
+    return hosts
+
+
+def _live(draft: Draft, number: int) -> Ticket:
+    ticket = draft.state.tickets.get(number)
+    if ticket is None:
+        raise UnknownTicket(name=f"t-{number}")
+    return ticket
+
+
+def _runs(draft: Draft, ticket: Ticket) -> bool:
+    """Whether the work that an incident is about has not ended."""
+    places = draft.operations(("host", ticket.host), ("destination", ticket.host))
+    return any(each.window.incident == ticket.number for each in places)

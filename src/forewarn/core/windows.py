@@ -1,0 +1,125 @@
+"""The maintenance window of each host's work, and the incident when one overruns.
+
+All operations of the work on a host share one window: the move of its VMs, the work, and the VMs'
+return. The window is planned with the announcement, opens with the first start, and ends with the
+last operation. Only an open window can overrun, and a pause stops no clock. Source: T-5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forewarn.core.draft import Draft
+from forewarn.core.impact import SECOND_MS, TRAITS, Source
+from forewarn.core.lifecycle import FollowedBy, MaintenanceWindow, Operation
+from forewarn.core.ticket import (
+    Ticket,
+    TicketMove,
+    TicketTarget,
+    TicketText,
+    TicketType,
+    move_ticket,
+)
+from forewarn.core.usage import disturbed_owners
+from forewarn.protocol.timestamps import iso8601
+from forewarn.values import replace
+
+#: Label of a host with the serial number of its hardware. Source: T-10.
+SERIAL = "serial"
+
+
+def with_window(draft: Draft, operation: Operation) -> Operation:
+    """Return announced work with its planned window; a user's own work and a failure have none."""
+    has_window = operation.source is Source.PLATFORM and not operation.of_vm
+    if operation.window.opened_ms or not has_window or TRAITS[operation.cause].fault:
+        return operation
+    open_ms = operation.not_before_ms
+    close_ms = open_ms + _length_s(draft, operation) * SECOND_MS
+    return replace(operation, window=MaintenanceWindow(open_ms, close_ms))
+
+
+def opened(draft: Draft, operation: Operation) -> Operation:
+    """Return starting work with its window open; the late start of all work moves its close."""
+    window = operation.window
+    if window.planned_open_ms is None or window.opened_ms:
+        return operation
+    assert window.planned_close_ms is not None, operation
+    close_ms = window.planned_close_ms + max(0, draft.now_ms - window.planned_open_ms)
+    window = replace(window, planned_close_ms=close_ms, opened_ms=draft.now_ms)
+    return replace(operation, window=window)
+
+
+def check_windows(draft: Draft) -> None:
+    """Open an incident for each open window whose planned close has passed; O(those windows)."""
+    for number in draft.state.closes.due(draft.now_ms):
+        operation = draft.operation(number)
+        assert operation is not None, "ended work has no deadline"
+        if operation.closes_ms is not None:  # other work in the window may have its incident
+            _open_incident(draft, operation)
+
+
+def _open_incident(draft: Draft, operation: Operation) -> None:
+    close_ms, host = operation.window.planned_close_ms, operation.window_host
+    assert close_ms is not None, operation
+    shared = list(_in_window(draft, operation))
+    owners = {name for each in shared for name in disturbed_owners(each, draft.topology)}
+    ticket = Ticket(
+        draft.next_number(),
+        TicketType.INCIDENT,
+        TicketTarget.HOST,
+        host,
+        opened_ms=draft.now_ms,
+        updated_ms=draft.now_ms,
+        owners=tuple(sorted(owners - {""})),
+        host=host,
+        serial=serial_of(draft, host),
+        description=f"the maintenance window was to close at {iso8601(close_ms)}",
+        operation=operation.number,
+        maintenance=operation.maintenance,
+        actor=draft.actor,
+    )
+    several = [
+        replace(each, window=replace(each.window, incident=ticket.number)) for each in shared
+    ]
+    text = f"{ticket.id}: the maintenance window of host {host} has passed its planned close"
+    draft.put("ticket.opened", text, ticket, *several)
+
+
+def window_left(draft: Draft, ended: Operation) -> None:
+    """Close the incident of a window when the last operation in it has ended."""
+    ticket = draft.state.tickets.get(ended.window.incident)
+    if ticket is None or any(True for _ in _in_window(draft, ended)):
+        return
+    close_ms = ended.window.planned_close_ms
+    assert close_ms is not None, ended
+    overrun_s = (draft.now_ms - close_ms) // SECOND_MS
+    action = f"the work ended {overrun_s} s after the planned close"
+    closed = replace(move_ticket(ticket, TicketMove.CLOSE, draft.now_ms), action=action)
+    entry = TicketText(draft.now_ms, draft.actor, action)
+    closed = replace(closed, texts=(*closed.texts, entry))
+    draft.put("ticket.closed", f"{closed.id} is closed: {action}", closed)
+
+
+def _in_window(draft: Draft, operation: Operation) -> Iterator[Operation]:
+    """Yield the live operations of an open window; O(work on its host)."""
+    host, opened_ms = operation.window_host, operation.window.opened_ms
+    for each in draft.operations(("host", host), ("destination", host)):
+        same = each.window_host == host and each.maintenance == operation.maintenance
+        if same and each.window.opened_ms == opened_ms:
+            yield each
+
+
+def _length_s(draft: Draft, operation: Operation) -> int:
+    """Return the planned length of the window that an operation opens, in seconds."""
+    maintenance = draft.maintenances.get(operation.maintenance)
+    if maintenance is None:
+        return operation.duration_s if operation.duration_s > 0 else draft.policy.overdue_after_s
+    if operation.followed_by is FollowedBy.NOTHING:
+        return maintenance.span_s(operation)
+    return maintenance.host_s
+
+
+def serial_of(draft: Draft, host: str) -> str:
+    """Return the serial number of a host's hardware: its label, or the host's name."""
+    known = draft.topology.hosts.get(host)
+    return dict(known.labels).get(SERIAL, host) if known else host
