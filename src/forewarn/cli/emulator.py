@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import PurePath
 from typing import Annotated, Any
 
@@ -14,9 +15,10 @@ from cyclopts import Parameter
 from forewarn.cli.api_client import ApiClient, ApiRefused, client_of, part
 from forewarn.cli.application import application, noun_app
 from forewarn.cli.defaults import FAULT_HELP
-from forewarn.cli.output import print_file, print_structured, show_list
+from forewarn.cli.output import note, print_file, print_structured, show_list
 from forewarn.cli.parameters import (
     COMMON,
+    Config,
     Number,
     ServerOptions,
 )
@@ -124,6 +126,41 @@ def _emulator_clock_stop(
 def _emulator_clock_start(*, common: ServerOptions = COMMON) -> int:
     """Start the clock again."""
     return _print_clock(common, client_of(common, EmulatorClient).post("/v1/clock/start"))
+
+
+# --- AKS ---------------------------------------------------------------------------------------
+
+
+@emulator.command(name="play-aks")
+def _play_aks(
+    name: Annotated[
+        str, Parameter(name="NAME", help="as in [drivers.NAME] (default: kubernetes)")
+    ] = "kubernetes",
+    /,
+    *,
+    config: Config = (),
+    follow: Annotated[bool, Parameter(help="go on until Ctrl-C")] = False,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Cordon and drain the nodes of a cluster before events, as AKS does."""
+    from forewarn.cli.driver import driver_table  # noqa: PLC0415 - `--help` needs none of it
+    from forewarn.cli.listing import records  # noqa: PLC0415 - the same
+    from forewarn.drivers.kubernetes.config import read_options  # noqa: PLC0415 - the same
+    from forewarn.drivers.registry import KIND  # noqa: PLC0415 - the same
+    from forewarn.emulator.aks import AksRemediator  # noqa: PLC0415 - the same
+
+    client = client_of(common, EmulatorClient)
+    client.get("/v1/clock")  # only an emulator has one
+    table, _ = driver_table(name, config)
+    options = read_options(name, {key: each for key, each in table.items() if key != KIND})
+    remediator = AksRemediator(options)
+    pause = threading.Event()
+    while True:
+        for each in remediator.turn(list(records(client, "/v1/events", "events")), client.now_ms):
+            note(each)
+        if not follow:
+            return OK
+        pause.wait(remediator.every_s)
 
 
 # --- scenarios ---------------------------------------------------------------------------------

@@ -234,6 +234,9 @@ emulator clock stop --json
 emulator clock start
 emulator clock start --json
 
+emulator play-aks
+emulator play-aks --config forewarn.toml --follow
+
 emulator scenario list
 emulator scenario list -o name
 

@@ -162,9 +162,13 @@ def _scenario_form(emulator: Emulator, scenario: Scenario) -> dict[str, object]:
     }
 
 
+def _is_built_in(name: str) -> bool:
+    return name in {*scenario_files.shipped(), *scenario_files.unlisted()}
+
+
 def _known(emulator: Emulator, name: str) -> Scenario:
     """Return a built-in scenario, or a scenario that a caller has sent and run."""
-    if name in scenario_files.shipped():
+    if _is_built_in(name):
         return scenario_files.read_scenario(name, scenario_files.shipped_text(name))
     run = emulator.runs.get(name)
     if run is None:
@@ -185,7 +189,7 @@ async def list_scenarios(emulator: Emulator, _: ApiCall) -> ApiResponse:
 async def get_scenario(emulator: Emulator, call: ApiCall) -> ApiResponse:
     """Read one scenario."""
     name = call.path["name"]
-    text = scenario_files.shipped_text(name) if name in scenario_files.shipped() else None
+    text = scenario_files.shipped_text(name) if _is_built_in(name) else None
     return ApiResponse({**_scenario_form(emulator, _known(emulator, name)), "text": text})
 
 

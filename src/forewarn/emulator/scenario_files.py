@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -100,8 +101,14 @@ def read_scenario(name: str, text: str) -> Scenario:
 
 def shipped() -> tuple[str, ...]:
     """Return the names of the built-in scenarios, sorted."""
-    files = resources.files("forewarn.emulator").joinpath("scenarios").iterdir()
+    files = _folder().iterdir()
     return tuple(sorted(p.name.removesuffix(".toml") for p in files if p.name.endswith(".toml")))
+
+
+def unlisted() -> tuple[str, ...]:
+    """Return the names of the built-in scenarios that need another program, sorted. See K-6."""
+    files = _folder().joinpath("aks").iterdir()
+    return tuple(sorted(p.name.removesuffix(".toml") for p in files))
 
 
 def find_scenario(name: str) -> Scenario:
@@ -111,7 +118,7 @@ def find_scenario(name: str) -> Scenario:
         ScenarioUnknown: neither the scenario nor the file exists.
         ScenarioInvalid: the text is invalid.
     """
-    if name in shipped():
+    if name in {*shipped(), *unlisted()}:
         return read_scenario(name, shipped_text(name))
     path = Path(name)
     if path.suffix != ".toml":
@@ -129,10 +136,16 @@ def shipped_text(name: str) -> str:
     Raises:
         ScenarioUnknown: the scenario does not exist.
     """
-    if name not in shipped():
+    folder = _folder()
+    if name in unlisted():
+        folder = folder.joinpath("aks")
+    elif name not in shipped():
         raise ScenarioUnknown(name=name)
-    folder = resources.files("forewarn.emulator").joinpath("scenarios")
     return folder.joinpath(f"{name}.toml").read_text(encoding="utf-8")
+
+
+def _folder() -> Traversable:
+    return resources.files("forewarn.emulator").joinpath("scenarios")
 
 
 class _Wrong(Exception):

@@ -122,7 +122,9 @@ class Nodes:
             PodUnmanaged: a pod would be lost; no pods were evicted.
         """
         query = f"&fieldSelector=spec.nodeName={host}"
-        left = [each for each in self._kubernetes.all("/api/v1/pods", query) if _is_in_way(each)]
+        left = [
+            each for each in self._kubernetes.all("/api/v1/pods", query) if is_drained_from(each)
+        ]
         for pod in left:
             if not unmanaged and _controller(pod) is None:
                 raise PodUnmanaged(pod=_name(pod), host=host)
@@ -204,7 +206,8 @@ def address(node: dict[str, Any]) -> str:
     return str(internal[0] if internal else node["metadata"]["name"])
 
 
-def _is_in_way(pod: dict[str, Any]) -> bool:
+def is_drained_from(pod: dict[str, Any]) -> bool:
+    """Whether a drain evicts a pod: not one of a daemon set, a mirror pod or a finished pod."""
     if pod.get("status", {}).get("phase") in ENDED or MIRROR in annotations_of(pod):
         return False
     controller = _controller(pod)
