@@ -61,9 +61,8 @@ class Bystanders:
         while True:
             phase, begun = self.phase, time.perf_counter()
             try:
-                await asyncio.wait_for(
-                    _once(self._metadata_port, CLOSED, source=address), PATIENCE_S
-                )
+                async with asyncio.timeout(PATIENCE_S):
+                    await _once(self._metadata_port, CLOSED, source=address)
                 phase.polls_s.append(time.perf_counter() - begun)
             except (OSError, EOFError, TimeoutError):
                 phase.failed_polls += 1
@@ -75,12 +74,11 @@ class Bystanders:
         while True:
             phase, begun = self.phase, time.perf_counter()
             try:
-                if streams is None:
-                    streams = await asyncio.wait_for(
-                        _open(self._metadata_port, address), PATIENCE_S
-                    )
-                streams[1].write(KEPT)
-                await asyncio.wait_for(_answer(streams[0]), PATIENCE_S)
+                async with asyncio.timeout(PATIENCE_S):
+                    if streams is None:
+                        streams = await _open(self._metadata_port, address)
+                    streams[1].write(KEPT)
+                    await _answer(streams[0])
                 phase.polls_s.append(time.perf_counter() - begun)
             except (OSError, EOFError, TimeoutError):
                 phase.failed_polls += 1
@@ -93,7 +91,8 @@ class Bystanders:
         while True:
             phase, begun = self.phase, time.perf_counter()
             try:
-                await asyncio.wait_for(_once(self._operator_port, CALL), PATIENCE_S)
+                async with asyncio.timeout(PATIENCE_S):
+                    await _once(self._operator_port, CALL)
                 phase.calls_s.append(time.perf_counter() - begun)
             except (OSError, EOFError, TimeoutError):
                 phase.failed_calls += 1
