@@ -43,7 +43,7 @@ PROGRAMS = {
 }
 """Other programs of a benchmark; without one, its test is skipped."""
 POSTGRES = ("latency.rush", "start.takeover", "store.run")
-LIMITS_S = 5 * LIMIT_S
+LIMITS_S = 15 * LIMIT_S
 """Time limit of a benchmark, which waits for several processes in turn."""
 
 

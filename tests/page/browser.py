@@ -125,9 +125,13 @@ class Browser:
             text = details.get("exception", {}).get("description") or details["text"]
             self.problems.append(text)
         elif method == "Log.entryAdded" and told["entry"]["level"] == "error":
-            url = told["entry"].get("url", "")
-            if not url.endswith("/v1/sign-in/begin"):  # 404 without OIDC, at any moment
-                self.problems.append(f"{told['entry']['text']} {url}")
+            url, text = told["entry"].get("url", ""), told["entry"]["text"]
+            # 404 without OIDC, at any moment; a form that is still being filled has no plan.
+            usual = url.endswith("/v1/sign-in/begin") or (
+                url.endswith("/v1/maintenances/plan") and "422" in text
+            )
+            if not usual:
+                self.problems.append(f"{text} {url}")
         elif method == "Network.requestWillBeSent":
             self.asked.append(told["request"]["url"])
 
