@@ -106,6 +106,13 @@ def test_machine_without_a_node_has_nothing_to_drain(tmp_path: Path) -> None:
 
 WORKERS = 4
 START_S = 300.0  # longest start of a cluster on a busy machine
+PATIENT = {
+    "RAY_NUM_REDIS_GET_RETRIES": "200",
+    "RAY_gcs_rpc_server_connect_timeout_s": "120",
+    "RAY_gcs_server_request_timeout_seconds": "300",
+    "RAY_raylet_start_wait_time_s": "300",
+}
+"""Ray's own waits, which are too short on a busy machine."""
 
 
 class Cluster:
@@ -117,7 +124,7 @@ class Cluster:
         self.gcs, dashboard = f"127.0.0.1:{free_port()}", free_port()
         self.api = f"http://127.0.0.1:{dashboard}"
         self.python = str(Path(self.ray).resolve().parent / "python")
-        self.env = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": self.gcs}
+        self.env = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": self.gcs, **PATIENT}
         words = ("start", "--block", "--disable-usage-stats", "--object-store-memory=80000000")
         head = (f"--port={self.gcs.rpartition(':')[2]}", f"--dashboard-port={dashboard}")
         more = ("--head", "--num-cpus=0", f"--temp-dir={short}")
