@@ -52,6 +52,7 @@ for = "reboot"
 | `complete` | ends labelled work | `failed`, `reason` |
 | `resume` | continues a stopped maintenance | |
 | `repair` | marks a failed host as repaired | |
+| `recommend` | shows this VM a `SpotRebalanceRecommendation`, which disturbs nothing; needs `--preview` | `lasts` (10m) |
 | `say` | prints a line in the emulator's output | |
 
 Every step may have `after` or `at`; a step without anything else is a pause.

@@ -17,6 +17,7 @@ from forewarn.core.stimulus import ChangeTopology, Enable
 from forewarn.core.topology import Topology, Vm
 from forewarn.drivers.simulated import SimulatedDriver
 from forewarn.emulator import default_fleet
+from forewarn.emulator.advisories import Advisories
 from forewarn.emulator.attested_documents import AttestedDocuments
 from forewarn.emulator.clock_control import ClockControl
 from forewarn.emulator.faults import FaultPlan, FaultSpec
@@ -87,6 +88,15 @@ class ScenarioIdle(CallerError):
     advice = "Run `forewarn emulator scenario list`."
 
 
+class PreviewOff(CallerError):
+    """A recommendation needs the preview api-version, which is off."""
+
+    code = "preview-off"
+    status = 409
+    message = "Recommendations need the api-version 2024-07-09, which this emulator does not serve."
+    advice = "Start the emulator with --preview."
+
+
 class Audience(Protocol):
     """People who follow an emulator; called on the event loop."""
 
@@ -140,6 +150,7 @@ class Emulator(Daemon):
         self._added: EmulatorParts | None = None
         self._gone_vms: GoneVms | None = None
         self.attested = AttestedDocuments(clock, lambda: self.bound)
+        self._advisories = Advisories(self._unused_guid)
         self._loop = asyncio.get_running_loop()
         self._layout: Topology | None = None
 
@@ -267,7 +278,8 @@ class Emulator(Daemon):
             from forewarn.emulator.managed_identity import token_giver  # noqa: PLC0415 - seldom
 
             give_token = token_giver(self.settings.azure.token_key)
-        return EmulatedAnswers(self._gone_vms, give_token, self.attested.answer)
+        added = self._advisories if self.settings.metadata.preview else None
+        return EmulatedAnswers(self._gone_vms, give_token, self.attested.answer, added)
 
     def attach(self, audience: Audience) -> None:
         """Show further commits and the remarks of scenarios to people; on the event loop."""
@@ -304,6 +316,27 @@ class Emulator(Daemon):
     def faults_changed(self) -> None:
         """Apply the current faults to the metadata service."""
         self.metadata.service.set_fault(self.faults or None)
+
+    def recommend(self, vm: str) -> Callable[[], None]:
+        """Show a VM a recommendation to leave; return the function that ends it. Source: Z-9.
+
+        Raises:
+            PreviewOff: no client could see it.
+        """
+        if not self.settings.metadata.preview:
+            raise PreviewOff
+        service = self.metadata.service
+        view = service.view_of(vm)
+        event_id, publication = self._advisories.begin(view, vm)
+        if publication is not None:
+            service.show(publication)
+
+        def end() -> None:
+            publication = self._advisories.end(view, event_id)
+            if publication is not None:
+                service.show(publication)
+
+        return end
 
     async def set_speed(self, speed: float) -> None:
         """Change the clock's speed without shortening any notice.
@@ -347,7 +380,14 @@ class Emulator(Daemon):
         run = self.runs[name] = Run(
             scenario,
             stage,
-            ScenarioControl(self.control, self.clock, self.ids, self.say, self.simulated.courses),
+            ScenarioControl(
+                self.control,
+                self.clock,
+                self.ids,
+                self.say,
+                self.simulated.courses,
+                self.recommend,
+            ),
         )
         self.say(f"scenario {name} begins on {vm}: {scenario.title}")
         run.start()

@@ -180,7 +180,9 @@ def _known(emulator: Emulator, name: str) -> Scenario:
 @Route("GET /v1/scenarios", Permission.READ_FLEET, answer=page_schema("scenarios", SCENARIO_SHAPE))
 async def list_scenarios(emulator: Emulator, _: ApiCall) -> ApiResponse:
     """List scenarios with their progress."""
-    names = sorted({*scenario_files.shipped(), *emulator.runs})
+    preview = emulator.settings.metadata.preview
+    more = scenario_files.listed_if(scenario_files.PREVIEW) if preview else ()
+    names = sorted({*scenario_files.shipped(), *more, *emulator.runs})
     forms = [_scenario_form(emulator, _known(emulator, name)) for name in names]
     return ApiResponse({"scenarios": forms})
 

@@ -131,6 +131,15 @@ class Remark:
 
 
 @value
+class Recommendation:
+    """Step: show a VM a recommendation that disturbs nothing, for some time. Source: Z-9."""
+
+    vm: str
+    #: Time until it leaves the document, in ms.
+    lasts_ms: int
+
+
+@value
 class Pause:
     """Step: wait for some time."""
 
@@ -145,6 +154,7 @@ Act: TypeAlias = (
     | Resumption
     | Repairing
     | Remark
+    | Recommendation
     | Pause
 )
 #: Types of steps that may have a label.

@@ -21,6 +21,7 @@ from forewarn.emulator.scenario import (
     Labelled,
     Maintain,
     Pause,
+    Recommendation,
     Remark,
     Repairing,
     RequestedWork,
@@ -46,6 +47,9 @@ from forewarn.validation.forms import OneOrMore, unknown_member
 from forewarn.validation.toml_reader import read_toml
 from forewarn.values import value
 
+#: Scenarios for the option `--preview`, and scenarios for `emulator play-aks`. Source: Z-9, K-6.
+PREVIEW, AKS = "preview", "aks"
+UNLISTED = (PREVIEW, AKS)
 #: Most steps of a scenario.
 FILE_BYTES_MAX = 256 * 1024
 STEPS_MAX = 1000
@@ -56,6 +60,9 @@ TEXT_LENGTH_MAX = 2000
 WITHIN_S = 3600
 #: Default duration of a maintenance's work on each host, in seconds.
 DURATION_S = 300
+
+#: Default time of a recommendation, in seconds.
+RECOMMENDATION_S = 600
 
 _DURATION = Duration()
 _TEXT = Text(TEXT_LENGTH_MAX, lines=True)
@@ -106,9 +113,14 @@ def shipped() -> tuple[str, ...]:
 
 
 def unlisted() -> tuple[str, ...]:
-    """Return the names of the built-in scenarios that need another program, sorted. See K-6."""
-    files = _folder().joinpath("aks").iterdir()
-    return tuple(sorted(p.name.removesuffix(".toml") for p in files))
+    """Return the names of the built-in scenarios that need an option or a program, sorted."""
+    return tuple(sorted(name for folder in UNLISTED for name in listed_if(folder)))
+
+
+def listed_if(folder: str) -> tuple[str, ...]:
+    """Return the names of the built-in scenarios of one of `UNLISTED`, sorted."""
+    files = _folder().joinpath(folder).iterdir()
+    return tuple(sorted(p.name.removesuffix(".toml") for p in files if p.name.endswith(".toml")))
 
 
 def find_scenario(name: str) -> Scenario:
@@ -137,8 +149,9 @@ def shipped_text(name: str) -> str:
         ScenarioUnknown: the scenario does not exist.
     """
     folder = _folder()
-    if name in unlisted():
-        folder = folder.joinpath("aks")
+    special = next((each for each in UNLISTED if name in listed_if(each)), "")
+    if special:
+        folder = folder.joinpath(special)
     elif name not in shipped():
         raise ScenarioUnknown(name=name)
     return folder.joinpath(f"{name}.toml").read_text(encoding="utf-8")
@@ -315,6 +328,11 @@ def _completion(place: _Place) -> Completion:
     return Completion(place.label("complete"), failed=failed, reason=reason)
 
 
+def _recommendation(place: _Place) -> Recommendation:
+    vm = _text(place.table, "recommend", "", place.where)
+    return Recommendation(vm, place.ms("lasts", RECOMMENDATION_S))
+
+
 #: Kinds of steps, each with its other keys and its parser.
 _ACTS: dict[str, tuple[frozenset[str], Callable[[_Place], Act]]] = {
     "do": (
@@ -339,6 +357,7 @@ _ACTS: dict[str, tuple[frozenset[str], Callable[[_Place], Act]]] = {
         frozenset(),
         lambda place: Repairing(_names(place.table, "repair", place.where)),
     ),
+    "recommend": (frozenset({"lasts"}), _recommendation),
     "say": (frozenset(), lambda place: Remark(_text(place.table, "say", "", place.where))),
 }
 

@@ -32,6 +32,7 @@ from forewarn.emulator.scenario import (
     Completion,
     Maintain,
     Pause,
+    Recommendation,
     Remark,
     Repairing,
     RequestedWork,
@@ -83,6 +84,8 @@ class ScenarioControl:
     say: Callable[[str], None]
     #: Operation -> the course of its work, read by the simulated driver.
     courses: dict[int, WorkCourse]
+    #: Shows a VM a recommendation, and returns the function that ends it.
+    recommend: Callable[[str], Callable[[], None]]
 
 
 class Run:
@@ -217,8 +220,17 @@ class Run:
                     await self._control.submit(Repair(host))
             case Remark(text):
                 self._service.say(text)
+            case Recommendation(vm, lasts_ms):
+                await self._recommend(self.stage.name(vm), lasts_ms)
             case Pause():
                 pass
+
+    async def _recommend(self, vm: str, lasts_ms: int) -> None:
+        end = self._service.recommend(vm)
+        try:
+            await self._until(_never, self._service.clock.now_ms() + lasts_ms)
+        finally:
+            end()
 
     async def _maintain(self, act: Maintain | Resumption) -> None:
         if isinstance(act, Maintain):
@@ -367,4 +379,6 @@ async def _never() -> bool:
 
 
 def _takes_time(act: object) -> bool:
-    return isinstance(act, Wait) or (isinstance(act, RequestedWork) and act.times > 1)
+    return isinstance(act, Wait | Recommendation) or (
+        isinstance(act, RequestedWork) and act.times > 1
+    )

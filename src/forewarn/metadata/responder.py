@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from forewarn.errors import CallerError
 from forewarn.metadata import instance
@@ -38,6 +38,7 @@ from forewarn.replication.messages import (
     Caller,
     DocumentChange,
     OutcomeRequest,
+    Publication,
     RequestAnswer,
 )
 from forewarn.settings import MetadataSettings
@@ -101,6 +102,16 @@ class Reset(NamedTuple):
 Reaction: TypeAlias = Answer | Hold | Reset
 
 
+class AddedEvents(Protocol):
+    """Adds events to documents that the control plane does not have."""
+
+    def shown(self, publication: Publication) -> Publication:
+        """Return a publication with the added events of its view."""
+
+    def others(self, view: str, event_ids: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the ids that are not added events."""
+
+
 class EmulatedAnswers(NamedTuple):
     """Answers that only an emulator has; None: not given."""
 
@@ -110,6 +121,8 @@ class EmulatedAnswers(NamedTuple):
     """Issues a token for a VM and a resource. Source: Z-3."""
     attest: Callable[[Caller, str, str], Response] | None = None
     """Signs attested documents. Source: I-1."""
+    added: AddedEvents | None = None
+    """Adds recommendations to documents. Source: Z-9."""
 
 
 NOT_EMULATED = EmulatedAnswers()
@@ -126,7 +139,7 @@ class Responder:
         self.snapshot = Snapshot(settings.server_header)
         self.limit = RateLimit(settings.rate_per_s, settings.rate_burst)
         self.fault: Fault | None = None
-        self.absence, self.give_token, self.attest = emulated
+        self.absence, self.give_token, self.attest, self.added = emulated
         self.known: dict[bytes, tuple[HttpRequest, RoutedRequest]] = {}
         self.polled: dict[PublishedView, None] = {}
         """Views with polls or approvals since the last report. Source: B-2."""
@@ -328,6 +341,10 @@ class Responder:
             event_ids = read_approval(asked.body)
         except CallerError as error:
             return self._answer(asked, refused(error))
+        if self.added is not None:
+            event_ids = self.added.others(caller.view, event_ids)
+            if not event_ids:  # approving a recommendation does nothing
+                return self._answer(asked, Response())
         identified = self.callers.find(peer, asked.request)
         assert identified.caller is caller
         known = known_by(identified, peer)  # the control plane repeats this check

@@ -27,6 +27,7 @@ from forewarn.replication.messages import (
     DocumentChange,
     EnableRequest,
     PollReport,
+    Publication,
     RequestAnswer,
     Upstream,
     VmPoll,
@@ -173,11 +174,23 @@ class MetadataService:
                 if connection.identity_moved():
                     moved.append(connection)
                 self.connections.move(connection)
-        self.responder.snapshot.publish(change.publications, whole=change.whole)
+        publications = change.publications
+        if self.responder.added is not None:
+            publications = tuple(map(self.responder.added.shown, publications))
+        self.responder.snapshot.publish(publications, whole=change.whole)
         for connection in (
             moved
         ):  # enable the group last, because the change may contain the group's new document
             connection.answer_again()
+
+    def show(self, publication: Publication) -> None:
+        """Show a document with added events; see `EmulatedAnswers`."""
+        self.responder.snapshot.publish((publication,), whole=False)
+
+    def view_of(self, vm: str) -> str:
+        """Return the view of a VM; empty if the VM does not exist."""
+        caller = self.responder.callers.named(vm)
+        return caller.view if caller is not None else ""
 
     def group_of(self, vm: str) -> str:
         """Return the group of a VM; empty if the VM does not exist."""
