@@ -132,13 +132,16 @@ class Cluster:
             running(self.ray, *words, *head, *more, log=directory / "head", env=self.env)
         )
         wait_until(lambda: len(self.nodes()) == 1, what="the head", every_s=1, limit_s=START_S)
-        for number in range(WORKERS):
+        for number in range(WORKERS):  # one after the other, as each start is costly
             more = (f"--address={self.gcs}", f"--node-name=w{number}", "--num-cpus=1")
             log = directory / f"w{number}"
             stack.enter_context(running(self.ray, *words, *more, log=log, env=self.env))
-        wait_until(
-            lambda: len(self.nodes()) == 1 + WORKERS, what="the workers", every_s=1, limit_s=START_S
-        )
+            wait_until(
+                lambda count=number + 2: len(self.nodes()) == count,  # type: ignore[misc]
+                what=f"worker {number}",
+                every_s=1,
+                limit_s=START_S,
+            )
 
     def nodes(self) -> dict[str, tuple[str, str]]:
         """Return the id and the reason of the end of each node, by its name."""
