@@ -29,7 +29,8 @@ BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store ben
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock system emulate run-dev check fmt-check lint types imports audit fmt test \
+.PHONY: help runtime setup lock \
+	system emulate run-dev check fmt-check lint types imports audit fmt test \
 	demo-libvirt kill-agent chaos test-azure test-sdks test-nova test-fast \
 	test-postgres coverage nightly sim hunt transcripts docs book crashes explore mutants \
 	tutorial-libvirt \
@@ -59,6 +60,8 @@ tutorial-libvirt: $(DEV) system  ## run the commands of the libvirt tutorial (ro
 
 kill-agent: $(DEV)  ## kill an agent 500 times, and check that it handles each event once
 	$(BIN)/pytest -q -m nightly tests/agent/test_endurance.py
+
+runtime: $(RUNTIME)  ## make .venv with what the emulator and the service need, in a minute
 
 setup: $(DEV)  ## make .venv with everything for development
 

@@ -85,9 +85,9 @@ def test_wrong_command_line_is_2(words: tuple[str, ...]) -> None:
         ("emulator clock advance -5m", "There is no option -5m."),
         ("vm reboot v --wait --timeout=-3", "argument --timeout: '-3' must be a positive number"),
         ("vm reboot v --wait --timeout=nan", "argument --timeout: 'nan' must be a positive number"),
-        ("host list -z", "There is no option -z."),
+        ("host list -z", "There is no option -z; the options are --state, --limit, "),
         ("host list h", "Unexpected argument 'h'."),
-        ("operation retry", "The following arguments are required: ID."),
+        ("operation retry", "The following arguments are required: ID; for example: "),
         ("vm reboot v --source user", "argument --source: there is no source 'user'; did you mean"),
     ],
 )

@@ -1,6 +1,15 @@
 """`forewarn maintenance plan` for people: the calendar, the groups, and 80 columns."""
 
-from forewarn.cli.plan_preview import DAYS_MAX, GROUPS_MAX, WIDTH, calendar_lines, group_lines
+from forewarn.cli.plan_preview import (
+    CHARTED_MAX,
+    DAYS_MAX,
+    GROUPS_MAX,
+    WIDTH,
+    calendar_lines,
+    chart_lines,
+    group_lines,
+)
+from forewarn.protocol import timestamps
 from tests.api.live import Live
 from tests.cli.conftest import Run
 
@@ -38,6 +47,38 @@ def test_calendar_of_a_long_maintenance_is_cut() -> None:
     assert len(lines) == DAYS_MAX + 2
     assert lines[-1].strip() == "and further days"
     assert list(calendar_lines([])) == []
+
+
+def charted(number: int, state: str, start: str, end: str) -> dict[str, object]:
+    """A wave with its times, as `maintenance show` gets it."""
+    wave = {"number": number, "state": state, "started": None, "ended": None}
+    return {**wave, "latest_start": start, "latest_end": end}
+
+
+def test_chart_shows_what_is_done_and_to_come() -> None:
+    """Each wave is a bar in its time, drawn by its state; a line marks now."""
+    waves = [
+        charted(1, "done", "2028-02-28T00:00:00Z", "2028-02-28T01:00:00Z"),
+        charted(2, "running", "2028-02-28T01:00:00Z", "2028-02-28T02:00:00Z"),
+        charted(3, "planned", "2028-02-28T03:00:00Z", "2028-02-28T04:00:00Z"),
+    ]
+    lines = list(chart_lines(waves, timestamps.parse("2028-02-28T01:30:00Z")))
+    bar = [line[17:] for line in lines[1:]]
+    assert bar[0] == f"{'█' * 14}{' ' * 7}┊"
+    assert bar[1] == f"{' ' * 14}{'▓' * 14}"
+    assert bar[2] == f"{' ' * 21}┊{' ' * 20}{'░' * 14}"
+    assert "Mon 28 00:00" in lines[0]
+    assert all(len(line) <= WIDTH for line in lines)
+
+
+def test_chart_of_many_waves_begins_near_the_first_unfinished_one() -> None:
+    """What is over is left out; waves without times are not drawn."""
+    times = "2028-02-28T00:00:00Z", "2028-02-28T01:00:00Z"
+    waves = [charted(n, "done" if n < 50 else "planned", *times) for n in range(1, 100)]
+    lines = list(chart_lines(waves, 0))
+    assert lines[1].split()[0] == "48"
+    assert lines[-1] == f"{CHARTED_MAX} of 99 waves"
+    assert list(chart_lines([{**waves[0], "latest_start": None}], 0)) == []
 
 
 def test_groups_are_told_the_worst_first() -> None:

@@ -26,6 +26,7 @@ from cyclopts.exceptions import (
 )
 
 from forewarn.cli.completed_names import with_suggestion, words_for
+from forewarn.cli.familiar_words import familiar_actions, familiar_option
 from forewarn.cli.nouns import NOUNS
 from forewarn.cli.program_name import NAME
 from forewarn.errors import CallerError, CommandLineInvalid, nearest
@@ -36,7 +37,11 @@ NAMED_MAX = 12
 #: Most nouns suggested after an action without a noun.
 NOUNS_MAX = 3
 #: Minimum similarity between an unknown option and a suggested option.
-OPTION_LIKENESS = 0.7
+OPTION_LIKENESS = 0.8
+#: Options of every command.
+COMMON_OPTIONS = frozenset(
+    {"--json", "--output", "--server", "--token-file", "--ca", "--watch", "--help"}
+)
 _HELP = frozenset({"--help", "-h"})
 #: How every argument is read and shown.
 PARAMETER = Parameter(negative=(), show_default=False, allow_repeating=True)
@@ -174,13 +179,20 @@ def _problem(error: CycloptsError, app: App, chain: Sequence[str]) -> str:
     if isinstance(error, UnknownOptionError):
         typed = (error.token.keyword or error.token.value).partition("=")[0]
         options = [each for one in error.argument_collection for each in one.names]
-        return f"there is no option {typed}{near(typed, options)}"
+        end = near(typed, options)
+        instead = familiar_option(typed)
+        if not end and instead:
+            return f"there is no option {typed}: {instead}"
+        return f"there is no option {typed}{end or _options(options)}"
     if isinstance(error, ConsumeMultipleError):
         return f"argument {name}: expected fewer values"
     if isinstance(error, MissingArgumentError):
         if error.keyword:
             return f"argument {name}: expected one argument"
-        return f"the following arguments are required: {name}"
+        from forewarn.cli.examples import examples_of  # noqa: PLC0415 - only after a mistake
+
+        example = examples_of(" ".join(chain))[0]
+        return f"the following arguments are required: {name}; for example: {example}"
     if isinstance(error, CoercionError) and error.argument is not None:
         if choices := error.argument.get_choices(force=True):
             typed = error.token.value if error.token else ""
@@ -190,9 +202,17 @@ def _problem(error: CycloptsError, app: App, chain: Sequence[str]) -> str:
         typed = (error.unused_tokens or [""])[0]
         _, apps, _ = app.parse_commands(list(chain))
         if actions := _actions(apps[-1]):
-            return f"there is no action {typed!r}{near(typed, actions)}"
+            familiar = " or ".join(familiar_actions(typed, actions))
+            end = f"; did you mean {familiar}?" if familiar else near(typed, actions)
+            return f"there is no action {typed!r}{end}"
         return f"unexpected argument {typed!r}"
     return str(error)
+
+
+def _options(names: Sequence[str]) -> str:
+    """Return the options of a command, except those of all commands, as the end of a sentence."""
+    own = [each for each in names if each.startswith("--") and each not in COMMON_OPTIONS]
+    return f"; the options are {', '.join(own[:NAMED_MAX])}" if own else ""
 
 
 def _name(error: CycloptsError) -> str:

@@ -228,7 +228,8 @@ def _list_hosts(
     ] = (),
     limit: AllLimit = None,
     selector: Annotated[
-        str | None, Parameter(metavar="KEY=VALUE,...", help="only hosts with all these labels")
+        str | None,
+        Parameter(alias="-l", metavar="KEY=VALUE,...", help="only hosts with all these labels"),
     ] = None,
     zone: Annotated[str | None, Parameter(metavar="NAME", help="only of this zone")] = None,
     owner: Annotated[

@@ -24,7 +24,11 @@ class Selection:
 
     selector: Annotated[
         str | None,
-        Parameter(metavar="KEY=VALUE,...", help="hosts with all of these labels: zone=2,rack=r7"),
+        Parameter(
+            alias="-l",
+            metavar="KEY=VALUE,...",
+            help="hosts with all of these labels: zone=2,rack=r7",
+        ),
     ] = None
     file: Annotated[
         str | None,

@@ -183,7 +183,7 @@ def _run(words: Sequence[str]) -> int:
         end = rest.index("--") if "--" in rest else len(rest)
         return run([*rest[:end], *before, *rest[end:]])
     else:
-        raise _command_unknown(command)
+        raise _command_unknown(rest)
     return exit_codes.OK
 
 
@@ -208,11 +208,17 @@ def _parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(words[:at]), list(words[at:])
 
 
-def _command_unknown(word: str) -> CommandLineInvalid:
+def _command_unknown(words: list[str]) -> CommandLineInvalid:
     """Return the error for an unknown command, with suggestions."""
-    if not word:
+    if not words or not words[0]:
         return CommandLineInvalid(problem="The command is missing.", program="forewarn")
-    near = nearest(word, NOUNS)
+    from forewarn.cli.familiar_words import (  # noqa: PLC0415 - only after a mistake
+        familiar_command,
+        noun_of,
+    )
+
+    word, familiar = words[0], familiar_command(words, NOUNS)
+    near = f"`{familiar}`" if familiar else noun_of(word, NOUNS) or nearest(word, NOUNS)
     if not near:
         from forewarn.cli.application import nouns_with  # noqa: PLC0415 - only after a mistake
 

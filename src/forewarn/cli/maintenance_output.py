@@ -5,11 +5,13 @@ Among these functions, only `watch` sends requests.
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from forewarn.cli.api_client import Answer, ApiClient
 from forewarn.cli.output import (
+    is_redrawn,
     listed,
     note,
     noun,
@@ -22,9 +24,10 @@ from forewarn.cli.output import (
     warn_unasked,
     when,
 )
-from forewarn.cli.plan_preview import calendar_lines, group_lines
+from forewarn.cli.plan_preview import calendar_lines, chart_lines, group_lines
 from forewarn.exit_codes import OK, REFUSED
 from forewarn.protocol import timestamps
+from forewarn.untrusted_text import escaped_text, unescaped_output
 from forewarn.validation.durations import iso_duration
 
 #: Maximum number of hosts of a wave listed by name; the output gives the number of the others.
@@ -90,6 +93,9 @@ def print_full(answer: Answer, now_ms: int) -> None:
     if answer["waves"]:
         print()
         print_waves(answer["waves"], now_ms)
+        if is_redrawn():
+            print()
+            print(*chart_lines(answer["waves"], now_ms), sep="\n")
     print_blocked(answer["blocked"])
 
 
@@ -305,10 +311,17 @@ def _changes(client: ApiClient, path: str, after: int, *, as_json: bool) -> Iter
 
 
 def _print_state(answer: Answer, now_ms: int, *, as_json: bool) -> None:
+    """Print the state: as a line, or on a terminal in the place of the line before."""
     if as_json:
         print_json_line(answer)
-    else:
-        print(_line(answer, now_ms), flush=True)
+        return
+    line = _line(answer, now_ms)
+    if not is_redrawn():
+        print(line, flush=True)
+        return
+    line = escaped_text(line)[: shutil.get_terminal_size().columns - 1]
+    end = "\n" if answer["maintenance"]["state"] in _NOT_RUNNING else ""
+    print(f"\r\x1b[2K{line}", end=end, file=unescaped_output(), flush=True)
 
 
 def _line(answer: Answer, now_ms: int) -> str:

@@ -209,6 +209,11 @@ def is_coloured() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
+def is_redrawn() -> bool:
+    """Whether standard output is a terminal on which a line can be drawn again."""
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and _takes_any_character()
+
+
 def columns_shown(headings: Sequence[str], widths: Sequence[int], width_max: int) -> list[int]:
     """Return the columns that fit in a line; `_MINOR` ones go first, then the last ones."""
     kept = list(range(len(widths)))

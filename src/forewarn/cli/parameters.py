@@ -16,6 +16,7 @@ from typing import Annotated, Literal, TypeAlias
 from cyclopts import Parameter, Token
 
 from forewarn.cli.defaults import DEFAULT_CONFIG, DEFAULT_SERVER, LIST_MAX
+from forewarn.validation.durations import read_duration_s
 
 Form: TypeAlias = Literal["table", "wide", "json", "yaml", "csv", "name"]
 
@@ -127,11 +128,11 @@ def _number(_: object, tokens: Sequence[Token]) -> float:
 def _seconds(_: object, tokens: Sequence[Token]) -> float:
     text = tokens[0].value
     try:
-        duration_s = float(text)
+        duration_s = float(read_duration_s(text)) if text[-1:] in "dhms" else float(text)
     except ValueError:
         duration_s = math.nan
     if not 0 < duration_s < math.inf:
-        raise ValueError(f"{text!r} must be a positive number of seconds")
+        raise ValueError(f"{text!r} must be a positive number of seconds, or such as 90s or 10m")
     return duration_s
 
 

@@ -20,6 +20,10 @@ DAY_MS = SLOTS * SLOT_MS
 DAYS_MAX = 14
 #: Most groups listed, the worst first.
 GROUPS_MAX = 10
+#: Characters of the chart of waves, and most waves in it.
+CHART, CHARTED_MAX = 56, 30
+#: State of a wave -> its bar; other waves are to come.
+_BARS = {"done": "█", "running": "▓", "announced": "▒"}
 _NONE, _SEVERAL = ".", "*"
 
 
@@ -57,6 +61,48 @@ def calendar_lines(waves: Iterable[Answer]) -> Iterator[str]:
         before = day
     if len(days) > DAYS_MAX:
         yield f"{'':<15} and further days"
+
+
+def chart_lines(waves: Iterable[Answer], now_ms: int) -> Iterator[str]:
+    """Yield a chart of waves over time, one line each: done, running, to come, and now.
+
+    Of many waves, those around the first unfinished one are drawn.
+    """
+    timed = [(each, *_span(each)) for each in waves if _span(each)[1]]
+    if not timed:
+        return
+    start_ms = min(start for _, start, _ in timed)
+    end_ms = max(end for _, _, end in timed)
+    size_ms = max(end_ms - start_ms, 1)
+    now_at = CHART * (now_ms - start_ms) // size_ms
+    first = next((at for at, (each, *_) in enumerate(timed) if each["state"] != "done"), 0)
+    first = max(0, min(first - 2, len(timed) - CHARTED_MAX))
+    ends = [f"{_clock(ms)}" for ms in (start_ms, end_ms)]
+    yield f"{'wave':<16} {ends[0]:<{CHART - len(ends[1])}}{ends[1]} UTC"
+    for each, wave_ms, last_ms in timed[first : first + CHARTED_MAX]:
+        left = min(CHART * (wave_ms - start_ms) // size_ms, CHART - 1)
+        length = max(CHART * (last_ms - wave_ms) // size_ms, 1)
+        cells = [" "] * CHART
+        cells[left : left + length] = _BARS.get(each["state"], "░") * length
+        if 0 <= now_at < CHART and cells[now_at] == " ":
+            cells[now_at] = "┊"
+        label = f"{each['number']:>4} {each['state']:<11}"
+        yield f"{label} {''.join(cells[:CHART])}".rstrip()
+    if len(timed) > CHARTED_MAX:
+        yield f"{CHARTED_MAX} of {len(timed)} waves"
+
+
+def _span(wave: Answer) -> tuple[int, int]:
+    """Return when a wave starts and ends, planned or real; (0, 0): not known."""
+    start = wave["started"] or wave["latest_start"]
+    end = wave["ended"] or wave["latest_end"]
+    if not (start and end):
+        return 0, 0
+    return timestamps.parse(start), timestamps.parse(end)
+
+
+def _clock(ms: int) -> str:
+    return f"{dt.datetime.fromtimestamp(ms // 1000, dt.UTC):%a %d %H:%M}"
 
 
 def group_lines(groups: list[Answer]) -> Iterator[str]:

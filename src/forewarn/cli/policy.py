@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from forewarn.cli.api_client import Answer, client_of
 from forewarn.cli.application import noun_app
+from forewarn.cli.file_lines import located
 from forewarn.cli.output import (
     note,
     noun,
@@ -95,7 +96,8 @@ def _put(file: str, format_: str | None, *, dry_run: bool, common: ServerOptions
     def put(*, dry_run: bool) -> Answer:
         path = f"/v1/policy?dry_run={str(dry_run).lower()}"
         try:
-            answer: Answer = json.loads(put_file(client, path, body, media=media))
+            with located(file, body):
+                answer: Answer = json.loads(put_file(client, path, body, media=media))
         except TopologyFileUnreadable as refusal:
             raise FileMalformed(what="policy", path=file, reason=refusal) from refusal
         return answer

@@ -13,7 +13,8 @@ from cyclopts import Parameter
 
 from forewarn.cli.api_client import client_of
 from forewarn.cli.application import noun_app
-from forewarn.cli.output import note, print_file, print_json_line, print_structured
+from forewarn.cli.file_lines import located
+from forewarn.cli.output import note, noun, print_file, print_json_line, print_structured
 from forewarn.cli.parameters import (
     COMMON,
     FileOrDash,
@@ -98,7 +99,10 @@ def _apply(
     """Change the fleet to match a file."""
     body, media = described(file, format_, TopologyUnreadable)
     try:
-        with uncollected():  # a large file creates a million objects that all stay in use
+        with (
+            located(file, body),
+            uncollected(),
+        ):  # a large file creates a million objects that all stay in use
             portions = portions_of(body, media)
             asked = {"prune": prune, "dry_run": dry_run}
             answer = apply_portions(client_of(common), portions, asked)
@@ -115,9 +119,20 @@ def _apply(
                 print(f"{sign} {kind} {name}")
             if len(names) > SHOWN_MAX:
                 print(f"{sign} {len(names) - SHOWN_MAX} more of kind {kind}")
-    counts = ", ".join(f"{len(answer[verb])} {verb}" for verb in _SIGNS)
+    counts = ", ".join(_counted(verb, answer[verb]) for verb in _SIGNS)
     note(f"{counts}{'' if answer['applied'] else '; nothing was done (--dry-run)'}")
     return OK
+
+
+def _counted(verb: str, changes: list[dict[str, str]]) -> str:
+    """Return the number of changes, by kind if there are several: `3 added (1 host, 2 VMs)`."""
+    words = {"vm": "VM"}
+    parts = [
+        f"{len(names)} {noun(len(names), words.get(kind, kind))}"
+        for kind, names in _by_kind(changes).items()
+    ]
+    kinds = f" ({', '.join(parts)})" if parts else ""
+    return f"{len(changes)} {verb}{kinds}"
 
 
 def _by_kind(changes: list[dict[str, str]]) -> dict[str, list[str]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, field, fields
 from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
 
+from forewarn.errors import nearest
 from forewarn.validation.fields import (
     NAME,
     Schema,
@@ -16,6 +17,9 @@ from forewarn.validation.fields import (
     wrong,
 )
 from forewarn.values import value
+
+#: Longest misspelt member for which the error suggests a known one, in characters.
+MISSPELT_MAX = 64
 
 _T = TypeVar("_T")
 
@@ -198,10 +202,10 @@ class Form:
 
 def unknown_member(where: str, name: str, known: Iterable[str]) -> ValidationFailed:
     """Return the error for an unknown member."""
-    allowed = ", ".join(known) or "none"
-    return ValidationFailed(
-        where=where, problem=f"has the unknown member {shown_value(name)}; known: {allowed}"
-    )
+    names = list(known)
+    problem = f"has the unknown member {shown_value(name)}; known: {', '.join(names) or 'none'}"
+    near = nearest(name, names) if len(name) <= MISSPELT_MAX else ""
+    return ValidationFailed(where=where, problem=problem, near=near)
 
 
 def form_of(kind: type[object]) -> Form:

@@ -1,0 +1,111 @@
+"""Words of kubectl, az, gh and other programs, with the words of Forewarn for the same purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+#: First word of another program -> the command of Forewarn.
+_COMMANDS = {
+    "get": "forewarn host list",
+    "ls": "forewarn host list",
+    "ps": "forewarn status",
+    "top": "forewarn status",
+    "describe": "forewarn show NAME",
+    "logs": "forewarn history list",
+    "log": "forewarn history list",
+    "config": "forewarn context list",
+    "account": "forewarn whoami",
+    "auth": "forewarn login",
+    "cordon": "forewarn maintenance create HOST --move-vms 1h",
+    "drain": "forewarn maintenance create HOST --move-vms 1h",
+    "uncordon": "forewarn host repair HOST",
+    "create": "forewarn maintenance create HOST",
+    "delete": "forewarn host remove HOST",
+}
+#: First words that a noun may follow, as in `get hosts` -> action.
+_BEFORE_A_NOUN = {
+    **dict.fromkeys(("get", "ls", "list"), "list"),
+    **dict.fromkeys(("describe", "show"), "show"),
+}
+#: Action of another program -> actions of Forewarn; an object has the first ones, or none.
+_ACTIONS = {
+    "get": ("list", "show"),
+    "ls": ("list",),
+    "get-contexts": ("list",),
+    "current-context": ("list",),
+    "describe": ("show",),
+    "status": ("show", "list"),
+    "view": ("show",),
+    "info": ("show",),
+    "use-context": ("use",),
+    "set": ("apply", "use", "add"),
+    "edit": ("apply", "add"),
+    "create": ("add", "apply"),
+    "new": ("create", "add"),
+    "delete": ("remove", "cancel", "revoke", "clear"),
+    "rm": ("remove", "cancel", "revoke", "clear"),
+    "abort": ("cancel",),
+    "stop": ("pause", "cancel"),
+    "unpause": ("resume",),
+    "continue": ("resume",),
+    "restart": ("reboot", "retry"),
+    "upgrade": ("update",),
+    "patch": ("update",),
+    "drain": ("migrate",),
+    "evacuate": ("migrate",),
+    "cordon": ("migrate", "degrade"),
+    "uncordon": ("repair",),
+    "diff": ("apply",),
+    "logs": ("why",),
+    "explain": ("why",),
+    "run": ("start",),
+}
+#: Option of another program -> what to type instead.
+_OPTIONS = {
+    "-A": "every list shows the whole fleet",
+    "--all-namespaces": "every list shows the whole fleet",
+    "-n": "use --owner or --group, or a name without an option",
+    "--namespace": "use --owner or --group",
+    "-f": "name the file without -f; `forewarn watch` follows history",
+    "--name": "type the name without --name",
+    "--names": "type the names without --names",
+    "--hosts": "type the names without --hosts",
+    "--id": "type the id without --id",
+    "--query": "use -o json, and a program such as jq",
+    "-y": "use --yes",
+    "--force": "use --yes",
+    "--follow": "use --watch, or `forewarn watch`",
+    "--context": "use `forewarn context use NAME`",
+    "--verbose": "`forewarn explain CODE` explains an error",
+    "-v": "`forewarn --version` shows the version",
+}
+
+
+def noun_of(word: str, nouns: Collection[str]) -> str:
+    """Return the noun that a plural or the beginning of a noun means; empty: none."""
+    if word in nouns:
+        return word
+    if word.endswith("s") and word[:-1] in nouns:
+        return word[:-1]
+    longer = [noun for noun in nouns if len(word) > 1 and noun.startswith(word)]
+    return longer[0] if len(longer) == 1 else ""
+
+
+def familiar_command(words: list[str], nouns: Collection[str]) -> str:
+    """Return the command meant by the first words of another program; empty: not known."""
+    first, second = words[0], words[1] if len(words) > 1 else ""
+    noun = noun_of(second, nouns) if second else ""
+    if noun and first in _BEFORE_A_NOUN:
+        name = "" if _BEFORE_A_NOUN[first] == "list" else " NAME"
+        return f"forewarn {noun} {_BEFORE_A_NOUN[first]}{name}"
+    return _COMMANDS.get(first, "")
+
+
+def familiar_actions(word: str, actions: Collection[str]) -> list[str]:
+    """Return the actions of an object that an action of another program means."""
+    return [action for action in _ACTIONS.get(word, ()) if action in actions]
+
+
+def familiar_option(option: str) -> str:
+    """Return what to type instead of an option of another program; empty: not known."""
+    return _OPTIONS.get(option, "")
