@@ -45,7 +45,7 @@ VIEWS = (
     "#/work",
     "#/maintenances",
     "#/policy",
-    "#/outbox",
+    "#/service",
     "#/access",
     "#/vms",
     "#/history",
@@ -194,7 +194,8 @@ TASKS: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
     ),
     "when work may run": (("nav [href='#/policy']",), {}, "every host"),
     "what failed": (("nav [href='#/work']", "[href='#/work?state=failed']"), {}, "None."),
-    "what is not delivered": (("nav [href='#/outbox']",), {}, "No destinations."),
+    "what is not delivered": (("nav [href='#/service']",), {}, "No destinations."),
+    "who is active": (("nav [href='#/service']",), {}, "Active process"),
     "who did what": (("nav [href='#/history']",), {}, "m-1 is paused"),
 }
 
@@ -331,6 +332,38 @@ def test_outbox_has_the_age_of_the_last_backup(page: Browser, service: Live) -> 
     """None is known before the first one. Source: U-1."""
     show(page, f"{service.url}/#/outbox")
     page.see("No known backup. forewarn store backup creates a backup.")
+
+
+def test_service_is_shown_with_its_parts(page: Browser, service: Live) -> None:
+    """State, last commit, nodes and versions; every figure is the one of the API."""
+    show(page, f"{service.url}/#/service")
+    for text in ("Active process", "No node is behind or was refused.", "API versions for VMs"):
+        page.see(text)
+    commit = service.get("/v1/leader")["generation"]
+    assert f"Last commit\n{commit}\n" in page.run("document.querySelector('.facts').innerText")
+
+
+def test_data_says_its_age_when_it_is_old(page: Browser, service: Live) -> None:
+    """The bar says Live while the service is heard, and how old the data is once it is not."""
+    show(page, f"{service.url}/#/policy")
+    connection = "document.querySelector('#connection')"
+    page.until(f"{connection}.innerText === 'Live'")
+    page.run("""(() => {
+        const real = performance.now.bind(performance);
+        performance.now = () => 4 * real(); // messages come every two seconds
+    })()""")
+    page.until(f"/^\\d+ s old$/.test({connection}.innerText)")
+
+
+def test_waves_burn_down(page: Browser, service: Live) -> None:
+    """The hosts that are left are a line to now, and a dashed one to the planned end."""
+    form = {"cause": "host-reboot", "hosts": ["h3", "h4", "h1", "h2"], "duration": "PT5M"}
+    service.call("POST", "/v1/maintenances", form)
+    service.post("/v1/maintenances/m-1/start")
+    wait_until(lambda: service.get("/v1/maintenances/m-1")["waves"])
+    show(page, f"{service.url}/#/maintenances/m-1")
+    page.see("Hosts left: 4 of 4 now; by the plan 0 at its end.")
+    page.until("document.querySelector('.columns-chart .dashed')")
 
 
 def test_maintenance_says_who_has_not_approved(page: Browser, service: Live) -> None:

@@ -17,6 +17,8 @@ export const live = {
   operations: new Map(),
   ended: [],
   connection: "connecting",
+  /** When the service was last heard, in milliseconds of `performance.now`. */
+  heard: 0,
   refused: [],
 };
 
@@ -86,6 +88,7 @@ function connection(state) {
 async function read() {
   const reply = await get("/v1/overview");
   setTime(reply.now);
+  live.heard = performance.now();
   live.layout = reply.layout;
   live.states = reply.states;
   live.hostCount = reply.hosts;
@@ -128,6 +131,7 @@ function top() {
 
 function take(event, reply) {
   setTime(reply.now);
+  live.heard = performance.now();
   const before = live.refused;
   live.refused = reply.refused;
   if (String(before) !== String(live.refused)) notify("refused");

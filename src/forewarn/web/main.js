@@ -6,14 +6,15 @@ import { confirmations, drawWaiting } from "./confirmations.js";
 import { coded, fill, h, keyed, note, setText, unpressed } from "./dom.js";
 import { clock, emulator, isEmulator, readClock } from "./emulator.js";
 import { fleet } from "./fleet.js";
-import { count, plural, stamp, switchZone, tick } from "./format.js";
+import { count, plural, span, stamp, switchZone, tick } from "./format.js";
 import { history } from "./history.js";
 import { leave as unfollow, listen, live, start } from "./live.js";
 import { maintenance, maintenances } from "./maintenances.js";
 import { palette } from "./palette.js";
-import { outbox, policy } from "./policy.js";
+import { policy } from "./policy.js";
 import { group, host, list, operation, refused, vm, work } from "./records.js";
 import { report } from "./report.js";
+import { service } from "./service.js";
 import { search, suggest } from "./suggest.js";
 import { trouble, unapproved } from "./trouble.js";
 
@@ -25,7 +26,7 @@ const VIEWS = [
   ["maintenances", "Maintenances", "list_maintenances"],
   ["vms", "Inventory", "list_vms"],
   ["policy", "Policy", "export_policy"],
-  ["outbox", "Outbox", "list_destinations"],
+  ["service", "Service", "list_destinations"],
   ["access", "Access", "list_tokens"],
   ["history", "History", "list_history"],
 ];
@@ -37,7 +38,8 @@ const ROUTES = {
   "": () => fleet(main),
   work: (_, asked) => work(main, asked),
   policy: () => policy(main),
-  outbox: () => outbox(main),
+  service: () => service(main),
+  outbox: () => service(main),
   access: () => access(main),
   confirmations: () => confirmations(main),
   history: (_, asked) => history(main, asked),
@@ -87,7 +89,13 @@ const badge = h("a", {
 function drawViews(view) {
   const all = hasEmulator ? [...VIEWS, ["emulator", "Emulator", "get_clock"]] : VIEWS;
   const shown = all.filter(([, , route]) => may(route));
-  const parents = { operations: "work", hosts: "vms", groups: "vms", report: "history" };
+  const parents = {
+    operations: "work",
+    hosts: "vms",
+    groups: "vms",
+    report: "history",
+    outbox: "service",
+  };
   const current = parents[view] ?? view;
   fill(
     document.getElementById("views"),
@@ -192,6 +200,9 @@ async function signOut() {
 
 // --- the bar ----------------------------------------------------------------------------------
 
+/** Age from which the bar shows how old the data is, and the steps of the age, in milliseconds. */
+const OLD_MS = 5000;
+const AGE_STEP_MS = 5000;
 const CONNECTION = {
   live: "Live",
   lost: "Not connected",
@@ -203,7 +214,10 @@ const alarm = document.getElementById("alarm");
 function drawConnection() {
   const box = document.getElementById("connection");
   box.className = `connection ${live.connection}`;
-  setText(box, CONNECTION[live.connection]);
+  const old = performance.now() - live.heard;
+  const age = live.heard && old > OLD_MS ? `${span(old - (old % AGE_STEP_MS))} old` : "";
+  setText(box, live.connection === "live" ? age || CONNECTION.live : CONNECTION[live.connection]);
+  box.title = live.heard ? `The data is ${span(old)} old.` : "";
   const lost = live.connection === "lost";
   document.body.classList.toggle("lost", lost);
   if (lost === !alarm.hidden) return;
@@ -294,6 +308,7 @@ function startBar() {
   setInterval(() => {
     tick();
     drawClock();
+    drawConnection();
     unpressed().then(drawTrouble);
   }, 500);
 }

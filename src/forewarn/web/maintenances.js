@@ -1,7 +1,8 @@
 // Views of maintenances: waves, blockers and progress.
 
 import { act, button, buttons, rowButton, unasked } from "./actions.js";
-import { call, get, getList, may, part, query } from "./api.js";
+import { call, get, getList, may, now as time, part, query } from "./api.js";
+import { lines } from "./charts.js";
 import { fill, h, head, keepFocus, note, section, soft, table, unpressed } from "./dom.js";
 import {
   chip,
@@ -258,6 +259,7 @@ export async function maintenance(main, id) {
         section(
           "Waves",
           chart.element,
+          burnDown(each, waves),
           waves.length
             ? table(
                 "Waves",
@@ -287,6 +289,43 @@ export async function maintenance(main, id) {
     leave();
     chart.close();
   };
+}
+
+/** Shows the hosts that are left over time: so far, and by the plan. */
+function burnDown(each, waves) {
+  const at = (text) => Date.parse(text ?? "");
+  const from = Math.min(...waves.map((one) => at(one.announced)).filter(Boolean));
+  if (waves.length < 2 || !Number.isFinite(from)) return "";
+  const present = each.ended ? at(each.ended) : time();
+  const over = waves
+    .filter((one) => one.ended)
+    .sort((one, other) => at(one.ended) - at(other.ended));
+  let left = each.hosts;
+  /** @type {[number, number][]} */
+  const past = [[from, left]];
+  for (const one of over) {
+    past.push([at(one.ended), left]);
+    left -= one.hosts.length;
+    past.push([at(one.ended), left]);
+  }
+  past.push([Math.max(present, past.at(-1)[0]), left]);
+  /** @type {[number, number][]} */
+  const plan = [past.at(-1)];
+  for (const one of waves.filter((wave) => !wave.ended && wave.latest_end)) {
+    plan.push([at(one.latest_end), left]);
+    left -= one.hosts.length;
+    plan.push([at(one.latest_end), left]);
+  }
+  const to = plan.at(-1)[0];
+  const end = each.ended ? "" : `; by the plan ${count(Math.max(left, 0))} at its end`;
+  return lines(
+    `Hosts left: ${count(past.at(-1)[1])} of ${count(each.hosts)} now${end}.`,
+    [
+      { look: "done", points: past },
+      { look: "p", dashed: true, points: plan },
+    ],
+    { from, to, now: present },
+  );
 }
 
 /** Days of open times that the chart of waves can show. */

@@ -1,10 +1,10 @@
-// Views of the maintenance policy with its windows, and of the outbox's destinations.
+// View of the maintenance policy with its windows.
 
-import { button, dialog, rowButton } from "./actions.js";
+import { button, dialog } from "./actions.js";
 import { call, get, getText, query } from "./api.js";
 import { commandOfText } from "./commands.js";
-import { coded, fill, h, head, labelled, note, section, soft, table } from "./dom.js";
-import { chip, count, moment, plural, span, stamp, ticking } from "./format.js";
+import { fill, h, head, labelled, note, section, soft, table } from "./dom.js";
+import { moment, span, stamp } from "./format.js";
 import { kept } from "./records.js";
 
 const DAYS = 14;
@@ -122,69 +122,5 @@ function change(before) {
       note(`Policy changed: ${members(reply)}.`);
       dispatchEvent(new Event("acted"));
     },
-  });
-}
-
-export function outbox(main) {
-  return kept(main, {
-    read: async () => {
-      const [reply, health] = await Promise.all([get("/v1/outbox"), get("/v1/health")]);
-      return { ...reply, backup: health.last_backup };
-    },
-    concerns: () => false,
-    often: true,
-    draw: ({ destinations, backup }) =>
-      fill(
-        main,
-        h("h1", {}, "Outbox"),
-        h(
-          "section",
-          { className: "card" },
-          destinations.length
-            ? table(
-                "Destinations",
-                [
-                  "Destination",
-                  "Kind",
-                  "State",
-                  "Undelivered",
-                  "Sent",
-                  "Skipped",
-                  "Failing since",
-                  "Error",
-                  "Action",
-                ],
-                destinations.map((each) => [
-                  each.name,
-                  each.kind,
-                  chip(each.state),
-                  each.behind
-                    ? `${plural(each.behind, "entry", "entries")}, oldest ${span(each.behind_s * 1000)} ago`
-                    : "nothing",
-                  count(each.sent),
-                  count(each.skipped),
-                  each.failing_since ? moment(each.failing_since) : "—",
-                  each.error || "—",
-                  h("div", { className: "buttons" }, [
-                    rowButton("retry_destination", "Retry", { name: each.name }),
-                    each.behind
-                      ? rowButton("skip_entries", "Skip", {
-                          name: each.name,
-                          danger: true,
-                          record: each,
-                        })
-                      : "",
-                  ]),
-                ]),
-              )
-            : soft("No destinations. The settings define destinations."),
-        ),
-        section(
-          "Last backup",
-          backup
-            ? h("p", {}, moment(backup), " ", h("b", {}, ticking(backup)))
-            : soft(coded("No known backup. `forewarn store backup` creates a backup.")),
-        ),
-      ),
   });
 }

@@ -1,7 +1,7 @@
 // Report of a month's events: by owner, and with filters for late starts, short notice and failures.
 
 import { get, getList, now, query } from "./api.js";
-import { bars } from "./charts.js";
+import { bars, columns } from "./charts.js";
 import { buttonGroup, coded, fill, h, head, press, section, soft, table } from "./dom.js";
 import { chip, count, interruption, link, moment, span } from "./format.js";
 
@@ -26,13 +26,13 @@ function monthOf(ms, back = 0) {
     .slice(0, 7);
 }
 
-/** Reads how promises were kept in a month, for each owner; null if the fleet is too large. */
-function promisesOf(month, owner) {
+/** Reads how promises were kept in a month, by owner or day; null if the fleet is too large. */
+function promisesOf(month, owner, by) {
   const from = `${month}-01T00:00:00Z`;
   const end = Date.parse(`${monthOf(Date.parse(from) + 32 * DAY)}-01T00:00:00Z`);
   if (Date.parse(from) > now()) return Promise.resolve(null);
   const to = new Date(Math.min(end, Math.floor(now() / 1000) * 1000)).toISOString();
-  return get(query("/v1/promises", { from, to, owner, by: "owner" })).catch(() => null);
+  return get(query("/v1/promises", { from, to, owner, by })).catch(() => null);
 }
 
 /** Shows for each owner how many events started with their notice, and how VMs were disturbed. */
@@ -57,6 +57,53 @@ function byOwner(found, outcomes) {
     ],
   }));
   return section("Events by owner", bars("Events by owner", rows));
+}
+
+/** Shows for each day how long VMs were disturbed, and how soon events were approved. */
+function byDay(found) {
+  const days = found?.parts ?? [];
+  const disturbed = days.reduce((sum, each) => sum + each.disturbed_ms, 0);
+  if (!disturbed) return "";
+  const column = (value, text) => (each) => ({
+    title: `${each.from.slice(0, 10)}: ${text(each)}`,
+    label: each.from.slice(5, 10),
+    value: value(each) ?? 0,
+  });
+  const approved = days.some((each) => each.approval_median_ms !== null);
+  return h(
+    "div",
+    { className: "columns" },
+    section(
+      "Disturbed time of VMs by day",
+      columns(
+        `VMs were disturbed for ${span(disturbed)} in total.`,
+        days.map(
+          column(
+            (each) => each.disturbed_ms,
+            (each) => span(each.disturbed_ms),
+          ),
+        ),
+      ),
+    ),
+    approved
+      ? section(
+          "Time until approval by day",
+          columns(
+            `Median of the month: ${span(found.total.approval_median_ms)}.`,
+            days.map(
+              column(
+                (each) => each.approval_median_ms,
+                (each) =>
+                  each.approval_median_ms === null
+                    ? "no approval"
+                    : `median ${span(each.approval_median_ms)}`,
+              ),
+            ),
+            "a",
+          ),
+        )
+      : "",
+  );
 }
 
 /** Offers the events of the report as files, which the browser makes itself. */
@@ -121,9 +168,10 @@ export async function report(main, asked) {
     event.preventDefault();
     location.hash = address(Object.fromEntries(new FormData(form)));
   });
-  const [{ records: outcomes, more }, promises] = await Promise.all([
+  const [{ records: outcomes, more }, ofOwners, ofDays] = await Promise.all([
     outcomesOf(month, owner),
-    promisesOf(month, owner),
+    promisesOf(month, owner, "owner"),
+    promisesOf(month, owner, "day"),
   ]);
   const selected = outcomes.filter(SELECTIONS[only].fits);
   fill(
@@ -137,7 +185,8 @@ export async function report(main, asked) {
         tab("Last month", month === months[1], { month: months[1] }),
       ),
     ),
-    byOwner(promises, outcomes),
+    byOwner(ofOwners, outcomes),
+    byDay(ofDays),
     h(
       "section",
       { className: "card" },
