@@ -639,9 +639,36 @@ def test_owner_is_offered_what_an_owner_may_do(page: Browser) -> None:
         page.until("document.querySelector('.connection.live')")
         page.see("shop-ci · owner of shop")
         assert page.run("document.querySelector('#views').innerText").split() == [
-            *("Fleet", "Work", "Inventory", "History")
+            *("Home", "Fleet", "Work", "Inventory", "History")
         ]
         assert page.run("document.querySelectorAll('[data-act]').length") == 0
+        page.problems.clear()  # the browser notes the answer of 401
+        page.open("about:blank")
+
+
+def test_owner_sees_what_happens_without_a_choice(page: Browser) -> None:
+    """The first view of an owner names each host, the start without a choice, and the deadline."""
+    settings = replace(SETTINGS, operator=OperatorSettings())
+    with Live(settings) as live:
+        admin = {"Authorization": f"Bearer {TOKEN}"}
+        groups = {"web": {"kind": "scale-set", "owner": "shop"}, "db": {"owner": "bank"}}
+        live.call("PUT", "/v1/topology", {**FLEET, "groups": {**FLEET["groups"], **groups}}, headers=admin)
+        live.enable("web-0", "db-0")
+        form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": "PT5M"}
+        form["reason"] = "firmware"
+        live.call("POST", "/v1/maintenances", form, headers=admin)
+        live.call("POST", "/v1/maintenances/m-1/declare", {"hand_back": "P1D"}, headers=admin)
+        page.open("about:blank")
+        page.open(f"{live.url}/#/home")
+        fill(page, "mouse", "#token", live.add_token("shop-ci", Role.OWNER, owner="shop"))
+        page.key("Enter")
+        page.see("Host reboot: firmware")
+        rows = "[...document.querySelectorAll('main tbody tr')].map((each) => each.innerText)"
+        page.until(f"({rows}).length === 2 && ({rows}).every((each) => each.includes('The work starts'))")
+        assert all("bank" not in each for each in page.run(rows))
+        page.see("Choose by")
+        assert not AXE.exists() or axe_findings(page) == []
+        page.run("localStorage.clear()")
         page.problems.clear()  # the browser notes the answer of 401
         page.open("about:blank")
 

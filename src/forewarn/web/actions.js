@@ -50,6 +50,7 @@ const ACTIONS = {
   ],
   maintenances: [
     ["Start", "start_maintenance", "first", (each) => each.state === "draft"],
+    ["Declare to owners", "declare_maintenance", "", (each) => each.state === "draft"],
     ["Pause", "pause_maintenance", "", (each) => each.state === "running"],
     ["Resume", "resume_maintenance", "first", (each) => ["paused", "stopped"].includes(each.state)],
     [
@@ -101,6 +102,12 @@ const COMMON = new Set([
   "keep_announced",
   "until",
   "sequence",
+  "severity",
+  "hand_back",
+  "target_kind",
+  "target",
+  "category",
+  "evidence",
 ]);
 /** Members of a group that its owner cannot change. */
 const GROUP_FIXED = new Set(["kind", "owner", "fault_domain_count", "keep_apart", "keep_together"]);

@@ -14,6 +14,7 @@ const COMMANDS = {
   confirm: "confirmation confirm {}",
   create_maintenance: "maintenance create",
   create_token: "access token create",
+  declare_maintenance: "maintenance declare {}",
   degrade_host: "host degrade {}",
   delete_vm: "vm delete {}",
   evict_vm: "vm evict {}",

@@ -4,6 +4,7 @@ import { access } from "./access.js";
 import { call, caller, get, hold, may, now, onSignIn, Refusal, recognize, token } from "./api.js";
 import { confirmations, drawWaiting } from "./confirmations.js";
 import { coded, fill, h, keyed, note, setText, unpressed } from "./dom.js";
+import { declarations, home } from "./declarations.js";
 import { clock, emulator, isEmulator, readClock } from "./emulator.js";
 import { fleet } from "./fleet.js";
 import { count, plural, span, stamp, switchZone, tick } from "./format.js";
@@ -15,6 +16,7 @@ import { policy } from "./policy.js";
 import { group, host, list, operation, refused, vm, work } from "./records.js";
 import { report } from "./report.js";
 import { service } from "./service.js";
+import { ticket, tickets } from "./tickets.js";
 import { search, suggest } from "./suggest.js";
 import { trouble, unapproved } from "./trouble.js";
 
@@ -49,6 +51,9 @@ const ROUTES = {
   vms: (name, asked) => (name ? vm(main, name) : list(main, "vms", asked)),
   groups: (name, asked) => (name ? group(main, name) : list(main, "groups", asked)),
   operations: (name) => operation(main, name),
+  home: () => home(main),
+  declarations: () => declarations(main),
+  tickets: (name) => (name ? ticket(main, name) : tickets(main)),
   maintenances: (name) => (name ? maintenance(main, name) : maintenances(main)),
 };
 
@@ -86,9 +91,13 @@ const badge = h("a", {
   hidden: true,
 });
 
+/** Whether the caller sees only what belongs to some owners. */
+const isOwner = () => may("list_events") && !may("list_maintenances");
+
 function drawViews(view) {
   const all = hasEmulator ? [...VIEWS, ["emulator", "Emulator", "get_clock"]] : VIEWS;
   const shown = all.filter(([, , route]) => may(route));
+  if (isOwner()) shown.unshift(["home", "Home", ""]);
   const parents = {
     operations: "work",
     hosts: "vms",

@@ -83,7 +83,16 @@ export function maintenances(main) {
     };
     fill(
       main,
-      head("Maintenances", button("create_maintenance", "New maintenance", "first", describe)),
+      head(
+        "Maintenances",
+        h(
+          "nav",
+          { className: "tabs", aria: { label: "Related" } },
+          may("list_declarations") ? h("a", { href: "#/declarations" }, "Declared to owners") : "",
+          may("list_tickets") ? h("a", { href: "#/tickets" }, "Tickets") : "",
+        ),
+        button("create_maintenance", "New maintenance", "first", describe),
+      ),
       reply.maintenances.length
         ? [h("div", { className: "stories" }, reply.maintenances.map(card)), older]
         : h(
