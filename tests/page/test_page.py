@@ -652,7 +652,9 @@ def test_owner_sees_what_happens_without_a_choice(page: Browser) -> None:
     with Live(settings) as live:
         admin = {"Authorization": f"Bearer {TOKEN}"}
         groups = {"web": {"kind": "scale-set", "owner": "shop"}, "db": {"owner": "bank"}}
-        live.call("PUT", "/v1/topology", {**FLEET, "groups": {**FLEET["groups"], **groups}}, headers=admin)
+        live.call(
+            "PUT", "/v1/topology", {**FLEET, "groups": {**FLEET["groups"], **groups}}, headers=admin
+        )
         live.enable("web-0", "db-0")
         form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": "PT5M"}
         form["reason"] = "firmware"
@@ -664,7 +666,9 @@ def test_owner_sees_what_happens_without_a_choice(page: Browser) -> None:
         page.key("Enter")
         page.see("Host reboot: firmware")
         rows = "[...document.querySelectorAll('main tbody tr')].map((each) => each.innerText)"
-        page.until(f"({rows}).length === 2 && ({rows}).every((each) => each.includes('The work starts'))")
+        page.until(
+            f"({rows}).length === 2 && ({rows}).every((each) => each.includes('The work starts'))"
+        )
         assert all("bank" not in each for each in page.run(rows))
         page.see("Choose by")
         assert not AXE.exists() or axe_findings(page) == []
