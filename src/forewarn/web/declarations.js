@@ -20,7 +20,7 @@ import { ticketTable } from "./tickets.js";
 /** Resources of one declaration that the view shows. */
 const SHOWN_MAX = 200;
 
-/** The first view of an owner: what is coming, and what the owner may choose. */
+/** The first view of an owner: declared and announced work, with the choices of the owner. */
 export const home = (main) => declarations(main, "Home");
 
 export function declarations(main, title = "Declared maintenances") {
