@@ -659,7 +659,7 @@ def test_owner_sees_what_happens_without_a_choice(page: Browser) -> None:
         form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": "PT5M"}
         form["reason"] = "firmware"
         live.call("POST", "/v1/maintenances", form, headers=admin)
-        live.call("POST", "/v1/maintenances/m-1/declare", {"hand_back": "P1D"}, headers=admin)
+        live.call("POST", "/v1/maintenances/m-1/declare", {}, headers=admin)
         page.open("about:blank")
         page.open(f"{live.url}/#/home")
         fill(page, "mouse", "#token", live.add_token("shop-ci", Role.OWNER, owner="shop"))
