@@ -163,6 +163,9 @@ transcripts: $(DEV)  ## check the transcripts; UPDATE=1 rewrites them
 docs: $(DEV)  ## rewrite the generated pages and diagrams
 	$(BIN)/python -m tools.docs
 
+pictures: $(DEV)  ## take the documents' pictures of the page again
+	$(BIN)/python -m tools.pictures
+
 book: $(DEV)  ## build a site of the documents with search in .build/book/site
 	$(BIN)/python -m tools.book
 

@@ -1,6 +1,6 @@
 """Takes the documents' pictures of the page, from a service with a sample fleet.
 
-    python -m tools.pictures
+    make pictures
 
 Run it manually, because pictures differ between browsers.
 """

@@ -185,7 +185,7 @@ class Browser:
 
     def click(self, selector: str) -> None:
         """Click the middle of what a selector finds, as a mouse does."""
-        place = self.until(
+        x, y = self.until(
             f"""(() => {{
                 const element = document.querySelector({json.dumps(selector)});
                 if (!element) return null;
@@ -195,7 +195,7 @@ class Browser:
             }})()""",
             f"{selector} is there",
         )
-        self.click_at(*place)
+        self.click_at(x, y)
 
     def still(self, place: str) -> Json:
         """Return a place once it has not moved for a second; parts of a view load one by one."""

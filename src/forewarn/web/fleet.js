@@ -14,10 +14,19 @@ const COUNTED_MAX = 200;
 const RACKS_LISTED_MAX = 200;
 
 export function fleet(main) {
-  const map = heatmap((name) => (location.hash = `#/hosts/${encodeURIComponent(name)}`));
+  let done = new Set();
+  const map = heatmap((name) => (location.hash = `#/hosts/${encodeURIComponent(name)}`), {
+    marked: (name) => done.has(name),
+  });
+  const framed = h("p", { className: "soft framed", hidden: true });
   Object.assign(window, { forewarnMap: map }); // for measurements
   const bars = { hosts: bar("Hosts"), vms: bar("VMs", OF_VMS) };
-  const going = underWay();
+  const going = underWay((names) => {
+    done = names;
+    framed.hidden = !names.size;
+    setText(framed, `${plural(names.size, "host")} done by maintenances under way: framed.`);
+    map.redraw();
+  });
   const day = sinceYesterday();
   const work = workList();
   const refused = h("ul");
@@ -70,6 +79,7 @@ export function fleet(main) {
         "section",
         { className: "card map-card", aria: { label: "Map of the hosts" } },
         map.element,
+        framed,
       ),
       h("section", { className: "card under-way", aria: { label: "Open work" } }, work.element),
     ),

@@ -27,10 +27,13 @@ const ASPECTS = [1.6, 1, 0.6, 0.35, 2.6, 6];
 /**
  * Returns a map that opens a host by its name; `marked` hosts have a frame.
  * @param {(name: string) => void} open
- * @param {{marked?: ((name: string) => boolean) | null, title?: string}} options
+ * @param {{marked?: ((name: string) => boolean) | null, chooses?: boolean, title?: string}} options
  */
-export function heatmap(open, { marked = null, title = "Hosts by zone and rack" } = {}) {
-  const helpId = marked ? "map-help-choose" : "map-help";
+export function heatmap(
+  open,
+  { marked = null, chooses = false, title = "Hosts by zone and rack" } = {},
+) {
+  const helpId = chooses ? "map-help-choose" : "map-help";
   const canvas = h("canvas", {
     className: "map",
     tabIndex: 0,
@@ -54,13 +57,13 @@ export function heatmap(open, { marked = null, title = "Hosts by zone and rack" 
   const help = h(
     "p",
     { id: helpId, className: "quiet-label" },
-    `Arrow keys choose a host, Enter ${marked ? "adds or removes" : "opens"} it, plus and minus zoom, 0 shows all.`,
+    `Arrow keys choose a host, Enter ${chooses ? "adds or removes" : "opens"} it, plus and minus zoom, 0 shows all.`,
   );
   const box = h("div", { className: "map-box" }, canvas, tip, help);
   const whole = h(
     "div",
     {},
-    h("div", { className: "head" }, h(marked ? "h3" : "h2", {}, title), tools),
+    h("div", { className: "head" }, h(chooses ? "h3" : "h2", {}, title), tools),
     box,
   );
   const pen = canvas.getContext("2d", { alpha: false });
@@ -280,7 +283,7 @@ export function heatmap(open, { marked = null, title = "Hosts by zone and rack" 
     const host = hostAt(place);
     if (!host) return;
     if (marked?.(host.name)) {
-      pen.strokeStyle = colours.ink;
+      pen.strokeStyle = chooses ? colours.ink : colours.done;
       pen.lineWidth = 3;
       pen.strokeRect(x + 1.5, y + 1.5, inner - 3, inner - 3);
     }
@@ -472,6 +475,7 @@ export function heatmap(open, { marked = null, title = "Hosts by zone and rack" 
       ground: of("--card"),
       soft: of("--soft"),
       ink: of("--ink"),
+      done: of("--good"),
       cells: Object.fromEntries(letters.map((each) => [each, of(`--s-${each}`)])),
       on: Object.fromEntries(letters.map((each) => [each, of(`--on-${each}`)])),
     };

@@ -225,7 +225,7 @@ export async function history(main, asked) {
       "section",
       { className: "card" },
       form,
-      chips.length ? h("p", { className: "chips", aria: { label: "Filters" } }, chips) : "",
+      chips.length ? h("p", { className: "chips" }, chips) : "",
       refusal,
       empty,
       days.element,

@@ -46,6 +46,7 @@ export function hostPicker(input) {
   };
   const map = heatmap((name) => change([name], !chosen().has(name)), {
     marked: (name) => marks.has(name),
+    chooses: true,
     title: "Or single hosts on the map",
   });
   let marks = chosen();

@@ -17,7 +17,7 @@ import { group, host, list, operation, refused, vm, work } from "./records.js";
 import { report } from "./report.js";
 import { service } from "./service.js";
 import { ticket, tickets } from "./tickets.js";
-import { search, suggest } from "./suggest.js";
+import { hrefOf, search, suggest } from "./suggest.js";
 import { trouble, unapproved } from "./trouble.js";
 
 const main = document.getElementById("main");
@@ -298,9 +298,9 @@ function startBar() {
   document.getElementById("sign-out").addEventListener("click", signOut);
   document.getElementById("find").addEventListener("submit", find);
   const input = /** @type {HTMLInputElement} */ (document.getElementById("find-name"));
-  suggest(input, search, ({ kind, name }) => {
+  suggest(input, search, (found) => {
     input.value = "";
-    location.hash = `#/${kind}s/${encodeURIComponent(name)}`;
+    location.hash = hrefOf(found);
   });
   document.getElementById("palette").addEventListener("click", palette);
   document.addEventListener("keydown", (event) => {

@@ -113,8 +113,25 @@ const UNDER_WAY_MAX = 6;
 /** Milliseconds between two reads of the maintenances under way. */
 const REREAD_MS = 1000;
 
-/** Returns the maintenances that were started, as cards that follow their changes. */
-export function underWay() {
+/** Reads the hosts that a maintenance has done; a failed read returns none. */
+const doneOf = (each) =>
+  getList(`/v1/maintenances/${part(each.id)}/hosts`, {}, "hosts")
+    .then(({ records }) => records.filter((one) => one.state === "done").map((one) => one.host))
+    .catch(() => []);
+
+/**
+ * Returns the maintenances that were started, as cards that follow their changes; `onDone`
+ * receives the names of the hosts that they have done, after each change of their number.
+ */
+export function underWay(onDone = (_names) => {}) {
+  let counted = "";
+  const readDone = async (found) => {
+    const count = found.map((each) => `${each.id} ${each.done}`).join();
+    if (count === counted) return;
+    counted = count;
+    const done = found.filter((each) => each.done);
+    onDone(new Set((await Promise.all(done.map(doneOf))).flat()));
+  };
   const element = h("section", { hidden: true, aria: { label: "Maintenances under way" } });
   let drawn = "";
   const close = followed(async () => {
@@ -125,6 +142,7 @@ export function underWay() {
     drawn = text;
     const shown = reply.maintenances.filter((each) => each.state !== "draft");
     const more = shown.length > UNDER_WAY_MAX || reply.next;
+    readDone(shown.slice(0, UNDER_WAY_MAX));
     element.hidden = !shown.length;
     keepFocus(element, () =>
       fill(

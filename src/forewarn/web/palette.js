@@ -3,7 +3,7 @@
 import { open } from "./actions.js";
 import { fill, h } from "./dom.js";
 import { words } from "./format.js";
-import { search } from "./suggest.js";
+import { hrefOf, search } from "./suggest.js";
 
 const SHOWN_MAX = 12;
 const PAUSE_MS = 120;
@@ -94,10 +94,10 @@ export function palette() {
       const records = text ? await search(text).catch(() => []) : [];
       if (text !== input.value.trim()) return;
       show(
-        records.map(({ kind, name }) => ({
-          label: name,
-          hint: words(kind),
-          run: () => (location.hash = `#/${kind}s/${encodeURIComponent(name)}`),
+        records.map((each) => ({
+          label: each.name,
+          hint: words(each.kind),
+          run: () => (location.hash = hrefOf(each)),
         })),
       );
     }, PAUSE_MS);
