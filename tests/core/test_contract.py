@@ -119,6 +119,7 @@ STATUSES: dict[type[CallerError], int] = {
     refusals.MaintenanceInvalid: 422,
     refusals.MaintenanceWrongState: 409,
     refusals.UnknownTicket: 404,
+    refusals.ReasonNeeded: 422,
     refusals.TicketWrongState: 409,
     refusals.TicketInvalid: 422,
     refusals.TooManyTickets: 409,

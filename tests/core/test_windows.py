@@ -127,3 +127,13 @@ def test_window_of_a_host_lasts_until_its_vms_are_back() -> None:
     [incident] = tickets(rig)
     assert incident.state is TicketState.CLOSED
     assert rig.maintenance(number).state is MaintenanceState.DONE
+
+
+def test_work_that_ends_before_a_tick_has_its_incident_too() -> None:
+    """The overrun is recorded even if nothing woke the service in between. Source: T-5."""
+    rig, number = rebooting()
+    rig.now_ms += 90 * MINUTE_MS
+    rig.tell(DriverDone(number, 1))
+    [incident] = tickets(rig)
+    assert incident.state is TicketState.CLOSED
+    assert rig.now(number).window.incident == incident.number

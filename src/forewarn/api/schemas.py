@@ -362,6 +362,12 @@ OPERATION: ObjectSchema[Operation] = ObjectSchema(
         "execution.driver",
         "Driver that carries out the operation; empty before the start.",
     ),
+    Member(
+        "validation",
+        TEXT,
+        "execution.validation",
+        "Gate that validates the host after the work; empty: not begun, or none.",
+    ),
     Member("progress", TEXT, "execution.progress", "Latest progress report of the driver."),
     Member("progress_percent", WHOLE, "execution.progress_percent", "-1 unknown."),
     Member(

@@ -166,6 +166,7 @@ class ControlEngine(ReadableControl):
         self._remaining.update(dict.fromkeys(recovered.remaining))
         self._drivers.resume(now_ms)
         self.planner.request(recovered.plan)
+        self.planner.validate(recovered.validate)
         whole, everything = self._plane.whole(), tuple(self._plane.state.operations)
         return self._publishing.publish_whole(whole, everything, recovered.follow_up)
 
@@ -440,6 +441,8 @@ class ControlEngine(ReadableControl):
         self._remaining.update(dict.fromkeys(committed.remaining))
         if committed.plan:
             self.planner.request(committed.plan)
+        if committed.validate:
+            self.planner.validate(committed.validate)
         if committed.change:
             assert committed.changes is not None, committed
             changed, follow_up = committed.changes.operations, committed.follow_up

@@ -104,6 +104,13 @@ class GateCall:
     timeout_s: float
     #: Returns the groups that polled before the last wave and not since.
     silent: Callable[[], Sequence[str]]
+    #: Host to be validated after its work, and the operation; empty: a check after a wave.
+    host: str = ""
+    operation: str = ""
+
+    def filled(self, text: str) -> str:
+        """Return a text of the settings with the host's name in the place of `{host}`."""
+        return text.replace("{host}", self.host) if self.host else text
 
 
 #: Checks a gate once. It returns why the gate fails, as a clause, and an empty text if it passes.
@@ -200,31 +207,40 @@ class _LimitedCheck:
 
     def __init__(self, check: Check) -> None:
         self._check = check
-        #: Maintenance -> its check that has not ended within its time.
+        #: Maintenance or operation -> its check that has not ended within its time.
         self._hanging: dict[str, ThreadCall] = {}
 
     def __call__(self, call: GateCall) -> str:
         """Return the result of a check that ends within its time limit."""
-        running = self._hanging.pop(call.maintenance, None)
+        about = call.operation or call.maintenance
+        running = self._hanging.pop(about, None)
         if running is None or running.wait(call.timeout_s):
             running = ThreadCall(partial(self._check, call), f"gate {call.gate}")
         if not running.wait(call.timeout_s):
-            self._hanging[call.maintenance] = running
+            self._hanging[about] = running
             raise GateUnanswered(name=call.gate, reason=f"it takes more than {call.timeout_s:g} s")
         problem = running.result()
         return problem if isinstance(problem, str) else f"its check returned {problem!r}"
 
 
-def run_gate(gate: Gate, subject: str, silent: Callable[[], Sequence[str]] = lambda: ()) -> str:
+def run_gate(
+    gate: Gate,
+    subject: str,
+    silent: Callable[[], Sequence[str]] = lambda: (),
+    *,
+    host: str = "",
+    operation: str = "",
+) -> str:
     """Check a gate of a maintenance with its tries; return why it fails, empty if it passes.
 
     A check without an answer does not count as a try until `unanswered_timeout_s` has passed.
-    `silent` returns the groups that polled before the last wave and not since.
+    `silent` returns the groups that polled before the last wave and not since. `host` and
+    `operation` name the host to be validated after its work.
     """
     if gate.absent is not None:
         return f"gate {gate.name}: {clean_text(gate.absent.clause, REASON_MAX)}"
     clock = SystemClock()
-    call = GateCall(gate.name, subject, gate.timeout_s, silent)
+    call = GateCall(gate.name, subject, gate.timeout_s, silent, host, operation)
     tried, since_ms = 0, -1
     while True:
         begun_ms = clock.elapsed_ms()
@@ -281,9 +297,12 @@ def command_check(name: str, options: Mapping[str, object]) -> Check:
     command = read_table(CommandOptions, options, f"[gates.{name}]").command
 
     def check(call: GateCall) -> str:
-        given = json.dumps({"maintenance": call.maintenance, "gate": call.gate}).encode() + b"\n"
+        about = {"host": call.host, "operation": call.operation} if call.host else {}
+        given = json.dumps({"maintenance": call.maintenance, "gate": call.gate, **about})
         try:
-            program_output(command, given, ProgramLimits(call.timeout_s, ANSWER_BYTES_MAX))
+            program_output(
+                command, f"{given}\n".encode(), ProgramLimits(call.timeout_s, ANSWER_BYTES_MAX)
+            )
         except ProgramUndecided as error:
             raise GateUnanswered(name=name, reason=error.clause) from error
         except ProgramFailed as error:
@@ -309,7 +328,7 @@ def url_check(name: str, options: Mapping[str, object]) -> Check:
     _check_address(read.url)
 
     def check(call: GateCall) -> str:
-        status, _ = _get(call, read.url, read.ca_file)
+        status, _ = _get(call, call.filled(read.url), read.ca_file)
         problem = "" if 200 <= status < 300 else f"{shown_url(read.url)} answered {status}"
         if status in PROXY_STATUSES:
             raise GateUnanswered(name=name, reason=problem)
@@ -338,10 +357,10 @@ def prometheus_check(name: str, options: Mapping[str, object]) -> Check:
     if not read.query:
         raise ValueError("must have both prometheus and query, or neither")
     _check_address(read.prometheus)
-    query = urlencode({"query": read.query})
-    address = f"{read.prometheus.rstrip('/')}/api/v1/query?{query}"
+    base = f"{read.prometheus.rstrip('/')}/api/v1/query"
 
     def check(call: GateCall) -> str:
+        address = f"{base}?{urlencode({'query': call.filled(read.query)})}"
         status, body = _get(call, address, read.ca_file)
         problem = _of_query(read, status, body)
         if status >= 500 or status in PROXY_STATUSES:

@@ -61,6 +61,8 @@ class Committed:
     remaining: tuple[int, ...] = ()
     #: Maintenances that need a plan.
     plan: tuple[int, ...] = ()
+    #: Operations whose hosts must be validated.
+    validate: tuple[int, ...] = ()
     #: Current maintenance that the stimulus names.
     maintenance: Maintenance | None = None
     #: Current ticket that the stimulus names.
@@ -310,6 +312,7 @@ class ControlPlane(StateView):
             follow_up=outcome.follow_up,
             remaining=outcome.remaining,
             plan=outcome.plan,
+            validate=outcome.validate,
             maintenance=maintenances[0] if maintenances else None,
             ticket=written.tickets.get(numbers[0]) if numbers else None,
             changes=written or None,

@@ -24,6 +24,7 @@ from forewarn.control.inbox import Inbox, Stopping
 from forewarn.control.plane import ControlPlane, StateView
 from forewarn.control.planning import PlannerTask
 from forewarn.control.readable import StateReplica
+from forewarn.core.lifecycle import Operation
 from forewarn.core.maintenance import Checking, Maintenance, MaintenancePlan
 from forewarn.core.stimulus import (
     CreateMaintenance,
@@ -33,6 +34,8 @@ from forewarn.core.stimulus import (
     PlanFailed,
     PlanMade,
     PlannerReport,
+    ValidationFailed,
+    ValidationPassed,
 )
 from forewarn.errors import ForewarnError, OurError
 from forewarn.planning.plan_text import plan_text, read_plan
@@ -80,6 +83,8 @@ class PlannerHost:
         self._planner = setup.planner
         #: Maintenances whose gate is being checked.
         self._checking: set[int] = set()
+        #: Operations and attempts whose hosts are being validated.
+        self._validating: set[tuple[int, int]] = set()
         #: Maintenance being planned (0: none), and maintenances that wait for planning.
         self._making = 0
         self._waiting: deque[int] = deque()
@@ -99,6 +104,17 @@ class PlannerHost:
                 self._waiting.append(number)
         while self._waiting and not self._making:
             self._begin(self._waiting.popleft())
+
+    def validate(self, numbers: Iterable[int]) -> None:
+        """Validate the hosts of operations on other threads; runs on the loop's thread. See T-7."""
+        for number in numbers:
+            operation = self._plane.state.operations.get(number)
+            if operation is None or not operation.validating:
+                continue
+            key = number, operation.execution.attempt
+            if key not in self._validating:
+                self._validating.add(key)
+                self._executor.submit(partial(self._validate, operation))
 
     def check(self, stimulus: CreateMaintenance) -> None:
         """Refuse a maintenance that names an unknown gate.
@@ -127,6 +143,9 @@ class PlannerHost:
         """Commit a plan or the result of a gate."""
         if isinstance(report, GatePassed | GateFailed):
             self._checking.discard(report.maintenance)
+            self._report(report, "gate")
+        elif isinstance(report, ValidationPassed | ValidationFailed):
+            self._validating.discard((report.operation, report.attempt))
             self._report(report, "gate")
         else:
             self._making = 0
@@ -180,6 +199,29 @@ class PlannerHost:
             log.exception("gate %s of m-%s failed because of a bug", name, number)
             problem = f"gate {name} has a bug; see the log of the service"
         self._inbox.put(GateFailed(number, problem) if problem else GatePassed(number))
+
+    def _validate(self, operation: Operation) -> None:
+        """Run the validation of a host; a gate that is not in the settings fails."""
+        from forewarn.control.gate_checks import run_gate  # noqa: PLC0415 - seldom
+
+        number, name = operation.number, operation.execution.validation
+        subject = f"m-{operation.maintenance}" if operation.maintenance else ""
+        gate = self._gates.get(name)
+        try:
+            problem = f"there is no gate {name}"
+            if gate:
+                problem = run_gate(gate, subject, host=operation.host, operation=operation.id)
+        except Stopping:
+            return  # the next start validates again
+        except Exception:
+            log.exception("gate %s of %s failed because of a bug", name, operation.id)
+            problem = f"gate {name} has a bug; see the log of the service"
+        attempt = operation.execution.attempt
+        self._inbox.put(
+            ValidationFailed(number, attempt, problem)
+            if problem
+            else ValidationPassed(number, attempt)
+        )
 
     def _silent(self, number: int) -> tuple[str, ...]:
         now_ms = self._clock.now_ms()

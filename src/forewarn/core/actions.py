@@ -20,6 +20,7 @@ ACTIONS: dict[str, str] = {
     "operation.started": "An operation starts and disturbs its VMs.",
     "operation.begun": "An operation's driver has begun the work.",
     "operation.progressed": "An operation's driver has reported progress.",
+    "operation.validating": "The work of an operation is done, and its host is validated.",
     "operation.stuck": "An operation's driver has failed; an operator must decide.",
     "operation.overdue": "An operation runs longer than it should.",
     "operation.unknown": "After a restore from a backup, a driver is asked for the result of "

@@ -25,9 +25,10 @@ from forewarn.core.lifecycle import (
     with_execution,
 )
 from forewarn.core.operation_requests import plan as planned_operations
-from forewarn.core.refusals import Unknown, UnknownOperation, WrongState
+from forewarn.core.refusals import ReasonNeeded, Unknown, UnknownOperation, WrongState
 from forewarn.core.ticket_commands import close_agreed
 from forewarn.core.topology import Health
+from forewarn.core.validations import validate, validation_of
 from forewarn.core.waiting import some_names, unseen_vms, waits_until_shown
 from forewarn.core.waves import is_ahead_of_clock
 from forewarn.core.windows import check_windows
@@ -62,6 +63,8 @@ def complete(draft: Draft, completion: stimuli.Complete) -> tuple[int, ...]:
     """End a running operation as an operator reports. See L-8."""
     operation = _running(draft, completion.operation, "completed")
     failed, reason = completion.failed, completion.reason
+    if not failed and not reason and validation_of(draft, operation):
+        raise ReasonNeeded(operation=operation.id, host=operation.host)
     transitions.end(draft, operation, failed=failed, reason=reason, abort=True)
     return (operation.number,)
 
@@ -75,6 +78,7 @@ def retry(draft: Draft, retry: stimuli.Retry) -> tuple[int, ...]:
         begun_ms=None,
         progress="",
         progress_percent=-1,
+        validation="",
     )
     again = replace(operation, execution=execution, reason="", alert=Alert.NONE)
     draft.put("operation.retried", f"{again.id} is begun again", again)
@@ -125,11 +129,15 @@ def progressed(draft: Draft, report: stimuli.DriverProgressed) -> None:
 
 
 def done(draft: Draft, report: stimuli.DriverDone) -> None:
-    """End an operation that its driver has completed. See L-5."""
+    """End an operation that its driver has completed, or validate its host. See L-5, T-7."""
     operation = _reported(draft, report.operation, report.attempt)
-    if operation:
+    if operation and not operation.execution.validation:  # a driver may repeat its report
         measured = with_execution(operation, interruption_ms=report.interruption_ms)
-        transitions.end(draft, measured, failed=False)
+        gate = validation_of(draft, measured)
+        if gate:
+            validate(draft, measured, gate)
+        else:
+            transitions.end(draft, measured, failed=False)
 
 
 def broke(draft: Draft, report: stimuli.DriverFailed) -> None:

@@ -165,6 +165,8 @@ class Execution:
     placements: tuple[tuple[str, str], ...] = ()
     #: Measured interruption of the VMs, as the driver reports, in ms; -1: not measured.
     interruption_ms: int = -1
+    #: Name of the gate that validates the host after the work; empty: not begun. Source: T-7.
+    validation: str = ""
 
     @property
     def since_ms(self) -> int:
@@ -295,6 +297,15 @@ class Operation:
     def window_host(self) -> str:
         """The host whose maintenance window the operation belongs to."""
         return self.destination if self.is_return else self.host
+
+    @property
+    def validating(self) -> bool:
+        """Whether the host is being validated after the work. Source: T-7."""
+        return (
+            bool(self.execution.validation)
+            and self.state is OperationState.RUNNING
+            and self.alert is not Alert.STUCK
+        )
 
     @property
     def closes_ms(self) -> int | None:

@@ -149,6 +149,7 @@ ADDED: dict[str, Row] = {
         "planned_close_ms": 0,
         "opened_ms": 0,
         "incident": 0,
+        "validation": "",
     },
     "maintenance": {"return_s": 0, "unconfirmed_by": "", "declaration": ""},
     "token": {"suspended": 0, "makers": "[]"},

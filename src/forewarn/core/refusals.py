@@ -155,6 +155,15 @@ class MaintenanceWrongState(CallerError):
     advice = "See `forewarn maintenance show {maintenance}`."
 
 
+class ReasonNeeded(CallerError):
+    """A host whose validation has not passed is accepted with a reason alone. Source: T-7."""
+
+    code = "reason-needed"
+    status = 422
+    message = "{operation} ends without a passed validation of host {host}."
+    advice = "Give the reason why you accept the host (`--reason`), or retry the operation."
+
+
 class UnknownTicket(CallerError):
     """The ticket does not exist."""
 

@@ -52,6 +52,7 @@ from forewarn.core import (
     guards,
     handlers,
     transitions,
+    validations,
     waiting,
     waves,
 )
@@ -110,6 +111,8 @@ class StepResult:
     remaining: tuple[int, ...] = ()
     #: Maintenances that need a plan; planning runs outside the writer.
     plan: tuple[int, ...] = ()
+    #: Operations whose hosts must be validated, outside the writer. Source: T-7.
+    validate: tuple[int, ...] = ()
 
 
 def step(state: State, stimulus: PlaneStimulus, *, now_ms: int, terms: Terms) -> StepResult:
@@ -194,6 +197,7 @@ class Steps:
             ),
             remaining=_distinct(number for each in self._results for number in each.remaining),
             plan=_distinct(number for each in self._results for number in each.plan),
+            validate=_distinct(number for each in self._results for number in each.validate),
         )
 
     def _refresh(self, changes: Changes) -> None:
@@ -228,8 +232,11 @@ def _outcome(draft: Draft, stimulus: PlaneStimulus) -> tuple[StepResult, Iterabl
     left, groups = _settle(draft)
     recovers = isinstance(stimulus, stimuli.Recover)
     maintenances = draft.state.maintenances if recovers else draft.changes.maintenances
+    operations = draft.state.operations if recovers else draft.changes.operations
+    validate = tuple([number for number, each in operations.items() if each.validating])
     follows, plan = follow_up(draft), _to_plan(maintenances)
-    return StepResult(draft.changes, about, follows, remaining=left, plan=plan), groups
+    result = StepResult(draft.changes, about, follows, remaining=left, plan=plan, validate=validate)
+    return result, groups
 
 
 def _change_access(draft: Draft, stimulus: PlaneStimulus) -> None:
@@ -348,6 +355,8 @@ _HANDLERS: dict[type[CoreStimulus], Callable[[Draft, Never], tuple[int, ...] | N
     stimuli.GatePassed: commands.gate_passed,
     stimuli.GateFailed: commands.gate_failed,
     stimuli.ApplyPolicy: commands.apply_policy,
+    stimuli.ValidationPassed: validations.passed,
+    stimuli.ValidationFailed: validations.failed,
     stimuli.OpenTicket: tickets.open_ticket,
     stimuli.MoveTicket: tickets.move,
     stimuli.LinkTicket: tickets.link,

@@ -167,11 +167,30 @@ class ApplyPolicy(CoreStimulus):
     policy: MaintenancePolicy
 
 
+@value
+class ValidationPassed(CoreStimulus):
+    """The validation of a host after its work has passed. Source: T-7."""
+
+    operation: int
+    attempt: int
+
+
+@value
+class ValidationFailed(CoreStimulus):
+    """The validation of a host after its work has failed. Source: T-7."""
+
+    operation: int
+    attempt: int
+    reason: str
+
+
 OperatorWord: TypeAlias = (
     StartMaintenance | PauseMaintenance | ResumeMaintenance | CancelMaintenance | PostponeHosts
 )
 #: Results of planning and checks, which run outside the writer.
-PlannerReport: TypeAlias = PlanMade | PlanFailed | GatePassed | GateFailed
+PlannerReport: TypeAlias = (
+    PlanMade | PlanFailed | GatePassed | GateFailed | ValidationPassed | ValidationFailed
+)
 
 
 #: Maximum hosts or VMs in one request; one step decides on all of them.

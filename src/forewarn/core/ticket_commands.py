@@ -181,4 +181,6 @@ def _live(draft: Draft, number: int) -> Ticket:
 def _runs(draft: Draft, ticket: Ticket) -> bool:
     """Whether the work that an incident is about has not ended."""
     places = draft.operations(("host", ticket.host), ("destination", ticket.host))
-    return any(each.window.incident == ticket.number for each in places)
+    return ticket.operation in draft.state.operations or any(
+        each.window.incident == ticket.number for each in places
+    )

@@ -35,7 +35,13 @@ from forewarn.core.stimulus import DriverProgressed
 from forewarn.core.topology import FleetChange, Health, Vm
 from forewarn.core.usage import disturbed_owners
 from forewarn.core.waiting import some_names, unread_vms
-from forewarn.core.windows import opened, window_left, with_window
+from forewarn.core.windows import (
+    close_incidents,
+    opened,
+    window_left,
+    with_overrun,
+    with_window,
+)
 from forewarn.values import replace
 
 
@@ -215,6 +221,7 @@ def end(
 
     With `abort`, the driver must be notified of the end later (L-7).
     """
+    operation = with_overrun(draft, operation)
     move = Move.FAIL if failed else Move.DONE
     ended = replace(
         move_operation(operation, move),
@@ -238,6 +245,8 @@ def end(
         _settle_fleet(draft, ended)
     targets.operation_ended(draft, ended)
     window_left(draft, ended)
+    if ended.execution.validation:
+        close_incidents(draft, ended)
     note_end(draft, ended)
 
 

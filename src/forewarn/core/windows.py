@@ -7,11 +7,11 @@ last operation. Only an open window can overrun, and a pause stops no clock. Sou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from forewarn.core.draft import Draft
 from forewarn.core.impact import SECOND_MS, TRAITS, Source
-from forewarn.core.lifecycle import FollowedBy, MaintenanceWindow, Operation
+from forewarn.core.lifecycle import FollowedBy, MaintenanceWindow, Operation, OperationState
 from forewarn.core.ticket import (
     Ticket,
     TicketMove,
@@ -58,26 +58,21 @@ def check_windows(draft: Draft) -> None:
             _open_incident(draft, operation)
 
 
+def with_overrun(draft: Draft, operation: Operation) -> Operation:
+    """Return work that is about to end, with the incident of an overrun that no tick has seen."""
+    closes_ms = operation.closes_ms
+    if closes_ms is None or closes_ms >= draft.now_ms:
+        return operation
+    _open_incident(draft, operation)
+    return replace(operation, window=draft.state.operations[operation.number].window)
+
+
 def _open_incident(draft: Draft, operation: Operation) -> None:
     close_ms, host = operation.window.planned_close_ms, operation.window_host
     assert close_ms is not None, operation
     shared = list(_in_window(draft, operation))
-    owners = {name for each in shared for name in disturbed_owners(each, draft.topology)}
-    ticket = Ticket(
-        draft.next_number(),
-        TicketType.INCIDENT,
-        TicketTarget.HOST,
-        host,
-        opened_ms=draft.now_ms,
-        updated_ms=draft.now_ms,
-        owners=tuple(sorted(owners - {""})),
-        host=host,
-        serial=serial_of(draft, host),
-        description=f"the maintenance window was to close at {iso8601(close_ms)}",
-        operation=operation.number,
-        maintenance=operation.maintenance,
-        actor=draft.actor,
-    )
+    description = f"the maintenance window was to close at {iso8601(close_ms)}"
+    ticket = _incident(draft, operation, shared, description)
     several = [
         replace(each, window=replace(each.window, incident=ticket.number)) for each in shared
     ]
@@ -93,11 +88,53 @@ def window_left(draft: Draft, ended: Operation) -> None:
     close_ms = ended.window.planned_close_ms
     assert close_ms is not None, ended
     overrun_s = (draft.now_ms - close_ms) // SECOND_MS
-    action = f"the work ended {overrun_s} s after the planned close"
+    _close(draft, ticket, f"the work ended {overrun_s} s after the planned close")
+
+
+def open_incident(draft: Draft, operation: Operation, description: str) -> None:
+    """Open an incident about running work, which closes when the work ends."""
+    ticket = _incident(draft, operation, (operation,), description)
+    draft.put("ticket.opened", f"{ticket.id}: host {ticket.host}: {description}", ticket)
+
+
+def close_incidents(draft: Draft, ended: Operation) -> None:
+    """Close the incidents about ended work, apart from its window's; O(live tickets)."""
+    how = "has failed" if ended.state is OperationState.FAILED else "has ended"
+    action = f"{ended.id} {how}" + (f": {ended.reason}" if ended.reason else "")
+    for ticket in tuple(draft.state.tickets.values()):
+        of_work = ticket.type is TicketType.INCIDENT and ticket.operation == ended.number
+        if of_work and ticket.number != ended.window.incident:
+            _close(draft, ticket, action)
+
+
+def _close(draft: Draft, ticket: Ticket, action: str) -> None:
     closed = replace(move_ticket(ticket, TicketMove.CLOSE, draft.now_ms), action=action)
     entry = TicketText(draft.now_ms, draft.actor, action)
     closed = replace(closed, texts=(*closed.texts, entry))
     draft.put("ticket.closed", f"{closed.id} is closed: {action}", closed)
+
+
+def _incident(
+    draft: Draft, operation: Operation, shared: Iterable[Operation], description: str
+) -> Ticket:
+    """Return a new incident about an operation, for the owners of all work in its window."""
+    host = operation.window_host
+    owners = {name for each in shared for name in disturbed_owners(each, draft.topology)}
+    return Ticket(
+        draft.next_number(),
+        TicketType.INCIDENT,
+        TicketTarget.HOST,
+        host,
+        opened_ms=draft.now_ms,
+        updated_ms=draft.now_ms,
+        owners=tuple(sorted(owners - {""})),
+        host=host,
+        serial=serial_of(draft, host),
+        description=description,
+        operation=operation.number,
+        maintenance=operation.maintenance,
+        actor=draft.actor,
+    )
 
 
 def _in_window(draft: Draft, operation: Operation) -> Iterator[Operation]:

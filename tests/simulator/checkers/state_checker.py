@@ -16,6 +16,7 @@ from forewarn.core.stimulus import (
     DriverDone,
     PlaneStimulus,
     Reports,
+    ValidationPassed,
 )
 from forewarn.core.topology import Topology
 from tests.simulator.checkers.contract import (
@@ -77,6 +78,8 @@ class StateChecker:
         #: (operation, attempt) of which its driver has said that it is over, or has failed -> when
         #: it said so last, in true ms.
         self.reported: dict[tuple[int, int], int] = {}
+        #: (operation, attempt) whose host has passed its validation.
+        self.validated: set[tuple[int, int]] = set()
         #: (operation, attempt) -> since when it durably runs, in true ms.
         self.running_ms: dict[tuple[int, int], int] = {}
         #: Operation -> since when its driver is owed the word that it has ended, in true ms, or
@@ -207,6 +210,7 @@ class StateChecker:
         if operation.state in {S.SUCCEEDED, S.FAILED} and not operation.execution.started_ms:
             raise Violation("9", f"{operation.id} has ended and never started")
         self._check_abort(operation, before)
+        self._check_end(operation, before)
         new = (
             before is None or before.state is S.PLANNED
         )  # who arrives later gets notice separately
@@ -262,6 +266,19 @@ class StateChecker:
         alone = (operation.number, operation.execution.attempt) not in self.reported
         if before.state is S.RUNNING and not operation.live and alone:
             raise Violation("L-7", f"{operation.id} ends and its driver is owed nothing")
+
+    def _check_end(self, operation: Operation, before: Operation | None) -> None:
+        """T-5: an overrun has an incident. T-7: a host with a validation ends with its result."""
+        if before is None or before.state is not S.RUNNING or operation.live:
+            return
+        close_ms, ended_ms = operation.window.planned_close_ms, operation.ended_ms
+        late = operation.window.opened_ms and close_ms and ended_ms and ended_ms > close_ms
+        if late and not operation.window.incident:
+            raise Violation("T-5", f"{operation.id} overran its window without an incident")
+        attempt = operation.number, operation.execution.attempt
+        accepted = attempt in self.validated or (operation.abort_owed and operation.reason)
+        if operation.state is S.SUCCEEDED and before.execution.validation and not accepted:
+            raise Violation("T-7", f"{operation.id} ends and its host is not validated")
 
     def _check_notice(
         self, operation: Operation, before: Operation | None, topology: Topology
@@ -493,6 +510,9 @@ def step_checker(
             checker.abort_calls[report.operation] = ABORT_TRIES
         elif isinstance(report, DriverDone):
             checker.reported[report.operation, report.attempt] = now_ms
+    if isinstance(stimulus, ValidationPassed):  # only a driver's report begins a validation
+        checker.validated.add((stimulus.operation, stimulus.attempt))
+        checker.reported[stimulus.operation, stimulus.attempt] = now_ms
     return checker
 
 
