@@ -120,6 +120,8 @@ STATUSES: dict[type[CallerError], int] = {
     refusals.MaintenanceWrongState: 409,
     refusals.UnknownTicket: 404,
     refusals.ReasonNeeded: 422,
+    refusals.LiftRefused: 422,
+    refusals.OwnReview: 403,
     refusals.TicketWrongState: 409,
     refusals.TicketInvalid: 422,
     refusals.TooManyTickets: 409,

@@ -15,8 +15,9 @@ from forewarn.api import schemas
 from forewarn.api.auth import NotPermitted
 from forewarn.api.lookup import find
 from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.core.lifts import LIFTABLE
 from forewarn.core.refusals import TicketWrongState, UnknownTicket
-from forewarn.core.stimulus import LinkTicket, MoveTicket, OpenTicket
+from forewarn.core.stimulus import LiftConfirmation, LinkTicket, MoveTicket, OpenTicket
 from forewarn.core.ticket import (
     TICKET_TEXT_MAX,
     HardwareCategory,
@@ -40,6 +41,7 @@ _OPENED = Choice(
 )
 _TARGETS = Choice({e.value: e for e in TicketTarget if e is not TicketTarget.SERVICE})
 _CATEGORIES = Choice({each.value: each for each in HardwareCategory})
+LIFTED = Choice({each.value: each for each in LIFTABLE})
 _PROSE = Text(TICKET_TEXT_MAX, lines=True)
 _SAID = Field("text", _PROSE, "Text for the dialogue.")
 _REASON = Field("text", _PROSE, "The reason.", required=True)
@@ -292,6 +294,32 @@ async def link_ticket(call: ApiCall) -> ApiResponse:
         raise TicketWrongState(ticket=ticket.id, state=ticket.state.value, asked="linked")
     await call.control.submit(LinkTicket(ticket.number, str(call.form["external"])), call.actor)
     return _answer(call, await _read(call, ticket.number))
+
+
+@Route(
+    "POST /v1/lifts",
+    Permission.OPERATE,
+    form=Form(
+        "LiftConfirmation",
+        "A confirmation that you need for a while.",
+        (
+            Field("act", LIFTED, "The act, as the policy's `confirm` names it.", required=True),
+            Field("until", Timestamp(), "When a second person is needed again.", required=True),
+            Field("reason", Text(256), "Why nobody can confirm now.", required=True),
+        ),
+    ),
+    status=201,
+    answer=TICKET.schema(),
+    sentence="lift the confirmation of {act}",
+)
+async def lift_confirmation(call: ApiCall) -> ApiResponse:
+    """Lift a confirmation for your own calls, for at most four hours; opens a review."""
+    until_ms = call.time_ms("until")
+    assert until_ms is not None, "the form requires it"
+    stimulus = LiftConfirmation(call.form["act"], until_ms, str(call.form["reason"]))
+    committed = await call.control.submit(stimulus, call.actor)
+    assert committed.ticket is not None, "the step has opened it"
+    return replace(_answer(call, await _read(call, committed.ticket.number)), status=201)
 
 
 async def _find(call: ApiCall) -> Ticket:

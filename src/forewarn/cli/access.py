@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from forewarn.cli.api_client import Answer, client_of, part
 from forewarn.cli.application import application, noun_app
-from forewarn.cli.output import call_in_words, note, print_structured, show_list
+from forewarn.cli.output import call_in_words, note, print_structured, show_done, show_list
 from forewarn.cli.parameters import (
     COMMON,
     LISTED,
@@ -119,6 +119,25 @@ def _confirm(
     if "token" in answer:
         _print_token(answer)
     return OK
+
+
+@confirmation.command(name="lift")
+def _lift(
+    act: Annotated[
+        Literal["answer", "fail-host", "start-maintenance"],
+        Parameter(name="ACT", help="answer, fail-host, start-maintenance"),
+    ],
+    /,
+    *,
+    until: Annotated[Moment, Parameter(help="when a second operator is needed again: 1h")],
+    reason: Annotated[str, Parameter(help="why nobody can confirm now")],
+    common: ServerOptions = COMMON,
+) -> int:
+    """Make calls of your own without a second operator for a while; opens a review."""
+    form = {"act": act, "until": until, "reason": reason}
+    answer = client_of(common).post("/v1/lifts", form)
+    text = f"{act} needs no second operator until {answer['due']}; review {answer['id']} is open"
+    return show_done(common, answer, text)
 
 
 @confirmation.command(name="withdraw")

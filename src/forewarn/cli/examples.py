@@ -303,6 +303,9 @@ confirmation list --watch
 confirmation confirm c-12
 confirmation confirm c-12 --json
 
+confirmation lift fail-host --until 1h --reason "fire in room 2"
+confirmation lift start-maintenance --until 30m --reason "nobody answers"
+
 confirmation withdraw c-12
 confirmation withdraw c-12 --json
 

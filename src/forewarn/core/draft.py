@@ -21,6 +21,7 @@ from forewarn.core.maintenance import Maintenance, Target, target_key
 from forewarn.core.policy import NoticePolicy, maintenance_policy
 from forewarn.core.records import KIND_OF, Record, changed_row, key_of, subject_of, to_row
 from forewarn.core.state import OF_TOPOLOGY, TABLES, Changes, Entry, Image, State
+from forewarn.core.ticket import Ticket
 from forewarn.core.topology import FleetChange, Host, Topology
 from forewarn.core.usage import Disturbed
 from forewarn.planning.plan_text import NO_PLAN, PlanBody
@@ -108,6 +109,8 @@ class Draft:
         self.authority = terms.authority
         #: Principal for whom hosts count as affected without a confirmation; empty: nobody.
         self.unconfirmed_by = ""
+        #: Reviews of the lifts by which the step needs no second person. Source: T-14.
+        self.lifts: list[Ticket] = []
         self.missing_driver = terms.missing_driver
         self.changes = Changes(last_number=state.last_number)
         #: Each function returns a live record; None if the record does not exist.

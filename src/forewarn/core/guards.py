@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from forewarn.access.stimulus import AddToken, Grant, ResumeToken
 from forewarn.core.draft import Draft
 from forewarn.core.impact import SECOND_MS, TRAITS, Cause, TargetKind
+from forewarn.core.lifts import lift_of
 from forewarn.core.stimulus import (
     Acknowledge,
     ApplyPolicy,
@@ -50,7 +51,12 @@ def needs_second_person(draft: Draft, stimulus: PlaneStimulus) -> bool:
         draft.unconfirmed_by = draft.authority.principal
     if isinstance(stimulus, ApplyPolicy) and _is_weaker(stimulus.policy, draft.maintenance_policy):
         return True
-    return any(act in confirm for act in _acts(draft, stimulus))
+    guarded = [act for act in _acts(draft, stimulus) if act in confirm]
+    lifts = [each for act in guarded if (each := lift_of(draft, act))]
+    if len(lifts) < len(guarded):
+        return True
+    draft.lifts = lifts
+    return False
 
 
 def _is_weaker(after: MaintenancePolicy, before: MaintenancePolicy) -> bool:

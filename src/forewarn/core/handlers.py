@@ -26,7 +26,7 @@ from forewarn.core.lifecycle import (
 )
 from forewarn.core.operation_requests import plan as planned_operations
 from forewarn.core.refusals import ReasonNeeded, Unknown, UnknownOperation, WrongState
-from forewarn.core.ticket_commands import close_agreed
+from forewarn.core.ticket_commands import move_due
 from forewarn.core.topology import Health
 from forewarn.core.validations import validate, validation_of
 from forewarn.core.waiting import some_names, unseen_vms, waits_until_shown
@@ -292,7 +292,7 @@ def tick(draft: Draft, __: stimuli.Tick | None = None) -> None:
         late = move_alert(operation, AlertMove.EXCEED)
         draft.put("operation.overdue", f"{late.id} runs longer than it should", late)
     check_windows(draft)
-    close_agreed(draft)
+    move_due(draft)
     state.set_ticked(draft.now_ms)
 
 

@@ -155,6 +155,24 @@ class MaintenanceWrongState(CallerError):
     advice = "See `forewarn maintenance show {maintenance}`."
 
 
+class LiftRefused(CallerError):
+    """A confirmation cannot be lifted. Source: T-14."""
+
+    code = "lift-refused"
+    status = 422
+    message = "The confirmation of {act} cannot be lifted: {problem}."
+    advice = "Ask another operator to confirm the call. Nothing was changed."
+
+
+class OwnReview(CallerError):
+    """A review is closed by another person than the one it is about. Source: T-14."""
+
+    code = "own-review"
+    status = 403
+    message = "{ticket} is about {principal}: {problem}."
+    advice = "Another operator closes it, with a text: `forewarn ticket close {ticket} --text …`."
+
+
 class ReasonNeeded(CallerError):
     """A host whose validation has not passed is accepted with a reason alone. Source: T-7."""
 

@@ -166,7 +166,7 @@ class State:
             case Maintenance():
                 self._follow_maintenance(record)
             case Ticket():
-                self._arm(self.agreements, record.number, record.closes_ms)
+                self._arm(self.agreements, record.number, record.deadline_ms)
             case MaintenancePlan() if record.parent in self.plans:
                 self._write("plan", record.parent, None)
         return before

@@ -64,6 +64,7 @@ from forewarn.core.draft import Draft, StepRule, Terms, operation_by_group
 from forewarn.core.host_admission import postpone, start_blockers
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Alert, Operation, OperationState
+from forewarn.core.lifts import lift, note_uses
 from forewarn.core.maintenance import Checking, Maintenance
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import Changes, State
@@ -227,6 +228,7 @@ def _outcome(draft: Draft, stimulus: PlaneStimulus) -> tuple[StepResult, Iterabl
         for one in _for_core(stimulus)
         for number in _HANDLERS[type(one)](draft, one) or ()  # type: ignore[arg-type]
     )
+    note_uses(draft)
     if needs_second:  # only a call that would be executed waits
         raise guards.ConfirmationNeeded
     left, groups = _settle(draft)
@@ -357,6 +359,7 @@ _HANDLERS: dict[type[CoreStimulus], Callable[[Draft, Never], tuple[int, ...] | N
     stimuli.ApplyPolicy: commands.apply_policy,
     stimuli.ValidationPassed: validations.passed,
     stimuli.ValidationFailed: validations.failed,
+    stimuli.LiftConfirmation: lift,
     stimuli.OpenTicket: tickets.open_ticket,
     stimuli.MoveTicket: tickets.move,
     stimuli.LinkTicket: tickets.link,

@@ -14,7 +14,7 @@ from forewarn.core.maintenance import Declaration, Maintenance, MaintenancePlan
 from forewarn.core.policy import AppliedPolicy
 from forewarn.core.ticket import HardwareCategory, TicketMove, TicketTarget, TicketType
 from forewarn.core.topology import Group, Host, Vm
-from forewarn.planning.policy import Budget, MaintenancePolicy
+from forewarn.planning.policy import Budget, ConfirmedAct, MaintenancePolicy
 from forewarn.protocol.identity import CallerIdentity
 from forewarn.rules.hand_back import Severity
 from forewarn.values import value
@@ -302,6 +302,16 @@ class MoveTicket(CoreStimulus):
     operation: int = 0
     #: Who says it, as the ticket's readers see it; empty: the actor.
     by: str = ""
+
+
+@value
+class LiftConfirmation(CoreStimulus):
+    """A principal lifts a confirmation for its own calls, for a time. Source: T-14."""
+
+    act: ConfirmedAct
+    #: When a second person is needed again, ms since the epoch UTC.
+    until_ms: int
+    reason: str
 
 
 @value

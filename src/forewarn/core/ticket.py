@@ -137,7 +137,7 @@ class Ticket:
     evidence: str = ""
     #: What was done.
     action: str = ""
-    #: Account of the owner, as the reporter names it.
+    #: Account of the owner, as the reporter names it; of a review, whose act it is.
     account: str = ""
     #: Id in another system.
     external: str = ""
@@ -148,7 +148,8 @@ class Ticket:
     actor: str = ""
     state: TicketState = TicketState.OPEN
     closed_ms: int | None = None
-    #: When something happens with it: a retirement's target leaves, a resolved report closes.
+    #: When something happens with it: a retirement's target leaves, a resolved report closes, a
+    #: lifted confirmation is in force again.
     due_ms: int | None = None
     texts: tuple[TicketText, ...] = ()
 
@@ -163,9 +164,19 @@ class Ticket:
         return self.state not in ENDED_TICKET
 
     @property
-    def closes_ms(self) -> int | None:
-        """When the ticket closes without its owner's agreement, ms since the epoch UTC."""
-        return self.due_ms if self.state is TicketState.RESOLVED else None
+    def deadline_ms(self) -> int | None:
+        """When the ticket moves by time alone, ms since the epoch UTC; None: never.
+
+        A resolved report closes, and a lifted confirmation is in force again.
+        """
+        moves = (self.type, self.state) in _TIMED
+        return self.due_ms if moves else None
+
+
+#: Types and states in which a ticket moves at its `due_ms`.
+_TIMED = frozenset(
+    {(TicketType.REPORT, TicketState.RESOLVED), (TicketType.REVIEW, TicketState.IN_WORK)}
+)
 
 
 def move_ticket(ticket: Ticket, move: TicketMove, now_ms: int) -> Ticket:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from forewarn.core import stimulus as stimuli
 from forewarn.core.draft import Draft
 from forewarn.core.impact import SECOND_MS
+from forewarn.core.lifts import check_reviewer
 from forewarn.core.naming import RACK
 from forewarn.core.refusals import (
     TicketInvalid,
@@ -110,6 +111,8 @@ def move(draft: Draft, asked: stimuli.MoveTicket) -> tuple[int, ...]:
         raise TicketWrongState(
             ticket=before.id, state="about running work", asked=_WORDS[asked.move]
         )
+    if before.type is TicketType.REVIEW:
+        check_reviewer(draft, before, asked)
     if asked.text and len(before.texts) >= TEXTS_MAX:
         raise TooManyTickets(whose=before.id, limit=TEXTS_MAX, things="texts")
     after = move_ticket(before, asked.move, draft.now_ms)
@@ -143,10 +146,15 @@ def link(draft: Draft, asked: stimuli.LinkTicket) -> tuple[int, ...]:
     return (before.number,)
 
 
-def close_agreed(draft: Draft) -> None:
-    """Close resolved tickets whose owner had time to disagree; O(due tickets)."""
+def move_due(draft: Draft) -> None:
+    """Close reports whose owner had time to disagree, and end lifts; O(due tickets)."""
     for number in draft.state.agreements.due(draft.now_ms):
         ticket = draft.state.tickets[number]
+        if ticket.type is TicketType.REVIEW:
+            ended = move_ticket(ticket, TicketMove.RESOLVE, draft.now_ms)
+            text = f"{ended.id}: {ended.target} of {ended.account} needs a second person again"
+            draft.put("ticket.resolved", text, ended)
+            continue
         closed = move_ticket(ticket, TicketMove.CLOSE, draft.now_ms)
         draft.put("ticket.closed", f"{closed.id} is closed: its owner did not disagree", closed)
 

@@ -29,7 +29,7 @@ VALIDATION = "validation"
 def validation_of(draft: Draft, operation: Operation) -> str:
     """Return the gate that validates the host of an operation after its work; empty: none.
 
-    A move is no work on the host, and a failure's end is reported by whoever repaired the host.
+    A move does not work on the host. The repairer reports the end of a failure.
     """
     host = draft.topology.hosts.get(operation.host)
     cause = operation.cause
