@@ -486,3 +486,22 @@ def test_unknown_option_is_refused() -> None:
         make_destinations({"one": {"kind": "webhook", "url": "https://x", "colour": "red"}})
     assert str(refused.value).startswith("[outbox.one] has the unknown member 'colour'; known: ")
     assert "'Outbox'" in refused.value.advice_text()
+
+
+def test_ticket_is_delivered_whole_with_each_change(receiver: Receiver) -> None:
+    """Another ticket system can create, update and close its own. Source: T-10."""
+    service = started(receiver)
+    form = {"target_kind": "vm", "target": "web-0", "description": "disk errors"}
+    ticket = service.post("/v1/tickets", form)
+    service.post(f"/v1/tickets/{ticket['id']}/link", {"external": "INC1"})
+    service.post(f"/v1/tickets/{ticket['id']}/close", {"action": "disk replaced"})
+    end = last(service)
+    wait_until(lambda: is_complete(receiver.sequences(), end))
+    by_action = {each["data"]["action"]: each["data"] for each in receiver.events()}
+    opened = by_action["ticket.opened"]["ticket"]
+    assert (opened["id"], opened["external"]) == (ticket["id"], "")
+    closed = by_action["ticket.closed"]["ticket"]
+    assert (closed["state"], closed["external"]) == ("closed", "INC1")
+    assert (closed["description"], closed["action"]) == ("disk errors", "disk replaced")
+    assert "ticket" not in by_action["host.added"]
+    service.stop()

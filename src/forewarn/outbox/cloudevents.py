@@ -82,6 +82,9 @@ class EventMaker:
             data["events"] = [self._event_form(each, operation) for each in events]
             if groups is not None:
                 _narrow(data, entry, rows, groups)
+        ticket = next((i.row for i in entry.images if i.kind == "ticket"), None)
+        if ticket is not None and groups is None:
+            data["ticket"] = _ticket(ticket)
         return self._event(recorded.seq, entry, data)
 
     def gap(self, first: int, last: int, at_ms: int) -> CloudEvent:
@@ -182,6 +185,18 @@ def _apply(rows: _Rows, images: Sequence[Image]) -> None:
         if image.kind in {"operation", "event"} and image.row is not None:
             place = image.kind, image.key
             rows[place] = {**rows.get(place, {}), **image.row}
+
+
+def _ticket(row: Row) -> dict[str, object]:
+    """Return a ticket as another ticket system needs it; images of tickets are complete."""
+    names = ("type", "state", "target_kind", "target", "category", "description", "evidence")
+    form: dict[str, object] = {"id": f"t-{row['number']}"}
+    form |= {name: row[name] for name in (*names, "action", "external")}
+    form["owners"] = json.loads(str(row["owners"]))
+    for name in ("opened", "updated", "closed", "due"):
+        at_ms = int(row[f"{name}_ms"])
+        form[name] = iso8601(at_ms) if at_ms else None
+    return form
 
 
 def _operation(row: Row) -> dict[str, object]:
