@@ -10,12 +10,12 @@ from forewarn.core.stimulus import (
     DriverBegun,
     DriverDone,
     Enable,
+    HostRejected,
+    HostValidated,
     MoveTicket,
     Recover,
     Retry,
     Tick,
-    ValidationFailed,
-    ValidationPassed,
 )
 from forewarn.core.ticket import TicketMove, TicketState
 from forewarn.core.topology import Group, Host, Vm
@@ -51,7 +51,7 @@ def test_event_stays_started_until_the_validation_passes() -> None:
     assert rig.tell(Recover()).validate == (operation.number,)
     rig.tell(DriverDone(operation.number, 1))
     assert rig.now(operation).state is OperationState.RUNNING
-    rig.tell(ValidationPassed(operation.number, 1))
+    rig.tell(HostValidated(operation.number, 1))
     assert rig.now(operation).state is OperationState.SUCCEEDED
     assert rig.now(operation).execution.interruption_ms == 70
     assert rig.shown("web") == []
@@ -62,21 +62,21 @@ def test_event_stays_started_until_the_validation_passes() -> None:
 def test_failed_validation_keeps_the_host_out_of_service() -> None:
     """An incident is open, and the event stays Started. Source: T-7."""
     rig, operation = worked_on()
-    rig.tell(ValidationFailed(operation.number, 1, "no link"))
+    rig.tell(HostRejected(operation.number, 1, "no link"))
     stuck = rig.now(operation)
     assert (stuck.alert, stuck.reason) == (Alert.STUCK, "validation failed: no link")
     assert rig.shown("web") == ["Reboot Started"]
     [incident] = tickets(rig)
     assert (incident.operation, incident.description) == (operation.number, stuck.reason)
     rig.refuses(MoveTicket(incident.number, TicketMove.CLOSE), TicketWrongState)
-    rig.tell(ValidationPassed(operation.number, 1))
+    rig.tell(HostValidated(operation.number, 1))
     assert rig.now(operation).state is OperationState.RUNNING
 
 
 def test_operator_accepts_a_host_with_a_reason_alone() -> None:
     """The reason closes the incident. Source: T-7."""
     rig, operation = worked_on()
-    rig.tell(ValidationFailed(operation.number, 1, "no link"))
+    rig.tell(HostRejected(operation.number, 1, "no link"))
     rig.refuses(Complete(operation.number), ReasonNeeded)
     rig.tell(Complete(operation.number, reason="the link is not used"))
     assert rig.now(operation).state is OperationState.SUCCEEDED
@@ -88,12 +88,12 @@ def test_operator_accepts_a_host_with_a_reason_alone() -> None:
 def test_retry_works_and_validates_again() -> None:
     """A result of the earlier attempt counts for nothing. Source: T-7, L-8."""
     rig, operation = worked_on()
-    rig.tell(ValidationFailed(operation.number, 1, "no link"), Retry(operation.number))
+    rig.tell(HostRejected(operation.number, 1, "no link"), Retry(operation.number))
     assert rig.now(operation).execution.validation == ""
     rig.tell(DriverBegun(operation.number, 2), DriverDone(operation.number, 2))
-    rig.tell(ValidationPassed(operation.number, 1))
+    rig.tell(HostValidated(operation.number, 1))
     assert rig.now(operation).state is OperationState.RUNNING
-    rig.tell(ValidationPassed(operation.number, 2))
+    rig.tell(HostValidated(operation.number, 2))
     assert rig.now(operation).state is OperationState.SUCCEEDED
     [incident] = tickets(rig)
     assert incident.state is TicketState.CLOSED
@@ -106,7 +106,7 @@ def test_window_contains_the_validation() -> None:
     assert close_ms is not None
     rig.wait(close_ms - rig.now_ms + MINUTE_MS)
     assert [each.live for each in tickets(rig)] == [True]
-    rig.tell(ValidationPassed(operation.number, 1))
+    rig.tell(HostValidated(operation.number, 1))
     assert [each.live for each in tickets(rig)] == [False]
 
 
@@ -119,5 +119,5 @@ def test_failed_validation_stops_the_wave() -> None:
     [(host, operation)] = rig.working(number).items()
     rig.approve(f"web_{host[1]}", operation)
     rig.tell(DriverBegun(operation.number, 1), DriverDone(operation.number, 1))
-    rig.tell(ValidationFailed(operation.number, 1, "no link"))
+    rig.tell(HostRejected(operation.number, 1, "no link"))
     assert rig.maintenance(number).state is MaintenanceState.STOPPED

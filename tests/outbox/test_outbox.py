@@ -492,9 +492,9 @@ def test_ticket_is_delivered_whole_with_each_change(receiver: Receiver) -> None:
     """Another ticket system can create, update and close its own. Source: T-10."""
     service = started(receiver)
     form = {"target_kind": "vm", "target": "web-0", "description": "disk errors"}
-    ticket = service.post("/v1/tickets", form)
-    service.post(f"/v1/tickets/{ticket['id']}/link", {"external": "INC1"})
-    service.post(f"/v1/tickets/{ticket['id']}/close", {"action": "disk replaced"})
+    ticket = service.call("POST", "/v1/tickets", form).json
+    service.post(f"/v1/tickets/{ticket['id']}/link", external="INC1")
+    service.post(f"/v1/tickets/{ticket['id']}/close", action="disk replaced")
     end = last(service)
     wait_until(lambda: is_complete(receiver.sequences(), end))
     by_action = {each["data"]["action"]: each["data"] for each in receiver.events()}

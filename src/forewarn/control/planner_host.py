@@ -30,12 +30,12 @@ from forewarn.core.stimulus import (
     CreateMaintenance,
     GateFailed,
     GatePassed,
+    HostRejected,
+    HostValidated,
     PlaneStimulus,
     PlanFailed,
     PlanMade,
     PlannerReport,
-    ValidationFailed,
-    ValidationPassed,
 )
 from forewarn.errors import ForewarnError, OurError
 from forewarn.planning.plan_text import plan_text, read_plan
@@ -144,7 +144,7 @@ class PlannerHost:
         if isinstance(report, GatePassed | GateFailed):
             self._checking.discard(report.maintenance)
             self._report(report, "gate")
-        elif isinstance(report, ValidationPassed | ValidationFailed):
+        elif isinstance(report, HostValidated | HostRejected):
             self._validating.discard((report.operation, report.attempt))
             self._report(report, "gate")
         else:
@@ -218,9 +218,7 @@ class PlannerHost:
             problem = f"gate {name} has a bug; see the log of the service"
         attempt = operation.execution.attempt
         self._inbox.put(
-            ValidationFailed(number, attempt, problem)
-            if problem
-            else ValidationPassed(number, attempt)
+            HostRejected(number, attempt, problem) if problem else HostValidated(number, attempt)
         )
 
     def _silent(self, number: int) -> tuple[str, ...]:

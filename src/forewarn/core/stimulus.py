@@ -168,7 +168,7 @@ class ApplyPolicy(CoreStimulus):
 
 
 @value
-class ValidationPassed(CoreStimulus):
+class HostValidated(CoreStimulus):
     """The validation of a host after its work has passed. Source: T-7."""
 
     operation: int
@@ -176,7 +176,7 @@ class ValidationPassed(CoreStimulus):
 
 
 @value
-class ValidationFailed(CoreStimulus):
+class HostRejected(CoreStimulus):
     """The validation of a host after its work has failed. Source: T-7."""
 
     operation: int
@@ -189,7 +189,7 @@ OperatorWord: TypeAlias = (
 )
 #: Results of planning and checks, which run outside the writer.
 PlannerReport: TypeAlias = (
-    PlanMade | PlanFailed | GatePassed | GateFailed | ValidationPassed | ValidationFailed
+    PlanMade | PlanFailed | GatePassed | GateFailed | HostValidated | HostRejected
 )
 
 

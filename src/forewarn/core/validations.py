@@ -46,14 +46,14 @@ def validate(draft: Draft, operation: Operation, gate: str) -> None:
     draft.put("operation.validating", text, begun)
 
 
-def passed(draft: Draft, report: stimuli.ValidationPassed) -> None:
+def passed(draft: Draft, report: stimuli.HostValidated) -> None:
     """End an operation whose host has passed its validation."""
     operation = _validating(draft, report)
     if operation:
         transitions.end(draft, operation, failed=False)
 
 
-def failed(draft: Draft, report: stimuli.ValidationFailed) -> None:
+def failed(draft: Draft, report: stimuli.HostRejected) -> None:
     """Mark an operation as stuck, open an incident, and count a failed host."""
     operation = _validating(draft, report)
     if operation:
@@ -65,7 +65,7 @@ def failed(draft: Draft, report: stimuli.ValidationFailed) -> None:
 
 
 def _validating(
-    draft: Draft, report: stimuli.ValidationPassed | stimuli.ValidationFailed
+    draft: Draft, report: stimuli.HostValidated | stimuli.HostRejected
 ) -> Operation | None:
     """Return the operation of a report; None if the report is about an earlier attempt."""
     operation = draft.operation(report.operation)

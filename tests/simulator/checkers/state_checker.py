@@ -14,9 +14,9 @@ from forewarn.core.stimulus import (
     Approve,
     DriverAborted,
     DriverDone,
+    HostValidated,
     PlaneStimulus,
     Reports,
-    ValidationPassed,
 )
 from forewarn.core.topology import Topology
 from tests.simulator.checkers.contract import (
@@ -510,7 +510,7 @@ def step_checker(
             checker.abort_calls[report.operation] = ABORT_TRIES
         elif isinstance(report, DriverDone):
             checker.reported[report.operation, report.attempt] = now_ms
-    if isinstance(stimulus, ValidationPassed):  # only a driver's report begins a validation
+    if isinstance(stimulus, HostValidated):  # only a driver's report begins a validation
         checker.validated.add((stimulus.operation, stimulus.attempt))
         checker.reported[stimulus.operation, stimulus.attempt] = now_ms
     return checker
