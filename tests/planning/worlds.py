@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from forewarn.planning.durations import DurationSample
 from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
 from forewarn.planning.plan import Asked, FleetState, Live
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
@@ -117,6 +118,15 @@ policies = st.builds(
     st.integers(0, 2),
     st.sampled_from([0, 900]),
 )
+samples = st.builds(
+    DurationSample,
+    st.just(1),
+    st.tuples(
+        st.sampled_from(["zone=z1", "zone=z2"]),
+        st.sampled_from(["k=0", "k=1", "k=2", "rack=z1-r0"]),
+    ),
+    st.sampled_from([1, 900, 3600, 20_000]),
+)
 
 
 @st.composite
@@ -157,3 +167,17 @@ def worlds(draw: st.DrawFn) -> World:
         steps=draw(st.sampled_from([0, 500])),
     )
     return fleet, state, draw(policies), asked
+
+
+@st.composite
+def learning_worlds(draw: st.DrawFn) -> World:
+    """Draw a world whose policy learns durations from drawn samples."""
+    fleet, state, policy, asked = draw(worlds())
+    learning = replace(
+        policy,
+        duration_percentile=draw(st.sampled_from([1, 50, 90, 100])),
+        duration_label=draw(st.sampled_from(["", "k", "zone", "rack"])),
+        duration_samples=draw(st.integers(0, 3)),
+    )
+    drawn = tuple(draw(st.lists(samples, max_size=12)))
+    return fleet, replace(state, samples=drawn), learning, asked

@@ -27,6 +27,7 @@ from forewarn.core.maintenance import (
     Postponement,
 )
 from forewarn.core.outlook import GroupOutlook, HostRoom
+from forewarn.planning.durations import LearnedDuration, duration_text
 from forewarn.planning.plan import Wave
 from forewarn.rules.blockers import Blocker, Code
 from forewarn.store.maintenances import HostState, HostWork
@@ -172,6 +173,15 @@ WAVE: ObjectSchema[WaveView] = ObjectSchema(
         lambda w: BLOCKER.of(Waits(f"wave {w.number}", w.waits, w.number)) if w.waits else None,
     ),
 )
+LEARNED: ObjectSchema[LearnedDuration] = ObjectSchema(
+    "LearnedDuration",
+    "How long earlier work of the same kind took, which counts instead of the requested duration.",
+    Member("label", TEXT, meaning="Label of the hosts as `key=value`; empty: all hosts."),
+    Member("percent", WHOLE, meaning="Percentage of the operations that took at most this long."),
+    Member("samples", WHOLE, meaning="Number of earlier operations."),
+    Member("duration_s", WHOLE),
+    Member("text", TEXT, duration_text, "Description for operators."),
+)
 MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
     "Maintenance",
     "Work on many hosts. Unknown times are null.",
@@ -186,6 +196,12 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
         for each in HostState
     ),
     Member("duration_s", WHOLE, "maintenance.duration_s", "Duration of the work on each host."),
+    Member(
+        "durations",
+        list_of(LEARNED.schema()),
+        lambda v: LEARNED.each(v.shown_plan.body.learned if v.shown_plan else ()),
+        "Durations by label of the hosts that count instead of `duration_s`.",
+    ),
     Member(
         "move_s",
         WHOLE,
@@ -266,6 +282,7 @@ PLAN: ObjectSchema[MaintenancePlan] = ObjectSchema(
     Member("id", TEXT),
     Member("parent", TEXT, meaning="Id of the replaced plan."),
     Member("made", TIME, "made_ms"),
+    Member("durations", list_of(LEARNED.schema()), lambda p: LEARNED.each(p.body.learned)),
     Member("least_waves", WHOLE, "body.bound.waves", "Least number of waves of any plan."),
     Member("argument", TEXT, "body.bound.argument", "Why not."),
     Member(

@@ -70,6 +70,7 @@ def print_full(answer: Answer, now_ms: int) -> None:
                 f"{maintenance['cause']} of {maintenance['hosts']} hosts ({maintenance['impact']})",
             ),
             ("moves", _moves(maintenance)),
+            *(("duration", _learned(each, maintenance)) for each in maintenance["durations"]),
             ("reason", maintenance["reason"]),
             ("asked by", maintenance["actor"]),
             ("state", maintenance["state"]),
@@ -107,6 +108,10 @@ def _moves(maintenance: Answer) -> str:
         return f"{text}, and stay away"
     within = iso_duration(maintenance["return_s"])
     return f"{text}, and return within {within} after the work, notice included"
+
+
+def _learned(duration: Answer, maintenance: Answer) -> str:
+    return f"{duration['text']}; {iso_duration(maintenance['duration_s'])} was asked"
 
 
 def failed_hosts(maintenance: Answer) -> str:
@@ -199,6 +204,8 @@ def print_preview(answer: Answer, now_ms: int, *, returning: bool) -> None:
     waves = len(plan["waves"])
     counts = f"{hosts} {noun(hosts, 'host')} in {waves} {noun(waves, 'wave')}"
     note(f"{counts}; at least {plan['least_waves']}: {plan['argument']}")
+    for each in plan["durations"]:
+        note(f"Work {each['text']}.")
     warn_unasked(answer["not_asked"])
     print_waves(plan["waves"], now_ms)
     for lines in (calendar_lines(plan["waves"]), group_lines(answer["groups"])):

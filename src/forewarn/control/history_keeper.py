@@ -76,6 +76,7 @@ class HistoryKeeper:
         now_ms = self._clock.now_ms()
         self._store.trim_availability(now_ms)
         self._store.trim_tickets(now_ms)
+        self._store.trim_durations()
         if self._exports and self._retention.directory is None:
             self._report("there is no directory for exports" if self._is_due(now_ms) else "")
         elif self._retention.limits:

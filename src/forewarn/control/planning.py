@@ -14,6 +14,7 @@ from itertools import islice, repeat
 from typing import TypeAlias, TypeVar
 
 from forewarn.control.zone_sources import sources_text
+from forewarn.core.durations import span_s
 from forewarn.core.hand_back import hand_backs_of
 from forewarn.core.impact import SECOND_MS, TRAITS
 from forewarn.core.indexes import disturbed_groups, is_disturbing
@@ -168,7 +169,7 @@ def planner_task(
     return PlannerTask(
         maintenance.number,
         columns_of(state.topology, room),
-        _state_of(state, maintenance, now_ms=now_ms, rests=depends_on_waves(base)),
+        _state_of(state, maintenance, now_ms=now_ms, base=base),
         state.plans.get(maintenance.plan),
         replace(base, notice_s=_notice_s(base, policy, maintenance, planning_ms)),
         asked_of(state, maintenance),
@@ -190,7 +191,7 @@ def task_under(
     task = planner_task(state, maintenance, policy=policy, now_ms=now_ms)
     return replace(
         task,
-        state=_state_of(state, maintenance, now_ms=now_ms, rests=depends_on_waves(applied)),
+        state=_state_of(state, maintenance, now_ms=now_ms, base=applied),
         policy=replace(applied, notice_s=_notice_s(applied, policy, maintenance, 0)),
     )
 
@@ -214,7 +215,7 @@ def made(task: PlannerTask) -> MaintenancePlan:
         for entry in plan.entries
         if entry.moves
     }
-    body = PlanBody(plan.waves, moves, plan.blocked, plan.bound, dict(plan.limits))
+    body = PlanBody(plan.waves, moves, plan.blocked, plan.bound, dict(plan.limits), plan.learned)
     return MaintenancePlan(plan.id, task.maintenance, plan.parent, plan.made_ms, body)
 
 
@@ -366,15 +367,16 @@ def asked_of(state: State, maintenance: Maintenance) -> Asked:
     )
 
 
-def _state_of(state: State, maintenance: Maintenance, *, now_ms: int, rests: bool) -> FleetState:
-    """Return the fleet's state without VM placements and without the plan in force.
-
-    `rests`: the policy lets owners rest between disturbances.
-    """
+def _state_of(
+    state: State, maintenance: Maintenance, *, now_ms: int, base: MaintenancePolicy
+) -> FleetState:
+    """Return the fleet's state without VM placements and without the plan in force."""
+    rests = depends_on_waves(base)
+    learns = bool(base.duration_percentile) and maintenance.declaration is None
     topology, targets = state.topology, state.progress(maintenance.number).targets
     failed = tuple(host.name for host in topology.hosts.values() if host.health is Health.FAILED)
     disturbing = [
-        (each, _ends_ms(each, maintenance, now_ms))
+        (each, _ends_ms(state, each, maintenance, now_ms))
         for each in state.operations.values()
         if is_disturbing(each)
     ]
@@ -392,6 +394,7 @@ def _state_of(state: State, maintenance: Maintenance, *, now_ms: int, rests: boo
         owners_disturbed=_owners_disturbed(state, disturbing, failed, now_ms) if rests else (),
         last_wave=max((each.wave for each in targets.values()), default=0),
         paused_until_ms=maintenance.rests_until_ms or 0,
+        samples=state.samples_of(maintenance.cause) if learns else (),
     )
 
 
@@ -406,14 +409,14 @@ def _live(topology: Topology, operation: Operation, *, ends_ms: int, vm: int | N
     )
 
 
-def _ends_ms(operation: Operation, maintenance: Maintenance, now_ms: int) -> int:
+def _ends_ms(state: State, operation: Operation, maintenance: Maintenance, now_ms: int) -> int:
     """Return the latest end of live work; 0: unknown."""
     endless = operation.alert in {Alert.OVERDUE, Alert.STUCK} or TRAITS[operation.cause].fault
     if endless or operation.duration_s < 0:
         return 0
     duration_s = operation.duration_s
     if operation.maintenance == maintenance.number:
-        duration_s = max(duration_s, maintenance.span_s(operation))
+        duration_s = max(duration_s, span_s(state, maintenance, operation))
     from_ms = operation.execution.started_ms or operation.not_before_ms
     ends_ms = from_ms + duration_s * SECOND_MS
     late_ms = now_ms + max(duration_s, LATE_S) * SECOND_MS

@@ -318,7 +318,12 @@ class Draft:
 
     def _put(self, record: Record) -> Image:
         """Write a record; return its image for history."""
-        image = image_of(self.state.put(record), record)
+        before = self.state.put(record)
+        if isinstance(record, Operation) and before is not None and not record.live:
+            sample = self.state.durations.get(record.cause, {}).get(record.number)
+            if sample is not None:
+                self.changes.durations.append((record.cause, sample))
+        image = image_of(before, record)
         getattr(self.changes, TABLES[image.kind])[image.key] = record
         return image
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from forewarn.core import transitions
 from forewarn.core.draft import Draft
+from forewarn.core.durations import host_s, span_s
 from forewarn.core.impact import SECOND_MS, Source
 from forewarn.core.lifecycle import Operation, OperationState, with_execution
 from forewarn.core.maintenance import (
@@ -109,7 +110,7 @@ class Admission:
         window or its deadline.
         """
         draft, maintenance = self._draft, self._maintenance
-        end_ms = draft.now_ms + maintenance.span_s(operation) * SECOND_MS
+        end_ms = draft.now_ms + span_s(draft.state, maintenance, operation) * SECOND_MS
         if draft.now_ms <= (operation.requested_start_ms or 0):
             return ""
         if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
@@ -133,8 +134,8 @@ class Admission:
         unreadable = self._unreadable(operation.host)
         if not (newer or put_back or put_ahead or unreadable):
             return ""
-        span_s = self._maintenance.span_s(operation)
-        end_ms = operation.not_before_ms + span_s * SECOND_MS
+        lasts_s = span_s(draft.state, self._maintenance, operation)
+        end_ms = operation.not_before_ms + lasts_s * SECOND_MS
         deadline_ms = self._maintenance.deadline_ms
         if put_ahead and deadline_ms is not None and deadline_ms < end_ms:
             return "it would end after the deadline"
@@ -351,7 +352,7 @@ def _problem(
     latest_ms = from_ms + limit_s * SECOND_MS
     if until_ms > latest_ms:
         return f"the policy allows {iso8601(latest_ms)} at the latest"
-    duration_ms = maintenance.host_s * SECOND_MS
+    duration_ms = host_s(draft.state, maintenance, host) * SECOND_MS
     if maintenance.deadline_ms and until_ms + duration_ms > maintenance.deadline_ms:
         return f"it would end after the deadline, {iso8601(maintenance.deadline_ms)}"
     end_ms = maintenance.deadline_ms or until_ms + HORIZON_MS

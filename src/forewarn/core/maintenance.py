@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from forewarn.core.impact import Cause, Impact
-from forewarn.core.lifecycle import IllegalMove, Operation
+from forewarn.core.lifecycle import IllegalMove
 from forewarn.planning.plan import Wave
 from forewarn.planning.plan_text import PlanBody
 from forewarn.planning.policy import Budget
@@ -222,17 +222,8 @@ class Maintenance:
 
     @property
     def host_s(self) -> int:
-        """How long a host is under work, its VMs' moves included, in seconds."""
+        """How long a host is under work as it was asked for, its VMs' moves included."""
         return self.move_s + self.duration_s + self.return_s
-
-    def span_s(self, operation: Operation) -> int:
-        """Return how long a host is under work from the start of an operation, in seconds.
-
-        If its VMs leave by a live migration, the maintenance's own work follows.
-        """
-        if operation.is_return:
-            return self.move_s
-        return self.host_s if operation.cause is Cause.LIVE_MIGRATION else self.duration_s
 
     @property
     def live(self) -> bool:
@@ -322,6 +313,8 @@ class Target:
     ended_ms: int | None = None
     #: Why the host failed.
     reason: str = ""
+    #: Duration of the work in seconds, as it was announced; 0: as asked. Source: F-9.
+    duration_s: int = 0
 
 
 @value

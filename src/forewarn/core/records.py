@@ -152,6 +152,7 @@ ADDED: dict[str, Row] = {
         "validation": "",
     },
     "maintenance": {"return_s": 0, "unconfirmed_by": "", "declaration": ""},
+    "target": {"duration_s": 0},
     "token": {"suspended": 0, "makers": "[]"},
     "confirmation": {"token": "", "names": "[]", "built_in": 0, "permission": "", "sentence": ""},
 }

@@ -20,6 +20,7 @@ from forewarn.audit_chain import CallRecord
 from forewarn.core.availability_records import AvailabilityRecord
 from forewarn.core.deadlines import Deadlines
 from forewarn.core.document import Enrolment, View
+from forewarn.core.impact import SECOND_MS, Cause
 from forewarn.core.indexes import Members, Place, Places, is_placed_alike
 from forewarn.core.lifecycle import Alert, Event, Operation, OperationState
 from forewarn.core.maintenance import (
@@ -32,8 +33,9 @@ from forewarn.core.maintenance import (
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import KIND_OF, KINDS, Record, Row, key_of
 from forewarn.core.ticket import Ticket
-from forewarn.core.topology import FleetChange, Health, Topology
+from forewarn.core.topology import FleetChange, Health, Topology, words_of
 from forewarn.core.usage import UNCOUNTED_MAX, Usage
+from forewarn.planning.durations import SAMPLES_MAX, DurationSample
 from forewarn.planning.policy import Subject
 from forewarn.values import value
 
@@ -142,6 +144,10 @@ class State:
     #: host -> end of the last one that had started, ms since the epoch UTC. Source: P-8.
     unconfirmed: dict[str, dict[int, str]] = field(default_factory=dict, repr=False, compare=False)
     affected_ms: dict[str, dict[str, int]] = field(default_factory=dict, repr=False, compare=False)
+    #: Cause -> number of an operation -> how long its work took, of the last ones. Source: F-9.
+    durations: dict[Cause, dict[int, DurationSample]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
     #: Operation -> the operation whose end it waits for, or the budget in which it waits for room;
     #: and the inverse table.
     waits: dict[int, int | Subject] = field(default_factory=dict, repr=False, compare=False)
@@ -161,6 +167,8 @@ class State:
         match record:
             case Operation():
                 self._follow_operation(record)
+                if isinstance(before, Operation) and before.live:
+                    self._take_sample(record)
             case Enrolment():
                 self._arm(self.polls, record.group, record.polled_ms)
             case Maintenance():
@@ -223,6 +231,7 @@ class State:
     def keep(self) -> None:
         """Clear the journal after the changes are stored."""
         self._undo.clear()
+        self._drop_samples()
         if self.ticked_ms:
             self.looks.passed(self.ticked_ms)
             self.ticked_ms = 0
@@ -260,6 +269,8 @@ class State:
                 self.remove(before)
         for maintenance in changes.maintenances.values():  # an ended maintenance drops its hosts
             self.put(maintenance)
+        for cause, sample in changes.durations:
+            self.durations.setdefault(cause, {})[sample.operation] = sample
         self.last_number = changes.last_number
         self.mark = changes.mark or self.mark
         self._undo = []
@@ -269,6 +280,13 @@ class State:
         """Update budget counts early if too many changes have accumulated."""
         if len(self.usage.uncounted) > UNCOUNTED_MAX:
             self.current_usage()
+
+    def _drop_samples(self) -> None:
+        """Drop the oldest samples once there are twice as many as are used."""
+        for samples in self.durations.values():
+            if len(samples) > 2 * SAMPLES_MAX:
+                for number in sorted(samples)[:-SAMPLES_MAX]:
+                    del samples[number]
 
     def _set(self, name: str, before: object) -> None:
         setattr(self, name, before)
@@ -355,6 +373,13 @@ class State:
             times_ms = self.affected_ms.setdefault(name, {})
             self._set_latest(times_ms, operation.host, operation.ended_ms)
 
+    def _take_sample(self, operation: Operation) -> None:
+        sample = duration_sample(operation, self.topology)
+        if sample is not None:
+            samples = self.durations.setdefault(operation.cause, {})
+            self._undo.append(partial(samples.pop, sample.operation))
+            samples[sample.operation] = sample
+
     def _set_latest(self, times_ms: dict[str, int], key: str, at_ms: int) -> None:
         before_ms = times_ms.get(key)
         self._undo.append(partial(_set_item, times_ms, key, before_ms))
@@ -429,6 +454,11 @@ class State:
         self.usage.count(self.topology, self.operations, self.places)
         return self.usage
 
+    def samples_of(self, cause: Cause) -> tuple[DurationSample, ...]:
+        """Return how long the last operations of a cause took, oldest first; O(samples)."""
+        samples = self.durations.get(cause, {})
+        return tuple([samples[number] for number in sorted(samples)[-SAMPLES_MAX:]])
+
     def progress(self, maintenance: int) -> TargetProgress:
         """Return the progress of a live maintenance; callers must not change it."""
         return self._progress.get(maintenance) or TargetProgress()
@@ -446,6 +476,7 @@ class State:
         state.adopt(changes)
         state.last_disturbed_ms.update(self.last_disturbed_ms)
         state.affected_ms.update((name, {**each}) for name, each in self.affected_ms.items())
+        state.durations.update((cause, {**each}) for cause, each in self.durations.items())
         for number, blocker in self.waits.items():
             state._wait(number, blocker)
         return state
@@ -458,6 +489,25 @@ class State:
     def event_ids_of(self, group: str) -> tuple[str, ...]:
         """Return the ids of a group's live events."""
         return tuple(self._by_group.get(group, ()))
+
+
+def duration_sample(operation: Operation, topology: Topology) -> DurationSample | None:
+    """Return how long the work of an ended operation took; None if it shows nothing.
+
+    Only work on a whole host counts, whose first attempt succeeded without a person. A live
+    migration does not count.
+    """
+    host, started_ms = topology.hosts.get(operation.host), operation.execution.started_ms
+    succeeded = operation.state is OperationState.SUCCEEDED and not operation.abort_owed
+    alone = operation.execution.attempt == 1 and not operation.of_vm
+    if not (succeeded and alone) or operation.cause is Cause.LIVE_MIGRATION:
+        return None
+    if host is None or started_ms is None or operation.ended_ms is None:
+        return None
+    duration_s = -(-(operation.ended_ms - started_ms) // SECOND_MS)
+    if duration_s < 1:  # the clock was set back
+        return None
+    return DurationSample(operation.number, tuple(sorted(words_of(host))), duration_s)
 
 
 def _set_item(table: dict[_K, _I], key: _K, item: _I | None) -> None:
@@ -491,6 +541,9 @@ class Changes(FleetChange):
     entries: list[Entry] = field(default_factory=list)
     #: Records beside the state, which only the store has. Source: T-13.
     availability: list[AvailabilityRecord] = field(default_factory=list)
+    #: How long work took, of each operation that ended; all that is known when everything is
+    #: loaded. Source: F-9.
+    durations: list[tuple[Cause, DurationSample]] = field(default_factory=list)
     mark: tuple[str, int] | None = None
     #: The API call that caused the step, for the audit. Source: P-7.
     call: CallRecord | None = None
@@ -507,6 +560,7 @@ class Changes(FleetChange):
             getattr(self, table).update(getattr(later, table))
         self.entries += later.entries
         self.availability += later.availability
+        self.durations += later.durations
         self.last_number = later.last_number
         self.mark = later.mark or self.mark
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from forewarn.core import transitions
 from forewarn.core.draft import Draft, StepRule
+from forewarn.core.durations import work_s
 from forewarn.core.host_admission import Admission, plan_again, planned_placements
 from forewarn.core.impact import DURATION_UNKNOWN_S, SECOND_MS, TRAITS, Cause, Impact
 from forewarn.core.lifecycle import Operation, OperationState, with_execution
@@ -229,13 +230,14 @@ def _announce(
     """Announce the work on one host, to start with its wave."""
     moves = maintenance.move_s and draft.topology.vms_on(host)
     _, interruption_s = TRAITS[maintenance.cause].shown(maintenance.impact)
+    duration_s = work_s(draft.state, maintenance, host)
     # A reboot interrupts the VMs for the whole work; other causes have their own duration.
     lasts = not moves and interruption_s == DURATION_UNKNOWN_S
     asked = RequestMaintenance(
         cause=Cause.LIVE_MIGRATION if moves else maintenance.cause,
         targets=(host,),
         impact=Impact.FREEZE if moves else maintenance.impact,
-        duration_s=maintenance.duration_s if lasts else None,
+        duration_s=duration_s if lasts else None,
         description=maintenance.description or None,
         not_before_ms=wave.latest_start_ms,
         queue=True,
@@ -258,6 +260,7 @@ def _announce(
         host,
         wave.number,
         operation.number,
+        duration_s=duration_s,
     )
     text = f"{operation.id}: host {host} is in wave {wave.number} of {maintenance.id}"
     draft.put("operation.planned", text, operation, target)

@@ -13,6 +13,7 @@ from forewarn.core.approvals import (
     undecided_siblings,
 )
 from forewarn.core.draft import Draft
+from forewarn.core.durations import learned_duration, least_host_s
 from forewarn.core.host_admission import Admission, start_blockers
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Alert, Operation, OperationState, progress_text
@@ -20,6 +21,7 @@ from forewarn.core.maintenance import Checking, Maintenance, MaintenanceState, P
 from forewarn.core.sites import HostSite
 from forewarn.core.topology import Health
 from forewarn.core.waiting import unseen_blocker, unseen_note, waits_since_ms, work_before
+from forewarn.planning.durations import duration_text
 from forewarn.planning.plan import Wave
 from forewarn.rules import blockers_of, hand_back, postponement
 from forewarn.rules.blockers import MEANINGS, Blocker, Code
@@ -27,6 +29,8 @@ from forewarn.values import replace
 
 #: Rules about later starts that people asked for.
 _REQUESTED = (postponement.blockers, hand_back.blockers)
+#: Blockers that depend on how long the work takes.
+_BY_LENGTH = frozenset({Code.WINDOW, Code.WINDOW_TOO_SHORT, Code.DEADLINE})
 
 
 def why(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
@@ -196,11 +200,22 @@ def _of_maintenance_host(draft: Draft, maintenance: Maintenance, host: str) -> B
         return why_maintenance(draft, maintenance)
     blocked = dict(plan.body.blocked)
     if host in blocked and not _is_repaired(draft, host, blocked[host]):
-        return _of_host(host, blocked[host])
+        blocker = _of_host(host, blocked[host])
+        return _with_duration(draft, maintenance, host, blocker)
     for wave in plan.waves:
         if host in wave.hosts:
-            return why_wave(draft, maintenance, wave.number)
+            waits = why_wave(draft, maintenance, wave.number)
+            return _with_duration(draft, maintenance, host, waits) if waits else None
     return Blocker(Code.PLANNING, maintenance.id, maintenance.moved_ms)
+
+
+def _with_duration(draft: Draft, maintenance: Maintenance, host: str, blocker: Blocker) -> Blocker:
+    """Return the blocker of a host; if the length of its work matters, with its reason. F-9."""
+    duration = learned_duration(draft.state, maintenance, host)
+    if duration is None or blocker.code not in _BY_LENGTH:
+        return blocker
+    text = f"{blocker.text}; its work {duration_text(duration, maintenance.duration_s)}"
+    return replace(blocker, text=text)
 
 
 def _is_repaired(draft: Draft, host: str, blocker: Blocker) -> bool:
@@ -220,15 +235,16 @@ def blocker_of(draft: Draft, operation: Operation) -> Blocker | None:
 def why_impossible(draft: Draft, maintenance: Maintenance) -> Blocker | None:
     """Return why a host of a draft cannot be done by its plan; None if no such host is known."""
     owed_s = draft.policy.notice_s[maintenance.shown_impact]
-    owed_s += maintenance.host_s
+    owed_s += least_host_s(draft.state, maintenance)
     deadline_ms = maintenance.deadline_ms
     if deadline_ms is not None and deadline_ms < draft.now_ms + owed_s * SECOND_MS:
         late = Blocker(Code.DEADLINE, "its notice", maintenance.moved_ms)
         return _of_host(maintenance.hosts[0], late)
     blocked = draft.plan_of(maintenance).blocked if not maintenance.plan_wanted else ()
-    return next(
-        (_of_host(host, each) for host, each in blocked if MEANINGS[each.code].prevents_start), None
-    )
+    for host, blocker in blocked:
+        if MEANINGS[blocker.code].prevents_start:
+            return _with_duration(draft, maintenance, host, _of_host(host, blocker))
+    return None
 
 
 def _why_halted(draft: Draft, maintenance: Maintenance) -> Blocker | None:

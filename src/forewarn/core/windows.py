@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from forewarn.core.draft import Draft
+from forewarn.core.durations import host_s, span_s
 from forewarn.core.impact import SECOND_MS, TRAITS, Source
 from forewarn.core.lifecycle import FollowedBy, MaintenanceWindow, Operation, OperationState
 from forewarn.core.ticket import (
@@ -152,8 +153,8 @@ def _length_s(draft: Draft, operation: Operation) -> int:
     if maintenance is None:
         return operation.duration_s if operation.duration_s > 0 else draft.policy.overdue_after_s
     if operation.followed_by is FollowedBy.NOTHING:
-        return maintenance.span_s(operation)
-    return maintenance.host_s
+        return span_s(draft.state, maintenance, operation)
+    return host_s(draft.state, maintenance, operation.host)
 
 
 def serial_of(draft: Draft, host: str) -> str:

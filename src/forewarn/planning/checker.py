@@ -134,6 +134,9 @@ class _Checker:
         too_large = most and plan.waves and len(plan.waves[0].hosts) > most
         if flags != sorted(flags, reverse=True) or (most and flags and not flags[0]) or too_large:
             yield "canary", "the first wave is not a canary wave of the configured size"
+        stated = {each.label: (each.samples, each.duration_s) for each in plan.learned}
+        if stated != self._learned() or len(stated) != len(plan.learned):
+            yield "durations", "the learned durations are not those of the samples"
         if plan.bound.waves > len(self.waves):
             yield (
                 "bound",
@@ -142,7 +145,7 @@ class _Checker:
 
     def _times(self, entry: PlanEntry) -> Found:
         asked, host, start = self.plan.asked, entry.host, entry.earliest_start_ms
-        length = (asked.move_s + asked.duration_s + asked.return_s) * 1000
+        length = (asked.move_s + self._work_s(self.hosts[host]) + asked.return_s) * 1000
         notice = entry.latest_start_ms - entry.shown_ms
         if entry.shown_ms < self.plan.made_ms or notice < self.policy.notice_s * 1000:
             yield "notice", f"{host} gets notice too late"
@@ -158,6 +161,34 @@ class _Checker:
             yield "deadline", f"{host} ends after the deadline"
         if not self._open(self.hosts[host], start, entry.latest_end_ms):
             yield "window", f"the work on {host} is in closed time"
+
+    def _learned(self) -> dict[str, tuple[int, int]]:
+        """Return the number of samples and the duration in seconds of each label."""
+        key, times = self.policy.duration_label, defaultdict[str, list[int]](list)
+        for sample in self.state.samples if self.policy.duration_percentile else ():
+            pairs = dict(label.split("=", 1) for label in sample.labels)
+            if not key:
+                times[""].append(sample.duration_s)
+            elif key in pairs:
+                times[f"{key}={pairs[key]}"].append(sample.duration_s)
+        figures: dict[str, tuple[int, int]] = {}
+        for label, each in times.items():
+            enough = len(each) >= self.policy.duration_samples
+            shares = (
+                length
+                for length in sorted(each)
+                if sum(other <= length for other in each) * 100
+                >= self.policy.duration_percentile * len(each)
+            )
+            if enough:
+                figures[label] = len(each), next(shares)
+        return figures
+
+    def _work_s(self, host: FleetHost) -> int:
+        key = self.policy.duration_label
+        label = f"{key}={_values(host).get(key, '')}" if key else ""
+        stated_s = {each.label: each.duration_s for each in self.plan.learned}
+        return stated_s.get(label, self.plan.asked.duration_s)
 
     def _open(self, host: FleetHost, start_ms: int, end_ms: int) -> bool:
         if any(start_ms < to_ms and from_ms < end_ms for from_ms, to_ms in self.policy.freezes):

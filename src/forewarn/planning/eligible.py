@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from forewarn.planning.fleet import Index
+from forewarn.planning.durations import learned
+from forewarn.planning.fleet import FleetHost, Index
 from forewarn.planning.limits import BudgetLimits
 from forewarn.planning.occupied import Occupied
 from forewarn.planning.plan import Asked, FleetState
@@ -113,7 +114,7 @@ def split_eligible(
             continue
         calendar = calendars.of(host, index.groups_on[host])
         blocker = _blocker(index, occupied, limits, host=host, now_ms=terms.now_ms)
-        blocker = blocker or closed(calendar, terms)
+        blocker = blocker or closed(calendar, terms, terms.host_ms(index.fleet.hosts[host]))
         if blocker:
             blocked.append((name, blocker))
         else:
@@ -136,9 +137,9 @@ def _blocker(
     return None
 
 
-def closed(calendar: Calendar, terms: PlanningTerms) -> Blocker | None:
+def closed(calendar: Calendar, terms: PlanningTerms, length_ms: int) -> Blocker | None:
     """Return the blocker of a host without a long enough opening, or None. See F-7."""
-    length_ms, deadline_ms = terms.asked.host_s * 1000, terms.asked.deadline_ms
+    deadline_ms = terms.asked.deadline_ms
     if any(end - start >= length_ms for start, end in calendar.spans):
         return None
     if deadline_ms and deadline_ms - terms.now_ms < length_ms:
@@ -158,3 +159,13 @@ class PlanningTerms:
         """Store the inputs."""
         assert asked.duration_s > 0
         self.state, self.policy, self.asked, self.now_ms = state, policy, asked, now_ms
+        self.learned = learned(state.samples, policy)
+        self._learned_s = {each.label: each.duration_s for each in self.learned}
+
+    def host_ms(self, host: FleetHost) -> int:
+        """Return how long a host is under work, its VMs' moves included, in ms. Source: F-9."""
+        asked, work_s = self.asked, self.asked.duration_s
+        if self._learned_s:
+            labels = (each for each in ("", *host.words) if each in self._learned_s)
+            work_s = next((self._learned_s[each] for each in labels), work_s)
+        return (asked.move_s + work_s + asked.return_s) * 1000

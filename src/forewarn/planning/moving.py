@@ -95,7 +95,7 @@ class MovingPlan:
             new = [
                 batch
                 for calendar, hosts, canary in left
-                if not closed(calendar, self._terms)
+                if not closed(calendar, self._terms, self._host_ms(hosts[0]))
                 for batch in mover.batches(hosts, calendar, canary=canary)
             ]
             batches += new
@@ -103,18 +103,31 @@ class MovingPlan:
             # Hosts of one part have seen the placement after the last wave already.
             goes_on = bool(new) and (len(left) > 1 or self._calendars.by_group)
         return batches, [
-            (host, closed(calendar, self._terms) or mover.blocker(host, self._terms.now_ms))
+            (
+                host,
+                closed(calendar, self._terms, self._host_ms(host))
+                or mover.blocker(host, self._terms.now_ms),
+            )
             for calendar, hosts, _ in left
             for host in hosts
         ]
 
+    def _host_ms(self, host: int) -> int:
+        return self._terms.host_ms(self._index.fleet.hosts[host])
+
     def _regrouped(self, part: Part, mover: Mover) -> list[Part]:
-        """Return the hosts left of a part by their calendars; arrived VMs may change them."""
+        """Return the hosts left of a part by their calendars, which arrived VMs may change.
+
+        Hosts of a new calendar are also apart by the length of their work: it may not fit in it.
+        """
         calendar, hosts, _ = part
-        parts: dict[int, Part] = {}
+        if not self._calendars.by_group:
+            return [(calendar, hosts, False)] if hosts else []
+        parts: dict[tuple[int, int], Part] = {}
         for host in hosts:
-            now = mover.calendar(host) if self._calendars.by_group else calendar
-            parts.setdefault(id(now), (now, [], False))[1].append(host)
+            now = mover.calendar(host)
+            key = (id(now), self._host_ms(host))
+            parts.setdefault(key, (now, [], False))[1].append(host)
         return list(parts.values())
 
     def _blocked_by_moves(self, hosts: list[int]) -> set[int]:

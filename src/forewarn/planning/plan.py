@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 
+from forewarn.planning.durations import DurationSample, LearnedDuration
 from forewarn.planning.policy import Budget, Subject
 from forewarn.rules.blockers import Blocker
 from forewarn.values import value
@@ -38,11 +39,6 @@ class Asked:
     seed: int = 0
     #: Effort for fewer waves: hosts placed or exchanged after the first solution.
     steps: int = 200_000
-
-    @property
-    def host_s(self) -> int:
-        """How long a host is under work, its VMs' moves included, in seconds."""
-        return self.move_s + self.duration_s + self.return_s
 
 
 @value
@@ -79,6 +75,8 @@ class FleetState:
     last_wave: int = 0
     #: End of the pause after the last announced wave; 0: no pause.
     paused_until_ms: int = 0
+    #: Earlier work of the same kind; empty where the policy does not learn from it. Source: F-9.
+    samples: tuple[DurationSample, ...] = ()
 
 
 @value
@@ -152,6 +150,8 @@ class Plan:
     bound: WaveBound
     #: The limits in force, each as a number; limits above the demand are left out.
     limits: tuple[tuple[Subject, int], ...] = ()
+    #: Durations that count instead of what was asked. Source: F-9.
+    learned: tuple[LearnedDuration, ...] = ()
 
 
 def content_id(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from forewarn.planning.durations import LearnedDuration
 from forewarn.planning.plan import Wave, WaveBound
 from forewarn.planning.policy import Scope, Subject
 from forewarn.rules.blockers import Blocker, Code
@@ -28,6 +29,8 @@ class PlanBody:
     bound: WaveBound
     #: The budgets that could limit the plan, as numbers at the time of planning.
     limits: dict[Subject, int]
+    #: Durations that count instead of what was asked. Source: F-9.
+    learned: tuple[LearnedDuration, ...] = ()
 
     def __reduce__(self) -> tuple[Callable[[str], PlanBody], tuple[str]]:
         """Pickle only the text: an object for each host takes far longer to send to a process."""
@@ -60,13 +63,17 @@ def plan_text(plan: PlanBody) -> str:
     blocked = [[host, *_blocker_list(blocker)] for host, blocker in plan.blocked]
     bound = [plan.bound.waves, plan.bound.argument]
     limits = [[scope.value, name, limit] for (scope, name), limit in plan.limits.items()]
-    form = {
+    form: dict[str, object] = {
         "waves": waves,
         "moves": plan.moves,
         "blocked": blocked,
         "bound": bound,
         "limits": limits,
     }
+    if plan.learned:  # the release before ignores it
+        form["learned"] = [
+            [each.label, each.percent, each.samples, each.duration_s] for each in plan.learned
+        ]
     return json.dumps(form, separators=(",", ":"))
 
 
@@ -86,7 +93,8 @@ def read_plan(text: str) -> PlanBody:
     moves = {host: tuple((vm, to) for vm, to in each) for host, each in form["moves"].items()}
     blocked = tuple((host, _blocker(*each)) for host, *each in form["blocked"])
     limits = {(Scope(scope), name): limit for scope, name, limit in form["limits"]}
-    return PlanBody(waves, moves, blocked, WaveBound(*form["bound"]), limits)
+    learned = tuple(LearnedDuration(*each) for each in form.get("learned", ()))
+    return PlanBody(waves, moves, blocked, WaveBound(*form["bound"]), limits, learned)
 
 
 def _blocker_list(blocker: Blocker) -> list[object]:

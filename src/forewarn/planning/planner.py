@@ -76,6 +76,7 @@ class _Planning:
             tuple(table.waves),
             self._bound(table),
             tuple(self._limits.limit.items()),
+            terms.learned,
         )
 
     def _batches(

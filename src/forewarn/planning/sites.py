@@ -23,10 +23,11 @@ class Batch:
     groups: dict[int, dict[int, int]] | None = None
     #: Host -> destinations of its VMs.
     moves: dict[int, tuple[VmMove, ...]] | None = None
-    #: Cached because every earlier wave asks again: the owners of the batch's VMs, and when live
-    #: work leaves the hosts, groups and limits of the batch.
+    #: Cached because every earlier wave asks again: the owners of the batch's VMs, when live work
+    #: leaves the hosts, groups and limits of the batch, and how long its longest work takes.
     owners: frozenset[str] | None = None
     live_after: list[tuple[int, Code, str]] | None = None
+    lasts_ms: int = 0
     #: Its time after the last wave, with that wave's number.
     timed: tuple[int, tuple[int, int, Blocker]] | None = None
 
@@ -41,6 +42,14 @@ class Batch:
             on = {group for host in self.hosts for group in self.groups_on(index, host)}
             self.owners = frozenset(groups[group].owner for group in on) - {""}
         return self.owners
+
+    def length_ms(self, index: Index, terms: PlanningTerms) -> int:
+        """Return how long the longest work on a host of the batch takes, in ms; cached."""
+        if not self.lasts_ms:
+            hosts = index.fleet.hosts
+            several = self.hosts if terms.learned else self.hosts[:1]
+            self.lasts_ms = max(terms.host_ms(hosts[host]) for host in several)
+        return self.lasts_ms
 
 
 class WaveSite(Site):

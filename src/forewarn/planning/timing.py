@@ -36,7 +36,6 @@ class Timetable:
         }
         self._is_spaced = depends_on_waves(terms.policy)
         self._last, self._ends_ms = _last_touched(terms), 0
-        self._duration_ms = terms.asked.host_s * 1000
         #: The resulting waves and blocked hosts.
         self.waves: list[Wave] = []
         self.entries: list[PlanEntry] = []
@@ -87,11 +86,11 @@ class Timetable:
         if not batch.hosts:
             return
         earliest_ms, start_ms, waits = self._timed(batch)
-        if self._is_late(start_ms):
+        if self._is_late(batch, start_ms):
             self._add_late(batch, self._too_late(waits))
             return
         names = [self._index.fleet.hosts[host].name for host in batch.hosts]
-        end_ms = start_ms + self._duration_ms
+        end_ms = start_ms + self._length_ms(batch)
         self._last += 1
         shown_ms = start_ms - self._notice_ms
         wave = Wave(
@@ -110,9 +109,13 @@ class Timetable:
         if self._is_spaced:
             self._disturb(batch.owners_of(self._index), end_ms)
 
-    def _is_late(self, start_ms: int) -> bool:
+    def _length_ms(self, batch: Batch) -> int:
+        return batch.length_ms(self._index, self._terms)
+
+    def _is_late(self, batch: Batch, start_ms: int) -> bool:
         deadline_ms = self._terms.asked.deadline_ms
-        return not start_ms or bool(deadline_ms and start_ms + self._duration_ms > deadline_ms)
+        end_ms = start_ms + self._length_ms(batch)
+        return not start_ms or bool(deadline_ms and end_ms > deadline_ms)
 
     def _in_time(self, batch: Batch) -> Batch:
         """Return the hosts of a batch that alone would be in time; the others are late.
@@ -121,13 +124,13 @@ class Timetable:
         opening. The whole batch where VMs move, because later batches depend on all moves.
         """
         alike = not (self._occupied.live or self._is_spaced)
-        if batch.moves is not None or alike or not self._is_late(self._timed(batch)[1]):
+        if batch.moves is not None or alike or not self._is_late(batch, self._timed(batch)[1]):
             return batch
         in_time = Batch([], batch.calendar, batch.canary)
         for host in batch.hosts:
             alone = Batch([host], batch.calendar)
             _, start_ms, waits = self._timed(alone)
-            if self._is_late(start_ms):
+            if self._is_late(alone, start_ms):
                 self._add_late(alone, self._too_late(waits))
             else:
                 in_time.hosts.append(host)
@@ -146,14 +149,15 @@ class Timetable:
         fleet = self._index.fleet
         name = fleet.hosts[host].name
         groups = sorted(fleet.groups[group].name for group in batch.groups_on(self._index, host))
+        length_ms = self._terms.host_ms(fleet.hosts[host])
         return PlanEntry(
             name,
             wave.number,
             wave.shown_ms,
             wave.earliest_start_ms,
             wave.latest_start_ms,
-            wave.earliest_start_ms + self._duration_ms,
-            wave.latest_start_ms + self._duration_ms,
+            wave.earliest_start_ms + length_ms,
+            wave.latest_start_ms + length_ms,
             tuple(groups),
             (batch.moves or {}).get(host, ()),
         )
@@ -214,11 +218,11 @@ class Timetable:
 
         The start is not before `first_ms`.
         """
-        spans = batch.calendar.spans
+        spans, length_ms = batch.calendar.spans, self._length_ms(batch)
         for place in range(max(0, bisect(spans, (first_ms,)) - 1), len(spans)):
             opens_ms, closes_ms = spans[place]
             start_ms = max(first_ms, opens_ms)
-            if start_ms + self._duration_ms <= closes_ms:
+            if start_ms + length_ms <= closes_ms:
                 return opens_ms, start_ms
         return None
 

@@ -16,6 +16,7 @@ from forewarn.rules.members import (
     SecondsKind,
     Stored,
     StoredForm,
+    TextKind,
     member,
 )
 from forewarn.rules.notice import NoticeMembers
@@ -143,6 +144,37 @@ class MaintenancePolicy(
             ListKind(ChoiceKind({each: each for each in _IMPACTS}), len(_IMPACTS), distinct=True),
             "Impacts whose work waits until the VMs can read the event (default: `Reboot`, "
             "`Redeploy`). Other work continues after `[lifecycle] show_timeout_s`.",
+        ),
+    )
+
+    #: The percentile of earlier work's durations by which work is planned; 0: as asked. F-9.
+    duration_percentile: int = field(
+        default=0,
+        metadata=member(
+            "duration_percentile",
+            CountKind(100),
+            "Plans work with the duration that this percentage of earlier work of the same kind "
+            "took at most, instead of the requested duration (default: 0, as requested).",
+        ),
+    )
+    #: Key of the label of hosts whose earlier work is compared; empty: all hosts together.
+    duration_label: str = field(
+        default="",
+        metadata=member(
+            "duration_label",
+            TextKind(64),
+            "Compares earlier work only on hosts with the same value of this label, such as "
+            "`model` (default: all hosts).",
+        ),
+    )
+    #: With less earlier work than this, the duration is as asked.
+    duration_samples: int = field(
+        default=20,
+        metadata=member(
+            "duration_samples",
+            CountKind(1_000),
+            "Minimum number of earlier operations; with fewer, the requested duration counts "
+            "(default: 20).",
         ),
     )
 

@@ -31,6 +31,7 @@ from forewarn.store.availability import (
     trim_records,
 )
 from forewarn.store.cursors import OutboxCursors
+from forewarn.store.durations import duration_rows, trim_durations
 from forewarn.store.engine import Engine, Row, Transaction
 from forewarn.store.errors import (
     FollowedTooLate,
@@ -497,6 +498,10 @@ class Store(StoreReader):
         """Delete tickets that ended more than 400 days ago; return their number. See T-10."""
         return trim_tickets(self._engine, self.confirm, now_ms)
 
+    def trim_durations(self) -> int:
+        """Delete the oldest samples of durations beyond their limit; return their number. F-9."""
+        return trim_durations(self._engine, self.confirm)
+
     def past_size(self) -> PastSize:
         """Estimate the size of the past."""
         return size_of(self._engine)
@@ -700,10 +705,12 @@ class Store(StoreReader):
             for kind, rows in reversed(gone.items()):  # remove referenced records last
                 transaction.run_many(f"remove_{kind}", rows)
             records = availability_rows(changes.availability, number)
+            durations = duration_rows(changes.durations)
             for name, rows in (
                 *beside.items(),
                 ("record", entries),
                 ("availability_put", records),
+                ("duration_put", durations),
             ):
                 if rows:
                     transaction.run_many(name, rows)

@@ -21,6 +21,7 @@ from forewarn.core.refusals import FleetContradiction
 from forewarn.core.state import TABLES, Changes, Entry, Image, State
 from forewarn.core.ticket import Ticket
 from forewarn.core.topology import Group, Host, Topology, Vm
+from forewarn.store.durations import loaded_durations
 from forewarn.store.engine import Transaction
 from forewarn.store.errors import StoreDamaged
 from forewarn.store.images import read_columns
@@ -68,6 +69,7 @@ def loaded(
         tokens={each.id: each for each in live(transaction, AccessToken)},
         confirmations={each.number: each for each in live(transaction, Confirmation)},
         tickets={each.number: each for each in live(transaction, Ticket)},
+        durations=loaded_durations(transaction),
     )
 
 

@@ -570,3 +570,22 @@ DELETE FROM availability_record WHERE at_ms < :before_ms AND generation <= (
     ) AS oldest
 )
 RETURNING generation
+
+-- name: duration_put
+INSERT INTO duration_sample (operation, cause, labels, duration_s)
+VALUES (:operation, :cause, :labels, :duration_s) ON CONFLICT (operation) DO NOTHING
+
+-- name: durations
+SELECT operation, cause, labels, duration_s FROM duration_sample ORDER BY operation
+
+-- name: durations_over
+SELECT cause FROM duration_sample GROUP BY cause HAVING COUNT(*) > :most
+
+-- name: duration_trim
+DELETE FROM duration_sample WHERE operation IN (
+    SELECT operation FROM (
+        SELECT operation, ROW_NUMBER() OVER (PARTITION BY cause ORDER BY operation DESC) AS place
+        FROM duration_sample
+    ) AS ranked WHERE place > :most
+)
+RETURNING operation

@@ -5,7 +5,7 @@ own checker, as they are kept, beside what is durable. Nothing is changed.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Literal, TypeAlias
 
@@ -29,7 +29,7 @@ from forewarn.planning.policy import MaintenancePolicy, Scope
 from forewarn.values import replace
 from tests.simulator.checkers.contract import OWED_S, is_fault, is_routine, obstacle
 from tests.simulator.checkers.maintenance_rules import closed, disturbed, over_budget, words
-from tests.simulator.checkers.plan_inputs import fleet_of_state, plan_of_record
+from tests.simulator.checkers.plan_inputs import fleet_of_state, host_s, plan_of_record
 from tests.simulator.world.crash_points import Violation
 
 M = MaintenanceState
@@ -37,7 +37,7 @@ OF_FLEET = frozenset(
     {"fault-domain", "budget", "owner-rest", "groups", "moves", "arrivals", "capacity"}
 )
 """Rules that a plan keeps in the fleet that it was made for."""
-BESIDE_WORK = frozenset({"apart"})
+BESIDE_WORK = frozenset({"apart", "durations"})
 """Rules that a plan keeps beside the other work that there was when it was made."""
 ANNOUNCED, RUNNING = "announced", "running"
 PLANNING_MS = 60_000
@@ -317,7 +317,9 @@ class MaintenanceChecker:
         state, maintenance = self.state, self.state.maintenances[plan.maintenance]
         topology, owed_s = state.topology, OWED_S[maintenance.shown_impact.value]
         kept = plan_of_record(plan, maintenance)
-        planned = _entries(plan, maintenance.host_s * 1000)
+        planned = _entries(
+            plan, lambda host: host_s(maintenance, topology.hosts.get(host), plan.body) * 1000
+        )
         entries = tuple(_filled(plan, planned, topology, returning=bool(maintenance.return_s)))
         touched = {t.host for t in state.targets.values() if t.maintenance == maintenance.number}
         of_it = f"{maintenance.number}/"  # the plan may withdraw work that it knew as announced
@@ -328,7 +330,9 @@ class MaintenanceChecker:
             done=tuple(touched - {each.host for each in entries}),  # a wave may begin with its plan
             in_force=replace(kept, id=kept.parent, entries=()) if kept.parent else None,
             paused_until_ms=maintenance.rests_until_ms or 0,
+            samples=state.samples_of(maintenance.cause) if maintenance.declaration is None else (),
         )
+        self.premises["F-9: a plan uses a learned duration"] += bool(plan.body.learned)
         found = checker.check(
             replace(kept, entries=entries),
             fleet_of_state(state, maintenance, self._policy),
@@ -534,7 +538,7 @@ class MaintenanceChecker:
             return  # VMs have arrived or gone
         if abs(ahead_ms - self._announced_ahead_ms[operation.number]) > CLOCK_OFF_MS:
             return
-        duration_ms = maintenance.span_s(operation) * 1000
+        duration_ms = self._span_s(maintenance, operation) * 1000
         ended_ms = operation.ended_ms or 0
         end_ms = max(ended_ms, operation.not_before_ms) + duration_ms
         if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
@@ -542,6 +546,25 @@ class MaintenanceChecker:
         self.premises["F-6: work is withdrawn for its window"] += 1
         if not closed(self.policy, host, start_ms=ended_ms, end_ms=end_ms):
             raise Violation("F-6", f"{operation.id} of {maintenance.id} is withdrawn for nothing")
+
+    def _span_s(self, maintenance: Maintenance, operation: Operation) -> int:
+        """Return how long a host is under work from the start of announced work. Source: F-9."""
+        if operation.is_return:
+            return maintenance.move_s
+        whole_s = self._host_s(maintenance, operation.host)
+        if operation.cause is Cause.LIVE_MIGRATION:
+            return whole_s
+        return whole_s - maintenance.move_s - maintenance.return_s
+
+    def _host_s(self, maintenance: Maintenance, host: str) -> int:
+        """Return how long a host is under work: as announced, else as planned."""
+        key = f"{maintenance.number}/{host}"
+        target = self.state.targets.get(key) or self._targets.get(key)
+        if target and target.duration_s:
+            return maintenance.move_s + target.duration_s + maintenance.return_s
+        plan = self.state.plans.get(maintenance.plan)
+        known = self.state.topology.hosts.get(host)
+        return host_s(maintenance, known, plan.body if plan else None)
 
     def _premise_of_halt(self, operation: Operation, maintenance: Maintenance) -> None:
         """Count what a halt has to withdraw: announced work, approved, and kept back besides."""
@@ -600,7 +623,7 @@ class MaintenanceChecker:
         name = f"{host} of {maintenance.id} is postponed"
         if granted.until_ms > first_ms + self.policy.postpone_max_s * 1000:
             raise Violation("F-8", f"{name} for longer than the policy allows")
-        end_ms = granted.until_ms + maintenance.host_s * 1000
+        end_ms = granted.until_ms + self._host_s(maintenance, host) * 1000
         if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
             raise Violation("F-8", f"{name} beyond the deadline")
 
@@ -818,7 +841,7 @@ class MaintenanceChecker:
         maintenance, policy = self._maintenances[operation.maintenance], self.policy
         name, end_ms = (
             f"{operation.id} of {maintenance.id}",
-            last_ms + maintenance.span_s(operation) * 1000,
+            last_ms + self._span_s(maintenance, operation) * 1000,
         )
         self.premises["15: work meets a window"] += bool(policy.windows or policy.freezes)
         if closed(
@@ -858,13 +881,13 @@ def _moves_of(operation: Operation) -> tuple[tuple[str, str], ...]:
     return operation.execution.placements
 
 
-def _entries(plan: MaintenancePlan, duration_ms: int) -> tuple[PlanEntry, ...]:
+def _entries(plan: MaintenancePlan, duration_ms: Callable[[str], int]) -> tuple[PlanEntry, ...]:
     """Each host of a stored plan with the times of its wave."""
     return tuple(
         PlanEntry(
             *(host, wave.number, wave.shown_ms, wave.earliest_start_ms, wave.latest_start_ms),
-            wave.earliest_start_ms + duration_ms,
-            wave.latest_start_ms + duration_ms,
+            wave.earliest_start_ms + duration_ms(host),
+            wave.latest_start_ms + duration_ms(host),
         )
         for wave in plan.waves
         for host in wave.hosts

@@ -8,8 +8,10 @@ from collections import Counter
 from forewarn.core.maintenance import Maintenance, MaintenancePlan
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import State
+from forewarn.core.topology import Host
 from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
 from forewarn.planning.plan import Asked, Plan
+from forewarn.planning.plan_text import PlanBody
 
 
 def fleet_of_state(state: State, maintenance: Maintenance, policy: NoticePolicy) -> Fleet:
@@ -48,6 +50,15 @@ def fleet_of_state(state: State, maintenance: Maintenance, policy: NoticePolicy)
     )
 
 
+def host_s(maintenance: Maintenance, host: Host | None, plan: PlanBody | None) -> int:
+    """Return how long a host is under work by a plan, its VMs' moves included. Source: F-9."""
+    words = {"", *(f"{key}={text}" for key, text in host.labels)} if host else {""}
+    words |= {f"zone={host.zone}"} if host else set()
+    stated = plan.learned if plan else ()
+    work_s = next((e.duration_s for e in stated if e.label in words), maintenance.duration_s)
+    return maintenance.move_s + work_s + maintenance.return_s
+
+
 def plan_of_record(plan: MaintenancePlan, maintenance: Maintenance) -> Plan:
     """Return a stored plan as the checker reads it, without entries."""
     asked = Asked(
@@ -71,4 +82,5 @@ def plan_of_record(plan: MaintenancePlan, maintenance: Maintenance) -> Plan:
         blocked=body.blocked,
         waves=body.waves,
         bound=body.bound,
+        learned=body.learned,
     )

@@ -105,6 +105,9 @@ def apply_policy(people: Operators, dice: Dice) -> None:
         wait_until_shown=dice.pick(
             (("Reboot", "Redeploy"), (), ("Freeze", "Preempt", "Terminate"))
         ),
+        duration_percentile=dice.pick((0, 50, 90, 100)),
+        duration_label=dice.pick(("", "zone", "rack")),
+        duration_samples=dice.pick((1, 2, 5)),
     )
     people.submit(stimuli.ApplyPolicy(policy), "operator")
 
