@@ -227,7 +227,7 @@ NIGHT: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
         "Start m-2: done.",
     ),
     "approve for an owner": (
-        (".job a[href='#/operations/op-3']", "main [data-act=approve_operation]", SUBMIT),
+        (f"{FIND}=op-3", "main [data-act=approve_operation]", SUBMIT),
         {},
         "Approve op-3: done.",
     ),
