@@ -28,6 +28,7 @@ from forewarn.core.records import (
 )
 from forewarn.core.state import Entry, Image
 from forewarn.core.stimulus import ChangeTopology, Complete, Enable
+from forewarn.core.ticket import TicketState
 from forewarn.core.topology import Group, Health, Vm
 from forewarn.planning.plan_text import read_plan
 from forewarn.planning.policy import MaintenancePolicy
@@ -67,13 +68,15 @@ def test_every_action_has_a_meaning() -> None:
     rooms = [Path(str(each.__file__)).parent for each in (access, core)]
     files = [file for room in rooms for file in room.rglob("*.py") if file.name != "actions.py"]
     texts = [file.read_text() for file in files]
-    of_core = "operation|event|document|group|maintenance|policy|access|token|confirmation"
+    of_core = "operation|event|document|group|maintenance|policy|access|token|confirmation|ticket"
     named = rf'"((?:{of_core})\.[a-z-]+)"'
     written = {name for text in texts for name in re.findall(named, text)}
     of_fleet = {f"{kind}.{verb}" for kind in ("host", "group", "vm") for verb in VERBS}
     of_states = {f"host.{health.value}" for health in Health}
     of_states |= {f"operation.{end}" for end in ("succeeded", "failed")}
-    assert set(ACTIONS) == written | of_fleet | of_states
+    of_tickets = {f"ticket.{state.value}" for state in TicketState} - {"ticket.open"}
+    of_tickets.add("ticket.answered")
+    assert set(ACTIONS) == written | of_fleet | of_states | of_tickets
 
 
 def test_every_entry_says_who_what_and_when() -> None:
