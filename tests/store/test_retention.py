@@ -25,7 +25,7 @@ from forewarn.store import (
     sqlite,
 )
 from forewarn.store.errors import StoreLost
-from forewarn.store.images import images_text
+from forewarn.store.images import image_columns
 from forewarn.store.migrations import migrate
 from forewarn.store.retention import DAY_MS, MAINTENANCE_TABLES, ExportFailed
 from forewarn.store.sqlite import SqliteEngine
@@ -242,14 +242,14 @@ def test_checkpoint_that_was_cut_off_is_made_anew(
     monkeypatch.setattr(retention, "PORTION", 2)
     kept, made = Retention(tmp_path, max_age_ms=1), [0]
 
-    def stop(images: list[Image]) -> str:
+    def stop(images: list[Image]) -> tuple[str, str]:
         made[0] += 1
         if made[0] > 2:
             raise KeyboardInterrupt
-        return images_text(images)
+        return image_columns(images)
 
     with monkeypatch.context() as patch:
-        patch.setattr(retention, "images_text", stop)
+        patch.setattr(retention, "image_columns", stop)
         with pytest.raises(KeyboardInterrupt):
             story.store.trim(kept, story.now_ms + 2)
     for _ in range(2):
