@@ -553,8 +553,8 @@ def test_preview_names_the_vms_that_move_and_return(page: Browser, service: Live
     for name, text in {"hosts": "h1", "duration": "5m", "move_vms": "20m"}.items():
         fill(page, "mouse", f"#field-{name}", text)
     press(page, "mouse", "#field-return_vms")
-    page.until("document.querySelector('dialog li')?.innerText.includes('back to')")
-    text = page.run("document.querySelector('dialog li').innerText")
+    page.until("document.querySelector('.plan li')?.innerText.includes('back to')")
+    text = page.run("document.querySelector('.plan li').innerText")
     assert "web-0" in text
     assert "back to h1 after the work" in text
     page.key("Escape")
