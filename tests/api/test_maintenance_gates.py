@@ -100,6 +100,7 @@ def test_examples_of_the_howto_are_gates(tmp_path: Path) -> None:
     gates = make_gates({each.name: each.values for each in settings.gates.tables})
     assert {gate.name for gate in gates.values()} == {
         "back-again",
+        "burn-in",
         "errors",
         "front-page",
         "smoke-test",

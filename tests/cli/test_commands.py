@@ -110,7 +110,7 @@ def test_topology_apply_says_what_it_does(
     assert "~ host h1\n" in dry.out
     assert "+ vm x\n" in dry.out
     assert "- vm web-0\n" in dry.out
-    assert "1 added (1 VM), " in dry.err
+    assert "2 added (1 group, 1 VM), " in dry.err
     assert "nothing was done" in dry.err
     assert run(*words).out == dry.out
     assert run(*words[:-1]).out == dry.out

@@ -14,6 +14,7 @@ import pytest
 from forewarn.api import app
 from forewarn.azure.app import every_route as every_azure_route
 from forewarn.azure.routes import ArmTable
+from forewarn.cli import file_lines
 from tests.hostile.growth import GROWTH_MAX, growth, thread_time_s
 from tests.hostile.patterns import Hostile, Use, hidden_imports, uses
 
@@ -29,6 +30,7 @@ MADE_LATER: dict[str, Callable[[], Iterable["re.Pattern[Any]"]]] = {
     "forewarn.azure.routes": lambda: [
         pattern for rows in ArmTable(every_azure_route())._rows.values() for pattern, _ in rows
     ],
+    "forewarn.cli.file_lines": lambda: [file_lines._key("name")],
     # The pattern of each `Text(…)`, which `uses` finds.
     "forewarn.validation.fields": list,
     # A story of the conformance suite edits the suite's own document.
@@ -70,9 +72,9 @@ def test_pattern_needs_linear_time(use: Use) -> None:
 
 @pytest.mark.parametrize("module", MADE_LATER)
 def test_pattern_made_at_run_time_needs_linear_time(module: str) -> None:
-    """Patterns made of routes are applied to every path."""
+    """Patterns made of routes are applied to every path, those of keys to files."""
     for pattern in MADE_LATER[module]():
-        assert not slow_shapes(pattern, ["fullmatch"]), pattern
+        assert not slow_shapes(pattern, ["fullmatch", "search"]), pattern
 
 
 def test_every_pattern_is_found() -> None:

@@ -69,9 +69,13 @@ def _position(text: str, names: Sequence[str]) -> int:
     """Return where the last of nested keys stands, each after the one before; -1: nowhere."""
     at = 0 if names else -1
     for name in names:
-        key = re.compile(rf"""(?<![\w"'-])(["']?){re.escape(name[:_NAME_MAX])}\1\s*[=:\].]""")
-        match = key.search(text, at)
+        match = _key(name).search(text, at)
         if match is None:
             return -1
         at = match.start() + (1 if match[0][0] in "\"'" else 0)
     return at
+
+
+def _key(name: str) -> re.Pattern[str]:
+    """Return the pattern of a key, with what follows it in TOML, YAML or JSON."""
+    return re.compile(rf"""(?<![\w"'-])(["']?){re.escape(name[:_NAME_MAX])}\1\s*[=:\].]""")

@@ -70,7 +70,10 @@ def print_full(answer: Answer, now_ms: int) -> None:
                 f"{maintenance['cause']} of {maintenance['hosts']} hosts ({maintenance['impact']})",
             ),
             ("moves", _moves(maintenance)),
-            *(("duration", _learned(each, maintenance)) for each in maintenance["durations"]),
+            *(
+                ("duration", _learned(each, maintenance))
+                for each in maintenance.get("durations", ())
+            ),
             ("reason", maintenance["reason"]),
             ("asked by", maintenance["actor"]),
             ("state", maintenance["state"]),
@@ -204,7 +207,7 @@ def print_preview(answer: Answer, now_ms: int, *, returning: bool) -> None:
     waves = len(plan["waves"])
     counts = f"{hosts} {noun(hosts, 'host')} in {waves} {noun(waves, 'wave')}"
     note(f"{counts}; at least {plan['least_waves']}: {plan['argument']}")
-    for each in plan["durations"]:
+    for each in plan.get("durations", ()):
         note(f"Work {each['text']}.")
     warn_unasked(answer["not_asked"])
     print_waves(plan["waves"], now_ms)
