@@ -88,9 +88,25 @@ def test_other_owner_neither_sees_nor_touches_a_report(people: People) -> None:
     assert people.call("bank", "GET", path).code == "unknown-ticket"
     assert people.call("bank", "POST", f"{path}/answer", {"text": "me"}).code == "unknown-ticket"
     assert people.call("bank", "GET", "/v1/tickets").json["tickets"] == []
-    refused = people.call("bank", "POST", "/v1/tickets", REPORT)
-    assert refused.status in {404, 422}
     assert people.call("shop", "GET", "/v1/tickets").json["tickets"] != []
+
+
+@pytest.mark.parametrize(("kind", "name"), [("host", "h1"), ("vm", "web-0"), ("rack", "r7")])
+def test_report_does_not_tell_of_the_targets_of_others(
+    people: People, kind: str, name: str
+) -> None:
+    """What is another owner's is refused as what does not exist. Source: P-3."""
+    racked = FLEET["hosts"]["h1"] | {"labels": {"rack": "r7"}}
+    people.call("operator", "PUT", "/v1/topology", {"hosts": {"h1": racked}})
+    people.report(target_kind=kind, target=name)
+    refused = people.call("bank", "POST", "/v1/tickets", REPORT | _target(kind, name))
+    missing = people.call("bank", "POST", "/v1/tickets", REPORT | _target(kind, "none"))
+    assert (refused.status, missing.status) == (404, 404)
+    assert str(refused.json).replace(name, "none") == str(missing.json)
+
+
+def _target(kind: str, name: str) -> dict[str, object]:
+    return {"target_kind": kind, "target": name}
 
 
 def test_owner_opens_reports_alone(people: People) -> None:

@@ -21,6 +21,7 @@ DeclarationId: TypeAlias = Annotated[str, Parameter(name="ID", help="m-12")]
 def _list(*, common: ListOptions = LISTED) -> int:
     """List declared maintenances that concern your VMs."""
     client = client_of(common)
+    answer = client.get("/v1/declarations")
     now_ms = client.now_ms
     columns = (
         *("id", "severity", "state", "impact"),
@@ -29,7 +30,6 @@ def _list(*, common: ListOptions = LISTED) -> int:
         ("hand back until", lambda each: when(each["hand_back_deadline"], now_ms)),
         "reason",
     )
-    answer = client.get("/v1/declarations")
     empty = "No declared maintenance concerns your VMs."
     return show_list(common, answer, columns, name="declarations", empty=empty)
 

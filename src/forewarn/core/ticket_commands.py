@@ -48,8 +48,8 @@ def open_ticket(draft: Draft, asked: stimuli.OpenTicket) -> tuple[int, ...]:
     """Open a ticket about a VM, a host or a rack. See T-9, T-11.
 
     Raises:
-        Unknown: the target does not exist.
-        TicketInvalid: an owner has no VM on it, or a retirement lacks its time.
+        Unknown: the target does not exist, or an owner who asks has no VM there (P-3).
+        TicketInvalid: a retirement lacks its time.
         TooManyTickets: an owner has too many live tickets.
     """
     hosts = _hosts_of(draft, asked.target_kind, asked.target)
@@ -60,13 +60,10 @@ def open_ticket(draft: Draft, asked: stimuli.OpenTicket) -> tuple[int, ...]:
         vms = tuple(name for host in hosts for name in topology.vms_on(host))
     there = frozenset(owners_of(topology, vms)) - {""}
     owners = there if asked.owners is None else there & asked.owners
-    problem = ""
     if asked.owners is not None and not owners:
-        problem = "its owner has no VM there"
-    elif asked.type is TicketType.RETIREMENT and not asked.due_ms:
-        problem = "a retirement needs a time"
-    if problem:
-        raise TicketInvalid(target=asked.target, problem=problem)
+        raise _unknown(asked.target_kind, asked.target)
+    if asked.type is TicketType.RETIREMENT and not asked.due_ms:
+        raise TicketInvalid(target=asked.target, problem="a retirement needs a time")
     for owner in owners if asked.owners is not None else ():
         live = sum(owner in each.owners for each in draft.state.tickets.values())
         if live >= LIVE_MAX:
@@ -175,8 +172,15 @@ def _hosts_of(draft: Draft, kind: TicketTarget, target: str) -> tuple[str, ...]:
         pair = RACK, target
         hosts = tuple(sorted(e.name for e in topology.hosts.values() if pair in e.labels))
     if not hosts:
-        raise Unknown(kind=kind.value, name=target)
+        raise _unknown(kind, target)
     return hosts
+
+
+def _unknown(kind: TicketTarget, target: str) -> Unknown:
+    """Return the refusal of a target that does not exist, or that its owner cannot see. P-3."""
+    if kind is TicketTarget.RACK:
+        return Unknown(kind="host", name=f"in rack {target}")
+    return Unknown(kind=kind.value, name=target)
 
 
 def _live(draft: Draft, number: int) -> Ticket:
