@@ -7,6 +7,7 @@ from forewarn.cli.policy import _moved_end
 from forewarn.exit_codes import REFUSED, USAGE
 from tests.api.live import Live
 from tests.cli.conftest import Run
+from tests.waiting import wait_until
 
 FILE = """
 pause = "PT1M"
@@ -69,6 +70,8 @@ def test_policy_that_moves_an_end_says_so_first(run: Run, live: Live, tmp_path: 
     assert checked[1].startswith(f"{number} ends ")
     assert ", before: " in checked[1]
     assert run("policy", "apply", str(file)).out.splitlines()[1].startswith(f"{number} ends ")
+    shown = f"/v1/maintenances/{number}"
+    wait_until(lambda: live.get(shown)["maintenance"]["expected_end"], what="the new plan")
     file.write_text('{"freezes": [{"from": "2020-01-01T00:00:00Z", "to": "2099-01-01T00:00:00Z"}]}')
     closed = run("policy", "check", str(file)).out
     assert f"{number} has no host that can be done, before: " in closed

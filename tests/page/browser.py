@@ -184,14 +184,21 @@ class Browser:
         self.until(f"document.body.innerText.includes({json.dumps(text)})", f"{text!r} is shown")
 
     def click(self, selector: str) -> None:
-        """Click the middle of what a selector finds, as a mouse does."""
+        """Click the middle of what a selector finds, as a mouse does.
+
+        At two looks in turn it is the same element at the same place: nobody presses what is just
+        being drawn.
+        """
+        self.run("window.pressed = null")
         x, y = self.until(
             f"""(() => {{
                 const element = document.querySelector({json.dumps(selector)});
                 if (!element) return null;
                 element.scrollIntoView({{ block: "center", behavior: "instant" }});
-                const box = element.getBoundingClientRect();
-                return [box.x + box.width / 2, box.y + box.height / 2];
+                const box = element.getBoundingClientRect(), known = window.pressed;
+                const now = [box.x + box.width / 2, box.y + box.height / 2];
+                window.pressed = {{ element, now }};
+                return known?.element === element && String(known.now) === String(now) && now;
             }})()""",
             f"{selector} is there",
         )

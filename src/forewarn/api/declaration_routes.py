@@ -37,7 +37,7 @@ RESOURCE: schemas.ObjectSchema[DeclaredResource] = schemas.ObjectSchema(
         "start",
         schemas.TIME,
         "start_ms",
-        "Announced or planned start of the work; null: not known yet.",
+        "Announced start, or the latest start by the plan; null: not known yet.",
     ),
 )
 DECLARATION: schemas.ObjectSchema[DeclaredMaintenance] = schemas.ObjectSchema(
@@ -111,17 +111,16 @@ async def list_declarations(call: ApiCall) -> ApiResponse:
 async def get_declaration(call: ApiCall) -> ApiResponse:
     """Read one declared maintenance with the resources of the caller."""
     number = number_of(call)
-    every = await _declared(call)
-    named = next((each for each in every if each.maintenance.number == number), None)
-    if named is None:
+    named = await _declared(call, only=number)
+    if not named:
         raise Unknown(kind="declaration", name=f"m-{number}")
-    return await call.encode(lambda: {"declaration": DECLARATION.of(named)})
+    return await call.encode(lambda: {"declaration": DECLARATION.of(named[0])})
 
 
-async def _declared(call: ApiCall) -> tuple[DeclaredMaintenance, ...]:
+async def _declared(call: ApiCall, only: int | None = None) -> tuple[DeclaredMaintenance, ...]:
     now_ms = call.control.clock.now_ms()
 
     def every(view: StateView) -> tuple[DeclaredMaintenance, ...]:
-        return declared((view.unscoped or view).state, view.state.topology, now_ms)
+        return declared((view.unscoped or view).state, view.state.topology, now_ms, only=only)
 
     return await call.control.read(every)

@@ -28,6 +28,7 @@ from forewarn.core.ticket import (
     TicketText,
     TicketType,
 )
+from forewarn.core.ticket_commands import MOVED
 from forewarn.store import Store, TicketPage
 from forewarn.store.tickets import PAGE_MAX
 from forewarn.validation.fields import NAME, Boolean, Choice, Integer, Text, Timestamp
@@ -189,8 +190,7 @@ async def _move(call: ApiCall, move: TicketMove) -> ApiResponse:
     if owners is not None and ticket.type is not TicketType.REPORT:
         raise NotPermitted(principal=call.principal.name, permission=Permission.OPERATE.value)
     if not ticket.live:
-        word = {TicketMove.WORK: "taken up"}.get(move, f"{move.value}ed".replace("eed", "ed"))
-        raise TicketWrongState(ticket=ticket.id, state=ticket.state.value, asked=word)
+        raise TicketWrongState(ticket=ticket.id, state=ticket.state.value, asked=MOVED[move])
     form, operation = call.form, 0
     if form.get("operation"):
         operation = (await find(call, str(form["operation"]))).operation.number
@@ -224,7 +224,7 @@ async def answer_ticket(call: ApiCall) -> ApiResponse:
     answer=TICKET.schema(),
 )
 async def close_ticket(call: ApiCall) -> ApiResponse:
-    """Close a ticket; an owner closes the own reports."""
+    """Close a ticket; owners can close their own reports."""
     return await _move(call, TicketMove.CLOSE)
 
 
@@ -235,7 +235,7 @@ async def close_ticket(call: ApiCall) -> ApiResponse:
     answer=TICKET.schema(),
 )
 async def ask_ticket(call: ApiCall) -> ApiResponse:
-    """Ask the owner of a ticket back."""
+    """Ask the owner of a ticket a question."""
     return await _move(call, TicketMove.ASK)
 
 

@@ -36,7 +36,7 @@ def _list(*, common: ListOptions = LISTED) -> int:
 
 @declaration.command(name="show")
 def _show(id_: DeclarationId, /, *, common: ServerOptions = COMMON) -> int:
-    """Show a declared maintenance, and for each resource what happens if you do nothing."""
+    """Show a declared maintenance, and the planned start on each of its hosts."""
     client = client_of(common)
     answer = client.get(f"/v1/declarations/{part(id_)}")
     if common.structured:
@@ -59,7 +59,7 @@ def _show(id_: DeclarationId, /, *, common: ServerOptions = COMMON) -> int:
         *("host", "owner"),
         ("VMs", lambda one: listed(one["vms"])),
         "state",
-        ("if nobody chooses", lambda one: when(one["start"], now_ms)),
+        ("planned start", lambda one: when(one["start"], now_ms)),
         ("hand back until", lambda one: when(one["hand_back_deadline"], now_ms)),
     )
     print_list(each["resources"], columns, wide=common.form == "wide")

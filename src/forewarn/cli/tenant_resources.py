@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forewarn.cli.api_client import ApiClient
+from forewarn.cli.following import Follower
 from forewarn.cli.listing import records
-from forewarn.cli.output import note
-from forewarn.errors import CallerError, ForewarnError, reason_of
-from forewarn.exit_codes import OK
+from forewarn.errors import CallerError, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,18 +39,17 @@ class NamespaceApi(ApiClient):
         return list(records(self, "/v1/events", "events"))
 
 
-class ResourceAnswerer:
+class ResourceAnswerer(Follower):
     """Brings the resources of a cluster in line with the service."""
 
     def __init__(
         self, server: str, tokens: Path, resources: TenantResources, *, ca: str = ""
     ) -> None:
+        super().__init__(resources)
         self._server = server
         self._tokens = tokens
         self._resources = resources
         self._ca = ca
-        #: Problems of the last turn, which are printed once.
-        self._said: set[str] = set()
 
     def once(self) -> tuple[list[str], list[str]]:
         """Write all differences once; return the changed resources, and the problems.
@@ -64,30 +60,6 @@ class ResourceAnswerer:
             ForewarnError: the tokens, the service or the API server do not answer.
         """
         return self._resources.turn(self._apis())
-
-    def turn(self) -> None:
-        """Write all differences; print each change, and each new problem once."""
-        try:
-            changed, problems = self.once()
-        except ForewarnError as error:
-            changed, problems = [], [str(error)]
-        for each in changed:
-            note(each)
-        for each in problems:
-            if each not in self._said:
-                note(each)
-        self._said = set(problems)
-
-    def follow(self, ended: threading.Event | None = None) -> int:
-        """Write differences until interrupted, or until `ended` is set before a turn."""
-        changed = self._resources.watch()
-        sys.stderr.flush()
-        while ended is None or not ended.is_set():
-            changed.clear()
-            self.turn()
-            changed.wait(self._resources.every_s)
-        self._resources.close()
-        return OK
 
     def _apis(self) -> dict[str, NamespaceApi]:
         try:

@@ -161,7 +161,7 @@ def _close(
     action: Annotated[str | None, Parameter(help="what was done")] = None,
     common: ServerOptions = COMMON,
 ) -> int:
-    """Close a ticket; an owner closes the own reports."""
+    """Close a ticket; owners can close their own reports."""
     return _post(common, id_, "close", "closed", text=text, action=action)
 
 
@@ -173,7 +173,7 @@ def _ask(
     text: Annotated[str, Parameter(help="the question")],
     common: ServerOptions = COMMON,
 ) -> int:
-    """Ask the owner of a ticket back."""
+    """Ask the owner of a ticket a question."""
     return _post(common, id_, "ask", "waiting for its owner's answer", text=text)
 
 

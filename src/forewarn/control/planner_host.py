@@ -186,40 +186,45 @@ class PlannerHost:
             self._executor.submit(partial(self._make, maintenance, self._replica.read(take).result))
 
     def _check_gate(self, number: int, name: str) -> None:
-        """Check a gate on another thread; a gate no longer in the settings fails."""
-        from forewarn.control.gate_checks import run_gate  # noqa: PLC0415 - seldom
-
-        gate = self._gates.get(name)
-        try:
-            silent = partial(self._silent, number)
-            problem = run_gate(gate, f"m-{number}", silent) if gate else f"there is no gate {name}"
-        except Stopping:
-            return  # the next start checks again
-        except Exception:
-            log.exception("gate %s of m-%s failed because of a bug", name, number)
-            problem = f"gate {name} has a bug; see the log of the service"
-        self._inbox.put(GateFailed(number, problem) if problem else GatePassed(number))
+        """Check the gate of a maintenance on another thread."""
+        problem = self._problem(name, f"m-{number}", partial(self._silent, number))
+        if problem is not None:
+            self._inbox.put(GateFailed(number, problem) if problem else GatePassed(number))
 
     def _validate(self, operation: Operation) -> None:
-        """Run the validation of a host; a gate that is not in the settings fails."""
+        """Check the gate that validates a host, on another thread."""
+        execution = operation.execution
+        subject = f"m-{operation.maintenance}" if operation.maintenance else ""
+        gate = execution.validation
+        problem = self._problem(gate, subject, host=operation.host, operation=operation.id)
+        if problem is not None:
+            which = operation.number, execution.attempt
+            self._inbox.put(HostRejected(*which, problem) if problem else HostValidated(*which))
+
+    def _problem(
+        self,
+        name: str,
+        subject: str,
+        silent: Callable[[], Sequence[str]] = lambda: (),
+        **about: str,
+    ) -> str | None:
+        """Return why a gate fails, empty if it passes; None: the service stops.
+
+        A gate that is no longer in the settings fails. The next start checks again what a stop
+        has ended.
+        """
         from forewarn.control.gate_checks import run_gate  # noqa: PLC0415 - seldom
 
-        number, name = operation.number, operation.execution.validation
-        subject = f"m-{operation.maintenance}" if operation.maintenance else ""
         gate = self._gates.get(name)
+        if gate is None:
+            return f"there is no gate {name}"
         try:
-            problem = f"there is no gate {name}"
-            if gate:
-                problem = run_gate(gate, subject, host=operation.host, operation=operation.id)
+            return run_gate(gate, subject, silent, **about)
         except Stopping:
-            return  # the next start validates again
+            return None
         except Exception:
-            log.exception("gate %s of %s failed because of a bug", name, operation.id)
-            problem = f"gate {name} has a bug; see the log of the service"
-        attempt = operation.execution.attempt
-        self._inbox.put(
-            HostRejected(number, attempt, problem) if problem else HostValidated(number, attempt)
-        )
+            log.exception("gate %s of %s failed because of a bug", name, subject or about)
+            return f"gate {name} has a bug; see the log of the service"
 
     def _silent(self, number: int) -> tuple[str, ...]:
         now_ms = self._clock.now_ms()

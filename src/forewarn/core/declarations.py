@@ -50,16 +50,18 @@ class DeclaredMaintenance:
     resources: tuple[DeclaredResource, ...]
 
 
-def declared(state: State, fleet: Topology, now_ms: int) -> tuple[DeclaredMaintenance, ...]:
+def declared(
+    state: State, fleet: Topology, now_ms: int, *, only: int | None = None
+) -> tuple[DeclaredMaintenance, ...]:
     """Return live declared maintenances with VMs of a part of the fleet, newest first.
 
-    Costs the hosts of these maintenances and the VMs on them.
+    `only`: the number of the only one. Costs the hosts of these maintenances and their VMs.
     """
     every = sorted(state.maintenances.items(), reverse=True)
     known = [
         DeclaredMaintenance(each, each.declaration, tuple(_resources(state, each, fleet, now_ms)))
-        for _, each in every
-        if each.declaration is not None
+        for number, each in every
+        if each.declaration is not None and only in {None, number}
     ]
     return tuple([each for each in known if each.resources])
 

@@ -165,7 +165,7 @@ class LiftRefused(CallerError):
 
 
 class OwnReview(CallerError):
-    """A review is closed by another person than the one it is about. Source: T-14."""
+    """A review can be closed only by a person other than its subject. Source: T-14."""
 
     code = "own-review"
     status = 403
@@ -174,7 +174,7 @@ class OwnReview(CallerError):
 
 
 class ReasonNeeded(CallerError):
-    """A host whose validation has not passed is accepted with a reason alone. Source: T-7."""
+    """A host whose validation has not passed is accepted only with a reason. Source: T-7."""
 
     code = "reason-needed"
     status = 422
@@ -210,7 +210,7 @@ class TicketInvalid(CallerError):
 
 
 class TooManyTickets(CallerError):
-    """Too many tickets of an owner, or texts of a ticket."""
+    """An owner has too many tickets, or a ticket has too many texts."""
 
     code = "too-many-tickets"
     status = 409

@@ -33,11 +33,11 @@ from forewarn.values import replace
 #: How long an owner may disagree with a resolved ticket, in seconds: seven days.
 AGREES_WITHIN_S = 7 * 86_400
 
-#: The action of each move in history, and its participle for a refusal.
-_WORDS = {
+#: Move of a ticket -> what it makes of the ticket, in a sentence.
+MOVED = {
     TicketMove.ASK: "asked",
     TicketMove.ANSWER: "answered",
-    TicketMove.WORK: "in-work",
+    TicketMove.WORK: "taken up",
     TicketMove.RESOLVE: "resolved",
     TicketMove.REFUSE: "refused",
     TicketMove.CLOSE: "closed",
@@ -103,10 +103,10 @@ def move(draft: Draft, asked: stimuli.MoveTicket) -> tuple[int, ...]:
     before = _live(draft, asked.ticket)
     ends = asked.move in {TicketMove.CLOSE, TicketMove.REFUSE, TicketMove.RESOLVE}
     if (before.state, asked.move) not in TICKET_MOVES:
-        raise TicketWrongState(ticket=before.id, state=before.state.value, asked=_WORDS[asked.move])
+        raise TicketWrongState(ticket=before.id, state=before.state.value, asked=MOVED[asked.move])
     if ends and before.type is TicketType.INCIDENT and _runs(draft, before):
         raise TicketWrongState(
-            ticket=before.id, state="about running work", asked=_WORDS[asked.move]
+            ticket=before.id, state="about running work", asked=MOVED[asked.move]
         )
     if before.type is TicketType.REVIEW:
         check_reviewer(draft, before, asked)
@@ -124,9 +124,9 @@ def move(draft: Draft, asked: stimuli.MoveTicket) -> tuple[int, ...]:
     if after.type is TicketType.REPORT:
         closes_ms = draft.now_ms + AGREES_WITHIN_S * SECOND_MS
         after = replace(after, due_ms=closes_ms if after.state is TicketState.RESOLVED else None)
-    word = _WORDS[asked.move]
-    text = f"{after.id} is {word.replace('-', ' ')}" + (f": {asked.text}" if asked.text else "")
-    draft.put(f"ticket.{word}", text, after)
+    text = f"{after.id} is {MOVED[asked.move]}" + (f": {asked.text}" if asked.text else "")
+    answers = asked.move is TicketMove.ANSWER
+    draft.put(f"ticket.{'answered' if answers else after.state.value}", text, after)
     return (after.number,)
 
 

@@ -25,7 +25,10 @@ const JUMPS = [
   ["1d", "1 day"],
 ];
 const SPEEDS = [1, 10, 60, 600];
-const FAULTS = ["slow-first", "empty-200", "410", "429", "500", "reset", "truncate", "incarnation"];
+const FAULTS = [
+  ...["slow-first", "empty-200", "410", "429", "500", "reset", "truncate", "incarnation"],
+  "unsigned",
+];
 
 export let clock = null;
 

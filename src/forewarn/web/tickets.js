@@ -1,7 +1,7 @@
 // Tickets of break-fix work: a list, and one ticket with its dialogue.
 
 import { rowButton } from "./actions.js";
-import { get, getList, part } from "./api.js";
+import { get, getList, may, part } from "./api.js";
 import { buttonGroup, fill, h, head, section, soft, table } from "./dom.js";
 import { chip, link, moment, words } from "./format.js";
 import { facts, kept } from "./records.js";
@@ -71,7 +71,7 @@ export function ticket(main, id) {
             " ",
             h("span", { className: "soft" }, each.id),
           ],
-          each.closed
+          each.closed || (each.type !== "report" && !may("ask_ticket")) // owners act on reports
             ? ""
             : buttonGroup(
                 `Actions on ${each.id}`,
