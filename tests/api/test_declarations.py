@@ -102,3 +102,94 @@ def test_owner_sees_only_the_own_resources() -> None:
         assert live.call("GET", path, headers=owners["bank"]).status == 404
         of_bank = live.call("GET", "/v1/declarations", headers=owners["bank"]).json
         assert of_bank == {"declarations": []}
+
+
+def chosen(live: Live, number: str, **form: object) -> Json:
+    """Choose, and return the result."""
+    answer = live.post(f"/v1/declarations/{number}/choices", choices=[form])
+    live.settle()
+    return answer["results"][0]
+
+
+def test_owner_chooses_an_opening(live: Live) -> None:
+    """The choice is shown, and is the planned start. Source: T-2."""
+    number = declare(live, "h2")["id"]
+    path = f"/v1/declarations/{number}"
+    [opening] = live.get(f"{path}/openings?vm=web-1")["openings"]
+    assert opening["room"] is None
+    result = chosen(live, number, vm="web-1", at=opening["start"])
+    assert (result["possible"], result["start"]) == (True, opening["start"])
+    [resource] = live.get(path)["declaration"]["resources"]
+    assert (resource["state"], resource["decision"]) == ("chosen", "at")
+    assert resource["start"] == resource["chosen_start"] == opening["start"]
+    chosen(live, number, group="web", release=True)
+    assert live.get(path)["declaration"]["resources"][0]["state"] == "announced"
+
+
+def test_choice_on_a_shared_host_waits_for_the_other_owner(live: Live) -> None:
+    """VMs without an owner have the operator. Source: T-2, T-3."""
+    number = declare(live, "h1")["id"]
+    chosen(live, number, vm="web-0", at="2027-01-20T02:00:00+01:00")
+    states = {
+        each["owner"]: each["state"]
+        for each in live.get(f"/v1/declarations/{number}")["declaration"]["resources"]
+    }
+    assert states == {"shop": "waiting-for-other-work", "": "open"}
+
+
+def test_impossible_choice_is_answered_with_openings(live: Live) -> None:
+    """A dry run has the blocker and the openings as members, a refusal as words. Source: T-2."""
+    number = declare(live, "h2")["id"]
+    path = f"/v1/declarations/{number}/choices"
+    form = {"choices": [{"host": "h2", "at": "2027-03-01T00:00:00Z"}]}
+    [result] = live.post(path, **form, dry_run=True)["results"]
+    assert (result["possible"], result["code"]) == (False, "hand-back")
+    refused = live.call("POST", path, form)
+    assert (refused.status, refused.code) == (409, "choice-refused")
+    assert "hand-back deadline" in refused.json["error"]["message"]
+    assert result["openings"][0]["start"] in refused.json["error"]["advice"]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"at": "2027-01-20T00:00:00Z"},
+        {"host": "h2", "vm": "web-1", "now": True},
+        {"host": "h2"},
+        {"host": "h2", "now": True, "release": True},
+        {"vm": "nobody", "now": True},
+    ],
+)
+def test_malformed_choice_is_refused(live: Live, choice: Json) -> None:
+    """One place and one way. Source: T-2."""
+    number = declare(live, "h2")["id"]
+    reply = live.call("POST", f"/v1/declarations/{number}/choices", {"choices": [choice]})
+    assert reply.status in {400, 404, 422}
+    assert live.get(f"/v1/declarations/{number}")["declaration"]["resources"][0]["state"] == "open"
+
+
+def test_owner_chooses_only_for_the_own_vms() -> None:
+    """Another owner's VMs and hosts are unknown. Source: P-3."""
+    with Live(replace(SETTINGS, operator=OperatorSettings())) as live:
+        admin = {"Authorization": f"Bearer {live.add_token('root', Role.ADMIN)}"}
+        shop = {"Authorization": f"Bearer {live.add_token('shop', Role.OWNER, 'shop')}"}
+        live.call("PUT", "/v1/topology", FLEET, headers=admin)
+        form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": 60}
+        created = live.call("POST", "/v1/maintenances", form, headers=admin).json
+        number = created["maintenance"]["id"]
+        live.call("POST", f"/v1/maintenances/{number}/declare", {}, headers=admin)
+        path = f"/v1/declarations/{number}"
+
+        def choose(**choice: object) -> int:
+            form = {"choices": [choice]}
+            return live.call("POST", f"{path}/choices", form, headers=shop).status
+
+        assert choose(vm="db-0", now=True) == 404
+        assert choose(group="db", now=True) == 404
+        assert choose(host="h1", release=True) == 200
+        live.settle()
+        every = live.call("GET", path, headers=admin).json["declaration"]["resources"]
+        assert {each["owner"]: each["state"] for each in every if each["host"] == "h1"} == {
+            "shop": "released",
+            "": "open",
+        }

@@ -1,15 +1,76 @@
-"""`forewarn declaration`, run against a service."""
+"""`forewarn declaration`: what is declared, and choices of owners."""
 
+from pathlib import Path
+
+import pytest
+
+from forewarn.cli.declarations import ChoiceMalformed, choices_of
+from forewarn.exit_codes import OK, REFUSED
 from tests.api.live import Live
 from tests.cli.conftest import Run
 
 
-def test_list_says_how_long_the_window_is_still_open(run: Run, live: Live) -> None:
-    """The time left counts from now, in the list as in `show`. Source: T-1."""
-    form = {"cause": "host-reboot", "hosts": ["h1"], "duration": 600}
-    live.call("POST", "/v1/maintenances", form)
-    live.post("/v1/maintenances/m-1/declare", hand_back="P21D")
-    for words in (("list",), ("show", "m-1")):
-        shown = run("declaration", *words)
-        assert shown.status == 0, shown.err
-        assert "(in 21d)" in shown.out or "(in 20d 23h)" in shown.out
+@pytest.fixture
+def number(live: Live, run: Run) -> str:
+    """The id of a declared maintenance of one host."""
+    created = run("--json", "maintenance", "create", "h2", "--reason", "kernel")
+    name: str = created.json["maintenance"]["id"]
+    assert run("maintenance", "declare", name, "--hand-back", "20d").status == OK
+    live.settle()
+    return name
+
+
+def test_declaration_is_listed_and_shown(run: Run, number: str) -> None:
+    """With its reason, its deadline and each resource. Source: T-1."""
+    listed = run("declaration", "list").out
+    assert number in listed
+    assert "kernel" in listed
+    shown = run("declaration", "show", number).out
+    assert "hand back until" in shown
+    assert "h2" in shown
+
+
+def test_choice_is_repeated_in_local_time_and_utc(live: Live, run: Run, number: str) -> None:
+    """Nobody chooses a time of another zone by mistake. Source: T-16."""
+    done = run("declaration", "choose", number, "--host", "h2", "--at", "2027-01-20T02:00:00+01:00")
+    assert done.status == OK
+    assert "(2027-01-20T01:00:00Z)" in done.out
+    live.settle()
+    assert "chosen" in run("declaration", "show", number).out
+
+
+def test_opening_is_chosen_by_its_number(live: Live, run: Run, number: str) -> None:
+    """The number of the list. Source: T-2."""
+    [opening] = run("--json", "declaration", "openings", number, "--host", "h2").json["openings"]
+    assert run("declaration", "choose", number, "--host", "h2", "--opening", "1").status == OK
+    live.settle()
+    [resource] = run("--json", "declaration", "show", number).json["declaration"]["resources"]
+    assert resource["chosen_start"] == opening["start"]
+    missing = run("declaration", "choose", number, "--host", "h2", "--opening", "9")
+    assert "[opening-unknown]" in missing.err
+
+
+def test_choices_are_read_from_a_file(run: Run, number: str, tmp_path: Path) -> None:
+    """A dry run says which are possible, and changes nothing. Source: T-2."""
+    file = tmp_path / "choices"
+    file.write_text("# ours\nhost h2 2027-06-01T00:00:00Z\n")
+    tried = run("declaration", "choose", number, "--file", str(file), "--dry-run")
+    assert (tried.status, "not possible" in tried.out) == (REFUSED, True)
+    assert "opening:" in tried.out
+    file.write_text("host h2 release\n")
+    assert run("declaration", "choose", number, "--file", str(file)).status == OK
+
+
+def test_release_hands_vms_back(live: Live, run: Run, number: str) -> None:
+    """The work is announced with its notice. Source: T-2."""
+    assert run("declaration", "release", number, "--host", "h2").status == OK
+    live.settle()
+    [resource] = run("--json", "declaration", "show", number).json["declaration"]["resources"]
+    assert resource["state"] == "announced"
+
+
+@pytest.mark.parametrize("text", ["host h2", "rack r1 now", "host h2 now please"])
+def test_malformed_line_of_choices_is_refused(text: str) -> None:
+    """With its number. Source: T-2."""
+    with pytest.raises(ChoiceMalformed, match="Line 2"):
+        choices_of(f"\n{text}\n")

@@ -128,6 +128,7 @@ STATUSES: dict[type[CallerError], int] = {
     refusals.MaintenanceImpossible: 409,
     refusals.DeclarationRequired: 409,
     refusals.DeclarationRefused: 409,
+    refusals.ChoiceRefused: 409,
     refusals.PostponementRefused: 409,
     refusals.PlanSuperseded: 409,
     NothingSelected: 404,

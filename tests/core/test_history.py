@@ -68,7 +68,10 @@ def test_every_action_has_a_meaning() -> None:
     rooms = [Path(str(each.__file__)).parent for each in (access, core)]
     files = [file for room in rooms for file in room.rglob("*.py") if file.name != "actions.py"]
     texts = [file.read_text() for file in files]
-    of_core = "operation|event|document|group|maintenance|policy|access|token|confirmation|ticket"
+    of_core = (
+        "operation|event|document|group|maintenance|declaration|policy|access|token"
+        "|confirmation|ticket"
+    )
     named = rf'"((?:{of_core})\.[a-z-]+)"'
     written = {name for text in texts for name in re.findall(named, text)}
     of_fleet = {f"{kind}.{verb}" for kind in ("host", "group", "vm") for verb in VERBS}

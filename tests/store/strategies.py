@@ -42,6 +42,7 @@ from forewarn.core.maintenance import (
     Working,
 )
 from forewarn.core.naming import DOMAIN_MAX, MEMORY_MIB_MAX
+from forewarn.core.owner_choices import Decision, OwnerChoice
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import Record, key_of
 from forewarn.core.state import Changes
@@ -311,6 +312,7 @@ maintenances = st.builds(
         deadline_ms=times,
         severity=st.sampled_from(Severity),
         version=numbers,
+        answers=numbers,
     ),
 )
 
@@ -345,6 +347,19 @@ targets = st.builds(
     state=st.sampled_from(TargetState),
     ended_ms=later_times,
     reason=prose,
+)
+choices = st.builds(
+    OwnerChoice,
+    key=names.map("7/{}/shop".format),
+    maintenance=st.just(7),
+    host=names,
+    owner=prose,
+    made_ms=times,
+    chosen_by=prose,
+    decision=st.sampled_from(Decision),
+    start_ms=times,
+    approves=st.booleans(),
+    displaced_ms=later_times,
 )
 
 principals = st.builds(
@@ -415,6 +430,7 @@ OF_KIND: dict[str, st.SearchStrategy[Record]] = {
     "maintenance": maintenances,
     "plan": plans,
     "target": targets,
+    "choice": choices,
     "policy": policies,
     "principal": principals,
     "confirmation": confirmations,

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from forewarn.access.roles import Permission
 from forewarn.api import request_forms as forms
 from forewarn.api import schemas
 from forewarn.api.maintenance_routes import ONE, find_view, number_of, one_view
-from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
 from forewarn.control.plane import StateView
 from forewarn.core import stimulus as stimuli
+from forewarn.core.choice_commands import ChoiceResult, results
 from forewarn.core.declarations import (
     DeclaredMaintenance,
     DeclaredResource,
     ResourceState,
     declared,
 )
+from forewarn.core.host_admission import known_maintenance
 from forewarn.core.impact import TRAITS, Cause, Impact
 from forewarn.core.maintenance import MaintenanceState
+from forewarn.core.openings import Opening, Openings
+from forewarn.core.owner_choices import Decision
 from forewarn.core.refusals import Unknown
+from forewarn.rules.blockers import Code
 from forewarn.rules.hand_back import Severity
+from forewarn.validation.durations import read_time_ms, written
+from forewarn.validation.fields import NAME, ValidationFailed
+from forewarn.validation.forms import Field
 
 RESOURCE: schemas.ObjectSchema[DeclaredResource] = schemas.ObjectSchema(
     "DeclaredResource",
@@ -38,6 +49,60 @@ RESOURCE: schemas.ObjectSchema[DeclaredResource] = schemas.ObjectSchema(
         schemas.TIME,
         "start_ms",
         "Announced start, or the latest start by the plan; null: not known yet.",
+    ),
+    schemas.Member(
+        "decision",
+        {"enum": [*(each.value for each in Decision), None]},
+        lambda r: r.choice.decision.value if r.choice else None,
+        "What the owner chose; null: nothing yet.",
+    ),
+    schemas.Member(
+        "chosen_start",
+        schemas.TIME,
+        lambda r: written(
+            r.choice.start_ms if r.choice and r.choice.decision is Decision.AT else 0
+        ),
+        "Start that the owner chose; null: none.",
+    ),
+    schemas.Member("chosen_by", schemas.TEXT, lambda r: r.choice.chosen_by if r.choice else ""),
+    schemas.Member(
+        "approves",
+        schemas.FLAG,
+        lambda r: bool(r.choice and r.choice.approves),
+        "Whether the choice approves the event.",
+    ),
+)
+OPENING: schemas.ObjectSchema[Opening] = schemas.ObjectSchema(
+    "Opening",
+    "A span in which declared work on a host can start.",
+    schemas.Member("start", schemas.TIME, "start_ms", "Earliest start."),
+    schemas.Member("latest", schemas.TIME, "latest_ms", "Latest start."),
+    schemas.Member(
+        "room",
+        schemas.WHOLE_OR_NONE,
+        meaning="Number of hosts that may still choose this start; null: no budget limits it.",
+    ),
+)
+CHOICE_RESULT: schemas.ObjectSchema[ChoiceResult] = schemas.ObjectSchema(
+    "ChoiceResult",
+    "Whether a choice is possible.",
+    schemas.Member("host", schemas.TEXT, "choice.host"),
+    schemas.Member("owner", schemas.TEXT, "choice.owner"),
+    schemas.Member("decision", schemas.words(Decision), "choice.decision"),
+    schemas.Member("start", schemas.TIME, "choice.start_ms", "Chosen start; null: none."),
+    schemas.Member("possible", schemas.FLAG, lambda r: r.blocker is None),
+    schemas.Member(
+        "code",
+        {"enum": [*(each.value for each in Code), None]},
+        lambda r: r.blocker.code.value if r.blocker else None,
+        "Blocker of a choice that is not possible.",
+    ),
+    schemas.Member("text", schemas.TEXT, lambda r: r.blocker.text if r.blocker else ""),
+    schemas.Member(
+        "openings",
+        schemas.list_of(OPENING.schema()),
+        lambda r: OPENING.each(r.openings),
+        "The nearest openings of a choice that is not possible.",
     ),
 )
 DECLARATION: schemas.ObjectSchema[DeclaredMaintenance] = schemas.ObjectSchema(
@@ -110,11 +175,112 @@ async def list_declarations(call: ApiCall) -> ApiResponse:
 )
 async def get_declaration(call: ApiCall) -> ApiResponse:
     """Read one declared maintenance with the resources of the caller."""
-    number = number_of(call)
-    named = await _declared(call, only=number)
-    if not named:
+    named = await _named(call, number_of(call))
+    return await call.encode(lambda: {"declaration": DECLARATION.of(named)})
+
+
+@Route(
+    "GET /v1/declarations/{id}/openings",
+    Permission.READ,
+    query=(
+        Field("host", NAME, "Host of the VMs."),
+        Field("vm", NAME, "VM on the host."),
+    ),
+    answer=schemas.object_schema(host=schemas.TEXT, openings=schemas.list_of(OPENING.schema())),
+)
+async def list_openings(call: ApiCall) -> ApiResponse:
+    """List the times at which declared work can start on one host, with the room left."""
+    number, now_ms = number_of(call), call.control.clock.now_ms()
+    await _named(call, number)
+
+    def find(view: StateView) -> tuple[str, list[Opening]]:
+        topology = view.state.topology
+        host = call.query.get("host", "")
+        if "vm" in call.query:
+            vm = topology.vms.get(call.query["vm"])
+            if vm is None:
+                raise Unknown(kind="vm", name=call.query["vm"])
+            host = vm.host
+        if host not in topology.hosts:
+            raise Unknown(kind="host", name=host)
+        whole = view.unscoped or view
+        maintenance = known_maintenance(whole.draft(now_ms), number)
+        return host, Openings(whole.draft(now_ms), maintenance).of(host)
+
+    host, openings = await call.control.read(find)
+    return ApiResponse({"host": host, "openings": OPENING.each(openings)})
+
+
+@Route(
+    "POST /v1/declarations/{id}/choices",
+    Permission.APPROVE,
+    form=forms.CHOICES,
+    body_bytes_max=NAMES_BYTES_MAX,
+    answer=schemas.object_schema(results=schemas.list_of(CHOICE_RESULT.schema())),
+)
+async def choose_starts(call: ApiCall) -> ApiResponse:
+    """Choose when declared work starts, or hand VMs back; with `dry_run` only check the choices.
+
+    All choices take effect, or none.
+    """
+    number, now_ms = number_of(call), call.control.clock.now_ms()
+    await _named(call, number)
+
+    def read(view: StateView) -> tuple[stimuli.ChooseStarts, list[ChoiceResult]]:
+        chosen = [
+            one for each in call.form["choices"] for one in _choices(view, number, each, now_ms)
+        ]
+        if len(chosen) > forms.CHOICES_MAX:
+            problem = f"names more than {forms.CHOICES_MAX} hosts"
+            raise ValidationFailed(where="choices", problem=problem)
+        word = stimuli.ChooseStarts(number, tuple(chosen), call.actor)
+        return word, results((view.unscoped or view).draft(now_ms), word)
+
+    word, answers = await call.control.read(read)
+    if not call.form.get("dry_run", False):
+        await call.control.submit(word, call.actor)
+    return ApiResponse({"results": CHOICE_RESULT.each(answers)})
+
+
+def _choices(
+    view: StateView, number: int, form: Mapping[str, Any], now_ms: int
+) -> list[stimuli.HostChoice]:
+    """Return the choices of a form for the hosts and owners that the caller may see.
+
+    Raises:
+        Unknown: a VM, group or host is unknown, or has no VM on a declared host.
+        ValidationFailed: not exactly one of the ways is given.
+    """
+    if sum(name in form for name in ("host", "group", "vm")) != 1:
+        raise ValidationFailed(where="choices", problem="need exactly one of host, group and vm")
+    ways = [each for each in ("at", "now", "release") if form.get(each)]
+    if len(ways) != 1:
+        raise ValidationFailed(where="choices", problem="need exactly one of at, now and release")
+    topology = view.state.topology
+    kind = next(each for each in ("host", "group", "vm") if each in form)
+    name = form[kind]
+    names: Iterable[str] = (name,) if kind == "vm" and name in topology.vms else ()
+    if kind != "vm":
+        names = topology.vms_on(name) if kind == "host" else topology.vms_in(name)
+    maintenance = (view.unscoped or view).state.maintenances[number]
+    hosts = set(maintenance.hosts)
+    vms = [topology.vms[each] for each in names]
+    places = {(vm.host, topology.groups[vm.group].owner): None for vm in vms if vm.host in hosts}
+    if not places:
+        raise Unknown(kind=kind, name=name)
+    start_ms = read_time_ms(form["at"], now_ms) if ways == ["at"] else 0
+    approves = form.get("approve", False)
+    decision = Decision(ways[0])
+    return [stimuli.HostChoice(*each, decision, start_ms, approves) for each in places]
+
+
+async def _named(call: ApiCall, number: int) -> DeclaredMaintenance:
+    """Return a declared maintenance of the caller; raises `Unknown` if there is none."""
+    every = await _declared(call)
+    named = next((each for each in every if each.maintenance.number == number), None)
+    if named is None:
         raise Unknown(kind="declaration", name=f"m-{number}")
-    return await call.encode(lambda: {"declaration": DECLARATION.of(named[0])})
+    return named
 
 
 async def _declared(call: ApiCall, only: int | None = None) -> tuple[DeclaredMaintenance, ...]:

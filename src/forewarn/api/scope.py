@@ -18,6 +18,7 @@ from forewarn.core.state import Changes, State
 from forewarn.core.stimulus import (
     Acknowledge,
     ChangeTopology,
+    ChooseStarts,
     MoveTicket,
     OpenTicket,
     PlaneStimulus,
@@ -165,6 +166,8 @@ def check_stimulus(stimulus: PlaneStimulus, layout: Topology) -> None:
                 raise Unknown(kind="host", name=stimulus.destination)
         case OpenTicket() | MoveTicket():
             _check_ticket(stimulus)
+        case ChooseStarts():
+            _check_choices(stimulus, layout)
         case Acknowledge() | PostponeHosts() | ChangeTopology():
             pass  # the caller's own state contains only permitted records
         case _:
@@ -179,6 +182,13 @@ def _check_ticket(stimulus: OpenTicket | MoveTicket) -> None:
         permitted = stimulus.move in {TicketMove.ANSWER, TicketMove.CLOSE}
     if not permitted:
         raise NotPermitted(principal="An owner", permission=Permission.OPERATE.value)
+
+
+def _check_choices(word: ChooseStarts, layout: Topology) -> None:
+    for chosen in word.choices:
+        vms = [layout.vms[name] for name in layout.vms_on(chosen.host)]
+        if chosen.owner not in {layout.groups[vm.group].owner for vm in vms}:
+            raise Unknown(kind="host", name=chosen.host)
 
 
 class ScopedReader(StoreReader):

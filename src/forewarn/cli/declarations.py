@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import Answer, client_of, part
+from forewarn.cli.api_client import Answer, ApiClient, client_of, part
 from forewarn.cli.application import noun_app
-from forewarn.cli.output import listed, print_facts, print_list, print_structured, show_list, when
-from forewarn.cli.parameters import COMMON, LISTED, ListOptions, ServerOptions
-from forewarn.exit_codes import OK
+from forewarn.cli.output import (
+    listed,
+    note,
+    print_facts,
+    print_list,
+    print_structured,
+    show_list,
+    to_the_second,
+    when,
+)
+from forewarn.cli.parameters import (
+    COMMON,
+    LISTED,
+    FileOrDash,
+    ListOptions,
+    Moment,
+    PositiveInt,
+    ServerOptions,
+)
+from forewarn.cli.text_files import text_of
+from forewarn.errors import CallerError
+from forewarn.exit_codes import OK, REFUSED
+from forewarn.protocol.timestamps import parse
 
 declaration = noun_app("declaration")
 DeclarationId: TypeAlias = Annotated[str, Parameter(name="ID", help="m-12")]
@@ -59,11 +81,185 @@ def _show(id_: DeclarationId, /, *, common: ServerOptions = COMMON) -> int:
         *("host", "owner"),
         ("VMs", lambda one: listed(one["vms"])),
         "state",
-        ("planned start", lambda one: when(one["start"], now_ms)),
+        ("start", lambda one: when(one["start"], now_ms)),
+        ("chosen", lambda one: when(one["chosen_start"], now_ms) or one["decision"] or ""),
         ("hand back until", lambda one: when(one["hand_back_deadline"], now_ms)),
     )
     print_list(each["resources"], columns, wide=common.form == "wide")
     return OK
+
+
+@declaration.command(name="openings")
+def _openings(
+    id_: DeclarationId,
+    /,
+    *,
+    host: Annotated[str | None, Parameter(metavar="NAME", help="host of your VMs")] = None,
+    vm: Annotated[str | None, Parameter(metavar="NAME", help="one of your VMs")] = None,
+    common: ListOptions = LISTED,
+) -> int:
+    """List the times at which the work on one host can start, with the room left."""
+    client = client_of(common)
+    answer = client.get(f"/v1/declarations/{part(id_)}/openings", host=host, vm=vm)
+    numbered = [{"number": n, **each} for n, each in enumerate(answer["openings"], 1)]
+    columns = (
+        "number",
+        ("start", lambda each: local_time(each["start"])),
+        ("latest start", lambda each: local_time(each["latest"])),
+        ("room", lambda each: "" if each["room"] is None else each["room"]),
+    )
+    empty = "No opening before the hand-back deadline."
+    return show_list(common, {"openings": numbered}, columns, name="openings", empty=empty)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ChosenVms:
+    """Options that name the VMs of a choice."""
+
+    host: Annotated[str | None, Parameter(metavar="NAME", help="your VMs on this host")] = None
+    group: Annotated[str | None, Parameter(metavar="NAME", help="the VMs of this group")] = None
+    vm: Annotated[
+        str | None, Parameter(metavar="NAME", help="this VM, and your others on its host")
+    ] = None
+
+    @property
+    def named(self) -> dict[str, str]:
+        """The options that were given."""
+        return {name: each for name, each in vars(self).items() if each}
+
+
+CHOSEN = ChosenVms()
+DryRun: TypeAlias = Annotated[bool, Parameter(help="only check whether the choices are possible")]
+
+
+@declaration.command(name="choose")
+def _choose(
+    id_: DeclarationId,
+    /,
+    *,
+    chosen: ChosenVms = CHOSEN,
+    at: Annotated[
+        Moment | None,
+        Parameter(metavar="TIME", help="start of the work: 2026-12-06T02:00:00+01:00"),
+    ] = None,
+    now: Annotated[bool, Parameter(help="start the work as soon as possible")] = False,
+    opening: Annotated[
+        PositiveInt | None,
+        Parameter(metavar="N", help="start at an opening, by its number in `declaration openings`"),
+    ] = None,
+    approve: Annotated[bool, Parameter(help="approve the event of the work in advance")] = False,
+    file: Annotated[
+        FileOrDash | None,
+        Parameter(metavar="FILE", help="file with a choice on each line: `host h7 TIME`"),
+    ] = None,
+    dry_run: DryRun = False,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Choose when the work on your VMs starts.
+
+    A file has a line for each choice: `host`, `group` or `vm`, a name, and a time, `now` or
+    `release`.
+    """
+    client = client_of(common)
+    if file is not None:
+        return _send(client, id_, choices_of(text_of(file)), common, dry_run=dry_run)
+    if opening is not None:
+        path = f"/v1/declarations/{part(id_)}/openings"
+        openings = client.get(path, host=chosen.host, vm=chosen.vm)["openings"]
+        if opening > len(openings):
+            raise OpeningUnknown(number=opening, count=len(openings))
+        at = openings[opening - 1]["start"]
+    given = {"at": at, "now": now, "approve": approve}
+    choice: dict[str, object] = {**chosen.named}
+    choice |= {name: each for name, each in given.items() if each}
+    return _send(client, id_, [choice], common, dry_run=dry_run)
+
+
+@declaration.command(name="release")
+def _release(
+    id_: DeclarationId,
+    /,
+    *,
+    chosen: ChosenVms = CHOSEN,
+    dry_run: DryRun = False,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Hand VMs back early: the work on them may start at any time."""
+    choice = {**chosen.named, "release": True}
+    return _send(client_of(common), id_, [choice], common, dry_run=dry_run)
+
+
+def choices_of(text: str) -> list[dict[str, object]]:
+    """Return the choices of a file; empty lines and lines with `#` are comments.
+
+    Raises:
+        ChoiceMalformed: a line is not a choice.
+    """
+    choices: list[dict[str, object]] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if len(words) != 3 or words[0] not in {"host", "group", "vm"}:
+            raise ChoiceMalformed(number=number, text=line.strip())
+        kind, name, when_ = words
+        way = {when_: True} if when_ in {"now", "release"} else {"at": when_}
+        choices.append({kind: name, **way})
+    return choices
+
+
+def _send(
+    client: ApiClient,
+    id_: str,
+    choices: list[dict[str, object]],
+    common: ServerOptions,
+    *,
+    dry_run: bool,
+) -> int:
+    form = {"choices": choices, "dry_run": dry_run or None}
+    answer = client.post(f"/v1/declarations/{part(id_)}/choices", form)
+    results = answer["results"]
+    possible = all(each["possible"] for each in results)
+    if common.structured:
+        print_structured(common, answer)
+        return OK if possible else REFUSED
+    for each in results:
+        where = f"host {each['host']}"
+        if not each["possible"]:
+            print(f"{where}: not possible: {each['text']}")
+            for one in each["openings"]:
+                print(f"  opening: {local_time(one['start'])}")
+        elif each["start"]:
+            print(f"{where}: {local_time(each['start'])}")
+        else:
+            print(f"{where}: {each['decision']}")
+    if dry_run:
+        note("Nothing was changed.")
+    return OK if possible else REFUSED
+
+
+def local_time(text: str) -> str:
+    """Return a time in the local zone, with its offset, and in UTC. Source: T-16."""
+    at = datetime.fromtimestamp(parse(text) / 1000, UTC)
+    local = at.astimezone().isoformat(timespec="seconds")
+    return f"{local} ({to_the_second(text)})"
+
+
+class OpeningUnknown(CallerError):
+    """No opening has this number."""
+
+    code = "opening-unknown"
+    message = "There is no opening {number}; {count} are listed."
+    advice = "List them with `forewarn declaration openings`, with the same --host or --vm."
+
+
+class ChoiceMalformed(CallerError):
+    """A line of a file with choices is malformed."""
+
+    code = "choice-malformed"
+    message = "Line {number} is not a choice: {text!r}."
+    advice = "Write `host`, `group` or `vm`, a name, and a time, `now` or `release`."
 
 
 def _count(each: Answer, state: str) -> int:

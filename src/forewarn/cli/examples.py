@@ -162,6 +162,15 @@ maintenance declare m-12 --severity urgent --hand-back 3d
 declaration list
 declaration list -o json
 
+declaration choose m-12 --vm web-0 --at 2026-12-06T02:00:00+01:00
+declaration choose m-12 --host h7 --opening 3 --approve
+
+declaration release m-12 --host h7
+declaration release m-12 --group web --dry-run
+
+declaration openings m-12 --host h7
+declaration openings m-12 --vm web-0 -o json
+
 declaration show m-12
 declaration show m-12 -o wide
 

@@ -14,7 +14,7 @@ NOUNS: dict[str, tuple[str, str]] = {
     "operation": ("operations", "work on hosts and VMs: list, explain, approve, cancel"),
     "event": ("events", "events shown to VMs"),
     "maintenance": ("maintenance", "work on many hosts, in waves"),
-    "declaration": ("declarations", "declared maintenances: list, show"),
+    "declaration": ("declarations", "declared maintenances: list, show, choose, release"),
     "availability": ("availability", "availability of VMs over a period: show, export"),
     "ticket": ("tickets", "incidents, reports of faults, retirements: list, open, answer, close"),
     "promises": ("promises", "how promises were kept over a period: show, report"),

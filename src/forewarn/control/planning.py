@@ -21,6 +21,7 @@ from forewarn.core.indexes import disturbed_groups, is_disturbing
 from forewarn.core.lifecycle import Alert, Operation
 from forewarn.core.maintenance import Declaration, Maintenance, MaintenancePlan, postponed_hosts
 from forewarn.core.naming import RACK, Labels
+from forewarn.core.openings import planning_notice_s
 from forewarn.core.policy import AppliedPolicy, NoticePolicy, maintenance_policy
 from forewarn.core.state import State
 from forewarn.core.stimulus import PlanMade
@@ -36,11 +37,6 @@ from forewarn.planning.policy import MaintenancePolicy
 from forewarn.rules import depends_on_waves
 from forewarn.values import replace, value
 
-#: Time between the plan's announcement of a wave and the effective notice, in seconds: for the
-#: clock, the store and portions of a large wave. A host that takes longer is done in a later wave.
-ANNOUNCING_S = 60
-#: The same time as a number of notice margins, if longer: the emulator's clock runs fast.
-MARGINS = 5
 #: Least expected remaining time of late work, in seconds; the work's duration if longer.
 LATE_S = 300
 #: Maximum steps of the planner's search for fewer waves.
@@ -343,10 +339,7 @@ def _notice_s(
     base: MaintenancePolicy, policy: NoticePolicy, maintenance: Maintenance, planning_ms: int
 ) -> int:
     """Return the required notice, with the time to plan and to announce it."""
-    margin_s = -(-policy.notice_margin_ms // SECOND_MS)
-    owed_s = max(base.notice_s, policy.notice_s[maintenance.shown_impact])
-    announcing_s = max(ANNOUNCING_S, MARGINS * margin_s)
-    return owed_s + margin_s + announcing_s + -(-planning_ms // SECOND_MS)
+    return planning_notice_s(base, policy, maintenance) + -(-planning_ms // SECOND_MS)
 
 
 def asked_of(state: State, maintenance: Maintenance) -> Asked:

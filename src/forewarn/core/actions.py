@@ -35,6 +35,8 @@ ACTIONS: dict[str, str] = {
     "maintenance.created": "A maintenance of many hosts was created as a draft.",
     "maintenance.started": "A maintenance is running.",
     "maintenance.declared": "A maintenance was declared to the owners of its VMs.",
+    "declaration.chosen": "An owner chose when declared work starts on its hosts.",
+    "declaration.displaced": "A plan cannot keep chosen starts, or keeps them again.",
     "maintenance.planned": "A maintenance has a new plan in force.",
     "maintenance.replanning": "A maintenance is planned again because its plan no longer holds.",
     "maintenance.unplanned": "No plan could be made for a maintenance; planning is tried again "

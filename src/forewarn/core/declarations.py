@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forewarn.core.hand_back import hand_back_of
+from forewarn.core.hand_back import DEADLINE, choice_of, hand_back_of
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import Declaration, Maintenance, TargetState, target_key
+from forewarn.core.owner_choices import Decision, OwnerChoice
 from forewarn.core.state import State
 from forewarn.core.topology import Topology
 from forewarn.values import Word, value
@@ -20,6 +21,13 @@ class ResourceState(Word):
 
     #: The owner has not chosen.
     OPEN = "open"
+    CHOSEN = "chosen"
+    #: Other owners on the host have not chosen the same.
+    WAITING = "waiting-for-other-work"
+    #: No plan can keep the chosen start.
+    DISPLACED = "displaced"
+    #: The owner has handed its VMs back.
+    RELEASED = "released"
     #: The hand-back deadline has passed, and no work is announced.
     DUE = "due"
     ANNOUNCED = "announced"
@@ -39,6 +47,7 @@ class DeclaredResource:
     deadline_ms: int
     #: When the work starts if nobody does anything: announced, planned, or 0 if unknown.
     start_ms: int
+    choice: OwnerChoice | None = None
 
 
 @value
@@ -80,21 +89,20 @@ def _resources(
             owners.setdefault(fleet.groups[fleet.vms[vm].group].owner, []).append(vm)
         if not owners:
             continue
-        stands, start_ms = _stands(state, maintenance, host, now_ms)
+        stands, start_ms = _stands(state, maintenance, host)
         deadline_ms = maintenance.declaration.deadline_ms
         for owner, vms in sorted(owners.items()):
             start_ms = start_ms or starts_ms.get(host, 0)
-            yield DeclaredResource(host, owner, tuple(vms), stands, deadline_ms, start_ms)
+            choice = choice_of(state, maintenance.number, host, owner=owner)
+            own = stands or _chosen(state, maintenance, host, choice=choice, now_ms=now_ms)
+            yield DeclaredResource(host, owner, tuple(vms), own, deadline_ms, start_ms, choice)
 
 
-def _stands(
-    state: State, maintenance: Maintenance, host: str, now_ms: int
-) -> tuple[ResourceState, int]:
-    """Return the state of a host, and the start of its announced or started work; 0: unknown."""
+def _stands(state: State, maintenance: Maintenance, host: str) -> tuple[ResourceState | None, int]:
+    """Return the state of announced work on a host, and its start; None and 0: not announced."""
     target = state.targets.get(target_key(maintenance.number, host))
     if target is None:
-        until_ms, _ = hand_back_of(state, maintenance, host)
-        return (ResourceState.OPEN if now_ms < until_ms else ResourceState.DUE), 0
+        return None, 0
     if target.state is not TargetState.WORKING:
         failed = target.state is TargetState.FAILED
         return (ResourceState.FAILED if failed else ResourceState.DONE), 0
@@ -104,3 +112,20 @@ def _stands(
     if operation.state is OperationState.RUNNING:
         return ResourceState.STARTED, operation.execution.started_ms or 0
     return ResourceState.ANNOUNCED, operation.not_before_ms
+
+
+def _chosen(
+    state: State, maintenance: Maintenance, host: str, *, choice: OwnerChoice | None, now_ms: int
+) -> ResourceState:
+    """Return the state of an owner's VMs on a host that is not announced."""
+    assert maintenance.declaration is not None
+    if choice is None:
+        past = now_ms >= maintenance.declaration.deadline_ms
+        return ResourceState.DUE if past else ResourceState.OPEN
+    if choice.decision is Decision.RELEASE:
+        return ResourceState.RELEASED
+    late = choice.decision is Decision.AT and choice.start_ms <= now_ms
+    if choice.displaced_ms or late:
+        return ResourceState.DISPLACED
+    waits = hand_back_of(state, maintenance, host)[1] == DEADLINE
+    return ResourceState.WAITING if waits else ResourceState.CHOSEN

@@ -16,6 +16,7 @@ from forewarn.core.stimulus import (
     Acknowledge,
     ApplyPolicy,
     ChangeTopology,
+    ChooseStarts,
     DeclareMaintenance,
     PlaneStimulus,
     RequestMaintenance,
@@ -72,22 +73,32 @@ def _is_weaker(after: MaintenancePolicy, before: MaintenancePolicy) -> bool:
 def _acts(draft: Draft, stimulus: PlaneStimulus) -> Iterator[ConfirmedAct]:
     """Yield the policy's names for the effects of a stimulus."""
     match stimulus:
-        case Acknowledge():
-            yield ConfirmedAct.ANSWER
+        case Acknowledge() | ChooseStarts():
+            if _answers_for_owner(stimulus):
+                yield ConfirmedAct.ANSWER
         case ApplyPolicy():
             yield ConfirmedAct.APPLY_POLICY
         case Grant() | AddToken() | ResumeToken():
             yield ConfirmedAct.CREATE_PRINCIPAL
         case ChangeTopology():
-            if any(_is_asked_less(draft, group) for group in stimulus.groups):
-                yield ConfirmedAct.ANSWER
-            if _changes_who_answers(draft, stimulus):
-                yield ConfirmedAct.MOVE_ADDRESS
+            yield from _acts_of_layout(draft, stimulus)
         case RequestMaintenance() | StartMaintenance() | DeclareMaintenance():
             if _affects_too_many(draft, _hosts_of(draft, stimulus)):
                 yield ConfirmedAct.START_MAINTENANCE
             if getattr(stimulus, "cause", None) in {Cause.HARDWARE_FAILURE, Cause.HOST_LOST}:
                 yield ConfirmedAct.FAIL_HOST
+
+
+def _acts_of_layout(draft: Draft, change: ChangeTopology) -> Iterator[ConfirmedAct]:
+    if any(_is_asked_less(draft, group) for group in change.groups):
+        yield ConfirmedAct.ANSWER
+    if _changes_who_answers(draft, change):
+        yield ConfirmedAct.MOVE_ADDRESS
+
+
+def _answers_for_owner(stimulus: Acknowledge | ChooseStarts) -> bool:
+    """Whether a stimulus answers for an owner; VMs without an owner have only operators."""
+    return isinstance(stimulus, Acknowledge) or any(each.owner for each in stimulus.choices)
 
 
 def _hosts_of(

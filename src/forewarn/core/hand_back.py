@@ -1,23 +1,35 @@
-"""When declared work may begin on a host: at its hand-back deadline. Source: T-3."""
+"""When declared work may begin on a host: its hand-back deadline, or what its owners chose. T-3."""
 
 from __future__ import annotations
 
+from forewarn.core.lifecycle import Operation
 from forewarn.core.maintenance import Maintenance
+from forewarn.core.owner_choices import Decision, OwnerChoice, choice_key
 from forewarn.core.state import State
 
-#: What declared work waits for while its owners have not chosen.
+#: What declared work waits for while an owner on the host has not chosen.
 DEADLINE = "the hand-back deadline"
+#: What it waits for once all have chosen the same start.
+CHOSEN = "the time that its owners have chosen"
 
 
 def hand_back_of(state: State, maintenance: Maintenance, host: str) -> tuple[int, str]:
-    """Return the earliest start of declared work on a host, and what that time is.
+    """Return the earliest start of declared work on a host, and what that time is; O(its VMs).
 
-    In ms since the epoch UTC; 0: any time, since nobody is disturbed or the work is not declared.
+    In ms since the epoch UTC; 0: any time, because the work is not declared, disturbs nobody, or
+    every owner agreed. Owners who chose different times wait for the deadline.
     """
     declaration = maintenance.declaration
-    if declaration is None or not state.topology.vms_on(host):
+    owners = owners_on(state, host) if declaration is not None else ()
+    if declaration is None or not owners:
         return 0, ""
-    return declaration.deadline_ms, DEADLINE
+    choices = [choice_of(state, maintenance.number, host, owner=owner) for owner in owners]
+    if None in choices:
+        return declaration.deadline_ms, DEADLINE
+    starts_ms = {each.start_ms for each in choices if each and each.decision is Decision.AT}
+    if len(starts_ms) > 1:
+        return declaration.deadline_ms, DEADLINE
+    return (starts_ms.pop(), CHOSEN) if starts_ms else (0, "")
 
 
 def hand_backs_of(state: State, maintenance: Maintenance) -> tuple[tuple[str, int, str], ...]:
@@ -26,3 +38,27 @@ def hand_backs_of(state: State, maintenance: Maintenance) -> tuple[tuple[str, in
         return ()
     every = ((host, *hand_back_of(state, maintenance, host)) for host in maintenance.hosts)
     return tuple([each for each in every if each[1]])
+
+
+def owners_on(state: State, host: str) -> tuple[str, ...]:
+    """Return the owners of VMs on a host; the empty name stands for VMs without an owner."""
+    groups, vms = state.topology.groups, state.topology.vms
+    return tuple({groups[vms[name].group].owner: None for name in state.topology.vms_on(host)})
+
+
+def choice_of(state: State, maintenance: int, host: str, *, owner: str) -> OwnerChoice | None:
+    """Return an owner's choice for its VMs on a host; None: it has not chosen."""
+    return state.choices.get(choice_key(maintenance, host, owner))
+
+
+def approved_by_choice(state: State, operation: Operation, group: str) -> bool:
+    """Whether an owner approved the event of a group by choosing this start. Source: T-2.
+
+    Never for groups with strict approval (A-7).
+    """
+    known = state.topology.groups[group]
+    choice = choice_of(state, operation.maintenance, operation.host, owner=known.owner)
+    if choice is None or not choice.approves or known.strict_approval:
+        return False
+    at_once = choice.decision is Decision.NOW
+    return at_once or operation.requested_start_ms == choice.start_ms

@@ -153,6 +153,8 @@ class Declaration:
     severity: Severity
     #: Grows with each change of the declaration.
     version: int = 1
+    #: Grows with each choice of an owner; a plan made before is not put in force.
+    answers: int = 0
 
 
 @value

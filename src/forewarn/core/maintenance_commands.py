@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from forewarn.core import stimulus as stimuli
 from forewarn.core import transitions
+from forewarn.core.choice_commands import note_displaced
 from forewarn.core.draft import Draft
 from forewarn.core.host_admission import known_maintenance, plan_remaining_again
 from forewarn.core.impact import DURATION_S_MAX, SECOND_MS, TRAITS, Cause, Source, TargetKind
@@ -273,6 +274,8 @@ def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
     if report.time_zones:
         text += f"; time zones by {report.time_zones}"
     draft.put("maintenance.planned", text, planned, *records)
+    if not beside:
+        note_displaced(draft, planned, plan)
     draft.look_at(planned.number)
     _wake_work(draft, planned)
 

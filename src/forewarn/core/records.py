@@ -40,6 +40,7 @@ from forewarn.core.maintenance import (
     Target,
     TargetState,
 )
+from forewarn.core.owner_choices import Decision, OwnerChoice
 from forewarn.core.policy import AppliedPolicy
 from forewarn.core.ticket import (
     HardwareCategory,
@@ -68,6 +69,7 @@ Record: TypeAlias = (
     | Maintenance
     | MaintenancePlan
     | Target
+    | OwnerChoice
     | AppliedPolicy
     | Principal
     | AccessToken
@@ -99,6 +101,7 @@ KINDS: dict[str, type[Record]] = {
     "plan": MaintenancePlan,
     "maintenance": Maintenance,
     "target": Target,
+    "choice": OwnerChoice,
     "policy": AppliedPolicy,
     "principal": Principal,
     "token": AccessToken,
@@ -187,6 +190,8 @@ def subject_of(record: Record) -> Subject:
             return 0, "", "", "", record.name
         case Group():
             return 0, "", record.name, "", ""
+        case OwnerChoice():
+            return 0, "", "", "", record.host
         case Target():
             return record.operation, "", "", "", record.host
         case Ticket():
@@ -382,7 +387,7 @@ def _form(write: Callable[[_V], str | int], read: Callable[[_R], object]) -> _Fo
 _PHASES = {phase.__name__: phase for phase in PHASES}
 _PAIRS: _Form = (_list_text, _pairs)
 _WORDS: tuple[type[Enum], ...] = (
-    *(Alert, Cause, EventState, FollowedBy, GroupKind, Health, Impact),
+    *(Alert, Cause, Decision, EventState, FollowedBy, GroupKind, Health, Impact),
     *(MaintenanceState, OperationState, Role, Source, TargetState),
     *(HardwareCategory, TicketState, TicketTarget, TicketType),
 )

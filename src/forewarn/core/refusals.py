@@ -248,6 +248,15 @@ class DeclarationRefused(CallerError):
     advice = "Give another window, or change the policy or the maintenance."
 
 
+class ChoiceRefused(CallerError):
+    """An owner's choice of a start would break a rule, or comes too late. Source: T-2."""
+
+    code = "choice-refused"
+    status = 409
+    message = "The choice for host {host} of {maintenance} is not possible: {problem}."
+    advice = "{openings}. See `forewarn declaration openings {maintenance} --host {host}`."
+
+
 class PostponementRefused(CallerError):
     """A later start was refused. Source: F-8."""
 

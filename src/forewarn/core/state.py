@@ -30,6 +30,7 @@ from forewarn.core.maintenance import (
     TargetProgress,
     target_key,
 )
+from forewarn.core.owner_choices import OwnerChoice
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import KIND_OF, KINDS, Record, Row, key_of
 from forewarn.core.ticket import Ticket
@@ -111,6 +112,8 @@ class State:
     maintenances: dict[int, Maintenance] = field(default_factory=dict)
     plans: dict[str, MaintenancePlan] = field(default_factory=dict)
     targets: dict[str, Target] = field(default_factory=dict)
+    #: What owners chose about their VMs on hosts of declared maintenances. Source: T-2.
+    choices: dict[str, OwnerChoice] = field(default_factory=dict)
     #: The applied maintenance policy by its fixed name; empty before the first.
     policies: dict[str, AppliedPolicy] = field(default_factory=dict)
     #: Tickets that have not ended.
@@ -394,6 +397,9 @@ class State:
             self._write("plan", maintenance.plan, None)
             for host in tuple(self.progress(number).targets):
                 self._write("target", target_key(number, host), None)
+            own = [key for key, each in self.choices.items() if each.maintenance == number]
+            for key in own:
+                self._write("choice", key, None)
 
     def _arm(self, deadlines: Deadlines[_K], key: _K, at_ms: int | None) -> None:
         """Set a deadline; None removes it."""
@@ -533,6 +539,7 @@ class Changes(FleetChange):
     plans: dict[str, MaintenancePlan] = field(default_factory=dict)
     maintenances: dict[int, Maintenance] = field(default_factory=dict)
     targets: dict[str, Target | None] = field(default_factory=dict)
+    choices: dict[str, OwnerChoice | None] = field(default_factory=dict)
     policies: dict[str, AppliedPolicy] = field(default_factory=dict)
     principals: dict[str, Principal | None] = field(default_factory=dict)
     tokens: dict[str, AccessToken | None] = field(default_factory=dict)

@@ -49,6 +49,7 @@ from forewarn.access.stimulus import AccessStimulus, ConfirmCall, ExpireCalls, S
 from forewarn.audit_chain import CallRecord
 from forewarn.core import (
     approvals,
+    choice_commands,
     guards,
     handlers,
     transitions,
@@ -348,6 +349,7 @@ _HANDLERS: dict[type[CoreStimulus], Callable[[Draft, Never], tuple[int, ...] | N
     stimuli.CreateMaintenance: commands.create,
     stimuli.StartMaintenance: commands.start,
     stimuli.DeclareMaintenance: commands.declare,
+    stimuli.ChooseStarts: choice_commands.choose,
     stimuli.PauseMaintenance: commands.pause,
     stimuli.ResumeMaintenance: commands.resume,
     stimuli.CancelMaintenance: commands.cancel,

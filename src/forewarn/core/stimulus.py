@@ -11,6 +11,7 @@ from typing import TypeAlias
 from forewarn.access.stimulus import AccessStimulus
 from forewarn.core.impact import TRAITS, Cause, Impact, Source
 from forewarn.core.maintenance import Declaration, Maintenance, MaintenancePlan
+from forewarn.core.owner_choices import Decision
 from forewarn.core.policy import AppliedPolicy
 from forewarn.core.ticket import HardwareCategory, TicketMove, TicketTarget, TicketType
 from forewarn.core.topology import Group, Host, Vm
@@ -79,6 +80,29 @@ class DeclareMaintenance(CoreStimulus):
     severity: Severity
     #: Time in which the work disturbs no VM, in seconds; None: the least time that the policy allows.
     hand_back_s: int | None = None
+
+
+@value
+class HostChoice:
+    """When declared work may disturb an owner's VMs on a host."""
+
+    host: str
+    owner: str
+    decision: Decision
+    #: The chosen start, ms since the epoch UTC; 0: none.
+    start_ms: int = 0
+    #: Whether the choice approves the event.
+    approves: bool = False
+
+
+@value
+class ChooseStarts(CoreStimulus):
+    """Owners, or an operator for them, choose when declared work starts. Source: T-2."""
+
+    maintenance: int
+    choices: tuple[HostChoice, ...]
+    #: The principal who chooses, for people.
+    by: str
 
 
 @value

@@ -13,6 +13,7 @@ from forewarn.core.approvals import approve_event, note_end, unapproving, wake_c
 from forewarn.core.availability_records import event_record
 from forewarn.core.destinations import Destinations
 from forewarn.core.draft import Draft
+from forewarn.core.hand_back import approved_by_choice
 from forewarn.core.impact import REMOVES_VM, SECOND_MS, TRAITS, Cause, Source
 from forewarn.core.indexes import Place, deletion_key
 from forewarn.core.lifecycle import (
@@ -71,7 +72,12 @@ def announce(draft: Draft, operation: Operation) -> None:
     )
     operation = with_window(draft, operation)
     assert operation.not_before_ms - draft.now_ms >= operation.notice_s * SECOND_MS
-    approved = [each for each in events if approved_by_policy(draft, operation, each.group)]
+    approved = [
+        each
+        for each in events
+        if approved_by_policy(draft, operation, each.group)
+        or (operation.maintenance and approved_by_choice(draft.state, operation, each.group))
+    ]
     heard = any(draft.enabled(event.group) for event in events if event not in approved)
     text = f"{operation.id} is announced{'' if heard else ' to nobody'}"
     draft.put("operation.announced", text, operation, *events)

@@ -15,6 +15,7 @@ from forewarn.core.document import Enrolment, View
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Event, Operation
 from forewarn.core.maintenance import Maintenance, MaintenancePlan, Target
+from forewarn.core.owner_choices import OwnerChoice
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy, NoticePolicy, maintenance_policy
 from forewarn.core.records import Record, Row, from_row, to_row
 from forewarn.core.refusals import FleetContradiction
@@ -64,6 +65,7 @@ def loaded(
         plans={each.id: each for each in live(transaction, MaintenancePlan)},
         maintenances={each.number: each for each in live(transaction, Maintenance)},
         targets={each.key: each for each in live(transaction, Target)},
+        choices={each.key: each for each in live(transaction, OwnerChoice)},
         policies=policies,
         principals={each.name: each for each in live(transaction, Principal)},
         tokens={each.id: each for each in live(transaction, AccessToken)},

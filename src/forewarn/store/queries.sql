@@ -215,6 +215,12 @@ SELECT {target} FROM maintenance_target WHERE maintenance IN (
     WHERE state = 'draft' OR state = 'running' OR state = 'paused' OR state = 'stopped'
 )
 
+-- name: load_choice
+SELECT {choice} FROM owner_choice WHERE maintenance IN (
+    SELECT number FROM maintenance
+    WHERE state = 'draft' OR state = 'running' OR state = 'paused' OR state = 'stopped'
+)
+
 -- name: load_policy
 SELECT {policy} FROM maintenance_policy
 
@@ -412,6 +418,9 @@ ORDER BY number LIMIT :limit
 
 -- name: maintenance_target_forget
 DELETE FROM maintenance_target WHERE maintenance = :number
+
+-- name: owner_choice_forget
+DELETE FROM owner_choice WHERE maintenance = :number
 
 -- name: maintenance_plan_forget
 DELETE FROM maintenance_plan WHERE maintenance = :number

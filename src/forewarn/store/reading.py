@@ -15,6 +15,7 @@ from forewarn.core.document import Enrolment, View
 from forewarn.core.history import CHECKPOINT
 from forewarn.core.lifecycle import Event, Operation, OperationState
 from forewarn.core.maintenance import Maintenance, MaintenancePlan, Target
+from forewarn.core.owner_choices import OwnerChoice
 from forewarn.core.policy import AppliedPolicy
 from forewarn.core.records import KIND_OF, Record, from_values
 from forewarn.core.state import Entry, Image
@@ -45,6 +46,7 @@ R = TypeVar(
     Maintenance,
     MaintenancePlan,
     Target,
+    OwnerChoice,
     AppliedPolicy,
     Principal,
     AccessToken,

@@ -60,6 +60,7 @@ DAY_MS = 86_400_000
 
 MAINTENANCE_TABLES = (
     "maintenance_target",
+    "owner_choice",
     "maintenance_plan",
     "maintenance_hosts",
     "maintenance",

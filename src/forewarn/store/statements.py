@@ -16,6 +16,7 @@ TABLE_OF = dict(zip(KINDS, KINDS, strict=True)) | {
     "group": "vm_group",
     "plan": "maintenance_plan",
     "target": "maintenance_target",
+    "choice": "owner_choice",
     "policy": "maintenance_policy",
     "token": "access_token",
 }

@@ -199,6 +199,7 @@ class StateChecker:
         self._note_times(operation)
         if operation.state is S.ANNOUNCED:
             self._check_notice(operation, before, topology)
+        self._check_handed_back(operation, before, topology, changes)
         starts = before is None or before.state is not S.RUNNING
         if operation.state is S.RUNNING and starts:
             self._check_start(operation, before, topology, changes)
@@ -468,6 +469,37 @@ class StateChecker:
             return changes.enrolments[group] is not None
         return group in self.state.enrolments
 
+    def _check_handed_back(
+        self,
+        operation: Operation,
+        before: Operation | None,
+        topology: Topology,
+        changes: Changes,
+    ) -> None:
+        """Declared work is announced for a time that its owners agreed to, and keeps it. T-3."""
+        known = {**self.state.maintenances, **changes.maintenances}
+        maintenance = known.get(operation.maintenance)
+        declaration = maintenance.declaration if maintenance else None
+        if declaration is None or not operation.vms or operation.is_return:
+            return
+        self.premises["T-3: declared work"] += 1
+        started_ms = operation.execution.started_ms
+        if started_ms is not None and started_ms < (operation.earliest_start_ms or 0):
+            raise Violation("T-3", f"{operation.id} started before its owners agreed")
+        if operation.state is not S.ANNOUNCED or (before and before.state is not S.PLANNED):
+            return
+        every = {**self.state.choices, **changes.choices}
+        starts_ms = set()
+        for owner in {topology.groups[topology.vms[vm].group].owner for vm in operation.vms}:
+            place = (operation.maintenance, operation.host, owner)
+            own = [e for e in every.values() if e and (e.maintenance, e.host, e.owner) == place]
+            starts_ms |= {e.start_ms for e in own if e.decision.value == "at"}
+            if not own:
+                starts_ms |= {declaration.deadline_ms, 0}
+        agreed_ms = max(starts_ms, default=0) if len(starts_ms) < 2 else declaration.deadline_ms
+        if agreed_ms > max(self.queue.now_ms, operation.earliest_start_ms or 0):
+            raise Violation("T-3", f"{operation.id} was announced before its owners agreed")
+
     def _is_approved(
         self, event_id: str, operation: Operation, topology: Topology, changes: Changes
     ) -> bool:
@@ -481,10 +513,22 @@ class StateChecker:
         self.premises["A-7: a strict group is asked"] += group.strict_approval
         if operation.impact in group.automatic_approval and is_a_users_wish(operation):
             return True
+        if not group.strict_approval and self._is_chosen(operation, group.owner):
+            return True
         asked = self.asked.get(event_id, {})
         if group.strict_approval:
             return all(name in asked for name in event.resources)
         return any(event.group in self.groups_of[vm] for vm in asked)
+
+    def _is_chosen(self, operation: Operation, owner: str) -> bool:
+        """Whether an owner approved work by its choice of a start. Source: T-2."""
+        place = (operation.maintenance, operation.host, owner)
+        return any(
+            each.approves
+            and (each.maintenance, each.host, each.owner) == place
+            and (each.decision.value == "now" or each.start_ms == operation.requested_start_ms)
+            for each in self.state.choices.values()
+        )
 
 
 def step_checker(

@@ -1,0 +1,150 @@
+"""Owners choose when declared work starts on their hosts, and plans that break a choice. T-2."""
+
+from __future__ import annotations
+
+from forewarn.core import stimulus as stimuli
+from forewarn.core.draft import Draft
+from forewarn.core.hand_back import CHOSEN, hand_back_of, owners_on
+from forewarn.core.host_admission import known_maintenance, plan_remaining_again
+from forewarn.core.impact import SECOND_MS
+from forewarn.core.maintenance import Maintenance, MaintenancePlan, pluralized
+from forewarn.core.openings import Opening, Openings
+from forewarn.core.owner_choices import Decision, OwnerChoice, choice_key
+from forewarn.core.refusals import ChoiceRefused
+from forewarn.protocol.timestamps import iso8601
+from forewarn.rules.blockers import Blocker, Code
+from forewarn.values import replace, value
+
+
+@value
+class ChoiceResult:
+    """The answer to one choice."""
+
+    choice: stimuli.HostChoice
+    #: None: the choice is possible.
+    blocker: Blocker | None = None
+    #: The nearest openings of a choice that is not possible.
+    openings: tuple[Opening, ...] = ()
+
+
+def choose(draft: Draft, word: stimuli.ChooseStarts) -> tuple[int, ...]:
+    """Record choices of owners, all or none, and plan by them. Source: T-2.
+
+    Raises:
+        ChoiceRefused: a choice would break a rule, or comes too late.
+        UnknownMaintenance: there is no such live maintenance.
+    """
+    maintenance = known_maintenance(draft, word.maintenance)
+    records = []
+    for each in results(draft, word):
+        if each.blocker is not None:
+            raise ChoiceRefused(
+                host=each.choice.host,
+                maintenance=maintenance.id,
+                problem=each.blocker.text,
+                openings=_in_words(each.openings),
+            )
+        chosen = each.choice
+        start_ms = _whole(chosen.start_ms) if chosen.decision is Decision.AT else draft.now_ms
+        records.append(
+            OwnerChoice(
+                choice_key(maintenance.number, chosen.host, chosen.owner),
+                maintenance.number,
+                chosen.host,
+                chosen.owner,
+                draft.now_ms,
+                word.by,
+                chosen.decision,
+                start_ms,
+                chosen.approves,
+            )
+        )
+    assert maintenance.declaration is not None
+    answers = maintenance.declaration.answers + 1
+    answered = replace(maintenance, declaration=replace(maintenance.declaration, answers=answers))
+    text = f"{word.by} chose for {pluralized(len(records))} of {maintenance.id}"
+    draft.put("declaration.chosen", text, answered, *records)
+    plan_remaining_again(draft, answered, f"{answered.id} is planned again: an owner chose")
+    return (word.maintenance,)
+
+
+def results(draft: Draft, word: stimuli.ChooseStarts) -> list[ChoiceResult]:
+    """Return the answer to each choice, in order, without recording any.
+
+    Raises:
+        UnknownMaintenance: there is no such live maintenance.
+    """
+    maintenance = known_maintenance(draft, word.maintenance)
+    if maintenance.declaration is None:
+        problem = Blocker(Code.OPERATOR, "", draft.now_ms, text="the maintenance is not declared")
+        return [ChoiceResult(each, problem) for each in word.choices]
+    openings = Openings(draft, maintenance)
+    answers = []
+    for each in word.choices:
+        late = _late(draft, maintenance, each)
+        if late or each.decision is not Decision.AT:
+            blocker = Blocker(Code.HAND_BACK, "", draft.now_ms, text=late) if late else None
+            answers.append(ChoiceResult(each, blocker))
+            continue
+        start_ms = _whole(each.start_ms)
+        blocker = openings.blocker(each.host, start_ms)
+        nearest = tuple(openings.nearest(each.host, start_ms)) if blocker else ()
+        answers.append(ChoiceResult(each, blocker, nearest))
+        if blocker is None:
+            openings.take(each.host, start_ms)
+    return answers
+
+
+def _late(draft: Draft, maintenance: Maintenance, choice: stimuli.HostChoice) -> str:
+    """Return why nothing can be chosen for a host any more; empty if something can."""
+    assert maintenance.declaration is not None
+    if choice.host not in maintenance.hosts:
+        return "it is not among the declared hosts"
+    if choice.owner not in owners_on(draft.state, choice.host):
+        return "the owner has no VM there"
+    if draft.target(maintenance.number, choice.host) is not None:
+        return "its work is announced already"
+    if draft.now_ms >= maintenance.declaration.deadline_ms:
+        return "the hand-back deadline has passed"
+    return ""
+
+
+def _whole(at_ms: int) -> int:
+    """Return a time in whole seconds, as events have it."""
+    return -(-at_ms // SECOND_MS) * SECOND_MS
+
+
+def _in_words(openings: tuple[Opening, ...]) -> str:
+    if not openings:
+        return "There is no opening before the hand-back deadline"
+    spans = [
+        iso8601(each.start_ms)
+        if each.start_ms == each.latest_ms
+        else f"{iso8601(each.start_ms)} to {iso8601(each.latest_ms)}"
+        for each in openings
+    ]
+    return f"The nearest openings are {', '.join(spans)}"
+
+
+def note_displaced(draft: Draft, maintenance: Maintenance, plan: MaintenancePlan) -> None:
+    """Mark the chosen starts that a plan cannot keep, and those that it keeps again. T-2.
+
+    Costs the choices of the maintenance and the hosts of the plan.
+    """
+    if maintenance.declaration is None:
+        return
+    state, number = draft.state, maintenance.number
+    starts_ms = {host: wave.latest_start_ms for wave in plan.waves for host in wave.hosts}
+    changed = []
+    for each in state.choices.values():
+        if each.maintenance != number or each.decision is not Decision.AT:
+            continue
+        if draft.target(number, each.host) is not None:
+            continue
+        agreed = hand_back_of(state, maintenance, each.host) == (each.start_ms, CHOSEN)
+        displaced = agreed and starts_ms.get(each.host) != each.start_ms
+        if displaced is not bool(each.displaced_ms):
+            changed.append(replace(each, displaced_ms=draft.now_ms if displaced else None))
+    if changed:
+        text = f"the plan of {maintenance.id} changes whether {len(changed)} chosen starts are kept"
+        draft.put("declaration.displaced", text, maintenance, *changed)

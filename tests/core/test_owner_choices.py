@@ -1,0 +1,205 @@
+"""Owners choose when declared work starts on their hosts. Source: T-2, T-3."""
+
+import pytest
+
+from forewarn.core import stimulus as words
+from forewarn.core.draft import Draft
+from forewarn.core.impact import SECOND_MS
+from forewarn.core.maintenance import Maintenance
+from forewarn.core.openings import Opening, Openings
+from forewarn.core.owner_choices import Decision
+from forewarn.core.policy import NoticePolicy
+from forewarn.core.refusals import ChoiceRefused
+from forewarn.core.stimulus import ChangeTopology, Enable, HostChoice, Tick
+from forewarn.core.topology import Group, Host, Vm
+from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn.rules.hand_back import Severity
+from forewarn.rules.local_time import Window
+from tests.core.maintenance import MaintenanceRig
+from tests.core.rig import DAY_MS, MINUTE_MS
+
+HOUR_MS = 60 * MINUTE_MS
+AT, NOW, RELEASE = Decision.AT, Decision.NOW, Decision.RELEASE
+
+
+def shared(**more: object) -> MaintenanceRig:
+    """Three hosts in two fault domains: shop on all, bank on the last as well."""
+    policy = MaintenancePolicy(**more)  # type: ignore[arg-type]
+    rig = MaintenanceRig(policy=NoticePolicy(maintenance=policy))
+    hosts = tuple(Host(f"h{n}", n % 2, n) for n in range(3))
+    groups = (Group("web", owner="shop"), Group("db", owner="bank"))
+    vms = (*(Vm(f"web_{n}", f"h{n}", "web") for n in range(3)), Vm("db_0", "h2", "db"))
+    rig.tell(ChangeTopology(hosts=hosts, groups=groups, vms=vms), Enable("web"), Enable("db"))
+    return rig
+
+
+def declared(rig: MaintenanceRig) -> int:
+    """Declare routine work on every host; return its number."""
+    number = rig.create("h0", "h1", "h2")
+    rig.tell(words.DeclareMaintenance(number, Severity.ROUTINE))
+    return number
+
+
+def choose(rig: MaintenanceRig, number: int, *choices: HostChoice) -> None:
+    """Choose as an owner does."""
+    rig.tell(words.ChooseStarts(number, choices, "owner"))
+
+
+def opened(rig: MaintenanceRig, number: int) -> Openings:
+    """Return the openings of a maintenance as of now."""
+    return Openings(Draft(rig.state, rig.now_ms, rig.terms()), live(rig, number))
+
+
+def live(rig: MaintenanceRig, number: int) -> Maintenance:
+    """Return a live maintenance."""
+    return rig.state.maintenances[number]
+
+
+def wave_of(rig: MaintenanceRig, number: int, host: str) -> int:
+    """Return the planned start of a host."""
+    plan = rig.state.plans[live(rig, number).plan]
+    [start_ms] = [each.latest_start_ms for each in plan.waves if host in each.hosts]
+    return start_ms
+
+
+def test_chosen_start_is_the_not_before_of_the_event() -> None:
+    """An approval does not start the work earlier. Source: T-2."""
+    rig = shared()
+    number, start_ms = declared(rig), rig.now_ms + 3 * DAY_MS
+    choose(rig, number, HostChoice("h0", "shop", AT, start_ms))
+    rig.now_ms = rig.due_ms(number)
+    rig.tell(Tick())
+    rig.show()
+    work = rig.working(number)["h0"]
+    assert work.not_before_ms == start_ms
+    rig.approve("web_0", work)
+    assert rig.now(work.number).execution.started_ms is None
+    rig.now_ms = start_ms
+    rig.tell(Tick())
+    assert rig.now(work.number).execution.started_ms == start_ms
+
+
+def test_shared_host_waits_until_every_owner_agrees() -> None:
+    """One owner's choice alone is no reason to disturb another. Source: T-2, T-3."""
+    rig = shared()
+    number, start_ms = declared(rig), rig.now_ms + 3 * DAY_MS
+    deadline_ms = rig.now_ms + 14 * DAY_MS
+    choose(rig, number, HostChoice("h2", "shop", AT, start_ms))
+    assert wave_of(rig, number, "h2") >= deadline_ms
+    choose(rig, number, HostChoice("h2", "bank", AT, start_ms + HOUR_MS))
+    assert wave_of(rig, number, "h2") >= deadline_ms, "they chose different times"
+    choose(rig, number, HostChoice("h2", "bank", RELEASE))
+    assert wave_of(rig, number, "h2") == start_ms
+
+
+def test_now_and_release_start_with_the_notice() -> None:
+    """Nothing else holds the hosts back. Source: T-2."""
+    rig = shared()
+    number = declared(rig)
+    choose(rig, number, HostChoice("h0", "shop", NOW), HostChoice("h2", "shop", RELEASE))
+    assert wave_of(rig, number, "h2") > rig.now_ms + 13 * DAY_MS
+    choose(rig, number, HostChoice("h2", "bank", NOW))
+    assert rig.working(number)["h0"].not_before_ms < rig.now_ms + HOUR_MS
+
+
+def test_choice_of_now_may_approve_the_event() -> None:
+    """The work starts once its event is shown. Never for strict groups. Source: T-2, A-7."""
+    rig = shared()
+    number = declared(rig)
+    choose(rig, number, HostChoice("h0", "shop", NOW, approves=True))
+    rig.show()
+    assert rig.working(number)["h0"].execution.started_ms == rig.now_ms
+    strict = shared()
+    strict.tell(ChangeTopology(groups=(Group("web", owner="shop", strict_approval=True),)))
+    number = declared(strict)
+    choose(strict, number, HostChoice("h0", "shop", NOW, approves=True))
+    strict.show()
+    assert strict.working(number)["h0"].execution.started_ms is None
+
+
+@pytest.mark.parametrize(
+    ("choice", "problem"),
+    [
+        (HostChoice("h0", "shop", AT, 15 * DAY_MS), "after the hand-back deadline"),
+        (HostChoice("h0", "shop", AT, MINUTE_MS), "notice"),
+        (HostChoice("h0", "bank", AT, 3 * DAY_MS), "no VM there"),
+        (HostChoice("h9", "shop", AT, 3 * DAY_MS), "not among the declared hosts"),
+        (HostChoice("h1", "shop", AT, 2 * DAY_MS), "another fault domain"),
+        (HostChoice("h1", "shop", AT, 2 * DAY_MS + MINUTE_MS), "other work"),
+    ],
+)
+def test_choice_that_breaks_a_rule_is_refused(choice: HostChoice, problem: str) -> None:
+    """The refusal has the reason; nothing is recorded. Source: T-2."""
+    rig = shared()
+    number = declared(rig)
+    choose(rig, number, HostChoice("h0", "shop", AT, rig.now_ms + 2 * DAY_MS))
+    before = dict(rig.state.choices)
+    start_ms = rig.now_ms + choice.start_ms
+    word = HostChoice(choice.host, choice.owner, AT, start_ms)
+    with pytest.raises(ChoiceRefused, match=problem):
+        choose(rig, number, HostChoice("h2", "shop", RELEASE), word)
+    assert rig.state.choices == before
+
+
+def test_refusal_names_the_nearest_openings() -> None:
+    """They are possible choices. Source: T-2."""
+    rig = shared()
+    number, start_ms = declared(rig), rig.now_ms + 2 * DAY_MS
+    choose(rig, number, HostChoice("h0", "shop", AT, start_ms))
+    openings = opened(rig, number)
+    nearest = openings.nearest("h1", start_ms)
+    assert len(nearest) == 2
+    assert all(openings.blocker("h1", each.start_ms) is None for each in nearest)
+    assert all(openings.blocker("h1", each.latest_ms) is None for each in nearest)
+    assert openings.blocker("h1", nearest[0].latest_ms + SECOND_MS) is not None
+
+
+def test_openings_follow_windows_and_other_choices() -> None:
+    """Work fits into each window; a start that others chose has the room that is left. T-2."""
+    nights = Window("nights", from_min=60, to_min=120)
+    rig = shared(windows=(nights,), budgets=(Budget(Scope.FLEET, 2),))
+    number = declared(rig)
+    free = opened(rig, number).of("h0")
+    assert len(free) >= 13
+    assert {each.latest_ms - each.start_ms for each in free[1:]} == {50 * MINUTE_MS}
+    chosen_ms = free[3].start_ms + 20 * MINUTE_MS
+    choose(rig, number, HostChoice("h0", "shop", AT, chosen_ms))
+    beside = [each for each in opened(rig, number).of("h2") if each.start_ms == chosen_ms]
+    assert beside == [Opening(chosen_ms, chosen_ms, 1)]
+
+
+def test_choice_may_be_changed_until_the_event_is_announced() -> None:
+    """The last choice counts. Source: T-2."""
+    rig = shared()
+    number, start_ms = declared(rig), rig.now_ms + 2 * DAY_MS
+    choose(rig, number, HostChoice("h0", "shop", AT, start_ms))
+    choose(rig, number, HostChoice("h0", "shop", AT, start_ms + MINUTE_MS))
+    assert wave_of(rig, number, "h0") == start_ms + MINUTE_MS
+    rig.now_ms = rig.due_ms(number)
+    rig.tell(Tick())
+    with pytest.raises(ChoiceRefused, match="announced already"):
+        choose(rig, number, HostChoice("h0", "shop", AT, start_ms + DAY_MS))
+
+
+def test_choice_that_a_policy_breaks_is_displaced() -> None:
+    """It is marked, and no longer once the plan keeps it again. Source: T-2."""
+    rig = shared()
+    number, start_ms = declared(rig), rig.now_ms + 2 * DAY_MS
+    choose(rig, number, HostChoice("h0", "shop", AT, start_ms))
+    freeze = (start_ms - HOUR_MS, start_ms + HOUR_MS)
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(freezes=(freeze,))))
+    [choice] = rig.state.choices.values()
+    assert choice.displaced_ms == rig.now_ms
+    rig.tell(words.ApplyPolicy(MaintenancePolicy()))
+    [choice] = rig.state.choices.values()
+    assert choice.displaced_ms is None
+    assert wave_of(rig, number, "h0") == start_ms
+
+
+def test_choices_end_with_their_maintenance() -> None:
+    """A cancelled maintenance leaves none in the state. Source: T-1."""
+    rig = shared()
+    number = declared(rig)
+    choose(rig, number, HostChoice("h0", "shop", AT, rig.now_ms + 2 * DAY_MS))
+    rig.tell(words.CancelMaintenance(number))
+    assert rig.state.choices == {}
