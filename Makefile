@@ -15,6 +15,9 @@ FULLY_COVERED := src/forewarn/core/*,src/forewarn/planning/*,src/forewarn/protoc
 FULLY_COVERED := $(FULLY_COVERED),src/forewarn/rules/*
 FULLY_COVERED := $(FULLY_COVERED),src/forewarn/agent/core/*
 PYTEST ?= $(BIN)/pytest
+# `make test PACKAGE=sinks`: only the tests of packages/forewarn-sinks
+PACKAGE ?=
+TESTED := $(if $(PACKAGE),packages/forewarn-$(PACKAGE)/tests)
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes
 COMPILE += --no-annotate --custom-compile-command "make lock" $(ARGS)
 # Many tests wait for another process, so there are three workers more than cores. One worker runs
@@ -65,7 +68,8 @@ runtime: $(RUNTIME)  ## make .venv with what the emulator and the service need, 
 
 setup: $(DEV)  ## make .venv with everything for development
 
-$(RUNTIME): pyproject.toml requirements/build.txt requirements/runtime.txt
+$(RUNTIME): pyproject.toml $(wildcard packages/*/pyproject.toml)
+$(RUNTIME): requirements/build.txt requirements/runtime.txt
 	@tools/setup runtime
 
 $(DEV): $(RUNTIME) requirements/dev.txt tools/web/package-lock.json
@@ -105,11 +109,11 @@ audit: $(DEV)  ## check dependencies for known vulnerabilities (uses PyPI)
 imports: $(DEV)  ## check the directions of imports (.importlinter)
 	$(BIN)/lint-imports --no-cache
 
-test: $(DEV) system  ## set up and pass all tests; a failed test has a second try, and is named
-	$(PYTEST) $(PARALLEL) --reruns 1
+test: $(DEV) system  ## set up and pass all tests, or those of a package (PACKAGE=sinks)
+	$(PYTEST) $(PARALLEL) --reruns 1 $(TESTED)
 
 test-fast: $(DEV)  ## run the fast tests, for use during development
-	$(PYTEST) $(PARALLEL) -m "not slow and not nightly"
+	$(PYTEST) $(PARALLEL) -m "not slow and not nightly" $(TESTED)
 
 test-azure: $(DEV)  ## run the tests with Azure's tools; installs azure-cli (730 MB) once
 	@tools/test-azure

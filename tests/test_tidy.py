@@ -10,7 +10,7 @@ import pytest
 from tests.tidy import code, text  # noqa: F401  # importing them registers their checks
 from tests.tidy.circles import import_circles
 from tests.tidy.exceptions import EXCEPTIONS, UNREAD
-from tests.tidy.house import CHECKS, Check, Finding, Source, paths, read
+from tests.tidy.house import CHECKS, Check, Finding, Source, in_package, paths, read
 from tests.tidy.tree import (
     CLIENT_ROOMS,
     LIGHT_MODULES,
@@ -79,7 +79,11 @@ def test_unread_prose_is_still_to_be_read() -> None:
 
 def python_sources() -> list[Source]:
     """Return the product's modules."""
-    return [read(path) for path in paths() if path.startswith("src/") and path.endswith(".py")]
+    return [
+        read(path)
+        for path in paths()
+        if in_package(path).startswith("src/") and path.endswith(".py")
+    ]
 
 
 def test_no_module_is_dead() -> None:

@@ -162,7 +162,9 @@ class ExtensionGroup:
 
         several: dict[str, list[EntryPoint]] = {}
         for each in entry_points(group=self.entry_points):
-            if each.name not in self.built_in:
+            # The metadata of an older Forewarn may list extensions that now have their own package.
+            is_own = each.dist is not None and each.dist.name == "forewarn"
+            if each.name not in self.built_in and not is_own:
                 several.setdefault(each.name, []).append(each)
         return {name: self._extension(entries) for name, entries in several.items()}
 

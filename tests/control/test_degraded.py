@@ -14,7 +14,6 @@ from forewarn.cli.main import main
 from forewarn.control.gate_checks import make_gates
 from forewarn.core.stimulus import ApplyPolicy
 from forewarn.drivers.registry import DRIVERS, DriverKindUnknown
-from forewarn.outbox import nats_sink
 from forewarn.outbox.destinations import DestinationInvalid
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.rules.local_time import Window
@@ -26,6 +25,7 @@ from forewarn.settings import (
     Settings,
     StoreSettings,
 )
+from forewarn_sinks import nats_sink
 from tests.api.live import FLEET, SETTINGS, Json, Live, rereading
 from tests.packages import install
 from tests.waiting import LIMIT_S, wait_until

@@ -71,7 +71,7 @@ def test_release_has_all_its_files_and_their_checksums(out: Path) -> None:
 
 def test_source_archive_has_the_files_for_packagers(out: Path) -> None:
     """A distribution builds from the archive, units and man pages included."""
-    (archive,) = out.glob("*.tar.gz")
+    (archive,) = out.glob("forewarn-*.tar.gz")
     with tarfile.open(archive) as sources:
         names = {name.partition("/")[2] for name in sources.getnames()}
     assert {"dist/forewarn.service", "tools/release/man.py"} <= names
@@ -80,7 +80,7 @@ def test_source_archive_has_the_files_for_packagers(out: Path) -> None:
 
 def test_wheel_is_enough_in_a_clean_environment(out: Path, tmp_path: Path) -> None:
     """The client side needs no other package."""
-    (wheel,) = out.glob("*.whl")
+    (wheel,) = out.glob("forewarn-*.whl")
     program = install(tmp_path / "clean", wheel) / "forewarn"
     said = subprocess.run([program, "--version"], check=True, capture_output=True, text=True)
     assert said.stdout.split()[1] in wheel.name
@@ -93,7 +93,7 @@ def test_wheel_is_enough_in_a_clean_environment(out: Path, tmp_path: Path) -> No
 def test_wheel_runs_emulator_agent_and_service(out: Path, tmp_path: Path) -> None:
     """A fresh environment with the wheel is enough for each of the three."""
     debian.download(WHEELS)
-    (wheel,) = out.glob("*.whl")
+    (wheel,) = out.glob("forewarn-*.whl")
     programs = install(tmp_path / "fresh", "--find-links", WHEELS, f"{wheel}[server]")
     program = str(programs / "forewarn")
     vms, operators, health, local = (free_port() for _ in range(4))
@@ -164,7 +164,7 @@ def test_completion_scripts_are_read_by_their_shells(out: Path) -> None:
 
 def test_wheel_has_man_pages_and_completion(out: Path) -> None:
     """What pip installs into `share` is what the release has."""
-    (wheel,) = out.glob("*.whl")
+    (wheel,) = out.glob("forewarn-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = {name.partition(".data/data/")[2] for name in archive.namelist()}
     shared = {"bash-completion/completions/forewarn", "zsh/site-functions/_forewarn"}
@@ -227,6 +227,8 @@ def test_bill_of_materials_names_what_the_server_installs(out: Path) -> None:
     parts = {each["name"]: each for each in bill["components"]}
     assert {"uvicorn", "starlette", "msgspec", "anyio"} <= set(parts)
     assert not {"pytest", "ruff", "hatchling"} & set(parts)
-    assert all(each["externalReferences"] for each in parts.values())
+    assert "forewarn-sinks" in parts
+    pinned = [each for name, each in parts.items() if not name.startswith("forewarn-")]
+    assert all(each["externalReferences"] for each in pinned)
     references = {each["bom-ref"] for each in bill["components"]}
     assert set(bill["dependencies"][0]["dependsOn"]) <= references

@@ -16,8 +16,7 @@ from forewarn.control.gate_checks import (
 from forewarn.drivers.kubernetes.config import KubernetesConfig
 from forewarn.drivers.nova.config import NovaConfig
 from forewarn.drivers.webhook.driver import WebhookOptions
-from forewarn.extensions import loaded
-from forewarn.outbox.destinations import SINKS
+from forewarn.outbox.destinations import GUESTS, SINKS
 from forewarn.service.secret_files import PUBLIC_FILES, exposed_files
 from forewarn.settings import SECRET_FILES, SECRETS, Settings
 from forewarn.settings_loader import load_settings
@@ -113,7 +112,7 @@ def test_every_setting_that_sounds_like_a_secret_is_in_the_table() -> None:
         KubernetesConfig,
         NovaConfig,
         WebhookOptions,
-        *(loaded(each).options for each in SINKS.built_in.values()),
+        *(each.load().options for each in map(SINKS.find, (*SINKS.built_in, *GUESTS)) if each),
     )
     options = {each.name for table in tables for each in fields(table)}
     assert not {name for name in options if secret(name)}, "their secrets are in files"

@@ -27,9 +27,9 @@ ROOMS_OF_PACKAGES = {
         "forewarn.replication.messages",
         "forewarn.store",
     ),
-    "nats": ("forewarn.outbox.nats_sink",),
-    "aiokafka": ("forewarn.outbox.kafka_sink",),
-    "apprise": ("forewarn.outbox.apprise_sink",),
+    "nats": ("forewarn_sinks.nats_sink",),
+    "aiokafka": ("forewarn_sinks.kafka_sink",),
+    "apprise": ("forewarn_sinks.apprise_sink",),
     "opentelemetry": ("forewarn.telemetry.otlp",),
     "prometheus_client": ("forewarn.telemetry",),
     "libvirt": ("forewarn.drivers.libvirt",),
@@ -153,7 +153,7 @@ def packages_in_their_rooms(source: Source) -> Found:
     """A third-party package appears in its rooms alone, so that it can be replaced."""
     for line, name in source.imports():
         top = name.partition(".")[0]
-        if top in sys.stdlib_module_names or top == "forewarn":
+        if top in sys.stdlib_module_names or top.partition("_")[0] == "forewarn":
             continue
         rooms = ROOMS_OF_PACKAGES.get(top, ())
         if not any(_within(source.module, room) for room in rooms):

@@ -5,6 +5,7 @@
 
 import ast
 import fnmatch
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,11 @@ Node = TypeVar("Node", bound=ast.AST)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def in_package(path: str) -> str:
+    """Return a path below its package, as `src/…` for `packages/NAME/src/…`."""
+    return re.sub(r"^packages/[^/]+/", "", path)
 
 
 @dataclass(frozen=True)
@@ -45,10 +51,11 @@ class Source:
 
     @property
     def module(self) -> str:
-        """The dotted name of a module under `src/`, else an empty string."""
-        if not self.path.startswith("src/"):
+        """The dotted name of a module under a `src/`, else an empty string."""
+        path = in_package(self.path)
+        if not path.startswith("src/"):
             return ""
-        return self.path[4:].removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        return path[4:].removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
     def walk(self, kind: type[Node]) -> Iterator[Node]:
         """Yield the nodes of one kind."""
@@ -103,7 +110,7 @@ class Check:
 
     def applies(self, path: str) -> bool:
         """Tell whether the rule is for this file."""
-        return any(fnmatch.fnmatch(path, pattern) for pattern in self.where)
+        return any(fnmatch.fnmatch(in_package(path), pattern) for pattern in self.where)
 
     def findings(self, source: Source) -> Iterator[Finding]:
         """Yield what the rule finds in one file."""

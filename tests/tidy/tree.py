@@ -15,6 +15,9 @@ ENTRY_POINTS = {
     "forewarn.cli.main": "the command",
     "forewarn.testing": "pytest loads it as a plugin",
     "forewarn.job": "applications import it",
+    "forewarn_sinks.apprise_sink": "an entry point of its package",
+    "forewarn_sinks.kafka_sink": "the same",
+    "forewarn_sinks.nats_sink": "the same",
     "forewarn.core.history": "replay, against which tests and the simulator hold the state",
 }
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 
-from forewarn.extensions import loaded
-from forewarn.outbox.apprise_sink import INCLUDE
 from forewarn.outbox.delivery import DeliveryState
-from forewarn.outbox.destinations import SINKS
+from forewarn.outbox.destinations import GUESTS, SINKS
 from forewarn.outbox.sink import DestinationOptions, SinkKind
 from forewarn.validation.fields import Boolean, Integer, Number, ValueType
 from forewarn.validation.forms import Field, ListOf, form_of
+from forewarn_sinks.apprise_sink import INCLUDE
 from tools.docs.reference import page, table
 
 _EXAMPLE = {
@@ -68,7 +67,8 @@ _STATES = {
 def outbox_page() -> str:
     """Return the page of destinations."""
     common = form_of(DestinationOptions).fields
-    kinds: dict[str, SinkKind] = {name: loaded(each) for name, each in SINKS.built_in.items()}
+    extensions = {name: SINKS.find(name) for name in (*SINKS.built_in, *GUESTS)}
+    kinds: dict[str, SinkKind] = {name: each.load() for name, each in extensions.items() if each}
     forms = {name: form_of(kind.options) for name, kind in kinds.items()}
     lines = [
         "Each table `[outbox.NAME]` of the settings is a destination of transitions.",

@@ -94,10 +94,10 @@ def build(source: Path, output: Path) -> None:
         "COLUMNS": "80",
     }
 
-    def run(*words: str) -> bytes:
+    def run(*words: str, place: Path = source) -> bytes:
         command = [sys.executable, *words]
         done = subprocess.run(
-            command, cwd=source, env=environment, check=True, stdout=subprocess.PIPE
+            command, cwd=place, env=environment, check=True, stdout=subprocess.PIPE
         )
         return done.stdout
 
@@ -113,6 +113,8 @@ def build(source: Path, output: Path) -> None:
     for shell, place in SHARED.items():
         shutil.copytree(output / "completion" / shell, share / place)
     run("-m", "hatchling", "build", "-d", str(output))
+    for package in sorted((source / "packages").iterdir()):
+        run("-m", "hatchling", "build", "-d", str(output), place=package)
     run("dist/agent/build.py", str(output / "forewarn-agent.pyz"))
     run("-m", "tools.release.sbom", str(output / "forewarn.cdx.json"))
     if reason := debian.missing():

@@ -105,8 +105,7 @@ def download(wheels: Path) -> list[Path]:
 def lay_out_service(tree: Path, built: Path, wheels: list[Path]) -> None:
     """Create a separate environment below /usr/lib/forewarn, and its other files."""
     library = tree / LIBRARY
-    (own,) = built.glob("*.whl")
-    for wheel in [*wheels, own]:
+    for wheel in [*wheels, *sorted(built.glob("*.whl"))]:
         unpack(wheel, library)
     home = tree / "usr/lib/forewarn"
     (home / "bin").mkdir()

@@ -19,8 +19,17 @@ ROOT = Path(__file__).resolve().parents[2]
 _NAME = re.compile(r"([A-Za-z0-9._-]+)(?:\[([A-Za-z0-9._-]+)\])?")
 
 
-def bill(project: dict[str, object], requirements: str, time: datetime) -> dict[str, object]:
-    """Return the document, which marks the packages' indirect dependencies as unknown."""
+def bill(
+    project: dict[str, object], own: list[str], requirements: str, time: datetime
+) -> dict[str, object]:
+    """Return the document, which marks the packages' indirect dependencies as unknown.
+
+    Args:
+        project: the table `project` of Forewarn.
+        own: names of Forewarn's other packages, which have its version.
+        requirements: the pinned packages of the server side.
+        time: time of the document.
+    """
     name, version = str(project["name"]), str(project["version"])
     reference = f"pkg:pypi/{name}@{version}"
     parts = pinned_packages(requirements)
@@ -46,7 +55,10 @@ def bill(project: dict[str, object], requirements: str, time: datetime) -> dict[
                 "licenses": [{"license": {"id": project["license"]}}],
             },
         },
-        "components": [_component(package, hashes) for package, hashes in parts.items()],
+        "components": [
+            *(_component((each, version), []) for each in own),
+            *(_component(package, hashes) for package, hashes in parts.items()),
+        ],
         "dependencies": [
             {"ref": reference, "dependsOn": [references[name] for name in sorted(wanted)]}
         ],
@@ -103,7 +115,8 @@ def main() -> int:
     output: Path = parser.parse_args().output
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     time = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), UTC)
-    document = bill(project, (ROOT / "requirements" / "runtime.txt").read_text("utf-8"), time)
+    own = sorted(path.parent.name for path in ROOT.glob("packages/*/pyproject.toml"))
+    document = bill(project, own, (ROOT / "requirements" / "runtime.txt").read_text("utf-8"), time)
     output.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
     return 0
 

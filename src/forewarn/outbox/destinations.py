@@ -23,11 +23,14 @@ SINKS = ExtensionGroup(
     {
         "webhook": "forewarn.outbox.webhook_sink:WEBHOOK",
         "event-grid": "forewarn.outbox.webhook_sink:EVENT_GRID",
-        "nats": "forewarn.outbox.nats_sink:KIND",
-        "kafka": "forewarn.outbox.kafka_sink:KIND",
-        "apprise": "forewarn.outbox.apprise_sink:KIND",
     },
 )
+#: Kinds of Forewarn's other packages -> the package, for an error that says what to install.
+GUESTS = {
+    "nats": "forewarn-sinks",
+    "kafka": "forewarn-sinks",
+    "apprise": "forewarn-sinks",
+}
 #: The members that every sink has.
 _MEMBERS = ("open", "send", "close", "batch_max")
 
@@ -69,10 +72,13 @@ def check_installed(destinations: Iterable[Destination]) -> None:
 def _destination(name: str, options: dict[str, object]) -> Destination:
     kind = options.get("kind")
     if not isinstance(kind, str) or not kind:
-        problem = f"must have a kind, one of {', '.join(SINKS.built_in)}"
+        problem = f"must have a kind, one of {', '.join((*SINKS.built_in, *GUESTS))}"
         raise DestinationInvalid(name=name, problem=problem)
     extension = SINKS.find(kind)
     try:
+        if extension is None and kind in GUESTS:
+            package = f"pip install ./forewarn/packages/{GUESTS[kind]}, beside a clone"
+            return _absent(name, kind, f"needs the package {GUESTS[kind]}: {package}")
         if extension is None:
             problem = f"has the kind {kind!r}, which is neither built in nor installed"
             return _absent(name, kind, f"{problem} (known: {', '.join(SINKS.names())})")

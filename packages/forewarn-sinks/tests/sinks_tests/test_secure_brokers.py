@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from sinks_tests.brokers import HERE, Broker, Nats, SecureKafka, SecureNats
 from tests.api.live import FLEET, Json, Live
 from tests.e2e.certificates import make_certificates
-from tests.outbox.brokers import HERE, Broker, Nats, SecureKafka, SecureNats
 from tests.outbox.rig import delivering
 from tests.waiting import wait_until
 
@@ -37,7 +37,7 @@ def status(service: Live) -> Json:
 
 
 def refused(options: dict[str, object]) -> str:
-    """Return what is said of a destination that nothing may be delivered to."""
+    """Return the error of a destination that may receive nothing."""
     with Live(delivering({"broker": options})) as service:
         service.fleet(**FLEET)
         wait_until(lambda: status(service)["failures"], limit_s=DELIVERED_S_MAX)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from sinks_tests.brokers import Broker, Kafka, Nats
 from tests.api.live import SETTINGS
-from tests.outbox.brokers import Broker, Kafka, Nats
 from tests.outbox.rig import Life, delivering, is_complete
 from tests.waiting import wait_until
 
