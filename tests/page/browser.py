@@ -219,9 +219,13 @@ class Browser:
 
     def click_at(self, x: float, y: float) -> None:
         """Move the mouse to a place and click."""
-        self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        self.move_to(x, y)
         for kind in ("mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def move_to(self, x: float, y: float) -> None:
+        """Move the mouse to a place."""
+        self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def key(self, name: str, *, times: int = 1, shift: bool = False) -> None:
         """Press a key."""

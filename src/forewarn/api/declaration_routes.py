@@ -276,11 +276,10 @@ def _choices(
 
 async def _named(call: ApiCall, number: int) -> DeclaredMaintenance:
     """Return a declared maintenance of the caller; raises `Unknown` if there is none."""
-    every = await _declared(call)
-    named = next((each for each in every if each.maintenance.number == number), None)
-    if named is None:
+    named = await _declared(call, only=number)
+    if not named:
         raise Unknown(kind="declaration", name=f"m-{number}")
-    return named
+    return named[0]
 
 
 async def _declared(call: ApiCall, only: int | None = None) -> tuple[DeclaredMaintenance, ...]:

@@ -78,7 +78,7 @@ class DeclareMaintenance(CoreStimulus):
 
     maintenance: int
     severity: Severity
-    #: Time in which the work disturbs no VM, in seconds; None: the least time that the policy allows.
+    #: Time in which owners choose, in seconds; None: the least time that the policy allows.
     hand_back_s: int | None = None
 
 

@@ -158,15 +158,26 @@ export async function emulator(main) {
       ),
     );
   let reading = 0;
+  let order = new Map(); // name of a scenario -> its place in the list
   const readStories = async () => {
     const mine = ++reading;
     const reply = await get("/v1/scenarios");
     if (mine !== reading) return; // a later request will answer
-    const runs = (each) => (each.run?.state === "running" ? 0 : 1);
     await unpressed();
-    const scenarios = reply.scenarios.sort((one, other) => runs(one) - runs(other));
+    // What runs is first, but no row moves under the pointer: its next press would miss.
+    if (!order.size || !stories.matches(":hover")) {
+      const runs = (each) => (each.run?.state === "running" ? 0 : 1);
+      order = new Map(
+        [...reply.scenarios]
+          .sort((one, other) => runs(one) - runs(other))
+          .map((each, place) => [each.name, place]),
+      );
+    }
+    const place = (each) => order.get(each.name) ?? order.size;
+    const scenarios = reply.scenarios.sort((one, other) => place(one) - place(other));
     keepFocus(stories, () => fill(stories, scenarios.map(story)));
   };
+  stories.addEventListener("pointerleave", () => readStories().catch(() => {}));
   const story = (each) => {
     const runs = each.run?.state === "running";
     const button = (label, does, data = {}, look = "small") =>
