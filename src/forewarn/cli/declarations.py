@@ -58,7 +58,7 @@ def _list(*, common: ListOptions = LISTED) -> int:
 
 @declaration.command(name="show")
 def _show(id_: DeclarationId, /, *, common: ServerOptions = COMMON) -> int:
-    """Show a declared maintenance: for each resource what is planned, and what was chosen."""
+    """Show a declared maintenance: for each resource the planned start and the choice."""
     client = client_of(common)
     answer = client.get(f"/v1/declarations/{part(id_)}")
     if common.structured:

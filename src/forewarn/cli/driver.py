@@ -181,7 +181,9 @@ def _answer_resources(
     ],
     tokens: Annotated[
         Path,
-        Parameter(metavar="DIRECTORY", help="has a token for each namespace, in a file with its name"),
+        Parameter(
+            metavar="DIRECTORY", help="has a token for each namespace, in a file with its name"
+        ),
     ],
     config: Config = (),
     follow: Annotated[bool, Parameter(help="answer until Ctrl-C")] = False,
