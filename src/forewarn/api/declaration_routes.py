@@ -233,7 +233,7 @@ async def choose_starts(call: ApiCall) -> ApiResponse:
         if len(chosen) > forms.CHOICES_MAX:
             problem = f"names more than {forms.CHOICES_MAX} hosts"
             raise ValidationFailed(where="choices", problem=problem)
-        word = stimuli.ChooseStarts(number, tuple(chosen), call.actor)
+        word = stimuli.ChooseStarts(number, tuple(chosen), call.principal.name)
         return word, results((view.unscoped or view).draft(now_ms), word)
 
     word, answers = await call.control.read(read)

@@ -4,7 +4,7 @@ import { call, get, may, part, query } from "./api.js";
 import { copy } from "./clipboard.js";
 import { commandOf, commandOfText } from "./commands.js";
 import { buttonGroup, coded, fill, h, labelled, note, press, soft } from "./dom.js";
-import { isLocal, link, plural, words } from "./format.js";
+import { link, plural, timePicker, words } from "./format.js";
 import { hostPicker, ticked, ticks } from "./host-picker.js";
 import { search, suggest } from "./suggest.js";
 
@@ -489,21 +489,12 @@ function quick(input, { name, label }) {
     input.value = text;
     input.dispatchEvent(new Event("input", { bubbles: true }));
   };
-  const picker = h("input", {
-    type: "datetime-local",
-    tabIndex: -1, // with the keyboard, the text field is quicker
-    aria: { label: `${label}: date and time` },
-    onchange: () => {
-      const { value } = picker;
-      if (value) enter(isLocal() ? new Date(value).toISOString() : `${value}:00Z`);
-    },
-  });
   return buttonGroup(
     `Usual values of ${label}`,
     QUICK[name].map((each) =>
       press(each, () => enter(each), { look: "small", spoken: `${label}: ${each}` }),
     ),
-    LENGTHS.has(name) ? "" : picker,
+    LENGTHS.has(name) ? "" : timePicker(input, label),
   );
 }
 
@@ -513,6 +504,7 @@ const PICKED = {
   destination: "host",
   hosts: "host",
   canary_hosts: "host",
+  target: "host,vm",
   targets: "host,vm",
   group: "group",
   vm: "vm",
@@ -689,7 +681,7 @@ export function dialog({
       box.close();
       done(reply);
     } catch (error) {
-      refuse(error);
+      if (!error.shown) refuse(error); // otherwise, the form shows it
     } finally {
       go.disabled = false;
     }

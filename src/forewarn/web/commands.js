@@ -71,7 +71,7 @@ const OPTIONS = {
 const WITHOUT_OPTION = new Set(["approves_when_down", "impact", "published"]);
 
 /** Quotes a word for a shell. */
-const quoted = (word) =>
+export const quoted = (word) =>
   /^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word).replaceAll("'", "'\\''")}'`;
 
 /** Whether a member is an argument of a command; otherwise, it is an option. */

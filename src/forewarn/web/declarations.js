@@ -1,19 +1,10 @@
 // Declared maintenances: for each resource what happens without a choice, and until when to choose.
 
-import { act, button, dialog, rowButton } from "./actions.js";
-import { call, get, getList, may, now, part, query } from "./api.js";
-import { fill, h, head, labelled, press, section, soft, table } from "./dom.js";
-import {
-  chip,
-  interruption,
-  link,
-  moment,
-  naturally,
-  plural,
-  span,
-  ticking,
-  words,
-} from "./format.js";
+import { act, button, rowButton } from "./actions.js";
+import { get, getList, may } from "./api.js";
+import { choose } from "./choices.js";
+import { fill, h, head, note, section, soft, table } from "./dom.js";
+import { chip, link, moment, naturally, plural, span, ticking, words } from "./format.js";
 import { kept } from "./records.js";
 import { ticketTable } from "./tickets.js";
 
@@ -48,7 +39,7 @@ export function declarations(main, title = "Declared maintenances") {
 
 const NOTHING = "Nothing is declared: no work waits for a choice of its owner.";
 
-const report = () => act("open_ticket", { label: "Report a fault" });
+const report = () => act("open_ticket", { label: "Report a fault", given: { target_kind: "vm" } });
 
 /** Lists the events of the caller's groups, the next start first. */
 function announced(events) {
@@ -79,6 +70,7 @@ function declaration(each) {
     (one, other) => naturally(one.owner, other.owner) || naturally(one.host, other.host),
   );
   const more = resources.length - SHOWN_MAX;
+  const all = may("list_maintenances"); // the caller sees more than one owner
   return section(
     [
       `${words(each.cause)}: ${each.reason || "no reason given"} `,
@@ -92,159 +84,107 @@ function declaration(each) {
       "p",
       {},
       chip(each.severity, each.severity === "routine" ? "" : "blocked"),
-      ` Each host is worked on for ${span(each.window_s * 1000)}; VMs are interrupted: `,
-      `${interruption(each.interruption_s)}. Choose by `,
+      ` Each host is worked on for ${span(each.window_s * 1000)}; VMs are ${interrupted(each)}. `,
+      "Choose by ",
       moment(each.hand_back_deadline),
       " ",
       ticking(each.hand_back_deadline),
       ".",
+      missing(resources),
     ),
     table(
       `Resources of ${each.id}`,
-      ["Host", "Owner", "VMs", "If you do nothing", "Choice", "Action"],
+      ["Host", ...(all ? ["Owner"] : []), "VMs", "State", "If you do nothing", "Action"],
       resources
         .slice(0, SHOWN_MAX)
         .map((one) => [
           may("list_hosts") ? link("hosts", one.host) : one.host,
-          one.owner || "no owner",
+          ...(all ? [one.owner || "no owner"] : []),
           one.vms.map((name) => [link("vms", name), " "]),
-          otherwise(one),
-          chosen(one),
-          choice(each, one),
+          chip(words(one.state), LOOKS[one.state] ?? one.state),
+          h("div", {}, happens(each, one)),
+          action(each, one),
         ]),
     ),
     more > 0 ? soft(`${plural(more, "more resource")}: see \`forewarn declaration show\`.`) : "",
   );
 }
 
-const OVER = {
-  announced: "The work is announced.",
-  started: "The work has started.",
-  done: "The work is done.",
-  failed: "The work has failed.",
-};
+const interrupted = ({ interruption_s: seconds }) =>
+  seconds > 0
+    ? `interrupted for ${span(seconds * 1000)}`
+    : seconds === 0
+      ? "not interrupted"
+      : "interrupted for as long as the work lasts";
 
-/** Says what happens without a choice. */
-function otherwise(one) {
-  if (OVER[one.state]) return [OVER[one.state], one.start ? [" ", moment(one.start)] : ""];
-  if (!one.start) return ["The work starts some time after ", moment(one.hand_back_deadline), "."];
-  return ["The work starts at ", moment(one.start), " ", ticking(one.start), "."];
+/** State -> how its chip looks. */
+const LOOKS = { open: "waiting", due: "waiting", displaced: "failed" };
+/** States in which the owner can no longer choose. */
+const OVER = new Set(["announced", "started", "done", "failed", "due"]);
+
+/** Says how many resources wait for a choice. */
+function missing(resources) {
+  const counts = ["open", "displaced"].map(
+    (state) => resources.filter((one) => one.state === state).length,
+  );
+  const parts = [
+    counts[0] ? `${plural(counts[0], "host")} without a choice` : "",
+    counts[1] ? `${plural(counts[1], "host")} whose chosen time cannot be kept` : "",
+  ].filter(Boolean);
+  return parts.length ? h("b", {}, ` ${parts.join(", ")}.`) : "";
 }
 
-const DECISIONS = { now: "as soon as possible", release: "handed back: at any time" };
-
-function chosen(one) {
-  if (!one.decision) return "none";
-  const when = one.chosen_start ? moment(one.chosen_start) : (DECISIONS[one.decision] ?? "");
-  return [when, one.chosen_by ? h("div", { className: "soft" }, `by ${one.chosen_by}`) : ""];
+/** Says what happens to a resource if nobody does anything more. */
+function happens(each, one) {
+  const start = one.start ? [moment(one.start), " ", ticking(one.start)] : "";
+  const planned = start
+    ? ["The work starts at ", start, "."]
+    : ["The work starts some time after ", moment(one.hand_back_deadline), "."];
+  const choice = one.chosen_start ? moment(one.chosen_start) : "as soon as possible";
+  const approved = one.approves ? "; the choice approves the event" : "";
+  const by = one.chosen_by ? soft(`Chosen by ${one.chosen_by}${approved}.`) : "";
+  switch (one.state) {
+    case "announced":
+      return ["The work is announced: it starts at ", start || "an unknown time", "."];
+    case "started":
+      return ["The work has started", start ? [": ", moment(one.start)] : "", "."];
+    case "done":
+      return "The work is done.";
+    case "failed":
+      return "The work has failed.";
+    case "displaced":
+      return [
+        "No plan can keep ",
+        choice,
+        " any more: choose again. ",
+        one.start && one.start !== one.chosen_start ? planned : "",
+        by,
+      ];
+    case "waiting-for-other-work":
+      return [
+        "You chose ",
+        choice,
+        ", but other owners on the host have not chosen the same. Otherwise: after ",
+        moment(each.hand_back_deadline),
+        ".",
+        by,
+      ];
+    case "released":
+      return ["Handed back: the work may start at any time.", by];
+    case "due":
+      return ["The deadline has passed. ", planned, by];
+    default:
+      return [planned, by];
+  }
 }
 
-function choice(each, one) {
-  if (OVER[one.state] || !may("choose_starts")) return "";
+function action(each, one) {
+  if (OVER.has(one.state) || !may("choose_starts")) return "";
   return button(
     "choose_starts",
-    "Choose",
+    one.decision ? "Choose again" : "Choose a time",
     "small",
-    () => choose(each, one),
-    `Choose for ${one.host}`,
-  );
-}
-
-/** Opens the choice of a start, with the openings as a calendar. */
-async function choose(each, one) {
-  const path = `/v1/declarations/${part(each.id)}`;
-  const found = may("list_openings")
-    ? await get(query(`${path}/openings`, { host: one.host })).catch(() => null)
-    : null;
-  const at = h("input", {
-    id: "choice-at",
-    name: "at",
-    placeholder: "+4h, or 2027-01-15T08:00:00Z",
-  });
-  const what = h(
-    "select",
-    { id: "choice-what" },
-    h("option", { value: "at" }, "Start at a time"),
-    h("option", { value: "now" }, "Start as soon as possible"),
-    h("option", { value: "release" }, "Hand back: start at any time"),
-  );
-  const approve = h("input", { id: "choice-approve", type: "checkbox" });
-  const field = labelled(at, "Start");
-  what.addEventListener("change", () => (field.hidden = what.value !== "at"));
-  const enter = (text) => {
-    what.value = "at";
-    field.hidden = false;
-    at.value = text;
-    at.dispatchEvent(new Event("input", { bubbles: true }));
-  };
-  const form = () => ({
-    host: one.host,
-    ...(what.value === "at" ? { at: at.value.trim() } : { [what.value]: true }),
-    ...(approve.checked ? { approve: true } : {}),
-  });
-  const send = (dry) =>
-    call("POST", `${path}/choices`, { choices: [form()], ...(dry ? { dry_run: true } : {}) });
-  dialog({
-    title: `When ${one.host} is worked on`,
-    text: `For ${one.vms.join(", ")}. Without a choice by the deadline, the work follows the plan.`,
-    confirm: "Choose",
-    extra: [
-      labelled(what, "Choice"),
-      field,
-      h(
-        "div",
-        { className: "field check" },
-        approve,
-        h("label", { htmlFor: approve.id }, "Also approve the event in advance"),
-      ),
-      found ? openings(found.openings, enter) : "",
-    ],
-    plan: async () => {
-      if (what.value === "at" && !at.value.trim())
-        return soft("Enter a start, or press an opening.");
-      const { results } = await send(true);
-      return results.map((result) =>
-        result.possible
-          ? h("p", {}, "Possible.")
-          : [h("p", { className: "bad" }, result.text), openings(result.openings, enter)],
-      );
-    },
-    ask: () => send(false),
-    done: () => dispatchEvent(new Event("acted")),
-  });
-}
-
-/** Shows the openings by day; pressing one enters its earliest start. */
-function openings(list, enter) {
-  const days = new Map();
-  for (const each of list) {
-    const day = each.start.slice(0, 10);
-    days.set(day, [...(days.get(day) ?? []), each]);
-  }
-  if (!days.size) return soft("No opening before the work's deadline.");
-  return h(
-    "div",
-    { className: "openings" },
-    [...days].map(([day, found]) =>
-      h(
-        "div",
-        { className: "opening-day" },
-        h("h3", {}, day),
-        found.map((each) =>
-          press(
-            [
-              each.start.slice(11, 16),
-              each.latest && each.latest !== each.start
-                ? ` to ${each.latest.slice(0, 16).replace("T", " ")}`
-                : "",
-              each.room === null ? "" : `, room for ${each.room}`,
-            ].join(""),
-            () =>
-              enter(Date.parse(each.start) < now() ? new Date(now()).toISOString() : each.start),
-            { spoken: `Start at ${each.start}`, data: { opening: each.start } },
-          ),
-        ),
-      ),
-    ),
+    () => choose(each, one).catch((error) => note(error.message, "refused")),
+    `Choose a time for ${one.owner ? `${one.owner} on ` : ""}${one.host}`,
   );
 }

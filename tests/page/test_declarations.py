@@ -1,0 +1,140 @@
+"""Owners choose on the page when declared work starts; operators choose for them. Source: T-2."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from forewarn.access.roles import Role
+from forewarn.settings import OperatorSettings
+from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
+from tests.page.browser import PROGRAM, Browser
+from tests.page.test_page import AXE, axe_findings, browser, fill, page, press
+
+__all__ = ["browser", "page"]  # fixtures
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PROGRAM, reason="there is no chromium; Debian's package has it"),
+]
+CHOOSE, SUBMIT = "main [data-act=choose_starts]", "dialog [type=submit]"
+DECLARATION = "/v1/declarations/m-1"
+
+
+@pytest.fixture
+def service(page: Browser) -> Iterator[Live]:
+    """A service with a declared maintenance of a host of shop, and one that it shares."""
+    live = Live(replace(SETTINGS, operator=OperatorSettings()))
+    groups = {**FLEET["groups"], "db": {"owner": "bank"}}
+    operator(live, "PUT", "/v1/topology", {**FLEET, "groups": groups})
+    live.enable("web-0", "db-0")
+    operator(live, "PUT", "/v1/policy", {"windows": {"nights": {"from": "01:00", "to": "05:00"}}})
+    form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": "PT30M"}
+    operator(live, "POST", "/v1/maintenances", {**form, "reason": "firmware"})
+    operator(live, "POST", "/v1/maintenances/m-1/declare", {})
+    live.settle()
+    yield live
+    page.run("localStorage.clear(); sessionStorage.clear()")
+    page.problems.clear()  # the browser notes the answers of 401 and 409
+    page.open("about:blank")
+    live.stop()
+
+
+def operator(live: Live, method: str, path: str, form: object = None) -> Json:
+    """Return the answer to an operator's call."""
+    reply = live.call(method, path, form, headers={"Authorization": f"Bearer {TOKEN}"})
+    assert reply.status < 300, reply
+    return reply.json
+
+
+def resource(live: Live, host: str, owner: str = "shop") -> Json:
+    """Return an owner's resource of the declaration, as an operator sees it."""
+    live.settle()
+    every = operator(live, "GET", DECLARATION)["declaration"]["resources"]
+    [one] = [each for each in every if (each["host"], each["owner"]) == (host, owner)]
+    return one
+
+
+def sign_in(page: Browser, live: Live, view: str, token: str = "") -> None:
+    """Open a view as shop."""
+    page.open("about:blank")
+    page.open(f"{live.url}/{view}")
+    fill(page, "mouse", "#token", token or live.add_token("shop-ci", Role.OWNER, owner="shop"))
+    page.key("Enter")
+    page.see("m-1")
+
+
+def row(host: str) -> str:
+    """Return the selector of the button that chooses for a host."""
+    return f"{CHOOSE}[aria-label$=' {host}']"
+
+
+def test_owner_chooses_an_opening_in_four_presses(page: Browser, service: Live) -> None:
+    """A host, a day of the calendar, a time, and the button."""
+    sign_in(page, service, "#/home")
+    page.see("2 hosts without a choice")
+    assert page.run("document.querySelector('main').innerText.includes('bank')") is False
+    press(page, "mouse", row("h2"))
+    press(page, "mouse", "dialog [data-day='2027-01-17']")
+    press(page, "mouse", "dialog [data-opening='2027-01-17T02:00:00.000Z']")
+    page.see("Possible: the work starts on Sunday, 17 January 2027, 02:00 UTC")
+    press(page, "mouse", SUBMIT)
+    page.see("1 host without a choice")
+    page.see("Chosen by shop-ci")
+    assert resource(service, "h2")["chosen_start"] == "2027-01-17T02:00:00Z"
+
+
+def test_refused_time_has_the_nearest_openings_as_buttons(page: Browser, service: Live) -> None:
+    """By keyboard, on a phone, where nothing has to be scrolled sideways. Source: T-2."""
+    page.resize(390, 844, phone=True)
+    sign_in(page, service, "#/home")
+    press(page, "keyboard", row("h2"))
+    page.tab_to("dialog [data-day='2027-01-16']")
+    page.key("ArrowRight")
+    page.key("ArrowDown")
+    page.until("document.activeElement.dataset.day === '2027-01-24'")
+    fill(page, "keyboard", "#choice-at", "2027-01-24T12:00:00Z")
+    page.key("Enter")
+    page.see("Not possible: no window is open")
+    wide = "[...document.querySelectorAll('html, dialog, .month')].filter((each) =>"
+    assert page.run(f"{wide} each.scrollWidth > each.clientWidth).length") == 0
+    press(page, "keyboard", "[role=status] [data-opening='2027-01-25T01:00:00.000Z']")
+    page.see("Possible: the work starts on Monday, 25 January")
+    page.tab_to(SUBMIT)
+    page.key("Enter")
+    page.see("1 host without a choice")
+    assert resource(service, "h2")["chosen_start"] == "2027-01-25T01:00:00Z"
+
+
+def test_owner_hands_back_and_operator_chooses_for_another(page: Browser, service: Live) -> None:
+    """On a shared host each choice is for one owner alone; the operator sees both. Source: T-2."""
+    sign_in(page, service, "#/home")
+    press(page, "mouse", row("h1"))
+    press(page, "mouse", "dialog [value=release]")
+    press(page, "mouse", SUBMIT)
+    page.see("Handed back")
+    assert resource(service, "h1", "bank")["state"] == "open"
+    press(page, "mouse", "#sign-out")
+    page.see("Sign in to Forewarn")
+    sign_in(page, service, "#/declarations", TOKEN)
+    press(page, "mouse", "main [aria-label='Choose a time for bank on h1']")
+    press(page, "mouse", "dialog [value=now]")
+    page.see("the work starts once its notice is over")
+    press(page, "mouse", "#choice-approve")
+    press(page, "mouse", SUBMIT)
+    page.see("the choice approves the event")
+    one = resource(service, "h1", "bank")
+    assert (one["decision"], one["approves"], one["chosen_by"]) == ("now", True, "anna")
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="axe-core is missing")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_in_a_choice(page: Browser, service: Live, theme: str) -> None:
+    """Neither in the list, nor in the calendar and a refusal."""
+    sign_in(page, service, "#/home")
+    page.run(f"document.documentElement.dataset.theme = {theme!r}")
+    assert axe_findings(page) == []
+    press(page, "mouse", row("h1"))
+    fill(page, "mouse", "#choice-at", "2027-01-24T12:00:00Z")
+    page.see("Not possible")
+    assert axe_findings(page) == []
