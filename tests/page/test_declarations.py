@@ -138,3 +138,38 @@ def test_axe_finds_nothing_in_a_choice(page: Browser, service: Live, theme: str)
     fill(page, "mouse", "#choice-at", "2027-01-24T12:00:00Z")
     page.see("Not possible")
     assert axe_findings(page) == []
+
+
+def test_owner_reports_a_broken_gpu_in_five_actions(page: Browser, service: Live) -> None:
+    """The button, the VM, the part, what is wrong, and sending it. Source: T-9."""
+    sign_in(page, service, "#/home")
+    press(page, "mouse", "main [data-act=open_ticket]")
+    fill(page, "mouse", "#field-target", "web-1")
+    page.run(
+        "Object.assign(document.querySelector('#field-category'), { value: 'gpu' })"
+        ".dispatchEvent(new Event('change', { bubbles: true }))"
+    )
+    fill(page, "mouse", "#field-description", "GPU 3 has fallen off the bus")
+    press(page, "mouse", SUBMIT)
+    page.see("Report a fault: done.")
+    page.until("document.querySelector('main').innerText.includes('fallen off the bus')")
+    [ticket] = operator(service, "GET", "/v1/tickets")["tickets"]
+    assert (ticket["target"], ticket["category"], ticket["host"]) == ("web-1", "gpu", "h2")
+
+
+def test_owner_finds_last_months_availability_in_two_presses(page: Browser, service: Live) -> None:
+    """With each disturbance of the month. Source: T-13."""
+    operator(service, "POST", "/v1/hosts/h2/fail", {})
+    service.advance(3600)
+    operator(service, "POST", "/v1/hosts/h2/repair", {})
+    service.advance(30 * 86400)
+    sign_in(page, service, "#/home")
+    press(page, "mouse", "nav [href='#/availability']")
+    page.see("Availability in 2027-02")
+    press(page, "mouse", "main [href='#/availability?month=2027-01']")
+    page.see("Availability in 2027-01")
+    page.until("document.querySelector('main table')")
+    text = page.run("document.querySelector('main').innerText").splitlines()
+    assert any("web-1" in each and "1 h 00 min" in each for each in text), text
+    assert not any("bank" in each for each in text)
+    assert not AXE.exists() or axe_findings(page) == []

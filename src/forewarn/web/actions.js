@@ -189,6 +189,12 @@ export const rowButton = (route, label, options) =>
     `${label} ${options.object ?? options.name}`,
   );
 
+/** Returns the button that reports a fault, of a VM unless the caller says otherwise. */
+export const reportButton = (given = {}) =>
+  button("open_ticket", "Report a fault", "", () =>
+    act("open_ticket", { label: "Report a fault", given: { target_kind: "vm", ...given } }),
+  );
+
 const plain = (route, label, onclick) => button(route, label, "plain", onclick);
 
 export const offer = {

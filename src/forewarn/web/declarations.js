@@ -1,6 +1,6 @@
 // Declared maintenances: for each resource what happens without a choice, and until when to choose.
 
-import { act, button, rowButton } from "./actions.js";
+import { button, reportButton, rowButton } from "./actions.js";
 import { get, getList, may } from "./api.js";
 import { choose } from "./choices.js";
 import { fill, h, head, note, section, soft, table } from "./dom.js";
@@ -29,7 +29,7 @@ export function declarations(main, title = "Declared maintenances") {
     draw: ({ declarations: found, events, tickets }) =>
       fill(
         main,
-        head(title, may("open_ticket") ? button("open_ticket", "Report a fault", "", report) : ""),
+        head(title, reportButton()),
         found.length ? found.map(declaration) : section("Declared", soft(NOTHING)),
         title === "Home" ? section("Announced work", announced(events)) : "",
         tickets ? section("Tickets", ticketTable(tickets)) : "",
@@ -38,8 +38,6 @@ export function declarations(main, title = "Declared maintenances") {
 }
 
 const NOTHING = "Nothing is declared: no work waits for a choice of its owner.";
-
-const report = () => act("open_ticket", { label: "Report a fault", given: { target_kind: "vm" } });
 
 /** Lists the events of the caller's groups, the next start first. */
 function announced(events) {

@@ -1,6 +1,7 @@
 // Start of the page, sign-in, and the view of each address.
 
 import { access } from "./access.js";
+import { availability } from "./availability.js";
 import { call, caller, get, hold, may, now, onSignIn, Refusal, recognize, token } from "./api.js";
 import { confirmations, drawWaiting } from "./confirmations.js";
 import { coded, fill, h, keyed, note, setText, unpressed } from "./dom.js";
@@ -45,6 +46,7 @@ const ROUTES = {
   access: () => access(main),
   confirmations: () => confirmations(main),
   history: (_, asked) => history(main, asked),
+  availability: (_, asked) => availability(main, asked),
   report: (_, asked) => report(main, asked),
   emulator: () => emulator(main),
   hosts: (name, asked) => (name ? host(main, name) : list(main, "hosts", asked)),
@@ -97,12 +99,16 @@ const isOwner = () => may("list_events") && !may("list_maintenances");
 function drawViews(view) {
   const all = hasEmulator ? [...VIEWS, ["emulator", "Emulator", "get_clock"]] : VIEWS;
   const shown = all.filter(([, , route]) => may(route));
-  if (isOwner()) shown.unshift(["home", "Home", ""]);
+  if (isOwner()) {
+    shown.unshift(["home", "Home", ""]);
+    shown.push(["availability", "Availability", ""]);
+  }
   const parents = {
     operations: "work",
     hosts: "vms",
     groups: "vms",
     report: "history",
+    ...(isOwner() ? {} : { availability: "history" }),
     outbox: "service",
   };
   const current = parents[view] ?? view;

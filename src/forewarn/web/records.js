@@ -1,6 +1,6 @@
 // Views of a host, VM, group or operation, and lists of these records.
 
-import { buttons } from "./actions.js";
+import { buttons, reportButton } from "./actions.js";
 import { get, getText, part, query } from "./api.js";
 import { cells, fill, framed, h, head, keepFocus, section, soft, table, unpressed } from "./dom.js";
 import {
@@ -401,7 +401,7 @@ export async function vm(main, name) {
       main.dataset.shows = `vm ${name}`;
       fill(
         main,
-        head(`VM ${name}`, buttons("vms", name, each)),
+        head(`VM ${name}`, buttons("vms", name, each), reportButton({ target: name })),
         h(
           "div",
           { className: "columns" },

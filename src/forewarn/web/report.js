@@ -19,19 +19,24 @@ const SELECTIONS = {
 };
 
 /** The month `back` months before a day, as `2026-10`. */
-function monthOf(ms, back = 0) {
+export function monthOf(ms, back = 0) {
   const day = new Date(ms);
   return new Date(Date.UTC(day.getUTCFullYear(), day.getUTCMonth() - back))
     .toISOString()
     .slice(0, 7);
 }
 
-/** Reads how promises were kept in a month, by owner or day; null if the fleet is too large. */
-function promisesOf(month, owner, by) {
+/** Returns the begin of a month, and its end or now. */
+export function monthSpan(month) {
   const from = `${month}-01T00:00:00Z`;
   const end = Date.parse(`${monthOf(Date.parse(from) + 32 * DAY)}-01T00:00:00Z`);
+  return { from, to: new Date(Math.min(end, Math.floor(now() / 1000) * 1000)).toISOString() };
+}
+
+/** Reads how promises were kept in a month, by owner or day; null if the fleet is too large. */
+function promisesOf(month, owner, by) {
+  const { from, to } = monthSpan(month);
   if (Date.parse(from) > now()) return Promise.resolve(null);
-  const to = new Date(Math.min(end, Math.floor(now() / 1000) * 1000)).toISOString();
   return get(query("/v1/promises", { from, to, owner, by })).catch(() => null);
 }
 
@@ -183,6 +188,7 @@ export async function report(main, asked) {
         { className: "tabs", aria: { label: "Months" } },
         tab("This month", month === months[0], { month: months[0] }),
         tab("Last month", month === months[1], { month: months[1] }),
+        h("a", { href: query("#/availability", { month, owner }) }, "Availability"),
       ),
     ),
     byOwner(ofOwners, outcomes),
