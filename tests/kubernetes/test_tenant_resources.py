@@ -10,7 +10,8 @@ import yaml
 from forewarn.cli.main import main
 from forewarn.cli.tenant_resources import ResourceAnswerer
 from forewarn.drivers.kubernetes.config import KubernetesConfig
-from forewarn.drivers.kubernetes.resources import GROUP, KEPT_MS, TenantResources
+from forewarn.drivers.kubernetes.namespace_writer import GROUP, KEPT_MS
+from forewarn.drivers.kubernetes.resources import TenantResources
 from tests.agent.test_kubernetes_rights import Right, rights_in
 from tests.api.live import Live
 from tests.kubernetes.small_cluster import Cluster, Form, served
@@ -143,6 +144,77 @@ def test_tenant_approves_with_a_patch(stage: Stage) -> None:
     stage.turn()
     status = stage.notice("team-a")["status"]
     assert status["approvedBy"] == ["operator"]  # an owner sees no other principal (P-3)
+
+
+def test_notice_of_a_started_event_is_written_once(stage: Stage) -> None:
+    """A started event has no NotBefore; the status does not change with every turn. K-4."""
+    reboot(stage)
+    stage.turn()
+    stage.live.advance(3600)
+    stage.turn()
+    assert stage.notice("team-a")["status"]["state"] == "started"
+    writes = len(stage.cluster.changes)
+    stage.turn()
+    assert len(stage.cluster.changes) == writes
+
+
+def declare(stage: Stage) -> str:
+    """Declare the reboot of the first host; return the id of the declaration."""
+    form = {"cause": "host-reboot", "hosts": ["h1"], "duration": 600, "reason": "kernel"}
+    number = str(stage.live.call("POST", "/v1/maintenances", form).json["maintenance"]["id"])
+    stage.live.post(f"/v1/maintenances/{number}/declare")
+    stage.live.settle()
+    return number
+
+
+def test_tenant_chooses_a_start_with_a_patch(stage: Stage) -> None:
+    """Declared work has a notice from the declaration on; a choice is made once. K-4, T-2."""
+    number = declare(stage)
+    assert stage.turn() == []
+    assert stage.all("team-b") == []
+    status = stage.notice("team-a")["status"]
+    assert (status["declaration"], status["state"], status["resources"]) == (number, "open", ["w1"])
+    assert status["handBackDeadline"] == status["hosts"][0]["handBackDeadline"]
+    writes = len(stage.cluster.changes)
+    stage.turn()
+    assert len(stage.cluster.changes) == writes
+    stage.patch("team-a", {"choices": [{"vm": "w1", "at": "2027-01-20T02:00:00Z"}]})
+    assert stage.turn() == []
+    stage.live.settle()
+    stage.turn()
+    status = stage.notice("team-a")["status"]
+    assert (status["state"], status["observedGeneration"]) == ("chosen", 2)
+    [host] = status["hosts"]
+    assert (host["decision"], host["chosenStart"]) == ("at", "2027-01-20T02:00:00Z")
+    entries = stage.live.get("/v1/history?limit=500")["entries"]
+    chosen = [each["actor"] for each in entries if each["action"] == "declaration.chosen"]
+    assert chosen == ["operator kubernetes:c1:team-a at 127.0.0.1"]
+    assert stage.told("team-a") == ["Announced", "Chosen"]
+
+
+def test_impossible_choice_is_refused_with_the_nearest_openings(stage: Stage) -> None:
+    """The tenant sees what is possible without a token of the service. Source: K-4, T-2."""
+    declare(stage)
+    stage.turn()
+    stage.patch("team-a", {"choices": [{"host": "h1", "at": "2027-03-01T00:00:00Z"}]})
+    stage.turn()
+    status = stage.notice("team-a")["status"]
+    assert (status["state"], status["observedGeneration"]) == ("open", 2)
+    assert "The nearest openings are 2027-01-" in status["message"]
+    stage.turn()
+    assert stage.told("team-a") == ["Announced", "Refused"]
+
+
+def test_notice_of_a_withdrawn_declaration_ends(stage: Stage) -> None:
+    """It stays for a day, as after an event. Source: K-4."""
+    number = declare(stage)
+    stage.turn()
+    stage.live.post(f"/v1/maintenances/{number}/cancel")
+    stage.turn()
+    assert stage.notice("team-a")["status"]["state"] == "ended"
+    stage.live.advance(KEPT_MS / 1000)
+    stage.turn()
+    assert stage.all("team-a") == []
 
 
 def test_refused_deferral_is_answered_once(stage: Stage) -> None:

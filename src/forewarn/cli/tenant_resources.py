@@ -38,6 +38,10 @@ class NamespaceApi(ApiClient):
         """Return the events that have not ended."""
         return list(records(self, "/v1/events", "events"))
 
+    def declarations(self) -> list[Mapping[str, Any]]:
+        """Return the declared maintenances that concern the owner's VMs."""
+        return list(self.get("/v1/declarations")["declarations"])
+
 
 class ResourceAnswerer(Follower):
     """Brings the resources of a cluster in line with the service."""

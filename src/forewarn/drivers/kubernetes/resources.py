@@ -10,28 +10,30 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from forewarn.access.roles import CLUSTER_PRINCIPAL
 from forewarn.clock import Clock
-from forewarn.drivers.kubernetes.client import CONFLICT, MISSING, Kubernetes, KubernetesRefused
+from forewarn.drivers.kubernetes.client import Kubernetes
 from forewarn.drivers.kubernetes.config import KubernetesConfig
+from forewarn.drivers.kubernetes.declared_notices import PREFIX, DeclaredNotices
 from forewarn.drivers.kubernetes.discovery import Watched
+from forewarn.drivers.kubernetes.namespace_writer import (
+    GROUP,
+    NOTICES,
+    REQUESTS,
+    TEXT_CHARACTERS_MAX,
+    NamespaceWriter,
+    OwnerApi,
+    Resource,
+    WishAnswer,
+    ask_service,
+)
 from forewarn.errors import CallerError, ForewarnError
-from forewarn.protocol.timestamps import iso8601, parse
-from forewarn.values import value
 
-VERSION = "forewarn.io/v1alpha1"
-GROUP = f"/apis/{VERSION}"
-NOTICES, REQUESTS = "maintenancenotices", "maintenances"
 FINALIZER = "forewarn.io/cancel"
-#: How long a notice stays after its event, in ms: a day.
-KEPT_MS = 86_400_000
-TEXT_CHARACTERS_MAX = 1000
 #: States of a request's operations, the one that its status shows first.
 STATES = ("running", "announced", "planned", "failed", "cancelled", "succeeded")
-
-Resource = dict[str, Any]
 
 
 class NamespaceNotBound(CallerError):
@@ -41,33 +43,6 @@ class NamespaceNotBound(CallerError):
     status = 403
     message = "The token of namespace {namespace} is of {found}, not of {principal}."
     advice = "Create one: forewarn access token create {principal} --role owner --owner NAME."
-
-
-class OwnerApi(Protocol):
-    """The operator API, with the token of one namespace."""
-
-    def whoami(self) -> str:
-        """Return the principal of the token."""
-
-    def events(self) -> list[Mapping[str, Any]]:
-        """Return the events that have not ended."""
-
-    def get(self, path: str, **query: object) -> Mapping[str, Any]:
-        """Return the answer to a GET."""
-
-    def post(
-        self, path: str, form: Mapping[str, object] | None = None, *, key: str = ""
-    ) -> Mapping[str, Any]:
-        """Return the answer to a POST; requests with the same key are carried out once."""
-
-
-@value
-class _Answer:
-    """What the service has said about a spec."""
-
-    message: str = ""
-    #: Whether the service has answered, so that the same spec is not asked again.
-    final: bool = True
 
 
 class TenantResources:
@@ -142,11 +117,10 @@ class _Namespace:
         clock: Clock,
         changed: Callable[[str], None],
     ) -> None:
-        self._kubernetes = kubernetes
         self._namespace = namespace
         self._api = api
-        self._clock = clock
-        self._changed = changed
+        self._writer = NamespaceWriter(kubernetes, namespace, clock=clock, changed=changed)
+        self._declared = DeclaredNotices(self._writer, api)
 
     def check(self, principal: str) -> None:
         """Check that the token is of this namespace.
@@ -161,39 +135,30 @@ class _Namespace:
     # --- notices ----------------------------------------------------------------------------
 
     def answer_notices(self, notices: list[Resource]) -> None:
-        """Create, answer, update and remove the notices of the owner's events."""
-        known = {each["metadata"]["name"]: each for each in notices}
+        """Create, answer, update and remove the notices of the owner's events and declarations."""
+        declared = [each for each in notices if each["metadata"]["name"].startswith(PREFIX)]
+        self._declared.answer(declared)
+        known = {each["metadata"]["name"]: each for each in notices if each not in declared}
         events = {_notice_name(each["id"]): each for each in self._api.events()}
         for name, event in events.items():
-            notice = known.get(name) or self._create(name, event)
+            text = f"{event['type']} of {', '.join(event['resources'])}"
+            notice = known.get(name) or self._writer.create_notice(name, text)
             if notice is not None:
                 self._answer_notice(notice, event)
         for name in known.keys() - events.keys():
-            self._end(known[name])
-
-    def _create(self, name: str, event: Mapping[str, Any]) -> Resource | None:
-        meta = {"name": name, "namespace": self._namespace}
-        form = {"apiVersion": VERSION, "kind": "MaintenanceNotice", "metadata": meta, "spec": {}}
-        try:
-            notice = self._kubernetes.ask("POST", self._path(NOTICES), form)
-        except KubernetesRefused as error:
-            if error.number != CONFLICT:
-                raise
-            return None  # the watch has not shown it yet
-        self._tell(notice, "Announced", f"{event['type']} of {', '.join(event['resources'])}")
-        return notice
+            self._writer.end_notice(known[name], self._outcome)
 
     def _answer_notice(self, notice: Resource, event: Mapping[str, Any]) -> None:
         spec, before = notice.get("spec") or {}, notice.get("status") or {}
         generation = notice["metadata"].get("generation", 1)
         message, observed = before.get("message", ""), before.get("observedGeneration", 0)
         if observed != generation:
-            answer = self._approve(event) if spec.get("approve") else _Answer()
+            answer = self._approve(event) if spec.get("approve") else WishAnswer()
             if answer.final and spec.get("postpone"):
                 answer = self._postpone(spec["postpone"], event)
             message, observed = answer.message, generation if answer.final else observed
             if answer.message:
-                self._tell(notice, "Refused" if answer.final else "Waiting", answer.message)
+                self._writer.tell(notice, "Refused" if answer.final else "Waiting", answer.message)
             if spec:
                 event = self._api.get(f"/v1/events/{event['id']}")
         status = {
@@ -210,47 +175,33 @@ class _Namespace:
             "message": message[:TEXT_CHARACTERS_MAX],
             "observedGeneration": observed,
         }
+        status = {key: each for key, each in status.items() if each is not None}
         if status != before:
-            self._write(NOTICES, notice, status)
+            self._writer.write(NOTICES, notice, status)
             if before and before.get("state") != status["state"]:
-                self._tell(notice, str(status["state"]).capitalize(), str(status["description"]))
+                text = str(status["description"])
+                self._writer.tell(notice, str(status["state"]).capitalize(), text)
 
-    def _approve(self, event: Mapping[str, Any]) -> _Answer:
+    def _approve(self, event: Mapping[str, Any]) -> WishAnswer:
         if event["state"] != "scheduled":
-            return _Answer()
-        return self._ask(f"/v1/operations/{event['id']}/approve", {})
+            return WishAnswer()
+        return ask_service(self._api, f"/v1/operations/{event['id']}/approve", {})
 
-    def _postpone(self, wish: Mapping[str, Any], event: Mapping[str, Any]) -> _Answer:
+    def _postpone(self, wish: Mapping[str, Any], event: Mapping[str, Any]) -> WishAnswer:
         form = {"until": wish.get("until"), "reason": wish.get("reason")}
-        return self._ask(f"/v1/events/{event['id']}/postpone", form)
+        return ask_service(self._api, f"/v1/events/{event['id']}/postpone", form)
 
-    def _ask(self, path: str, form: Mapping[str, object]) -> _Answer:
-        """Send a tenant's wish; a refusal of the service is final."""
-        try:
-            self._api.post(path, form)
-        except CallerError as error:
-            return _Answer(str(error))
-        except ForewarnError as error:
-            return _Answer(str(error), final=False)
-        return _Answer()
-
-    def _end(self, notice: Resource) -> None:
-        """Record the outcome of a notice's event; remove the notice a day later."""
-        status, now_ms = dict(notice.get("status") or {}), self._clock.now_ms()
-        ended = status.get("endedAt")
-        if ended and now_ms >= parse(str(ended)) + KEPT_MS:
-            self._kubernetes.ask("DELETE", self._path(NOTICES, notice["metadata"]["name"]))
-            self._changed(f"- {NOTICES} {self._namespace}/{notice['metadata']['name']}")
-        if ended:
-            return
+    def _outcome(self, status: Resource) -> Resource:
+        """Return the outcome of a notice's event."""
         try:
             outcome = self._api.get(f"/v1/events/{status.get('event', '')}/outcome")
         except CallerError:  # history has dropped it, or it is another owner's now
             outcome = {"result": "unknown", "reason": "", "approved_by": []}
-        status |= {"state": outcome["result"], "approvedBy": outcome["approved_by"]}
-        status["endedAt"] = iso8601(now_ms - now_ms % 1000)
-        self._write(NOTICES, notice, status)
-        self._tell(notice, str(outcome["result"]).capitalize(), str(outcome["reason"]))
+        return {
+            "state": outcome["result"],
+            "approvedBy": outcome["approved_by"],
+            "reason": outcome["reason"],
+        }
 
     # --- requests ---------------------------------------------------------------------------
 
@@ -273,10 +224,10 @@ class _Namespace:
         else:
             status = self._state(before["operations"])
         if status != before:
-            self._write(REQUESTS, request, status)
+            self._writer.write(REQUESTS, request, status)
             if before.get("state") != status["state"]:
                 text = status["message"] or ", ".join(status.get("operations", ()))
-                self._tell(request, str(status["state"]).capitalize(), text)
+                self._writer.tell(request, str(status["state"]).capitalize(), text)
 
     def _begin(self, request: Resource) -> Resource:
         spec = request.get("spec") or {}
@@ -309,67 +260,19 @@ class _Namespace:
         """Add the finalizer, so that the deletion of the request cancels its work."""
         if FINALIZER not in (request["metadata"].get("finalizers") or ()):
             finalizers = [*(request["metadata"].get("finalizers") or ()), FINALIZER]
-            self._patch(request, {"finalizers": finalizers})
+            self._writer.patch(request, {"finalizers": finalizers})
 
     def _cancel(self, request: Resource) -> None:
         """Cancel the work of a deleted request, as far as it has not started."""
         for each in (request.get("status") or {}).get("operations") or ():
             path = f"/v1/operations/{each}/cancel"
-            answer = self._ask(path, {"reason": "the Maintenance was deleted"})
+            reason = {"reason": "the Maintenance was deleted"}
+            answer = ask_service(self._api, path, reason)
             if not answer.final:
                 return
         finalizers = [each for each in request["metadata"]["finalizers"] if each != FINALIZER]
-        self._patch(request, {"finalizers": finalizers})
-        self._changed(f"- {REQUESTS} {self._namespace}/{request['metadata']['name']}")
-
-    # --- writes -----------------------------------------------------------------------------
-
-    def _patch(self, resource: Resource, meta: Mapping[str, object]) -> None:
-        version = resource["metadata"].get("resourceVersion")
-        form = {"metadata": {**meta, "resourceVersion": version}}
-        path = self._path(REQUESTS, resource["metadata"]["name"])
-        self._settled(lambda: self._kubernetes.patch(path, form))
-
-    def _write(self, plural: str, resource: Resource, status: Resource) -> None:
-        name = resource["metadata"]["name"]
-        old = dict.fromkeys((resource.get("status") or {}).keys() - status.keys())
-        path = f"{self._path(plural, name)}/status"
-        self._settled(lambda: self._kubernetes.patch(path, {"status": {**old, **status}}))
-        self._changed(f"~ {plural} {self._namespace}/{name}")
-
-    def _settled(self, write: Callable[[], object]) -> None:
-        """Write; a resource that has changed or gone meanwhile is for the next turn."""
-        try:
-            write()
-        except KubernetesRefused as error:
-            if error.number not in {CONFLICT, MISSING}:
-                raise
-
-    def _tell(self, resource: Resource, reason: str, text: str) -> None:
-        """Record a Kubernetes event about a resource."""
-        now_ms, meta = self._clock.now_ms(), resource["metadata"]
-        now = iso8601(now_ms - now_ms % 1000)
-        form = {
-            "metadata": {"generateName": f"{meta['name']}.", "namespace": self._namespace},
-            "involvedObject": {
-                "apiVersion": VERSION,
-                "kind": resource.get("kind", "MaintenanceNotice"),
-                "name": meta["name"],
-                "namespace": self._namespace,
-                "uid": meta.get("uid"),
-            },
-            "reason": reason,
-            "message": text[:TEXT_CHARACTERS_MAX] or reason,
-            "type": "Warning" if reason in {"Refused", "Failed"} else "Normal",
-            "source": {"component": "forewarn"},
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-        }
-        self._kubernetes.ask("POST", f"/api/v1/namespaces/{self._namespace}/events", form)
-
-    def _path(self, plural: str, name: str = "") -> str:
-        return f"{GROUP}/namespaces/{self._namespace}/{plural}{'/' if name else ''}{name}"
+        self._writer.patch(request, {"finalizers": finalizers})
+        self._writer.released(request)
 
 
 def _notice_name(event: str) -> str:
