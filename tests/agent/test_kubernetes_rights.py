@@ -43,10 +43,18 @@ def right_of(verb: str, target: str) -> Right:
 def rights_in(path: Path, account: str = AGENT) -> set[Right]:
     """Return the rights that a manifest gives to a service account, the agent's or another."""
     return {
-        (form["metadata"].get("namespace", ""), group, resource, verb)
+        right
         for form in objects(path)
         if form["kind"] in ("ClusterRole", "Role") and form["metadata"]["name"] == account
-        for rule in form["rules"]
+        for right in rights_of(form)
+    }
+
+
+def rights_of(role: dict[str, Any]) -> set[Right]:
+    """Return the rights of a role."""
+    return {
+        (role["metadata"].get("namespace", ""), group, resource, verb)
+        for rule in role["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]

@@ -14,7 +14,9 @@ import jsonschema_rs
 import pytest
 import yaml
 
+from forewarn.exit_codes import UNREACHABLE
 from tests.agent.programs import program
+from tests.agent.test_kubernetes_rights import rights_in, rights_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "dist/helm/forewarn"
@@ -163,3 +165,73 @@ def test_chart_renders_each_part_alone(renderer: Path, part: str) -> None:
     kinds = {str(form["kind"]) for form in forms}
     assert ("StatefulSet" in kinds, "DaemonSet" in kinds) == (part == "agent", part == "service")
     assert not any(refused(form) for form in forms)
+
+
+def controller(renderer: Path, *values: str) -> list[dict[str, object]]:
+    """Return the objects of the controller."""
+    forms = rendered(renderer, "forewarn", "controller.enabled=true", *values)
+    names = {"forewarn-controller", "forewarn-tenant-view", "forewarn-tenant-edit"}
+    return [form for form in forms if form["metadata"]["name"] in names]  # type: ignore[index]
+
+
+@pytest.mark.slow
+def test_chart_renders_the_controller(renderer: Path) -> None:
+    """Each of its two programs can be switched off, with its rights and secrets."""
+    both, nodes = controller(renderer), controller(renderer, "controller.resources.enabled=false")
+    assert not any(refused(form) for form in (*both, *nodes))
+    programs = [
+        [each["args"][1] for each in form["spec"]["template"]["spec"]["containers"]]  # type: ignore[index]
+        for forms in (both, nodes)
+        for form in forms
+        if form["kind"] == "Deployment"
+    ]
+    assert programs == [["answer-resources", "mark-nodes"], ["mark-nodes"]]
+    assert "forewarn.io" not in str([form for form in nodes if form["kind"] == "ClusterRole"])
+
+
+@pytest.mark.slow
+def test_chart_gives_the_controller_the_rights_of_the_manifests(renderer: Path) -> None:
+    """Tests of the manifests hold for the chart as well."""
+    kinds = ("ClusterRole", "Role")
+    rules = {
+        str(form["metadata"]["name"]): form["rules"]  # type: ignore[index]
+        for form in objects((ROOT / "dist/forewarn-resources.yaml").read_text("utf-8"))
+        if form["kind"] in kinds
+    }
+    for part in ("nodes", "resources"):
+        for form in controller(renderer, f"controller.{part}.enabled=false"):
+            name = str(form["metadata"]["name"])  # type: ignore[index]
+            if form["kind"] not in kinds:
+                continue
+            if part == "nodes":
+                kept = "forewarn-resources" if name == "forewarn-controller" else name
+                assert form["rules"] == rules[kept]
+            else:
+                given = rights_in(ROOT / "dist/forewarn-driver-rbac.yaml", "forewarn-driver")
+                assert rights_of(form) <= given
+
+
+def test_chart_has_the_definitions_of_the_manifest() -> None:
+    """Helm installs them before everything else."""
+    manifest = objects((ROOT / "dist/forewarn-resources.yaml").read_text("utf-8"))
+    kinds = [form for form in manifest if form["kind"] == "CustomResourceDefinition"]
+    assert objects((CHART / "crds/resources.yaml").read_text("utf-8")) == kinds
+
+
+@pytest.mark.slow
+def test_controller_starts_with_the_words_of_the_chart(renderer: Path, tmp_path: Path) -> None:
+    """The commands know every option and setting; without a cluster, they say that it is away."""
+    forms = controller(renderer, "controller.server=http://127.0.0.1:1")
+    (settings,) = (form["data"]["forewarn.toml"] for form in forms if form["kind"] == "ConfigMap")  # type: ignore[index]
+    (tmp_path / "forewarn.toml").write_text(f'{settings}server = "http://127.0.0.1:1"\n')
+    (tmp_path / "token").write_text("right")
+    (deployment,) = (form for form in forms if form["kind"] == "Deployment")
+    for container in deployment["spec"]["template"]["spec"]["containers"]:  # type: ignore[index]
+        words = [
+            re.sub(r"=/etc/forewarn/(controller|viewer|namespaces)", f"={tmp_path}", word)
+            for word in container["args"]
+            if word != "--follow"
+        ]
+        command = [str(Path(sys.executable).with_name("forewarn")), *words]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert done.returncode == UNREACHABLE, done.stderr
