@@ -84,6 +84,8 @@ def test_requests_have_the_members_that_the_projects_require(token: str, tmp_pat
     health = sentinel["spec"]["healthEvent"]
     assert (health["version"], health["isHealthy"], health["nodeName"]) == (1, False, "h1")
     assert (health["recommendedAction"], health["message"]) == ("NONE", "forewarn: Reboot E1")
+    ignored = "maintenance.nvidia.com/garbage-collector.ignore"
+    assert operator["metadata"]["annotations"] == {ignored: "true"}
     spec = operator["spec"]
     assert (spec["requestorID"], spec["nodeName"], spec["cordon"]) == ("forewarn.io", "h1", True)
     assert 1 <= spec["drainSpec"].pop("timeoutSeconds") <= 58

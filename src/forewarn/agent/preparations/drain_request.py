@@ -21,6 +21,8 @@ REQUESTOR = "forewarn.io"
 STATE_LABEL = "dgxc.nvidia.com/nvsentinel-state"
 EMITTED = "HealthEventEmitted"  # condition: NVSentinel has taken the request on
 NAMESPACE = "default"
+KEPT = "maintenance.nvidia.com/garbage-collector.ignore"
+"""Annotation: the operator otherwise deletes a request that has been ready for 1,600 s."""
 
 
 class DrainFailed(PeerError):
@@ -99,7 +101,7 @@ def _operator_form(settings: dict[str, object], node: str, name: str) -> dict[st
     return {
         "apiVersion": "maintenance.nvidia.com/v1alpha1",
         "kind": "NodeMaintenance",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "annotations": {KEPT: "true"}},
         "spec": {
             "requestorID": REQUESTOR,
             "nodeName": node,
