@@ -193,3 +193,67 @@ def test_owner_chooses_only_for_the_own_vms() -> None:
             "shop": "released",
             "": "open",
         }
+
+
+def test_deferral_is_left_to_an_operator(live: Live) -> None:
+    """The list has the request; a grant moves the deadline. Source: T-4."""
+    number = declare(live, "h2")["id"]
+    path = f"/v1/declarations/{number}"
+    form = {"vm": "web-1", "until": "2027-02-10T00:00:00Z", "reason": "closing"}
+    [request] = live.post(f"{path}/deferrals", **form)["deferrals"]
+    assert (request["state"], request["host"], request["owner"]) == ("asked", "h2", "shop")
+    assert live.get("/v1/deferrals")["deferrals"] == [request]
+    [granted] = live.post(f"{path}/deferrals/grant", owner="shop")["deferrals"]
+    assert (granted["state"], granted["decide_by"]) == ("granted", None)
+    [resource] = live.get(path)["declaration"]["resources"]
+    assert resource["hand_back_deadline"] == granted["until"]
+    assert resource["deferral"] == granted
+    assert live.get(f"{path}/openings?host=h2")["openings"][-1]["latest"] == granted["until"]
+    again = live.call("POST", f"{path}/deferrals/grant", {"owner": "shop"})
+    assert (again.status, again.code) == (404, "deferral-undecided")
+
+
+def test_refusal_of_a_deferral_needs_a_reason(live: Live) -> None:
+    """The owner reads it. Source: T-4."""
+    number = declare(live, "h2")["id"]
+    path = f"/v1/declarations/{number}/deferrals"
+    live.post(path, group="web", until="2027-02-10T00:00:00Z", reason="closing")
+    assert live.call("POST", f"{path}/refuse", {"owner": "shop"}).status == 422
+    [refused] = live.post(f"{path}/refuse", owner="shop", reason="known fault")["deferrals"]
+    assert (refused["state"], refused["answer"]) == ("refused", "known fault")
+    [resource] = live.get(f"/v1/declarations/{number}")["declaration"]["resources"]
+    assert resource["deferral"]["answer"] == "known fault"
+
+
+def test_deferral_needs_a_reason_and_one_place(live: Live) -> None:
+    """A malformed request asks for nothing. Source: T-4."""
+    number = declare(live, "h2")["id"]
+    path, until = f"/v1/declarations/{number}/deferrals", "2027-02-10T00:00:00Z"
+    for form in (
+        {"vm": "web-1", "until": until},
+        {"vm": "web-1", "until": until, "reason": " "},
+        {"vm": "web-1", "host": "h2", "until": until, "reason": "closing"},
+        {"until": until, "reason": "closing"},
+    ):
+        assert live.call("POST", path, form).status in {400, 422}
+    assert live.get("/v1/deferrals")["deferrals"] == []
+
+
+def test_owner_sees_and_asks_only_for_the_own_vms() -> None:
+    """Requests of others do not exist, nor may an owner decide. Source: P-3, T-4."""
+    with Live(replace(SETTINGS, operator=OperatorSettings())) as live:
+        admin = {"Authorization": f"Bearer {live.add_token('root', Role.ADMIN)}"}
+        shop = {"Authorization": f"Bearer {live.add_token('shop', Role.OWNER, 'shop')}"}
+        bank = {"Authorization": f"Bearer {live.add_token('bank', Role.OWNER, 'bank')}"}
+        live.call("PUT", "/v1/topology", FLEET, headers=admin)
+        form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": 60}
+        created = live.call("POST", "/v1/maintenances", form, headers=admin).json
+        path = f"/v1/declarations/{created['maintenance']['id']}/deferrals"
+        declares = f"/v1/maintenances/{created['maintenance']['id']}/declare"
+        live.call("POST", declares, {}, headers=admin)
+        words = {"until": "2027-02-10T00:00:00Z", "reason": "closing"}
+        assert live.call("POST", path, {"vm": "db-0", **words}, headers=shop).status == 404
+        assert live.call("POST", path, {"host": "h1", **words}, headers=shop).status == 200
+        assert len(live.call("GET", "/v1/deferrals", headers=shop).json["deferrals"]) == 1
+        assert live.call("GET", "/v1/deferrals", headers=bank).json == {"deferrals": []}
+        assert live.call("POST", f"{path}/grant", {"owner": "shop"}, headers=shop).status == 403

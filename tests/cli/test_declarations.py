@@ -74,3 +74,33 @@ def test_malformed_line_of_choices_is_refused(text: str) -> None:
     """With its number. Source: T-2."""
     with pytest.raises(ChoiceMalformed, match="Line 2"):
         choices_of(f"\n{text}\n")
+
+
+def test_deferral_is_asked_and_answered(run: Run, number: str) -> None:
+    """The owner asks, an operator grants, and the owner reads both. Source: T-4."""
+    asked = run(
+        *("declaration", "defer", number, "--host", "h2"),
+        *("--until", "2027-02-20T00:00:00Z", "--reason", "closing"),
+    )
+    assert asked.status == OK
+    assert "host h2: asked until" in asked.out
+    assert "an operator decides by" in asked.out
+    assert "closing" in run("deferral", "list").out
+    granted = run("deferral", "grant", number, "--owner", "shop", "--reason", "by telephone")
+    assert "granted" in granted.out
+    assert "by telephone" in run("declaration", "show", number).out
+
+
+def test_refused_deferral_has_an_exit_status(run: Run, number: str, tmp_path: Path) -> None:
+    """The policy refuses at once, with the reason. Source: T-4."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text('deferral_limit = "1d"\ndeferral_decision = "0s"\n')
+    assert run("policy", "apply", str(policy)).status == OK
+    refused = run(
+        *("declaration", "defer", number, "--vm", "web-1"),
+        *("--until", "2027-02-20T00:00:00Z", "--reason", "closing"),
+    )
+    assert refused.status == REFUSED
+    assert "refused until" in refused.out
+    assert "the policy allows deadlines until" in refused.out
+    assert run("deferral", "refuse", number, "--owner", "shop", "--reason", "no").status != OK

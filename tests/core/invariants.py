@@ -324,6 +324,7 @@ def check_deadline(state: State, policy: NoticePolicy, now_ms: int) -> None:
         *(each.expires_ms for each in state.access.confirmations.values()),
         *(each.closes_ms or 0 for each in operations),
         *(each.deadline_ms or 0 for each in state.tickets.values()),
+        *(each.deadline_ms or 0 for each in state.deferrals.values()),
     ]
     later = [at_ms for at_ms in times if at_ms > now_ms]
     assert next_deadline_ms(state, policy, now_ms) == min(later, default=None)

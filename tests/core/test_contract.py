@@ -34,6 +34,7 @@ from tests.core.rig import small
 SAID: dict[str, object] = {
     "Ticket.category": "other",
     "Ticket.state": "open",
+    "Deferral.state": "asked",
     "OpenTicket.category": "other",
     "Operation.window": MaintenanceWindow(),
     "Group.kind": "availability-set",
@@ -129,6 +130,8 @@ STATUSES: dict[type[CallerError], int] = {
     refusals.DeclarationRequired: 409,
     refusals.DeclarationRefused: 409,
     refusals.ChoiceRefused: 409,
+    refusals.DeferralRefused: 409,
+    refusals.DeferralUndecided: 404,
     refusals.PostponementRefused: 409,
     refusals.PlanSuperseded: 409,
     NothingSelected: 404,

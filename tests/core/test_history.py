@@ -69,7 +69,7 @@ def test_every_action_has_a_meaning() -> None:
     files = [file for room in rooms for file in room.rglob("*.py") if file.name != "actions.py"]
     texts = [file.read_text() for file in files]
     of_core = (
-        "operation|event|document|group|maintenance|declaration|policy|access|token"
+        "operation|event|document|group|maintenance|declaration|deferral|policy|access|token"
         "|confirmation|ticket"
     )
     named = rf'"((?:{of_core})\.[a-z-]+)"'

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from forewarn.access.confirmations import Confirmation
 from forewarn.access.roles import Principal, Role
 from forewarn.access.tokens import AccessToken
+from forewarn.core.deferrals import Deferral, DeferralState
 from forewarn.core.document import Departure, Enrolment, View
 from forewarn.core.impact import (
     TERMINATE_NOTICE_S_MAX,
@@ -362,6 +363,24 @@ choices = st.builds(
     displaced_ms=later_times,
 )
 
+deferrals = st.builds(
+    Deferral,
+    key=names.map("7/{}/shop".format),
+    maintenance=st.just(7),
+    host=names,
+    owner=prose,
+    asked_ms=times,
+    asked_by=prose,
+    until_ms=times,
+    reason=prose,
+    state=st.sampled_from(DeferralState),
+    granted_ms=later_times,
+    decide_by_ms=later_times,
+    answered_ms=later_times,
+    answered_by=prose,
+    answer=prose,
+)
+
 principals = st.builds(
     Principal, name=names, bindings=st.lists(st.tuples(names, prose), max_size=3).map(tuple)
 )
@@ -431,6 +450,7 @@ OF_KIND: dict[str, st.SearchStrategy[Record]] = {
     "plan": plans,
     "target": targets,
     "choice": choices,
+    "deferral": deferrals,
     "policy": policies,
     "principal": principals,
     "confirmation": confirmations,

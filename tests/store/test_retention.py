@@ -393,7 +393,7 @@ def test_work_of_an_open_maintenance_stays(store: Store, tmp_path: Path) -> None
     story.tell(CancelMaintenance(maintenance))
     store.trim(retention, story.now_ms + 30 * DAY_MS)
     assert numbers(store) == []
-    assert [rows_of(store, table) for table in MAINTENANCE_TABLES] == [0] * 5
+    assert [rows_of(store, table) for table in MAINTENANCE_TABLES] == [0] * 6
 
 
 def test_work_beyond_its_bytes_leaves_oldest_first(story: Story, tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from forewarn.core.declarations import (
     ResourceState,
     declared,
 )
+from forewarn.core.deferrals import Deferral, DeferralState
+from forewarn.core.hand_back import deadline_of
 from forewarn.core.host_admission import known_maintenance
 from forewarn.core.impact import TRAITS, Cause, Impact
 from forewarn.core.maintenance import MaintenanceState
@@ -31,6 +33,29 @@ from forewarn.validation.durations import read_time_ms, written
 from forewarn.validation.fields import NAME, ValidationFailed
 from forewarn.validation.forms import Field
 
+DEFERRAL: schemas.ObjectSchema[Deferral] = schemas.ObjectSchema(
+    "Deferral",
+    "An owner's request for a later hand-back deadline of its VMs on a host.",
+    schemas.Member("declaration", schemas.TEXT, lambda d: f"m-{d.maintenance}"),
+    schemas.Member("host", schemas.TEXT),
+    schemas.Member("owner", schemas.TEXT, meaning="Owner of the VMs; may be empty."),
+    schemas.Member("state", schemas.words(DeferralState)),
+    schemas.Member("until", schemas.TIME, "until_ms", "The hand-back deadline that was asked for."),
+    schemas.Member("reason", schemas.TEXT, meaning="Reason of the request."),
+    schemas.Member("asked", schemas.TIME, "asked_ms"),
+    schemas.Member("asked_by", schemas.TEXT),
+    schemas.Member(
+        "decide_by",
+        schemas.TIME,
+        "decide_by_ms",
+        "When the request is refused if no operator decides; null: it has its answer.",
+    ),
+    schemas.Member("answered", schemas.TIME, "answered_ms", "Null: not yet."),
+    schemas.Member(
+        "answered_by", schemas.TEXT, meaning="A principal, or `policy`; empty: nobody yet."
+    ),
+    schemas.Member("answer", schemas.TEXT, meaning="Reason of the answer."),
+)
 RESOURCE: schemas.ObjectSchema[DeclaredResource] = schemas.ObjectSchema(
     "DeclaredResource",
     "One owner's VMs on a host of a declared maintenance.",
@@ -70,6 +95,12 @@ RESOURCE: schemas.ObjectSchema[DeclaredResource] = schemas.ObjectSchema(
         schemas.FLAG,
         lambda r: bool(r.choice and r.choice.approves),
         "Whether the choice approves the event.",
+    ),
+    schemas.Member(
+        "deferral",
+        {"anyOf": [DEFERRAL.schema(), {"type": "null"}]},
+        lambda r: DEFERRAL.of(r.deferral) if r.deferral else None,
+        "The last request for a later hand-back deadline; null: none.",
     ),
 )
 OPENING: schemas.ObjectSchema[Opening] = schemas.ObjectSchema(
@@ -205,7 +236,11 @@ async def list_openings(call: ApiCall) -> ApiResponse:
             raise Unknown(kind="host", name=host)
         whole = view.unscoped or view
         maintenance = known_maintenance(whole.draft(now_ms), number)
-        return host, Openings(whole.draft(now_ms), maintenance).of(host)
+        owners = {topology.groups[topology.vms[name].group].owner for name in topology.vms_on(host)}
+        until_ms = max(
+            (deadline_of(whole.state, maintenance, host, owner=each) for each in owners), default=0
+        )
+        return host, Openings(whole.draft(now_ms), maintenance).of(host, until_ms=until_ms)
 
     host, openings = await call.control.read(find)
     return ApiResponse({"host": host, "openings": OPENING.each(openings)})
@@ -251,11 +286,27 @@ def _choices(
         Unknown: a VM, group or host is unknown, or has no VM on a declared host.
         ValidationFailed: not exactly one of the ways is given.
     """
-    if sum(name in form for name in ("host", "group", "vm")) != 1:
-        raise ValidationFailed(where="choices", problem="need exactly one of host, group and vm")
+    places = _places(view, number, form, where="choices")
     ways = [each for each in ("at", "now", "release") if form.get(each)]
     if len(ways) != 1:
         raise ValidationFailed(where="choices", problem="need exactly one of at, now and release")
+    start_ms = read_time_ms(form["at"], now_ms) if ways == ["at"] else 0
+    approves = form.get("approve", False)
+    decision = Decision(ways[0])
+    return [stimuli.HostChoice(*each, decision, start_ms, approves) for each in places]
+
+
+def _places(
+    view: StateView, number: int, form: Mapping[str, Any], *, where: str
+) -> tuple[tuple[str, str], ...]:
+    """Return the declared hosts and owners that a form names by host, group or VM.
+
+    Raises:
+        Unknown: a VM, group or host is unknown, or has no VM on a declared host.
+        ValidationFailed: not exactly one of the three is given.
+    """
+    if sum(name in form for name in ("host", "group", "vm")) != 1:
+        raise ValidationFailed(where=where, problem="need exactly one of host, group and vm")
     topology = view.state.topology
     kind = next(each for each in ("host", "group", "vm") if each in form)
     name = form[kind]
@@ -268,10 +319,81 @@ def _choices(
     places = {(vm.host, topology.groups[vm.group].owner): None for vm in vms if vm.host in hosts}
     if not places:
         raise Unknown(kind=kind, name=name)
-    start_ms = read_time_ms(form["at"], now_ms) if ways == ["at"] else 0
-    approves = form.get("approve", False)
-    decision = Decision(ways[0])
-    return [stimuli.HostChoice(*each, decision, start_ms, approves) for each in places]
+    return tuple(places)
+
+
+_DEFERRALS = schemas.object_schema(deferrals=schemas.list_of(DEFERRAL.schema()))
+
+
+@Route("GET /v1/deferrals", Permission.READ, answer=_DEFERRALS)
+async def list_deferrals(call: ApiCall) -> ApiResponse:
+    """List the requests for later hand-back deadlines of live declared maintenances."""
+    every = _deferrals(await _declared(call))
+    return await call.encode(lambda: {"deferrals": DEFERRAL.each(every)})
+
+
+@Route(
+    "POST /v1/declarations/{id}/deferrals",
+    Permission.APPROVE,
+    form=forms.DEFER,
+    answer=_DEFERRALS,
+)
+async def ask_deferral(call: ApiCall) -> ApiResponse:
+    """Ask for a later hand-back deadline; the answer has what the policy says to it.
+
+    All hosts get the same answer.
+    """
+    number, form = number_of(call), call.form
+    await _named(call, number)
+    places = await call.control.read(lambda view: _places(view, number, form, where="form"))
+    until_ms = call.time_ms("until")
+    assert until_ms is not None, "the form requires it"
+    word = stimuli.AskDeferral(number, places, until_ms, form["reason"], call.actor)
+    await call.control.submit(word, call.actor)
+    every = _deferrals(await _declared(call, only=number))
+    return ApiResponse(
+        {"deferrals": DEFERRAL.each([each for each in every if (each.host, each.owner) in places])}
+    )
+
+
+@Route(
+    "POST /v1/declarations/{id}/deferrals/grant",
+    Permission.OPERATE,
+    form=forms.GRANT_DEFERRAL,
+    answer=_DEFERRALS,
+)
+async def grant_deferral(call: ApiCall) -> ApiResponse:
+    """Grant the undecided requests of an owner: its hand-back deadlines move."""
+    return await _decide(call, grants=True)
+
+
+@Route(
+    "POST /v1/declarations/{id}/deferrals/refuse",
+    Permission.OPERATE,
+    form=forms.REFUSE_DEFERRAL,
+    answer=_DEFERRALS,
+)
+async def refuse_deferral(call: ApiCall) -> ApiResponse:
+    """Refuse the undecided requests of an owner."""
+    return await _decide(call, grants=False)
+
+
+async def _decide(call: ApiCall, *, grants: bool) -> ApiResponse:
+    number, form = number_of(call), call.form
+    owner, host = form["owner"], form.get("host", "")
+    word = stimuli.DecideDeferral(
+        number, owner, grants, call.actor, form.get("reason", ""), host=host
+    )
+    await call.control.submit(word, call.actor)
+    every = _deferrals(await _declared(call, only=number))
+    own = [each for each in every if each.owner == owner and host in {"", each.host}]
+    return ApiResponse({"deferrals": DEFERRAL.each(own)})
+
+
+def _deferrals(declarations: tuple[DeclaredMaintenance, ...]) -> list[Deferral]:
+    """Return the requests of the resources that a caller may see, the newest first."""
+    every = [one.deferral for each in declarations for one in each.resources if one.deferral]
+    return sorted(every, key=lambda each: (-each.asked_ms, each.key))
 
 
 async def _named(call: ApiCall, number: int) -> DeclaredMaintenance:

@@ -55,6 +55,7 @@ SOURCES: Final = Choice({source.value: source for source in Source})
 CAUSES: Final = Choice({cause.value: cause for cause in Cause})
 _AUTOMATIC_APPROVAL: Final = Choice({i.value: i for i in (Impact.REBOOT, Impact.REDEPLOY)})
 
+_REASON: Final = Text(REASON_LENGTH_MAX, r".*\S.*", "a reason")
 _LABEL: Final = Text(64, VALUE_PATTERN, "a label's value, without comma, equals sign or space")
 _KEY_WANTED = "1 to 63 letters, digits, `.`, `_`, `/`, `-`, and begin with a letter or digit"
 _KEY: Final = Text(64, KEY_PATTERN, _KEY_WANTED)
@@ -375,6 +376,34 @@ CHOICES = Form(
     (
         Field("choices", ListOf(_CHOICE, CHOICES_MAX, 1), "The choices.", required=True),
         Field("dry_run", Boolean(), "Only answer whether each choice is possible."),
+    ),
+)
+_DEFERRED_OWNER = (
+    Field("owner", Text(), "Owner who asked; may be empty.", required=True),
+    Field("host", NAME, "Only the request for this host."),
+)
+DEFER = Form(
+    "DeferForm",
+    "A later hand-back deadline for the VMs of a host, of a group or for one VM.",
+    (
+        Field("host", NAME, "Host of the VMs."),
+        Field("group", NAME, "Group of the VMs, on all declared hosts."),
+        Field("vm", NAME, "One VM; the request is for its owner's VMs on its host."),
+        Field("until", Timestamp(), "The hand-back deadline asked for.", required=True),
+        Field("reason", _REASON, "Reason, for operators.", required=True),
+    ),
+)
+GRANT_DEFERRAL = Form(
+    "GrantDeferralForm",
+    "Whose requests are granted.",
+    (*_DEFERRED_OWNER, Field("reason", Text(REASON_LENGTH_MAX), "Reason, for the owner.")),
+)
+REFUSE_DEFERRAL = Form(
+    "RefuseDeferralForm",
+    "Whose requests are refused, and why.",
+    (
+        *_DEFERRED_OWNER,
+        Field("reason", _REASON, "Reason, for the owner.", required=True),
     ),
 )
 PAUSE = Form(

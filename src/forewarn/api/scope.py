@@ -7,6 +7,8 @@ General texts replace texts that could name other owners' records. Source: P-3.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from forewarn.access.roles import Permission, actor_for_owner
 from forewarn.api.auth import NotPermitted
 from forewarn.control.plane import StateView
@@ -17,6 +19,7 @@ from forewarn.core.refusals import Unknown
 from forewarn.core.state import Changes, State
 from forewarn.core.stimulus import (
     Acknowledge,
+    AskDeferral,
     ChangeTopology,
     ChooseStarts,
     MoveTicket,
@@ -167,7 +170,9 @@ def check_stimulus(stimulus: PlaneStimulus, layout: Topology) -> None:
         case OpenTicket() | MoveTicket():
             _check_ticket(stimulus)
         case ChooseStarts():
-            _check_choices(stimulus, layout)
+            _check_places(((each.host, each.owner) for each in stimulus.choices), layout)
+        case AskDeferral():
+            _check_places(stimulus.places, layout)
         case Acknowledge() | PostponeHosts() | ChangeTopology():
             pass  # the caller's own state contains only permitted records
         case _:
@@ -184,11 +189,12 @@ def _check_ticket(stimulus: OpenTicket | MoveTicket) -> None:
         raise NotPermitted(principal="An owner", permission=Permission.OPERATE.value)
 
 
-def _check_choices(word: ChooseStarts, layout: Topology) -> None:
-    for chosen in word.choices:
-        vms = [layout.vms[name] for name in layout.vms_on(chosen.host)]
-        if chosen.owner not in {layout.groups[vm.group].owner for vm in vms}:
-            raise Unknown(kind="host", name=chosen.host)
+def _check_places(places: Iterable[tuple[str, str]], layout: Topology) -> None:
+    """Refuse hosts on which the layout has no VM of the owner."""
+    for host, owner in places:
+        vms = [layout.vms[name] for name in layout.vms_on(host)]
+        if owner not in {layout.groups[vm.group].owner for vm in vms}:
+            raise Unknown(kind="host", name=host)
 
 
 class ScopedReader(StoreReader):

@@ -35,6 +35,7 @@ _LISTS = {
     "event": ("events", "id"),
     "maintenance": ("maintenances", "id"),
     "declaration": ("declarations", "id"),
+    "deferral": ("deferrals", "declaration"),
     "wait": ("operations", "id"),
     "ticket": ("tickets", "id"),
     "confirmation": ("confirmations", "id"),

@@ -84,6 +84,7 @@ def _show(id_: DeclarationId, /, *, common: ServerOptions = COMMON) -> int:
         ("start", lambda one: when(one["start"], now_ms)),
         ("chosen", lambda one: when(one["chosen_start"], now_ms) or one["decision"] or ""),
         ("hand back until", lambda one: when(one["hand_back_deadline"], now_ms)),
+        ("deferral", lambda one: deferral_text(one.get("deferral"), now_ms)),
     )
     print_list(each["resources"], columns, wide=common.form == "wide")
     return OK
@@ -188,6 +189,47 @@ def _release(
     """Hand VMs back early: the work on them may start at any time."""
     choice = {**chosen.named, "release": True}
     return _send(client_of(common), id_, [choice], common, dry_run=dry_run)
+
+
+@declaration.command(name="defer")
+def _defer(
+    id_: DeclarationId,
+    /,
+    *,
+    chosen: ChosenVms = CHOSEN,
+    until: Annotated[
+        Moment, Parameter(metavar="TIME", help="hand-back deadline: 2026-12-20T02:00:00+01:00")
+    ],
+    reason: Annotated[str, Parameter(metavar="TEXT", help="the reason, shown to operators")],
+    common: ServerOptions = COMMON,
+) -> int:
+    """Ask for a later hand-back deadline; the policy answers, or leaves it to an operator."""
+    client = client_of(common)
+    form = {**chosen.named, "until": until, "reason": reason}
+    answer = client.post(f"/v1/declarations/{part(id_)}/deferrals", form)
+    return print_deferrals(common, answer, client.now_ms)
+
+
+def print_deferrals(common: ServerOptions, answer: Answer, now_ms: int) -> int:
+    """Print requests for later hand-back deadlines; return the exit status of a request."""
+    every = answer["deferrals"]
+    refused = any(each["state"] == "refused" for each in every)
+    if common.structured:
+        print_structured(common, answer)
+        return REFUSED if refused else OK
+    for each in every:
+        print(f"host {each['host']}: {deferral_text(each, now_ms)}")
+    return REFUSED if refused else OK
+
+
+def deferral_text(each: Answer | None, now_ms: int) -> str:
+    """Return the state of a request for a later hand-back deadline, with its reason."""
+    if not each:
+        return ""
+    text = f"{each['state']} until {local_time(each['until'])}"
+    if each["state"] == "asked":
+        return f"{text}; an operator decides by {when(each['decide_by'], now_ms)}"
+    return f"{text}: {each['answer']}" if each["answer"] else text
 
 
 def choices_of(text: str) -> list[dict[str, object]]:

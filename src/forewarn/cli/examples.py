@@ -165,6 +165,18 @@ declaration list -o json
 declaration choose m-12 --vm web-0 --at 2026-12-06T02:00:00+01:00
 declaration choose m-12 --host h7 --opening 3 --approve
 
+declaration defer m-12 --group web --until 2026-12-20T02:00:00+01:00 --reason "year-end closing"
+declaration defer m-12 --host h7 --until +21d --reason "spare parts"
+
+deferral list
+deferral list -o json
+
+deferral grant m-12 --owner shop
+deferral grant m-12 --owner shop --host h7 --reason "by telephone"
+
+deferral refuse m-12 --owner shop --reason "the firmware has a known fault"
+deferral refuse m-12 --owner shop --host h7 --reason "no later window"
+
 declaration release m-12 --host h7
 declaration release m-12 --group web --dry-run
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         completion,
         conformance,
         declarations,
+        deferrals,
         doctor,
         driver,
         emulator,

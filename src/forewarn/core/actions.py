@@ -37,6 +37,11 @@ ACTIONS: dict[str, str] = {
     "maintenance.declared": "A maintenance was declared to the owners of its VMs.",
     "declaration.chosen": "An owner chose when declared work starts on its hosts.",
     "declaration.displaced": "A plan cannot keep chosen starts, or keeps them again.",
+    "declaration.withdrawn": "Choices no longer count, because a deferral was granted.",
+    "deferral.asked": "An owner asked for a later hand-back deadline of its hosts.",
+    "deferral.granted": "The policy or an operator granted a later hand-back deadline.",
+    "deferral.refused": "The policy or an operator refused a later hand-back deadline, or nobody "
+    "decided in time.",
     "maintenance.planned": "A maintenance has a new plan in force.",
     "maintenance.replanning": "A maintenance is planned again because its plan no longer holds.",
     "maintenance.unplanned": "No plan could be made for a maintenance; planning is tried again "

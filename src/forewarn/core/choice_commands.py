@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forewarn.core import stimulus as stimuli
 from forewarn.core.draft import Draft
-from forewarn.core.hand_back import CHOSEN, hand_back_of, owners_on
+from forewarn.core.hand_back import CHOSEN, deadline_of, hand_back_of, owners_on
 from forewarn.core.host_admission import known_maintenance, plan_remaining_again
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.maintenance import Maintenance, MaintenancePlan, pluralized
@@ -87,8 +87,9 @@ def results(draft: Draft, word: stimuli.ChooseStarts) -> list[ChoiceResult]:
             answers.append(ChoiceResult(each, blocker))
             continue
         start_ms = _whole(each.start_ms)
-        blocker = openings.blocker(each.host, start_ms)
-        nearest = tuple(openings.nearest(each.host, start_ms)) if blocker else ()
+        until_ms = deadline_of(draft.state, maintenance, each.host, owner=each.owner)
+        blocker = openings.blocker(each.host, start_ms, until_ms=until_ms)
+        nearest = tuple(openings.nearest(each.host, start_ms, until_ms=until_ms)) if blocker else ()
         answers.append(ChoiceResult(each, blocker, nearest))
         if blocker is None:
             openings.take(each.host, start_ms)
@@ -97,14 +98,14 @@ def results(draft: Draft, word: stimuli.ChooseStarts) -> list[ChoiceResult]:
 
 def _late(draft: Draft, maintenance: Maintenance, choice: stimuli.HostChoice) -> str:
     """Return why nothing can be chosen for a host any more; empty if something can."""
-    assert maintenance.declaration is not None
     if choice.host not in maintenance.hosts:
         return "it is not among the declared hosts"
     if choice.owner not in owners_on(draft.state, choice.host):
         return "the owner has no VM there"
     if draft.target(maintenance.number, choice.host) is not None:
         return "its work is announced already"
-    if draft.now_ms >= maintenance.declaration.deadline_ms:
+    deadline_ms = deadline_of(draft.state, maintenance, choice.host, owner=choice.owner)
+    if draft.now_ms >= deadline_ms:
         return "the hand-back deadline has passed"
     return ""
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forewarn.core.hand_back import DEADLINE, choice_of, hand_back_of
+from forewarn.core.deferrals import Deferral
+from forewarn.core.hand_back import CHOSEN, choice_of, deadline_of, deferral_of, hand_back_of
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import Declaration, Maintenance, TargetState, target_key
 from forewarn.core.owner_choices import Decision, OwnerChoice
@@ -48,6 +49,7 @@ class DeclaredResource:
     #: When the work starts if nobody does anything: announced, planned, or 0 if unknown.
     start_ms: int
     choice: OwnerChoice | None = None
+    deferral: Deferral | None = None
 
 
 @value
@@ -90,12 +92,19 @@ def _resources(
         if not owners:
             continue
         stands, start_ms = _stands(state, maintenance, host)
-        deadline_ms = maintenance.declaration.deadline_ms
         for owner, vms in sorted(owners.items()):
             start_ms = start_ms or starts_ms.get(host, 0)
             choice = choice_of(state, maintenance.number, host, owner=owner)
+            deadline_ms = deadline_of(state, maintenance, host, owner=owner)
+            past = now_ms >= deadline_ms
             own = stands or _chosen(state, maintenance, host, choice=choice, now_ms=now_ms)
-            yield DeclaredResource(host, owner, tuple(vms), own, deadline_ms, start_ms, choice)
+            if own is ResourceState.OPEN and past:
+                own = ResourceState.DUE
+            deferral = deferral_of(state, maintenance.number, host, owner=owner)
+            vms_there = tuple(vms)
+            yield DeclaredResource(
+                host, owner, vms_there, own, deadline_ms, start_ms, choice, deferral
+            )
 
 
 def _stands(state: State, maintenance: Maintenance, host: str) -> tuple[ResourceState | None, int]:
@@ -118,14 +127,13 @@ def _chosen(
     state: State, maintenance: Maintenance, host: str, *, choice: OwnerChoice | None, now_ms: int
 ) -> ResourceState:
     """Return the state of an owner's VMs on a host that is not announced."""
-    assert maintenance.declaration is not None
     if choice is None:
-        past = now_ms >= maintenance.declaration.deadline_ms
-        return ResourceState.DUE if past else ResourceState.OPEN
+        return ResourceState.OPEN
     if choice.decision is Decision.RELEASE:
         return ResourceState.RELEASED
     late = choice.decision is Decision.AT and choice.start_ms <= now_ms
     if choice.displaced_ms or late:
         return ResourceState.DISPLACED
-    waits = hand_back_of(state, maintenance, host)[1] == DEADLINE
-    return ResourceState.WAITING if waits else ResourceState.CHOSEN
+    hand_back_ms, what = hand_back_of(state, maintenance, host)
+    agreed = what == CHOSEN or not hand_back_ms
+    return ResourceState.CHOSEN if agreed else ResourceState.WAITING

@@ -15,6 +15,7 @@ from forewarn.core.lifts import lift_of
 from forewarn.core.stimulus import (
     Acknowledge,
     ApplyPolicy,
+    AskDeferral,
     ChangeTopology,
     ChooseStarts,
     DeclareMaintenance,
@@ -73,7 +74,7 @@ def _is_weaker(after: MaintenancePolicy, before: MaintenancePolicy) -> bool:
 def _acts(draft: Draft, stimulus: PlaneStimulus) -> Iterator[ConfirmedAct]:
     """Yield the policy's names for the effects of a stimulus."""
     match stimulus:
-        case Acknowledge() | ChooseStarts():
+        case Acknowledge() | ChooseStarts() | AskDeferral():
             if _answers_for_owner(stimulus):
                 yield ConfirmedAct.ANSWER
         case ApplyPolicy():
@@ -96,9 +97,15 @@ def _acts_of_layout(draft: Draft, change: ChangeTopology) -> Iterator[ConfirmedA
         yield ConfirmedAct.MOVE_ADDRESS
 
 
-def _answers_for_owner(stimulus: Acknowledge | ChooseStarts) -> bool:
+def _answers_for_owner(stimulus: Acknowledge | ChooseStarts | AskDeferral) -> bool:
     """Whether a stimulus answers for an owner; VMs without an owner have only operators."""
-    return isinstance(stimulus, Acknowledge) or any(each.owner for each in stimulus.choices)
+    match stimulus:
+        case Acknowledge():
+            return True
+        case ChooseStarts():
+            return any(each.owner for each in stimulus.choices)
+        case AskDeferral():
+            return any(owner for _, owner in stimulus.places)
 
 
 def _hosts_of(

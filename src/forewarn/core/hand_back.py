@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forewarn.core.deferrals import Deferral
 from forewarn.core.lifecycle import Operation
 from forewarn.core.maintenance import Maintenance
 from forewarn.core.owner_choices import Decision, OwnerChoice, choice_key
@@ -9,6 +10,8 @@ from forewarn.core.state import State
 
 #: What declared work waits for while an owner on the host has not chosen.
 DEADLINE = "the hand-back deadline"
+#: The same, if a deferral was granted.
+DEFERRED = "the deferred hand-back deadline"
 #: What it waits for once all have chosen the same start.
 CHOSEN = "the time that its owners have chosen"
 
@@ -17,19 +20,27 @@ def hand_back_of(state: State, maintenance: Maintenance, host: str) -> tuple[int
     """Return the earliest start of declared work on a host, and what that time is; O(its VMs).
 
     In ms since the epoch UTC; 0: any time, because the work is not declared, disturbs nobody, or
-    every owner agreed. Owners who chose different times wait for the deadline.
+    every owner agreed. Owners who chose different times wait for the latest of their deadlines;
+    one who chose a time after the deadlines of the others need not wait for them.
     """
     declaration = maintenance.declaration
     owners = owners_on(state, host) if declaration is not None else ()
     if declaration is None or not owners:
         return 0, ""
-    choices = [choice_of(state, maintenance.number, host, owner=owner) for owner in owners]
-    if None in choices:
-        return declaration.deadline_ms, DEADLINE
-    starts_ms = {each.start_ms for each in choices if each and each.decision is Decision.AT}
-    if len(starts_ms) > 1:
-        return declaration.deadline_ms, DEADLINE
-    return (starts_ms.pop(), CHOSEN) if starts_ms else (0, "")
+    waits_ms, chosen_ms, starts_ms = 0, 0, set()
+    for owner in owners:
+        choice = choice_of(state, maintenance.number, host, owner=owner)
+        deadline_ms = deadline_of(state, maintenance, host, owner=owner)
+        if choice is None:
+            waits_ms = max(waits_ms, deadline_ms)
+        elif choice.decision is Decision.AT:
+            starts_ms.add(choice.start_ms)
+            chosen_ms = max(chosen_ms, deadline_ms)
+    if len(starts_ms) == 1 and (start_ms := starts_ms.pop()) > waits_ms:
+        return start_ms, CHOSEN
+    latest_ms = max(waits_ms, chosen_ms)
+    deferred = latest_ms > declaration.deadline_ms
+    return latest_ms, (DEFERRED if deferred else DEADLINE) if latest_ms else ""
 
 
 def hand_backs_of(state: State, maintenance: Maintenance) -> tuple[tuple[str, int, str], ...]:
@@ -49,6 +60,22 @@ def owners_on(state: State, host: str) -> tuple[str, ...]:
 def choice_of(state: State, maintenance: int, host: str, *, owner: str) -> OwnerChoice | None:
     """Return an owner's choice for its VMs on a host; None: it has not chosen."""
     return state.choices.get(choice_key(maintenance, host, owner))
+
+
+def deferral_of(state: State, maintenance: int, host: str, *, owner: str) -> Deferral | None:
+    """Return an owner's request for a later deadline of a host; None: it asked for none."""
+    return state.deferrals.get(choice_key(maintenance, host, owner))
+
+
+def deadline_of(state: State, maintenance: Maintenance, host: str, *, owner: str) -> int:
+    """Return the hand-back deadline of an owner's VMs on a host of declared work. Source: T-4.
+
+    In ms since the epoch UTC.
+    """
+    assert maintenance.declaration is not None, maintenance
+    deferral = deferral_of(state, maintenance.number, host, owner=owner)
+    granted_ms = deferral.granted_ms if deferral is not None else None
+    return max(maintenance.declaration.deadline_ms, granted_ms or 0)
 
 
 def approved_by_choice(state: State, operation: Operation, group: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from forewarn.core import fleet_changes, maintenance_commands, targets, transitions
 from forewarn.core import stimulus as stimuli
 from forewarn.core.approvals import recount, wake_coupled
+from forewarn.core.deferral_commands import refuse_due
 from forewarn.core.document import Enrolment, fresh
 from forewarn.core.draft import Draft
 from forewarn.core.host_admission import plan_remaining_again, plan_without
@@ -293,6 +294,7 @@ def tick(draft: Draft, __: stimuli.Tick | None = None) -> None:
         draft.put("operation.overdue", f"{late.id} runs longer than it should", late)
     check_windows(draft)
     move_due(draft)
+    refuse_due(draft)
     state.set_ticked(draft.now_ms)
 
 

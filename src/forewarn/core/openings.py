@@ -59,7 +59,7 @@ class Openings:
         """Read the chosen starts and the work at hand."""
         assert maintenance.declaration is not None, maintenance
         self._draft, self._maintenance = draft, maintenance
-        self._declaration = maintenance.declaration
+        self._deadline_ms = maintenance.declaration.deadline_ms
         policy = draft.maintenance_policy
         notice_ms = planning_notice_s(policy, draft.policy, maintenance) * SECOND_MS
         lasts_s = [host_s(draft.state, maintenance, host) for host in maintenance.hosts]
@@ -96,10 +96,14 @@ class Openings:
         self._start_of[host] = start_ms
         self._hosts_at.setdefault(start_ms, []).append(host)
 
-    def blocker(self, host: str, start_ms: int) -> Blocker | None:
-        """Return why work on a host cannot start at a time; None if it can."""
+    def blocker(self, host: str, start_ms: int, *, until_ms: int = 0) -> Blocker | None:
+        """Return why work on a host cannot start at a time; None if it can.
+
+        `until_ms`: the hand-back deadline of the owner who chooses, ms since the epoch UTC; 0: that
+        of the declaration.
+        """
         draft, maintenance = self._draft, self._maintenance
-        if start_ms > self._declaration.deadline_ms:
+        if start_ms > (until_ms or self._deadline_ms):
             return self._says(Code.HAND_BACK, "it is after the hand-back deadline")
         if start_ms < self.soonest_ms:
             return self._says(Code.NOTICE, "its notice, or work at hand, would not be over")
@@ -152,12 +156,12 @@ class Openings:
     def _says(self, code: Code, text: str) -> Blocker:
         return Blocker(code, "", self._draft.now_ms, text=text)
 
-    def of(self, host: str) -> list[Opening]:
-        """Return the openings of a host, by time; O(chosen starts and open spans)."""
+    def of(self, host: str, *, until_ms: int = 0) -> list[Opening]:
+        """Return the openings of a host until a deadline, by time; O(chosen and open spans)."""
         draft, lasts_ms = self._draft, self._lasts_ms
         first_ms = max(self.soonest_ms, self._maintenance.earliest_ms or 0)
         first_ms = -(-first_ms // SECOND_MS) * SECOND_MS
-        last_ms = self._declaration.deadline_ms
+        last_ms = until_ms = until_ms or self._deadline_ms
         if first_ms > last_ms or host not in draft.topology.hosts:
             return []
         words, span = draft.topology.words_on(host), (first_ms, last_ms + lasts_ms)
@@ -166,7 +170,7 @@ class Openings:
         openings = [
             Opening(each, each, self._room(host, self._hosts_at[each]))
             for each in others
-            if first_ms <= each <= last_ms and self.blocker(host, each) is None
+            if first_ms <= each <= last_ms and self.blocker(host, each, until_ms=until_ms) is None
         ]
         alone = self._room(host, [])
         if alone != 0:
@@ -190,9 +194,9 @@ class Openings:
         if from_ms <= to_ms:
             yield from_ms, to_ms
 
-    def nearest(self, host: str, start_ms: int) -> list[Opening]:
+    def nearest(self, host: str, start_ms: int, *, until_ms: int = 0) -> list[Opening]:
         """Return the openings of a host that are nearest to a time, by time."""
-        openings = self.of(host)
+        openings = self.of(host, until_ms=until_ms)
         openings.sort(key=lambda each: abs(self.start_in(each, start_ms) - start_ms))
         return sorted(openings[:NEAREST], key=lambda each: each.start_ms)
 

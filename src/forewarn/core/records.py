@@ -15,6 +15,7 @@ from typing import TypeAlias, TypeVar
 from forewarn.access.confirmations import Confirmation
 from forewarn.access.roles import Principal, Role
 from forewarn.access.tokens import AccessToken
+from forewarn.core.deferrals import Deferral, DeferralState
 from forewarn.core.document import Departure, Enrolment, View
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import (
@@ -70,6 +71,7 @@ Record: TypeAlias = (
     | MaintenancePlan
     | Target
     | OwnerChoice
+    | Deferral
     | AppliedPolicy
     | Principal
     | AccessToken
@@ -102,6 +104,7 @@ KINDS: dict[str, type[Record]] = {
     "maintenance": Maintenance,
     "target": Target,
     "choice": OwnerChoice,
+    "deferral": Deferral,
     "policy": AppliedPolicy,
     "principal": Principal,
     "token": AccessToken,
@@ -190,7 +193,7 @@ def subject_of(record: Record) -> Subject:
             return 0, "", "", "", record.name
         case Group():
             return 0, "", record.name, "", ""
-        case OwnerChoice():
+        case OwnerChoice() | Deferral():
             return 0, "", "", "", record.host
         case Target():
             return record.operation, "", "", "", record.host
@@ -387,7 +390,7 @@ def _form(write: Callable[[_V], str | int], read: Callable[[_R], object]) -> _Fo
 _PHASES = {phase.__name__: phase for phase in PHASES}
 _PAIRS: _Form = (_list_text, _pairs)
 _WORDS: tuple[type[Enum], ...] = (
-    *(Alert, Cause, Decision, EventState, FollowedBy, GroupKind, Health, Impact),
+    *(Alert, Cause, Decision, DeferralState, EventState, FollowedBy, GroupKind, Health, Impact),
     *(MaintenanceState, OperationState, Role, Source, TargetState),
     *(HardwareCategory, TicketState, TicketTarget, TicketType),
 )

@@ -257,6 +257,24 @@ class ChoiceRefused(CallerError):
     advice = "{openings}. See `forewarn declaration openings {maintenance} --host {host}`."
 
 
+class DeferralRefused(CallerError):
+    """A hand-back deadline cannot be moved, whatever the policy says. Source: T-4."""
+
+    code = "deferral-refused"
+    status = 409
+    message = "The hand-back deadline of host {host} of {maintenance} cannot be moved: {problem}."
+    advice = "Ask for another time, or choose a start with `forewarn declaration choose`."
+
+
+class DeferralUndecided(CallerError):
+    """No request for a later hand-back deadline waits for a decision. Source: T-4."""
+
+    code = "deferral-undecided"
+    status = 404
+    message = "No deferral of {maintenance} waits for a decision: {whose}."
+    advice = "`forewarn deferral list` shows the requests."
+
+
 class PostponementRefused(CallerError):
     """A later start was refused. Source: F-8."""
 

@@ -19,6 +19,7 @@ from forewarn.access.tokens import AccessToken
 from forewarn.audit_chain import CallRecord
 from forewarn.core.availability_records import AvailabilityRecord
 from forewarn.core.deadlines import Deadlines
+from forewarn.core.deferrals import Deferral
 from forewarn.core.document import Enrolment, View
 from forewarn.core.impact import SECOND_MS, Cause
 from forewarn.core.indexes import Members, Place, Places, is_placed_alike
@@ -114,6 +115,8 @@ class State:
     targets: dict[str, Target] = field(default_factory=dict)
     #: What owners chose about their VMs on hosts of declared maintenances. Source: T-2.
     choices: dict[str, OwnerChoice] = field(default_factory=dict)
+    #: Their requests for later hand-back deadlines, by the same keys. Source: T-4.
+    deferrals: dict[str, Deferral] = field(default_factory=dict)
     #: The applied maintenance policy by its fixed name; empty before the first.
     policies: dict[str, AppliedPolicy] = field(default_factory=dict)
     #: Tickets that have not ended.
@@ -133,9 +136,11 @@ class State:
     #: each.
     ends: Deadlines[int] = field(default_factory=Deadlines, repr=False, compare=False)
     polls: Deadlines[str] = field(default_factory=Deadlines, repr=False, compare=False)
-    #: When the open window of an operation closes, and when a ticket closes without agreement.
+    #: When the open window of an operation closes, when a ticket closes without agreement, and
+    #: when a deferral is refused without a decision.
     closes: Deadlines[int] = field(default_factory=Deadlines, repr=False, compare=False)
     agreements: Deadlines[int] = field(default_factory=Deadlines, repr=False, compare=False)
+    decisions: Deadlines[str] = field(default_factory=Deadlines, repr=False, compare=False)
     _progress: dict[int, TargetProgress] = field(default_factory=dict, repr=False, compare=False)
     #: Index of operations.
     places: Places = field(default_factory=Places, repr=False, compare=False)
@@ -178,6 +183,8 @@ class State:
                 self._follow_maintenance(record)
             case Ticket():
                 self._arm(self.agreements, record.number, record.deadline_ms)
+            case Deferral():
+                self._arm(self.decisions, record.key, record.deadline_ms)
             case MaintenancePlan() if record.parent in self.plans:
                 self._write("plan", record.parent, None)
         return before
@@ -400,6 +407,10 @@ class State:
             own = [key for key, each in self.choices.items() if each.maintenance == number]
             for key in own:
                 self._write("choice", key, None)
+            own = [key for key, each in self.deferrals.items() if each.maintenance == number]
+            for key in own:
+                self._write("deferral", key, None)
+                self._arm(self.decisions, key, None)
 
     def _arm(self, deadlines: Deadlines[_K], key: _K, at_ms: int | None) -> None:
         """Set a deadline; None removes it."""
@@ -540,6 +551,7 @@ class Changes(FleetChange):
     maintenances: dict[int, Maintenance] = field(default_factory=dict)
     targets: dict[str, Target | None] = field(default_factory=dict)
     choices: dict[str, OwnerChoice | None] = field(default_factory=dict)
+    deferrals: dict[str, Deferral | None] = field(default_factory=dict)
     policies: dict[str, AppliedPolicy] = field(default_factory=dict)
     principals: dict[str, Principal | None] = field(default_factory=dict)
     tokens: dict[str, AccessToken | None] = field(default_factory=dict)

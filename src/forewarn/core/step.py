@@ -50,6 +50,7 @@ from forewarn.audit_chain import CallRecord
 from forewarn.core import (
     approvals,
     choice_commands,
+    deferral_commands,
     guards,
     handlers,
     transitions,
@@ -310,6 +311,7 @@ def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | N
         (state.polls, handlers.disabled_ms(0, policy.disable_after_s)),
         (state.closes, 0),
         (state.agreements, 0),
+        (state.decisions, 0),
     ):
         next_ms = deadlines.next_ms(now_ms - later_ms)
         if next_ms is not None:
@@ -350,6 +352,8 @@ _HANDLERS: dict[type[CoreStimulus], Callable[[Draft, Never], tuple[int, ...] | N
     stimuli.StartMaintenance: commands.start,
     stimuli.DeclareMaintenance: commands.declare,
     stimuli.ChooseStarts: choice_commands.choose,
+    stimuli.AskDeferral: deferral_commands.ask,
+    stimuli.DecideDeferral: deferral_commands.decide,
     stimuli.PauseMaintenance: commands.pause,
     stimuli.ResumeMaintenance: commands.resume,
     stimuli.CancelMaintenance: commands.cancel,

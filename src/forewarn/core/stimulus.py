@@ -106,6 +106,34 @@ class ChooseStarts(CoreStimulus):
 
 
 @value
+class AskDeferral(CoreStimulus):
+    """Owners, or an operator for them, ask for a later hand-back deadline. Source: T-4."""
+
+    maintenance: int
+    #: Hosts, each with the owner of the VMs there; at least one.
+    places: tuple[tuple[str, str], ...]
+    #: The hand-back deadline asked for, ms since the epoch UTC.
+    until_ms: int
+    reason: str
+    #: The principal who asks, for people.
+    by: str
+
+
+@value
+class DecideDeferral(CoreStimulus):
+    """An operator grants or refuses the undecided requests of an owner. Source: T-4."""
+
+    maintenance: int
+    owner: str
+    grants: bool
+    #: The principal who decides, for people.
+    by: str
+    reason: str = ""
+    #: Only the request for this host; empty: for all.
+    host: str = ""
+
+
+@value
 class PauseMaintenance(CoreStimulus):
     """An operator pauses a maintenance. Source: F-6."""
 

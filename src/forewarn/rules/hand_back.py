@@ -59,6 +59,25 @@ class HandBackMembers:
             "Longest hand-back window of declared work, with deferrals (default: 90 days).",
         ),
     )
+    #: How far the policy lets owners move a hand-back deadline at once. Source: T-4.
+    deferral_limit_s: int = field(
+        default=0,
+        metadata=member(
+            "deferral_limit",
+            SecondsKind(),
+            "Grants deferrals that move a hand-back deadline by at most this time (default: none).",
+        ),
+    )
+    #: How long operators may decide about longer deferrals; 0: they are refused at once.
+    deferral_decision_s: int = field(
+        default=3 * 86_400,
+        metadata=member(
+            "deferral_decision",
+            SecondsKind(),
+            "Time in which an operator decides a longer deferral; then it is refused (default: 3 "
+            "days; 0 refuses it at once).",
+        ),
+    )
     #: Whether a maintenance must be declared before it starts.
     require_declaration: bool = field(
         default=False,

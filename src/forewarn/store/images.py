@@ -67,7 +67,7 @@ _WORDS = (
 #: complete, because that version may delete history and write a checkpoint without them. A later
 #: version adds its own kinds here; `read_later_images` leaves out kinds that this version does not
 #: know.
-LATER_KINDS = frozenset({"choice", "ticket"})
+LATER_KINDS = frozenset({"choice", "deferral", "ticket"})
 
 #: Kind -> column with its key.
 _KEY = "name"

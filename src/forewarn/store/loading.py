@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from forewarn.access.confirmations import Confirmation
 from forewarn.access.roles import Principal
 from forewarn.access.tokens import AccessToken
+from forewarn.core.deferrals import Deferral
 from forewarn.core.document import Enrolment, View
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Event, Operation
@@ -66,6 +67,7 @@ def loaded(
         maintenances={each.number: each for each in live(transaction, Maintenance)},
         targets={each.key: each for each in live(transaction, Target)},
         choices={each.key: each for each in live(transaction, OwnerChoice)},
+        deferrals={each.key: each for each in live(transaction, Deferral)},
         policies=policies,
         principals={each.name: each for each in live(transaction, Principal)},
         tokens={each.id: each for each in live(transaction, AccessToken)},

@@ -221,6 +221,12 @@ SELECT {choice} FROM owner_choice WHERE maintenance IN (
     WHERE state = 'draft' OR state = 'running' OR state = 'paused' OR state = 'stopped'
 )
 
+-- name: load_deferral
+SELECT {deferral} FROM owner_deferral WHERE maintenance IN (
+    SELECT number FROM maintenance
+    WHERE state = 'draft' OR state = 'running' OR state = 'paused' OR state = 'stopped'
+)
+
 -- name: load_policy
 SELECT {policy} FROM maintenance_policy
 
@@ -421,6 +427,9 @@ DELETE FROM maintenance_target WHERE maintenance = :number
 
 -- name: owner_choice_forget
 DELETE FROM owner_choice WHERE maintenance = :number
+
+-- name: owner_deferral_forget
+DELETE FROM owner_deferral WHERE maintenance = :number
 
 -- name: maintenance_plan_forget
 DELETE FROM maintenance_plan WHERE maintenance = :number

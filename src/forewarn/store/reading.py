@@ -11,6 +11,7 @@ from typing import TypeVar
 from forewarn.access.confirmations import Confirmation
 from forewarn.access.roles import Principal
 from forewarn.access.tokens import AccessToken
+from forewarn.core.deferrals import Deferral
 from forewarn.core.document import Enrolment, View
 from forewarn.core.history import CHECKPOINT
 from forewarn.core.lifecycle import Event, Operation, OperationState
@@ -47,6 +48,7 @@ R = TypeVar(
     MaintenancePlan,
     Target,
     OwnerChoice,
+    Deferral,
     AppliedPolicy,
     Principal,
     AccessToken,

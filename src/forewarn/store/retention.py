@@ -61,6 +61,7 @@ DAY_MS = 86_400_000
 MAINTENANCE_TABLES = (
     "maintenance_target",
     "owner_choice",
+    "owner_deferral",
     "maintenance_plan",
     "maintenance_hosts",
     "maintenance",

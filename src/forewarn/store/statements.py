@@ -17,6 +17,7 @@ TABLE_OF = dict(zip(KINDS, KINDS, strict=True)) | {
     "plan": "maintenance_plan",
     "target": "maintenance_target",
     "choice": "owner_choice",
+    "deferral": "owner_deferral",
     "policy": "maintenance_policy",
     "token": "access_token",
 }

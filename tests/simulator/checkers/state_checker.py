@@ -489,14 +489,27 @@ class StateChecker:
         if operation.state is not S.ANNOUNCED or (before and before.state is not S.PLANNED):
             return
         every = {**self.state.choices, **changes.choices}
-        starts_ms = set()
+        moved = {**self.state.deferrals, **changes.deferrals}
+        #: For each owner whose VMs may not be disturbed at once: its chosen start or None, and its
+        #: deadline.
+        waiting: list[tuple[int | None, int]] = []
         for owner in {topology.groups[topology.vms[vm].group].owner for vm in operation.vms}:
             place = (operation.maintenance, operation.host, owner)
             own = [e for e in every.values() if e and (e.maintenance, e.host, e.owner) == place]
-            starts_ms |= {e.start_ms for e in own if e.decision.value == "at"}
-            if not own:
-                starts_ms |= {declaration.deadline_ms, 0}
-        agreed_ms = max(starts_ms, default=0) if len(starts_ms) < 2 else declaration.deadline_ms
+            granted = [
+                e.granted_ms or 0
+                for e in moved.values()
+                if e and (e.maintenance, e.host, e.owner) == place
+            ]
+            at_ms = next((e.start_ms for e in own if e.decision.value == "at"), None)
+            if at_ms is not None or not own:
+                waiting.append((at_ms, max([declaration.deadline_ms, *granted])))
+        chosen_ms = {at_ms for at_ms, _ in waiting if at_ms is not None}
+        agreed_ms = max((deadline_ms for _, deadline_ms in waiting), default=0)
+        if len(chosen_ms) == 1:
+            others_ms = [deadline_ms for at_ms, deadline_ms in waiting if at_ms is None]
+            if min(chosen_ms) > max(others_ms, default=0):
+                agreed_ms = min(chosen_ms)
         if agreed_ms > max(self.queue.now_ms, operation.earliest_start_ms or 0):
             raise Violation("T-3", f"{operation.id} was announced before its owners agreed")
 
