@@ -29,7 +29,7 @@ def test_policy_is_checked_applied_and_shown(run: Run, live: Live, tmp_path: Pat
     assert live.get("/v1/policy") == {}
     assert "The policy is empty" in run("policy").err
     applied = run("policy", "apply", str(file))
-    assert applied.err == "the policy has 1 window\n"
+    assert applied.err == "the policy has 1 window, 1 other member\n"
     shown = run("policy", "show")
     assert 'from = "22:00"' in shown.out
     file.write_text(shown.out)

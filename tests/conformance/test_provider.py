@@ -94,11 +94,41 @@ def test_steps_report_what_concerns_the_tenant(site: Site) -> None:
     [record] = site.step("query_repair_history")["records"]
     assert record["machine_id"] == "h1"
     assert [each["description"] for each in record["entries"]] == ["GPU replaced"]
+    assert [
+        e["id"] for e in site.step("query_retirement_notices", "--machine-id", "h1")["notices"]
+    ] == [notice["id"]]
     [planned] = site.step("query_planned_notifications")["notifications"]
     assert (planned["machine_id"], planned["type"]) == ("h1", "planned")
     assert planned["notified_at"].endswith("Z")
     assert site.step("query_failure_notifications")["notifications"] == []
     assert site.step("query_retirement_notices", tenant="bank")["notices"] == []
+
+
+def test_work_that_nobody_was_told_of_is_no_notification(site: Site) -> None:
+    """A VM that never polled has no event, so its owner was not notified. Source: T-10."""
+    fleet = {
+        "hosts": {**FLEET["hosts"], "h3": {}},
+        "groups": {**FLEET["groups"], "quiet": {"owner": "shop"}},
+        "vms": {**FLEET["vms"], "quiet-0": {"host": "h3", "group": "quiet"}},
+    }
+    site.operator("PUT", "/v1/topology", fleet)
+    site.operator("POST", "/v1/hosts/h3/reboot", {})
+    site.live.settle()
+    assert site.step("query_maintenance_events", "--machine-id", "h3")["events"]
+    assert site.step("query_planned_notifications", "--machine-id", "h3")["notifications"] == []
+
+
+def test_declared_work_is_an_event_and_a_notification(site: Site) -> None:
+    """The owner has known of it since the declaration. Source: T-1, T-10."""
+    form = {"cause": "host-reboot", "hosts": ["h1"], "duration": 600, "reason": "firmware"}
+    site.operator("POST", "/v1/maintenances", form)
+    site.operator("POST", "/v1/maintenances/m-1/declare", {"hand_back": "P21D"})
+    [event] = site.step("query_maintenance_events", "--machine-id", "h1")["events"]
+    assert (event["machine_id"], event["status"]) == ("h1", "declared")
+    assert (event["message"], event["id"]) == ("firmware", "m-1")
+    [told] = site.step("query_planned_notifications")["notifications"]
+    assert (told["id"], told["notified_at"][-1]) == ("m-1", "Z")
+    assert site.step("query_maintenance_events", tenant="bank")["events"] == []
 
 
 def test_returned_node_and_rack_are_tickets(site: Site) -> None:

@@ -19,6 +19,7 @@ from forewarn.core.stimulus import (
 )
 from forewarn.core.ticket import TicketMove, TicketState
 from forewarn.core.topology import Group, Host, Vm
+from forewarn.rules.blockers import Code
 from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import MINUTE_MS, Rig
 from tests.core.test_windows import tickets
@@ -74,6 +75,29 @@ def test_failed_validation_keeps_the_host_out_of_service() -> None:
     rig.refuses(MoveTicket(incident.number, TicketMove.CLOSE), TicketWrongState)
     rig.tell(HostValidated(operation.number, 1))
     assert rig.now(operation).state is OperationState.RUNNING
+
+
+def test_each_failed_validation_is_told_in_one_incident() -> None:
+    """A retry that fails again adds a text to the open incident. Source: T-7."""
+    rig, operation = worked_on()
+    rig.tell(HostRejected(operation.number, 1, "no link"), Retry(operation.number))
+    rig.tell(DriverBegun(operation.number, 2), DriverDone(operation.number, 2))
+    rig.tell(HostRejected(operation.number, 2, "no link"))
+    [incident] = tickets(rig)
+    assert [each.text for each in incident.texts] == ["validation failed once more"]
+    rig.tell(Complete(operation.number, failed=True, reason="broken"))
+    assert [each.live for each in tickets(rig)] == [False]
+
+
+def test_why_names_the_gate_and_not_the_driver() -> None:
+    """While it is checked, and after it has failed. Source: T-7, F-4."""
+    rig, operation = worked_on()
+    [checked] = rig.why(operation)
+    assert checked.code is Code.GATE
+    assert checked.text == "its work is done; gate burn-in validates h0"
+    rig.tell(HostRejected(operation.number, 1, "no link"))
+    [stuck] = rig.why(operation)
+    assert stuck.text == "validation failed: no link; retry, complete or fail it"
 
 
 def test_operator_accepts_a_host_with_a_reason_alone() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import Operation
+from forewarn.core.lifecycle import Operation, with_execution
 from forewarn.drivers import Task
 from forewarn.drivers.registry import DriverUnusable, make_driver
 from forewarn.drivers.simulated import SimulatedDriver, WorkCourse
@@ -45,6 +45,17 @@ def test_work_that_takes_longer_is_not_cut_short() -> None:
     """The setting is the least time. Source: D-9."""
     own, task = driver(started_for_s=60), Task(running(Cause.HARDWARE_FAILURE, None))
     assert own.end_ms(task.operation) == START_MS + 5 * MINUTE_MS
+
+
+def test_retry_takes_as_long_as_the_first_attempt() -> None:
+    """A retry a day later does not end at once. Source: L-8, D-9."""
+    first = running()
+    begun_ms = START_MS + 1440 * MINUTE_MS
+    waiting = with_execution(first, attempt=2, begun_ms=None)
+    again = with_execution(first, attempt=2, begun_ms=begun_ms)
+    assert not driver().progress(Task(waiting), begun_ms).done
+    assert driver().progress(Task(again), begun_ms).again_ms == begun_ms + 7000
+    assert driver().progress(Task(again), begun_ms + 7000).done
 
 
 def test_shorter_interruption_may_follow() -> None:

@@ -20,7 +20,7 @@ from forewarn.agent.permissions import (
     settings_paths,
     step_paths,
 )
-from forewarn.agent.preparation_catalog import PREPARATIONS
+from forewarn.agent.preparation_catalog import PREPARATIONS, problem_of
 from forewarn.agent.sdk.http import target_of
 from forewarn.agent.settings import DEFAULTS
 from forewarn.errors import CallerError
@@ -395,6 +395,10 @@ def _check_preparation(use: str, settings: dict[str, object], *, where: str) -> 
         raise ConfigInvalid(where=where, reason=f"{missing[0]} is missing")
     if unknown:
         raise ConfigInvalid(where=where, reason=f"{unknown[0]} is not known to {use}")
+    for key in sorted(settings):
+        problem = problem_of(use, key, settings[key])
+        if problem:
+            raise ConfigInvalid(where=f"{where} {key}", reason=problem)
 
 
 def _is_command(command: object) -> bool:

@@ -43,7 +43,12 @@ def _of_steps(form: Mapping[str, object]) -> Iterator[str]:
                 odd = _program_oddity(spec[phase][0])
                 if odd:
                     yield f"Step {step['name']}, {phase}: {odd}."
-        yield from _of_files(f"Step {step['name']}", spec.get("settings", {}))
+        settings = spec.get("settings", {})
+        if spec.get("use") == "ray" and (
+            odd := _program_oddity(str(settings.get("command", "ray")))
+        ):
+            yield f"Step {step['name']}, command: {odd}."
+        yield from _of_files(f"Step {step['name']}", settings)
 
 
 def _program_oddity(program: str) -> str:

@@ -15,10 +15,45 @@ class Preparation(Value):
     optional: tuple[str, ...] = ()
     words: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Permitted words of the settings without free text; the first is the default."""
+    urls: tuple[str, ...] = ()
+    """Settings that are addresses of the form `http://…` or `https://…`."""
     timeout_s: float = TIMEOUT_S
     """Default of `timeout_s`, the longest time of a hook; NotBefore always ends a preparation."""
     checks: bool = False
     """Whether the preparation is asked again right before the approval."""
+
+
+FLAGS = (
+    *("cloudevents", "delete_local", "evict", "exclude_from_load_balancers", "force"),
+    *("ignore_daemonsets", "ignore_system_jobs"),
+)
+COUNTS = ("grace_s", "sessions_max", "tries")
+LISTS = ("servers", "units", "workers")
+
+
+def problem_of(use: str, name: str, setting: object) -> str:
+    """Return why a value is wrong for a setting of a preparation; empty if it is right."""
+    of_systemd, of_jobs = (use, name) == ("systemd", "user"), (use, name) == ("job", "jobs")
+    if name in FLAGS or of_systemd:
+        return "" if isinstance(setting, bool) else "must be true or false"
+    if name == "taint":
+        return "" if isinstance(setting, (bool, str)) else "must be true, false or a key"
+    if name in LISTS or of_jobs:
+        names = setting if isinstance(setting, list) else [setting]
+        right = all(isinstance(one, str) for one in names)
+        return "" if right else "must be a name or a list of names"
+    if name == "headers":
+        return "" if isinstance(setting, dict) else "must be a table"
+    if name in COUNTS or name.endswith("_s"):
+        kinds = int if name in COUNTS else (int, float)
+        number = isinstance(setting, kinds) and not isinstance(setting, bool)
+        what = "whole number" if name in COUNTS else "number"
+        return "" if number and float(str(setting)) >= 0 else f"must be a {what} of 0 or more"
+    if not isinstance(setting, str):
+        return "must be a text"
+    if name in PREPARATIONS[use].urls and not setting.startswith(("http://", "https://")):
+        return "must begin with http:// or https://"
+    return ""
 
 
 PREPARATIONS = {
@@ -48,6 +83,7 @@ PREPARATIONS = {
             "freeze_tolerated_s",
         ),
         words=(("at_deadline", ("hold", "delete")), ("jobs", ("last", "wait"))),
+        urls=("server",),
         timeout_s=DAY_S,
         checks=True,
     ),
@@ -63,6 +99,7 @@ PREPARATIONS = {
             "delete_local",
         ),
         words=(("via", ("nvsentinel", "maintenance-operator")),),
+        urls=("server",),
         timeout_s=DAY_S,
     ),
     "haproxy": Preparation(
@@ -89,10 +126,12 @@ PREPARATIONS = {
     ),
     "dask": Preparation(
         optional=("address", "workers"),
+        urls=("address",),
         timeout_s=DAY_S,
     ),
     "nomad": Preparation(
         optional=("node", "address", "token_file", "ca_file", "ignore_system_jobs"),
+        urls=("address",),
         timeout_s=DAY_S,
     ),
     "signal": Preparation(
@@ -106,6 +145,7 @@ PREPARATIONS = {
     ),
     "webhook": Preparation(
         needed=("url",),
+        urls=("url",),
         optional=("secret_file", "tries", "headers", "ca_file", "cloudevents"),
     ),
 }

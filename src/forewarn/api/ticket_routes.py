@@ -15,7 +15,9 @@ from forewarn.api import schemas
 from forewarn.api.auth import NotPermitted
 from forewarn.api.lookup import find
 from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.control.plane import StateView
 from forewarn.core.lifts import LIFTABLE
+from forewarn.core.naming import RACK
 from forewarn.core.refusals import TicketWrongState, UnknownTicket
 from forewarn.core.stimulus import LiftConfirmation, LinkTicket, MoveTicket, OpenTicket
 from forewarn.core.ticket import (
@@ -142,7 +144,7 @@ TICKET: schemas.ObjectSchema[KnownTicket] = schemas.ObjectSchema(
     query=(
         Field("type", _TYPES, "Only tickets of this type."),
         Field("target", Text(128), "Only tickets about this VM, host or rack."),
-        Field("host", NAME, "Only tickets whose target is or was on this host."),
+        Field("host", NAME, "Only tickets whose target is or was on this host, or is its rack."),
         Field("owner", Text(128), "Only tickets that concern this owner."),
         Field("live", Boolean(), "Only tickets that have not ended."),
         Field("before", Integer(), "`next` of the previous page."),
@@ -153,10 +155,18 @@ TICKET: schemas.ObjectSchema[KnownTicket] = schemas.ObjectSchema(
 async def list_tickets(call: ApiCall) -> ApiResponse:
     """List tickets, newest first."""
     page = TicketPage(**call.query)
+    if page.host:
+        page = replace(page, rack=await call.control.read(partial(_rack_of, host=page.host)))
     tickets = await call.control.look_up(lambda store: store.tickets(page))
     following = tickets[-1].number if len(tickets) == page.limit else None
     shown = [TICKET.of(_known(call, each)) for each in tickets]
     return ApiResponse({"tickets": shown, "next": following})
+
+
+def _rack_of(view: StateView, host: str) -> str:
+    """Return the rack of a host; empty: it has none, or the caller may not see the host."""
+    known = view.state.topology.hosts.get(host)
+    return dict(known.labels).get(RACK, "") if known else ""
 
 
 @Route("GET /v1/tickets/{id}", Permission.READ, answer=TICKET.schema())

@@ -41,7 +41,7 @@ DeclarationId: TypeAlias = Annotated[str, Parameter(name="ID", help="m-12")]
 @declaration.default
 @declaration.command(name="list")
 def _list(*, common: ListOptions = LISTED) -> int:
-    """List declared maintenances that concern your VMs."""
+    """List declared maintenances; owners see those that concern their VMs."""
     client = client_of(common)
     answer = client.get("/v1/declarations")
     now_ms = client.now_ms
@@ -52,7 +52,7 @@ def _list(*, common: ListOptions = LISTED) -> int:
         ("hand back until", lambda each: when(each["hand_back_deadline"], now_ms)),
         "reason",
     )
-    empty = "No declared maintenance concerns your VMs."
+    empty = "No maintenance is declared, or none that concerns your VMs."
     return show_list(common, answer, columns, name="declarations", empty=empty)
 
 

@@ -23,7 +23,7 @@ from forewarn.cli.parameters import (
     ServerOptions,
 )
 from forewarn.cli.text_files import text_of
-from forewarn.errors import CallerError
+from forewarn.errors import CallerError, ForewarnError
 from forewarn.exit_codes import OK
 
 emulator = noun_app("emulator")
@@ -154,10 +154,20 @@ def _play_aks(
     table, _ = driver_table(name, config)
     options = read_options(name, {key: each for key, each in table.items() if key != KIND})
     remediator = AksRemediator(options)
-    pause = threading.Event()
+    pause, last_problem = threading.Event(), ""
     while True:
-        for each in remediator.turn(list(records(client, "/v1/events", "events")), client.now_ms):
+        try:
+            events = list(records(client, "/v1/events", "events"))
+            done, problem = remediator.turn(events, client.now_ms), ""
+        except ForewarnError as error:
+            if not follow:
+                raise
+            done, problem = [], str(error)
+        for each in done:
             note(each)
+        if problem not in {"", last_problem}:
+            note(problem)
+        last_problem = problem
         if not follow:
             return OK
         pause.wait(remediator.every_s)

@@ -181,7 +181,9 @@ def _create(
     if waits and waits["code"] != "operator":
         note(f"created as a draft that cannot start yet: {waits['text']}")
     elif not start:
-        note(f"created as a draft; start it with: forewarn maintenance start {maintenance['id']}")
+        declared = client.get("/v1/policy").get("require_declaration")
+        does = "declare" if declared else "start"
+        note(f"created as a draft; {does} it with: forewarn maintenance {does} {maintenance['id']}")
     return OK
 
 

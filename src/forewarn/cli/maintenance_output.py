@@ -42,6 +42,10 @@ _NOT_RUNNING = {"draft", "done", "cancelled", "stopped", "paused"}
 _BAR = 30
 
 
+def _hosts(maintenance: Answer) -> str:
+    return f"{maintenance['hosts']} {noun(maintenance['hosts'], 'host')}"
+
+
 def print_maintenances(
     maintenances: Iterable[Answer], now_ms: int, *, empty: str = "No maintenances."
 ) -> None:
@@ -67,7 +71,7 @@ def print_full(answer: Answer, now_ms: int) -> None:
             ("maintenance", maintenance["id"]),
             (
                 "what",
-                f"{maintenance['cause']} of {maintenance['hosts']} hosts ({maintenance['impact']})",
+                f"{maintenance['cause']} of {_hosts(maintenance)} ({maintenance['impact']})",
             ),
             ("moves", _moves(maintenance)),
             *(
@@ -197,7 +201,8 @@ def print_blocked(blocked: list[Answer]) -> None:
             print(f"waits: {each['text']} ({each['code']})")
         return
     for code, names in _by_code(blocked).items():
-        print(f"waits: {len(names)} hosts ({code}): {listed(names, HOSTS_NAMED_MAX)}")
+        each = noun(len(names), "host")
+        print(f"waits: {len(names)} {each} ({code}): {listed(names, HOSTS_NAMED_MAX)}")
 
 
 def print_preview(answer: Answer, now_ms: int, *, returning: bool) -> None:

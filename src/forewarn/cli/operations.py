@@ -120,6 +120,7 @@ def _show(
             ("destination", work["destination"]),
             ("maintenance", work["maintenance"]),
             ("driver", work["driver"]),
+            ("validated by", _validation_text(work)),
             ("progress", progress_text(work)),
             ("created", when(work["created"], now_ms)),
         )
@@ -181,6 +182,14 @@ def _why(
     return OK
 
 
+def _validation_text(operation: Answer) -> str:
+    """Return the gate that validates the host, and how it stands; empty: none yet."""
+    gate: str = operation.get("validation", "")
+    if gate and operation["state"] == "running":
+        return f"gate {gate}, {'failed' if operation['alert'] == 'stuck' else 'running'}"
+    return gate and f"gate {gate}"
+
+
 def _print_state(operation: Answer, now_ms: int) -> None:
     notices = operation["state"] == "announced"  # only announced operations have a NotBefore
     not_before = when(operation["not_before"], now_ms) if notices else ""
@@ -190,13 +199,18 @@ def _print_state(operation: Answer, now_ms: int) -> None:
             ("what", f"{operation['cause']} of {operation['target_kind']} {operation['target']}"),
             ("impact", operation["impact"]),
             ("asked by", operation["actor"]),
-            ("state", operation["state"]),
+            ("state", " and ".join([operation["state"], *_trouble(operation)])),
             ("not before", not_before),
             ("started", when(operation["started"], now_ms)),
             ("ended", when(operation["ended"], now_ms)),
             ("reason", operation["reason"]),
         )
     )
+
+
+def _trouble(operation: Answer) -> list[str]:
+    """Return the alert of an operation as a list; no alert: an empty one."""
+    return [operation["alert"]] if operation["alert"] not in {"", "none"} else []
 
 
 @operation.command(name="approve")

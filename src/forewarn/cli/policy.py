@@ -113,14 +113,22 @@ def _put(file: str, format_: str | None, *, dry_run: bool, common: ServerOptions
             print(line, flush=True)
     if not dry_run:
         answer = put(dry_run=False)
-    policy = answer["policy"]
-    counts = []
-    for name, thing in _COUNTED.items():
-        if number := len(policy.get(name, ())):
-            counts.append(f"{number} {noun(number, thing)}")
     end = "" if answer["applied"] and changed else "; nothing was changed"
-    note(f"the policy has {', '.join(counts) or 'no rules'}{end}")
+    note(f"the policy has {_size(answer['policy'])}{end}")
     return OK
+
+
+def _size(policy: Answer) -> str:
+    """Return how many rules of each kind a policy has."""
+    counts = [
+        f"{number} {noun(number, thing)}"
+        for name, thing in _COUNTED.items()
+        if (number := len(policy.get(name, ())))
+    ]
+    others = sum(bool(each) for name, each in policy.items() if name not in _COUNTED)
+    if others:
+        counts.append(f"{others} other {noun(others, 'member')}")
+    return ", ".join(counts) or "no rules"
 
 
 def _changes(before: Answer, answer: Answer) -> Iterator[str]:
@@ -133,8 +141,9 @@ def _changes(before: Answer, answer: Answer) -> Iterator[str]:
             if old.get(part) != new.get(part)
         }
         for part, sign in (signs or {name: "~"}).items():  # or only the order changes
-            number_or_text = not isinstance(new.get(part, {}), dict)
-            yield f"{sign} {part} = {new[part]}" if number_or_text else f"{sign} {part}"
+            known = new.get(part, {})
+            text = known if isinstance(known, str) else json.dumps(known)
+            yield f"{sign} {part}" if isinstance(known, dict) else f"{sign} {part} = {text}"
 
 
 def _parts(name: str, member: object) -> dict[str, object]:

@@ -12,6 +12,7 @@ from forewarn.core.impact import SECOND_MS
 from forewarn.core.refusals import LiftRefused, OwnReview
 from forewarn.core.ticket import (
     TEXTS_MAX,
+    TICKET_TEXT_MAX,
     Ticket,
     TicketMove,
     TicketState,
@@ -76,9 +77,14 @@ def lift_of(draft: Draft, act: ConfirmedAct) -> Ticket | None:
 
 def note_uses(draft: Draft) -> None:
     """Write each lift that the step needed into its review."""
+    acts = [each.text for each in draft.changes.entries]
     for number in dict.fromkeys(each.number for each in draft.lifts):
         review = draft.state.tickets[number]
-        text = f"{review.target} of {review.account} is executed without a second person"
+        text = f"{review.account} acts without a second person: {review.target}"
+        if acts:
+            more = len(acts) - 1
+            text += f" ({acts[0]}{f', and {more} more' if more else ''})"
+        text = text[:TICKET_TEXT_MAX]
         texts = (*review.texts, TicketText(draft.now_ms, draft.actor, text))[-TEXTS_MAX:]
         used = replace(review, texts=texts, updated_ms=draft.now_ms)
         draft.put("ticket.used", f"{used.id}: {text}", used)

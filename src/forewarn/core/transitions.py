@@ -251,7 +251,7 @@ def end(
         _settle_fleet(draft, ended)
     targets.operation_ended(draft, ended)
     window_left(draft, ended)
-    if ended.execution.validation:
+    if ended.execution.validation or ended.execution.attempt > 1:
         close_incidents(draft, ended)
     note_end(draft, ended)
 

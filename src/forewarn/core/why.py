@@ -91,12 +91,17 @@ def _why_announced(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
 def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Blocker, ...]:
     """Return the blocker of running work: an operator's decision, or its driver. See L-8."""
     since_ms = waits_since_ms(operation)
+    gate = operation.execution.validation
     if operation.alert is Alert.STUCK:
-        text = f"the driver failed: {operation.reason}; retry, complete or fail it"
+        failed = operation.reason if gate else f"the driver failed: {operation.reason}"
+        text = f"{failed}; retry, complete or fail it"
         return (Blocker(Code.OPERATOR, operation.target, since_ms, text=text),)
     late = "; it takes longer than it should" if operation.alert is Alert.OVERDUE else ""
     if driver:
         return (Blocker(Code.OPERATOR, operation.target, since_ms, text=f"{driver}{late}"),)
+    if gate:
+        text = f"its work is done; gate {gate} validates {operation.target}{late}"
+        return (Blocker(Code.GATE, gate, since_ms, text=text),)
     does = "works" if operation.execution.begun_ms else "has not begun to work"
     progress = progress_text(operation)
     text = f"the driver {does} on {operation.target}{progress and ': '}{progress}{late}"

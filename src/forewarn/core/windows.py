@@ -14,6 +14,7 @@ from forewarn.core.durations import host_s, span_s
 from forewarn.core.impact import SECOND_MS, TRAITS, Source
 from forewarn.core.lifecycle import FollowedBy, MaintenanceWindow, Operation, OperationState
 from forewarn.core.ticket import (
+    TEXTS_MAX,
     Ticket,
     TicketMove,
     TicketTarget,
@@ -93,7 +94,16 @@ def window_left(draft: Draft, ended: Operation) -> None:
 
 
 def open_incident(draft: Draft, operation: Operation, description: str) -> None:
-    """Open an incident about running work, which closes when the work ends."""
+    """Open an incident about running work, which closes when the work ends.
+
+    If one is open, the description becomes a further text of it; O(live tickets).
+    """
+    for known in _incidents_of(draft, operation):
+        if len(known.texts) < TEXTS_MAX:
+            entry = TicketText(draft.now_ms, draft.actor, f"{description} once more")
+            more = replace(known, texts=(*known.texts, entry), updated_ms=draft.now_ms)
+            draft.put("ticket.answered", f"{known.id}: {entry.text}", more)
+        return
     ticket = _incident(draft, operation, (operation,), description)
     draft.put("ticket.opened", f"{ticket.id}: host {ticket.host}: {description}", ticket)
 
@@ -102,10 +112,19 @@ def close_incidents(draft: Draft, ended: Operation) -> None:
     """Close the incidents about ended work, apart from its window's; O(live tickets)."""
     how = "has failed" if ended.state is OperationState.FAILED else "has ended"
     action = f"{ended.id} {how}" + (f": {ended.reason}" if ended.reason else "")
-    for ticket in tuple(draft.state.tickets.values()):
-        of_work = ticket.type is TicketType.INCIDENT and ticket.operation == ended.number
-        if of_work and ticket.number != ended.window.incident:
-            _close(draft, ticket, action)
+    for ticket in _incidents_of(draft, ended):
+        _close(draft, ticket, action)
+
+
+def _incidents_of(draft: Draft, operation: Operation) -> tuple[Ticket, ...]:
+    """Return the open incidents about an operation, apart from its window's."""
+    return tuple(
+        each
+        for each in draft.state.tickets.values()
+        if each.type is TicketType.INCIDENT
+        and each.operation == operation.number
+        and each.number != operation.window.incident
+    )
 
 
 def _close(draft: Draft, ticket: Ticket, action: str) -> None:

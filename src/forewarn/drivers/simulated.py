@@ -83,6 +83,8 @@ class SimulatedDriver:
     def progress(self, task: Task, now_ms: int) -> Progress:
         """Report each interruption, and the end once the time is over."""
         operation = task.operation
+        if operation.execution.attempt > 1 and operation.execution.begun_ms is None:
+            return Progress(again_ms=now_ms + SECOND_MS)  # the begin is not recorded yet
         measured_ms = max(lasts_s for _, lasts_s in self._interruptions(operation)) * SECOND_MS
         if now_ms >= self.end_ms(operation):
             return Progress(done=True, interruption_ms=measured_ms)
@@ -122,8 +124,10 @@ class SimulatedDriver:
 
 
 def _started_ms(operation: Operation) -> int:
-    assert operation.execution.started_ms is not None, operation
-    return operation.execution.started_ms
+    """Return the start of the work, or of its present attempt, ms since the epoch UTC."""
+    execution = operation.execution
+    assert execution.started_ms is not None, operation
+    return execution.started_ms if execution.attempt <= 1 else execution.since_ms
 
 
 def duration_s(operation: Operation) -> int:

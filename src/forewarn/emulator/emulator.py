@@ -357,8 +357,10 @@ class Emulator(Daemon):
         Raises:
             VmUnknown: the VM does not exist.
             ScenarioBusy: the scenario is running already, or too many scenarios are running.
+            PreviewOff: no client could see its recommendation.
         """
-        from forewarn.emulator.scenario_machines import stage_for  # noqa: PLC0415 - seldom wanted at start
+        from forewarn.emulator.scenario import Recommendation  # noqa: PLC0415 - seldom wanted at start
+        from forewarn.emulator.scenario_machines import stage_for  # noqa: PLC0415
         from forewarn.emulator.scenario_runner import Run, ScenarioControl  # noqa: PLC0415
 
         name = scenario.name
@@ -370,6 +372,9 @@ class Emulator(Daemon):
         if name in self.runs and self.runs[name].left:
             left = ", ".join(self.runs[name].left)
             raise ScenarioBusy(name=name, problem=f"work still uses {left} of the last run")
+        recommends = any(isinstance(each.act, Recommendation) for each in scenario.steps)
+        if recommends and not self.settings.metadata.preview:
+            raise PreviewOff
         vm = vm or self.default_vm
         await self._running.comebacks.restore_now(vm)
         topology = await asyncio.wrap_future(self.control.read(lambda plane: plane.state.topology))

@@ -22,6 +22,8 @@ _FILTERS = {
     "target_kind": "target_kind = :target_kind",
     "target": "target = :target",
     "host": "host = :host AND host <> ''",
+    "rack": """(host = :host AND host <> ''
+        OR target_kind = 'rack' AND target = :rack)""",
     "operation": "operation = :operation AND operation > 0",
     "owner": "number IN (SELECT ticket FROM ticket_owner WHERE owner = :owner)",
     "owners": """number IN (
@@ -39,8 +41,9 @@ class TicketPage:
     type: TicketType | None = None
     target_kind: TicketTarget | None = None
     target: str = ""
-    #: Host of the target.
+    #: Host of the target, and its rack: tickets about the rack are the host's, too.
     host: str = ""
+    rack: str = ""
     operation: int = 0
     owner: str = ""
     #: Only tickets that have not ended.
@@ -57,7 +60,8 @@ def ticket_rows(transaction: Transaction, page: TicketPage) -> list[Row]:
     values: dict[str, Value] = {
         name: getattr(each, "value", each) for name in _FILTERS if (each := getattr(page, name))
     }
-    filters = [_FILTERS[name] for name in values] + ["closed_ms = 0"] * page.live
+    names = [name for name in values if name != "host" or "rack" not in values]
+    filters = [_FILTERS[name] for name in names] + ["closed_ms = 0"] * page.live
     fills = {"filters": " AND ".join(filters) or "1 = 1"}
     limit = min(page.limit, PAGE_MAX)
     return transaction.rows_filled("tickets", fills, limit=limit, **values)

@@ -19,6 +19,8 @@ CALL_TIMEOUT_S = 30.0
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 #: Causes of operations that are failures.
 FAILURES = frozenset({"hardware-failure", "host-lost", "hardware-degraded"})
+#: States of declared work that has an operation.
+ANNOUNCED = frozenset({"announced", "started", "done", "failed"})
 _NO_CORDON = "Forewarn has no cordon: an operator decides about new VMs on a host"
 _NO_REPLACEMENT = "Forewarn has no spare pool: an operator decides about a report (`ticket open`)"
 
@@ -62,7 +64,7 @@ class Tenant:
         except (OSError, HTTPException, ValueError) as error:
             raise StepRefused(status="nothing", path=path, reason=error) from error
         if response.status >= 300:
-            reason = answer.get("error", {}).get("message", "no reason")
+            reason = answer.get("error", {}).get("message", "no reason").rstrip(".")
             raise StepRefused(status=response.status, path=path, reason=reason)
         return answer
 
@@ -70,6 +72,15 @@ class Tenant:
         """Return the platform's work on hosts that the tenant sees, newest first."""
         work: list[Answer] = self.get("/v1/operations", host=self.machine)["operations"]
         return [e for e in work if e["target_kind"] == "host" and e["source"] == "Platform"]
+
+    def declared(self) -> list[tuple[Answer, Answer]]:
+        """Return declared maintenances, with each resource whose work is not announced yet."""
+        return [
+            (each, one)
+            for each in self.get("/v1/declarations")["declarations"]
+            for one in each["resources"]
+            if one["host"] == (self.machine or one["host"]) and one["state"] not in ANNOUNCED
+        ]
 
     def tickets(self, kind: str = "") -> list[Answer]:
         """Return the tickets that the tenant sees, newest first."""
@@ -94,6 +105,16 @@ def _maintenance_events(tenant: Tenant) -> Answer:
             "id": each["id"],
         }
         for each in tenant.operations()
+    ]
+    events += [
+        {
+            "machine_id": one["host"],
+            "status": "declared",
+            "message": each["reason"],
+            "id": each["id"],
+            "hand_back_deadline": one["hand_back_deadline"],
+        }
+        for each, one in tenant.declared()
     ]
     return {"success": True, "events_queryable": True, "events": events}
 
@@ -133,19 +154,34 @@ def _failure_notifications(tenant: Tenant) -> Answer:
     return _notifications(tenant, "failure")
 
 
+def _notified_at(work: Answer) -> str | None:
+    """Return when VMs were notified; None: none was, or not yet. A failure is its own notice."""
+    sudden: str | None = work["started"] if work["cause"] in FAILURES else None
+    return work["shown"] or sudden
+
+
 def _notifications(tenant: Tenant, kind: str) -> Answer:
-    """Return the work of a kind that VMs were notified of, with the time of its first notice."""
+    """Return the work of a kind that the tenant was notified of, with the time of its notice."""
     notifications = [
         {
             "machine_id": each["host"],
             "type": kind,
             "message": each["description"],
-            "notified_at": each["announced"] or each["started"],
+            "notified_at": _notified_at(each),
             "id": each["id"],
         }
         for each in tenant.operations()
-        if (each["cause"] in FAILURES) is (kind == "failure")
-        and (each["announced"] or each["started"])
+        if (each["cause"] in FAILURES) is (kind == "failure") and _notified_at(each)
+    ]
+    notifications += [
+        {
+            "machine_id": one["host"],
+            "type": kind,
+            "message": each["reason"],
+            "notified_at": each["declared"],
+            "id": each["id"],
+        }
+        for each, one in (tenant.declared() if kind == "planned" else ())
     ]
     return {
         "success": True,

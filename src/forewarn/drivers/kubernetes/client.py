@@ -85,7 +85,11 @@ class Kubernetes:
         raise _refusal(content, answer.status, verb, path)
 
     def _request(self, verb: str, path: str, form: object, kind: str) -> ClientRequest:
-        token = Path(self._config.token_file).read_text("utf-8").strip()
+        try:
+            token = Path(self._config.token_file).read_text("utf-8").strip()
+        except OSError as error:
+            reason = f"its token_file {self._config.token_file}: {reason_of(error)}"
+            raise KubernetesUnreachable(reason=reason) from error
         headers = {"accept": "application/json", "authorization": f"Bearer {token}"}
         body = b""
         if form is not None:
