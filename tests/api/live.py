@@ -11,6 +11,7 @@ from forewarn.access.roles import Role
 from forewarn.access.stimulus import AddToken
 from forewarn.access.tokens import AccessToken, digest_of, written_token
 from forewarn.api.server import OperatorServer
+from forewarn.control.plane import StateView
 from forewarn.ids import Ids
 from forewarn.service.daemon import Daemon
 from forewarn.service.hooks import NO_HOOKS, ServiceHooks
@@ -25,7 +26,7 @@ from forewarn.settings import (
 )
 from tests.asking import EVENTS, Reply, ask
 from tests.clock import VirtualClock
-from tests.waiting import LIMIT_S
+from tests.waiting import LIMIT_S, wait_until
 
 Json: TypeAlias = Any
 """What a service answers; a test knows what it expects."""
@@ -135,6 +136,14 @@ class Live:
             self.daemon.control.read(lambda _: None).result(LIMIT_S)
             asyncio.run_coroutine_threadsafe(_nothing(), self._loop).result(LIMIT_S)
 
+    def planned(self) -> None:
+        """Wait until every maintenance has the plan that it wants, and what follows is done.
+
+        Plans are made by another process, for which `settle` does not wait.
+        """
+        wait_until(lambda: not self.daemon.control.read(_wants_plan).result(LIMIT_S))
+        self.settle()
+
     def advance(self, seconds: float) -> None:
         """Let time pass, and let the service do what is due."""
         self.settle()
@@ -198,6 +207,10 @@ class Live:
         reply = ask(address, "GET", f"{EVENTS}&vm={vm}")
         assert reply.status == 200, reply
         return reply.json
+
+
+def _wants_plan(view: StateView) -> bool:
+    return any(each.plan_wanted for each in view.state.maintenances.values())
 
 
 async def _nothing() -> None:

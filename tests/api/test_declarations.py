@@ -24,7 +24,7 @@ def declare(live: Live, *hosts: str, **more: object) -> Json:
     """Create a maintenance of hosts and declare it; return it."""
     number = draft(live, *hosts)
     declared: Json = live.post(f"/v1/maintenances/{number}/declare", **more)["maintenance"]
-    live.settle()
+    live.planned()
     return declared
 
 
@@ -54,7 +54,7 @@ def test_declared_hosts_are_announced_around_the_deadline(live: Live) -> None:
     path = f"/v1/declarations/{declared['id']}"
     due_ms = parse(live.get(f"/v1/maintenances/{declared['id']}")["maintenance"]["next_wave"])
     live.advance((due_ms - NOW_MS) / 1000)
-    live.settle()
+    live.planned()
     [resource, *_] = live.get(path)["declaration"]["resources"]
     assert resource["state"] == "announced"
     assert resource["start"] == resource["hand_back_deadline"]
@@ -93,7 +93,7 @@ def test_owner_sees_only_the_own_resources() -> None:
         form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": 60}
         number = ask("POST", "/v1/maintenances", form)["maintenance"]["id"]
         ask("POST", f"/v1/maintenances/{number}/declare", {})
-        live.settle()
+        live.planned()
         path = f"/v1/declarations/{number}"
         own = live.call("GET", path, headers=owners["shop"]).json["declaration"]["resources"]
         every = ask("GET", path)["declaration"]["resources"]
@@ -107,7 +107,7 @@ def test_owner_sees_only_the_own_resources() -> None:
 def chosen(live: Live, number: str, **form: object) -> Json:
     """Choose, and return the result."""
     answer = live.post(f"/v1/declarations/{number}/choices", choices=[form])
-    live.settle()
+    live.planned()
     return answer["results"][0]
 
 
@@ -187,7 +187,7 @@ def test_owner_chooses_only_for_the_own_vms() -> None:
         assert choose(vm="db-0", now=True) == 404
         assert choose(group="db", now=True) == 404
         assert choose(host="h1", release=True) == 200
-        live.settle()
+        live.planned()
         every = live.call("GET", path, headers=admin).json["declaration"]["resources"]
         assert {each["owner"]: each["state"] for each in every if each["host"] == "h1"} == {
             "shop": "released",

@@ -16,7 +16,7 @@ def number(live: Live, run: Run) -> str:
     created = run("--json", "maintenance", "create", "h2", "--reason", "kernel")
     name: str = created.json["maintenance"]["id"]
     assert run("maintenance", "declare", name, "--hand-back", "20d").status == OK
-    live.settle()
+    live.planned()
     return name
 
 
@@ -35,7 +35,7 @@ def test_choice_is_repeated_in_local_time_and_utc(live: Live, run: Run, number: 
     done = run("declaration", "choose", number, "--host", "h2", "--at", "2027-01-20T02:00:00+01:00")
     assert done.status == OK
     assert "(2027-01-20T01:00:00Z)" in done.out
-    live.settle()
+    live.planned()
     assert "chosen" in run("declaration", "show", number).out
 
 
@@ -43,7 +43,7 @@ def test_opening_is_chosen_by_its_number(live: Live, run: Run, number: str) -> N
     """The number of the list. Source: T-2."""
     [opening] = run("--json", "declaration", "openings", number, "--host", "h2").json["openings"]
     assert run("declaration", "choose", number, "--host", "h2", "--opening", "1").status == OK
-    live.settle()
+    live.planned()
     [resource] = run("--json", "declaration", "show", number).json["declaration"]["resources"]
     assert resource["chosen_start"] == opening["start"]
     missing = run("declaration", "choose", number, "--host", "h2", "--opening", "9")
@@ -64,7 +64,7 @@ def test_choices_are_read_from_a_file(run: Run, number: str, tmp_path: Path) -> 
 def test_release_hands_vms_back(live: Live, run: Run, number: str) -> None:
     """The work is announced with its notice. Source: T-2."""
     assert run("declaration", "release", number, "--host", "h2").status == OK
-    live.settle()
+    live.planned()
     [resource] = run("--json", "declaration", "show", number).json["declaration"]["resources"]
     assert resource["state"] == "announced"
 
@@ -74,6 +74,13 @@ def test_malformed_line_of_choices_is_refused(text: str) -> None:
     """With its number. Source: T-2."""
     with pytest.raises(ChoiceMalformed, match="Line 2"):
         choices_of(f"\n{text}\n")
+
+
+def test_calendar_is_printed_for_a_file(run: Run, number: str) -> None:
+    """With the lines of the API. Source: T-1."""
+    printed = run("declaration", "calendar").out
+    assert printed.startswith("BEGIN:VCALENDAR")
+    assert f"Choose when {number} is done" in printed
 
 
 def test_deferral_is_asked_and_answered(run: Run, number: str) -> None:

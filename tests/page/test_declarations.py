@@ -32,7 +32,7 @@ def service(page: Browser) -> Iterator[Live]:
     form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": "PT30M"}
     operator(live, "POST", "/v1/maintenances", {**form, "reason": "firmware"})
     operator(live, "POST", "/v1/maintenances/m-1/declare", {})
-    live.settle()
+    live.planned()
     yield live
     page.run("localStorage.clear(); sessionStorage.clear()")
     page.problems.clear()  # the browser notes the answers of 401 and 409
@@ -49,7 +49,7 @@ def operator(live: Live, method: str, path: str, form: object = None) -> Json:
 
 def resource(live: Live, host: str, owner: str = "shop") -> Json:
     """Return an owner's resource of the declaration, as an operator sees it."""
-    live.settle()
+    live.planned()
     every = operator(live, "GET", DECLARATION)["declaration"]["resources"]
     [one] = [each for each in every if (each["host"], each["owner"]) == (host, owner)]
     return one

@@ -11,6 +11,7 @@ import contextlib
 import ipaddress
 import os
 import re
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
@@ -55,6 +56,10 @@ OF_PROXIES = (b"x-forwarded-for", b"forwarded", b"via")
 SESSION = "forewarn"
 #: Prefix of cookies that browsers accept only with TLS, and send only to the host that set them.
 SECURE = "__Host-"
+#: Paths for calendar programs, which use HTTP Basic (RFC 7617); the password is a token.
+CALENDARS = frozenset({"/v1/declarations.ics"})
+#: What the answer 401 of such a path asks for.
+BASIC = (b"www-authenticate", b'Basic realm="Forewarn", charset="UTF-8"')
 #: Response header with the time of the service's clock.
 TIME_HEADER = b"forewarn-time"
 #: Headers of an answer to a known caller: the last commit in the answer, and the time in ms since
@@ -360,6 +365,8 @@ class Authenticator:
                 headers = [*message.get("headers", ())]
                 known = dict(headers)  # the active process has added the headers already
                 headers += ((name, text) for name, text in stamps.items() if name not in known)
+                if message["status"] == 401 and scope["path"] in CALENDARS:
+                    headers.append(BASIC)
                 message["headers"] = headers
             await send(message)
 
@@ -409,8 +416,7 @@ class Authenticator:
         check_site(headers)
         authorization = _text(headers, b"authorization")
         if authorization:
-            scheme, _, given = authorization.partition(" ")
-            given = given.strip() if scheme.lower() == "bearer" else ""
+            given = _token_of(authorization, scope["path"])
             if given.count(".") == 2:
                 login = await self._callers.by_login(given, _address(scope))
                 return self._callers.signed_in(login)
@@ -495,6 +501,16 @@ def session_of(scope: Scope) -> str:
 def cookie_name(name: str, origin: str) -> str:
     """Return a cookie's name, with a prefix against cookies of other hosts and plain HTTP."""
     return f"{SECURE}{name}" if origin.startswith("https:") else name
+
+
+def _token_of(authorization: str, path: str) -> str:
+    """Return the token in a header; empty if it has none of a form that the path takes."""
+    scheme, _, given = authorization.partition(" ")
+    if scheme.lower() == "basic" and path in CALENDARS:
+        with contextlib.suppress(ValueError):
+            return b64decode(given.strip(), validate=True).decode().partition(":")[2]
+        return ""
+    return given.strip() if scheme.lower() == "bearer" else ""
 
 
 def _text(headers: Mapping[bytes, bytes], name: bytes) -> str:

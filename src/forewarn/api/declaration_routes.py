@@ -102,6 +102,7 @@ RESOURCE: schemas.ObjectSchema[DeclaredResource] = schemas.ObjectSchema(
         lambda r: DEFERRAL.of(r.deferral) if r.deferral else None,
         "The last request for a later hand-back deadline; null: none.",
     ),
+    schemas.Member("changed", schemas.TIME, "changed_ms", "Last change of the plan or a choice."),
 )
 OPENING: schemas.ObjectSchema[Opening] = schemas.ObjectSchema(
     "Opening",
@@ -195,7 +196,7 @@ async def declare_maintenance(call: ApiCall) -> ApiResponse:
 )
 async def list_declarations(call: ApiCall) -> ApiResponse:
     """List the live declared maintenances that concern VMs of the caller, newest first."""
-    every = await _declared(call)
+    every = await declared_to(call)
     return await call.encode(lambda: {"declarations": DECLARATION.each(every)})
 
 
@@ -328,7 +329,7 @@ _DEFERRALS = schemas.object_schema(deferrals=schemas.list_of(DEFERRAL.schema()))
 @Route("GET /v1/deferrals", Permission.READ, answer=_DEFERRALS)
 async def list_deferrals(call: ApiCall) -> ApiResponse:
     """List the requests for later hand-back deadlines of live declared maintenances."""
-    every = _deferrals(await _declared(call))
+    every = _deferrals(await declared_to(call))
     return await call.encode(lambda: {"deferrals": DEFERRAL.each(every)})
 
 
@@ -348,9 +349,9 @@ async def ask_deferral(call: ApiCall) -> ApiResponse:
     places = await call.control.read(lambda view: _places(view, number, form, where="form"))
     until_ms = call.time_ms("until")
     assert until_ms is not None, "the form requires it"
-    word = stimuli.AskDeferral(number, places, until_ms, form["reason"], call.actor)
+    word = stimuli.AskDeferral(number, places, until_ms, form["reason"], call.principal.name)
     await call.control.submit(word, call.actor)
-    every = _deferrals(await _declared(call, only=number))
+    every = _deferrals(await declared_to(call, only=number))
     return ApiResponse(
         {"deferrals": DEFERRAL.each([each for each in every if (each.host, each.owner) in places])}
     )
@@ -382,10 +383,10 @@ async def _decide(call: ApiCall, *, grants: bool) -> ApiResponse:
     number, form = number_of(call), call.form
     owner, host = form["owner"], form.get("host", "")
     word = stimuli.DecideDeferral(
-        number, owner, grants, call.actor, form.get("reason", ""), host=host
+        number, owner, grants, call.principal.name, form.get("reason", ""), host=host
     )
     await call.control.submit(word, call.actor)
-    every = _deferrals(await _declared(call, only=number))
+    every = _deferrals(await declared_to(call, only=number))
     own = [each for each in every if each.owner == owner and host in {"", each.host}]
     return ApiResponse({"deferrals": DEFERRAL.each(own)})
 
@@ -398,13 +399,14 @@ def _deferrals(declarations: tuple[DeclaredMaintenance, ...]) -> list[Deferral]:
 
 async def _named(call: ApiCall, number: int) -> DeclaredMaintenance:
     """Return a declared maintenance of the caller; raises `Unknown` if there is none."""
-    named = await _declared(call, only=number)
+    named = await declared_to(call, only=number)
     if not named:
         raise Unknown(kind="declaration", name=f"m-{number}")
     return named[0]
 
 
-async def _declared(call: ApiCall, only: int | None = None) -> tuple[DeclaredMaintenance, ...]:
+async def declared_to(call: ApiCall, only: int | None = None) -> tuple[DeclaredMaintenance, ...]:
+    """Return the declared maintenances with resources of the caller; `only`: one number."""
     now_ms = call.control.clock.now_ms()
 
     def every(view: StateView) -> tuple[DeclaredMaintenance, ...]:

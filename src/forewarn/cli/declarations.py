@@ -14,6 +14,7 @@ from forewarn.cli.output import (
     listed,
     note,
     print_facts,
+    print_file,
     print_list,
     print_structured,
     show_list,
@@ -189,6 +190,16 @@ def _release(
     """Hand VMs back early: the work on them may start at any time."""
     choice = {**chosen.named, "release": True}
     return _send(client_of(common), id_, [choice], common, dry_run=dry_run)
+
+
+@declaration.command(name="calendar")
+def _calendar(*, common: ServerOptions = COMMON) -> int:
+    """Print your declared maintenances as an iCalendar file.
+
+    It has an event for the window of each resource, and one for each hand-back deadline.
+    """
+    print_file(client_of(common).send("GET", "/v1/declarations.ics").decode())
+    return OK
 
 
 @declaration.command(name="defer")

@@ -162,6 +162,9 @@ maintenance declare m-12 --severity urgent --hand-back 3d
 declaration list
 declaration list -o json
 
+declaration calendar
+declaration calendar --server https://ops.example.org:8470
+
 declaration choose m-12 --vm web-0 --at 2026-12-06T02:00:00+01:00
 declaration choose m-12 --host h7 --opening 3 --approve
 

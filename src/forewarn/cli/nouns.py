@@ -14,7 +14,10 @@ NOUNS: dict[str, tuple[str, str]] = {
     "operation": ("operations", "work on hosts and VMs: list, explain, approve, cancel"),
     "event": ("events", "events shown to VMs"),
     "maintenance": ("maintenance", "work on many hosts, in waves"),
-    "declaration": ("declarations", "declared maintenances: list, show, choose, defer, release"),
+    "declaration": (
+        "declarations",
+        "declared maintenances: list, show, choose, defer, release",
+    ),
     "deferral": ("deferrals", "requests for later hand-back deadlines: list, grant, refuse"),
     "availability": ("availability", "availability of VMs over a period: show, export"),
     "ticket": ("tickets", "incidents, reports of faults, retirements: list, open, answer, close"),

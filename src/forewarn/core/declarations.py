@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forewarn.core.deferrals import Deferral
-from forewarn.core.hand_back import CHOSEN, choice_of, deadline_of, deferral_of, hand_back_of
+from forewarn.core.hand_back import (
+    CHOSEN,
+    choice_of,
+    deadline_of,
+    deferral_of,
+    hand_back_of,
+    owners_on,
+)
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import Declaration, Maintenance, TargetState, target_key
 from forewarn.core.owner_choices import Decision, OwnerChoice
@@ -50,6 +57,8 @@ class DeclaredResource:
     start_ms: int
     choice: OwnerChoice | None = None
     deferral: Deferral | None = None
+    #: When the plan, the work on the host or a choice for it last changed.
+    changed_ms: int = 0
 
 
 @value
@@ -92,6 +101,7 @@ def _resources(
         if not owners:
             continue
         stands, start_ms = _stands(state, maintenance, host)
+        changed_ms = _changed_ms(state, maintenance, host)
         for owner, vms in sorted(owners.items()):
             start_ms = start_ms or starts_ms.get(host, 0)
             choice = choice_of(state, maintenance.number, host, owner=owner)
@@ -103,8 +113,26 @@ def _resources(
             deferral = deferral_of(state, maintenance.number, host, owner=owner)
             vms_there = tuple(vms)
             yield DeclaredResource(
-                host, owner, vms_there, own, deadline_ms, start_ms, choice, deferral
+                host, owner, vms_there, own, deadline_ms, start_ms, choice, deferral, changed_ms
             )
+
+
+def _changed_ms(state: State, maintenance: Maintenance, host: str) -> int:
+    """Return when something about the declared work on a host last changed; O(its VMs)."""
+    assert maintenance.declaration is not None
+    number, plan = maintenance.number, state.plans.get(maintenance.plan)
+    times = [maintenance.declaration.declared_ms, plan.made_ms if plan else 0]
+    for owner in owners_on(state, host):
+        choice = choice_of(state, number, host, owner=owner)
+        times += [choice.made_ms, choice.displaced_ms or 0] if choice else []
+        deferral = deferral_of(state, number, host, owner=owner)
+        times.append((deferral.answered_ms or 0) if deferral else 0)
+    target = state.targets.get(target_key(number, host))
+    operation = state.operations.get(target.operation) if target else None
+    if operation is not None:
+        announced_ms = operation.notice.announced_ms
+        times += [announced_ms or 0, operation.execution.started_ms or 0]
+    return max(times)
 
 
 def _stands(state: State, maintenance: Maintenance, host: str) -> tuple[ResourceState | None, int]:

@@ -1,11 +1,12 @@
 // Declared maintenances: for each resource what happens without a choice, and until when to choose.
 
 import { button, reportButton, rowButton } from "./actions.js";
-import { get, getList, may } from "./api.js";
+import { get, getList, getText, may } from "./api.js";
 import { choose } from "./choices.js";
-import { fill, h, head, note, section, soft, table } from "./dom.js";
+import { buttonGroup, fill, h, head, note, press, section, soft, table } from "./dom.js";
 import { chip, link, moment, naturally, plural, span, ticking, words } from "./format.js";
 import { kept } from "./records.js";
+import { save } from "./report.js";
 import { ticketTable } from "./tickets.js";
 
 /** Resources of one declaration that the view shows. */
@@ -29,13 +30,27 @@ export function declarations(main, title = "Declared maintenances") {
     draw: ({ declarations: found, events, tickets }) =>
       fill(
         main,
-        head(title, reportButton()),
+        head(
+          title,
+          buttonGroup(
+            title,
+            found.length ? press("Calendar file", calendar, { look: "" }) : "",
+            reportButton(),
+          ),
+        ),
         found.length ? found.map(declaration) : section("Declared", soft(NOTHING)),
         title === "Home" ? section("Announced work", announced(events)) : "",
         tickets ? section("Tickets", ticketTable(tickets)) : "",
       ),
   });
 }
+
+/** Saves the declared maintenances for a calendar program. */
+const calendar = () =>
+  getText("/v1/declarations.ics").then(
+    (text) => save("declared-maintenance.ics", "text/calendar", text),
+    (error) => note(error.message, "refused"),
+  );
 
 const NOTHING = "Nothing is declared: no work waits for a choice of its owner.";
 

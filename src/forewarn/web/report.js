@@ -111,13 +111,15 @@ function byDay(found) {
   );
 }
 
+/** Saves a text as a file. */
+export function save(name, media, text) {
+  const url = URL.createObjectURL(new Blob([text], { type: media }));
+  h("a", { href: url, download: name }).click();
+  URL.revokeObjectURL(url);
+}
+
 /** Offers the events of the report as files, which the browser makes itself. */
 function downloads(month, events) {
-  const save = (name, media, text) => {
-    const url = URL.createObjectURL(new Blob([text], { type: media }));
-    h("a", { href: url, download: name }).click();
-    URL.revokeObjectURL(url);
-  };
   const cell = (value) => {
     const text = Array.isArray(value) ? value.join(" ") : String(value ?? "");
     const safe = /^[=+@\t\r-]/.test(text) ? `'${text}` : text; // a spreadsheet must not compute it
