@@ -173,3 +173,22 @@ def test_owner_finds_last_months_availability_in_two_presses(page: Browser, serv
     assert any("web-1" in each and "1 h 00 min" in each for each in text), text
     assert not any("bank" in each for each in text)
     assert not AXE.exists() or axe_findings(page) == []
+
+
+def test_owner_asks_for_a_later_deadline_and_operator_grants(page: Browser, service: Live) -> None:
+    """Four actions: the button, the days, the reason, and asking. Source: T-4."""
+    sign_in(page, service, "#/home")
+    press(page, "keyboard", "main [data-act=ask_deferral][aria-label$=' h2']")
+    press(page, "keyboard", "dialog .buttons button:nth-child(2)")
+    fill(page, "keyboard", "#defer-reason", "the quarter ends")
+    press(page, "keyboard", SUBMIT)
+    page.see("is asked for: the quarter ends")
+    assert resource(service, "h2")["deferral"]["until"] == "2027-02-12T08:00:00Z"
+    assert not AXE.exists() or axe_findings(page) == []
+    press(page, "mouse", "#sign-out")
+    page.see("Sign in to Forewarn")
+    sign_in(page, service, "#/declarations", TOKEN)
+    press(page, "mouse", "main [data-act=grant_deferral]")
+    press(page, "mouse", SUBMIT)
+    page.see("was granted")
+    assert resource(service, "h2")["hand_back_deadline"] == "2027-02-12T08:00:00Z"

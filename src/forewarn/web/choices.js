@@ -4,7 +4,7 @@ import { dialog } from "./actions.js";
 import { call, get, may, now, part, query, Refusal } from "./api.js";
 import { quoted } from "./commands.js";
 import { fill, h, note, press, soft } from "./dom.js";
-import { countdown, isLocal, plural, stamp, timePicker } from "./format.js";
+import { countdown, isLocal, plural, stamp, timePicker, written } from "./format.js";
 
 const DAY_MS = 86_400_000;
 /** Milliseconds without a change of the form before the choice is checked. */
@@ -113,12 +113,6 @@ export async function choose(each, one) {
     },
   });
   later();
-}
-
-/** Returns a time with its zone, as the API reads it. */
-function written(ms) {
-  const [day, time, zone] = stamp(ms);
-  return `${day}T${time}${zone.slice(3) || "Z"}`;
 }
 
 /** @param {any} form */

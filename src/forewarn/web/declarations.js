@@ -3,6 +3,7 @@
 import { button, reportButton, rowButton } from "./actions.js";
 import { get, getList, getText, may } from "./api.js";
 import { choose } from "./choices.js";
+import { askLater, deferralOf } from "./deferrals.js";
 import { buttonGroup, fill, h, head, note, press, section, soft, table } from "./dom.js";
 import { chip, link, moment, naturally, plural, span, ticking, words } from "./format.js";
 import { kept } from "./records.js";
@@ -115,8 +116,8 @@ function declaration(each) {
           ...(all ? [one.owner || "no owner"] : []),
           one.vms.map((name) => [link("vms", name), " "]),
           chip(words(one.state), LOOKS[one.state] ?? one.state),
-          h("div", {}, happens(each, one)),
-          action(each, one),
+          h("div", {}, happens(each, one), deferralOf(each, one)),
+          actions(each, one),
         ]),
     ),
     more > 0 ? soft(`${plural(more, "more resource")}: see \`forewarn declaration show\`.`) : "",
@@ -178,7 +179,7 @@ function happens(each, one) {
         "You chose ",
         choice,
         ", but other owners on the host have not chosen the same. Otherwise: after ",
-        moment(each.hand_back_deadline),
+        moment(one.hand_back_deadline),
         ".",
         by,
       ];
@@ -190,6 +191,22 @@ function happens(each, one) {
       return [planned, by];
   }
 }
+
+function actions(each, one) {
+  const found = [action(each, one), later(each, one)].filter(Boolean);
+  return found.length ? buttonGroup(`Actions on ${one.host}`, found) : "";
+}
+
+const later = (each, one) =>
+  OVER.has(one.state) || one.deferral?.state === "asked" || each.severity === "emergency"
+    ? ""
+    : button(
+        "ask_deferral",
+        "Ask for a later deadline",
+        "small",
+        () => askLater(each, one),
+        `Ask for a later deadline for ${one.owner ? `${one.owner} on ` : ""}${one.host}`,
+      );
 
 function action(each, one) {
   if (OVER.has(one.state) || !may("choose_starts")) return "";

@@ -54,6 +54,12 @@ export function stamp(ms) {
   return [text.slice(0, 10), text.slice(11, 19), `UTC${offset}`];
 }
 
+/** Returns a time with its zone, as the API reads it. */
+export function written(ms) {
+  const [day, time, zone] = stamp(ms);
+  return `${day}T${time}${zone.slice(3) || "Z"}`;
+}
+
 /** Returns a picker of a date and time, in the selected zone, which enters them in a text field. */
 export function timePicker(input, label) {
   const picker = h("input", {

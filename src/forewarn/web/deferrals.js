@@ -1,0 +1,92 @@
+// Requests of owners for a later hand-back deadline, and their answers by operators.
+
+import { dialog, rowButton } from "./actions.js";
+import { call, may, part } from "./api.js";
+import { quoted } from "./commands.js";
+import { buttonGroup, h, labelled, note, press, soft } from "./dom.js";
+import { moment, timePicker, written } from "./format.js";
+
+const DAY_MS = 86_400_000;
+/** Days by which buttons move the deadline. */
+const DAYS = [7, 14];
+
+/** Opens the request for a later deadline of one owner's VMs on a host. */
+export function askLater(each, one) {
+  const later = (days) => written(Date.parse(one.hand_back_deadline) + days * DAY_MS);
+  const until = h("input", {
+    id: "defer-until",
+    name: "until",
+    value: later(DAYS[0]),
+    autocomplete: "off",
+    spellcheck: false,
+  });
+  const reason = h("textarea", { id: "defer-reason", name: "reason", rows: 3 });
+  const form = () => ({ vm: one.vms[0], until: until.value.trim(), reason: reason.value.trim() });
+  dialog({
+    title: `A later deadline for ${one.host}`,
+    text: `For ${one.vms.join(", ")}. A choice that you have made stands until the request is granted.`,
+    confirm: "Ask",
+    extra: [
+      h("p", {}, "The deadline is ", moment(one.hand_back_deadline), "."),
+      h(
+        "div",
+        { className: "field" },
+        h("label", { htmlFor: until.id }, "New hand-back deadline"),
+        until,
+        buttonGroup(
+          "Usual deadlines",
+          DAYS.map((days) =>
+            press(`${days} days later`, () => {
+              until.value = later(days);
+            }),
+          ),
+          timePicker(until, "New hand-back deadline"),
+        ),
+      ),
+      labelled(reason, "Reason, for the provider"),
+    ],
+    ask: () => call("POST", `/v1/declarations/${part(each.id)}/deferrals`, form()),
+    command: () => {
+      const { vm, until: at, reason: why } = form();
+      return `forewarn declaration defer ${each.id} --vm ${quoted(vm)} --until ${quoted(at)} --reason ${quoted(why)}`;
+    },
+    done: ({ deferrals: [deferral] }) => {
+      const kind = deferral.state === "refused" ? "refused" : "done";
+      note(`${one.host}: ${SAID[deferral.state]} ${deferral.answer}`, kind);
+      dispatchEvent(new Event("acted"));
+    },
+  });
+}
+
+const SAID = {
+  asked: "an operator decides about the later deadline.",
+  granted: "the later deadline is granted.",
+  refused: "the later deadline is refused:",
+};
+
+/** Says what became of a request for a later deadline; operators answer it. */
+export function deferralOf(each, { deferral, host }) {
+  if (!deferral) return "";
+  const { state, until, owner, answer } = deferral;
+  const why = answer ? `: ${answer}` : ".";
+  if (state !== "asked")
+    return soft("A deadline of ", moment(until), ` was ${state}`, answer ? why : ".");
+  const given = { owner, host };
+  const options = { name: each.id, object: `${owner} on ${host}`, given };
+  return [
+    soft(
+      "A deadline of ",
+      moment(until),
+      ` is asked for: ${deferral.reason}. Refused if nobody decides by `,
+      moment(deferral.decide_by),
+      ".",
+    ),
+    may("grant_deferral")
+      ? buttonGroup(
+          "Answers",
+          rowButton("grant_deferral", "Grant", options),
+          rowButton("refuse_deferral", "Refuse", options),
+        )
+      : "",
+  ];
+}
