@@ -257,3 +257,35 @@ def test_owner_sees_and_asks_only_for_the_own_vms() -> None:
         assert len(live.call("GET", "/v1/deferrals", headers=shop).json["deferrals"]) == 1
         assert live.call("GET", "/v1/deferrals", headers=bank).json == {"deferrals": []}
         assert live.call("POST", f"{path}/grant", {"owner": "shop"}, headers=shop).status == 403
+
+
+def test_emergency_needs_an_admin_and_a_reason() -> None:
+    """Operators have the other permissions of maintenances. Source: T-6, P-2."""
+    with Live(replace(SETTINGS, operator=OperatorSettings())) as live:
+        roles = {"root": Role.ADMIN, "olga": Role.OPERATOR}
+        heads = {
+            name: {"Authorization": f"Bearer {live.add_token(name, role)}"}
+            for name, role in roles.items()
+        }
+        live.call("PUT", "/v1/topology", FLEET, headers=heads["root"])
+        form = {"cause": "host-reboot", "hosts": ["h1"], "duration": 60}
+        created = live.call("POST", "/v1/maintenances", form, headers=heads["olga"]).json
+        number = created["maintenance"]["id"]
+        path = f"/v1/maintenances/{number}/declare-emergency"
+        words = {"reason": "leak", "hand_back": "20m", "waive": ["budgets"]}
+        assert live.call("POST", path, words, headers=heads["olga"]).status == 403
+        plain = f"/v1/maintenances/{number}/declare"
+        severe = {"severity": "emergency"}
+        assert live.call("POST", plain, severe, headers=heads["root"]).status == 422
+        assert live.call("POST", path, {"hand_back": "20m"}, headers=heads["root"]).status == 422
+        assert live.call("POST", path, words, headers=heads["root"]).status == 200
+        shown = live.call("GET", f"/v1/declarations/{number}", headers=heads["olga"]).json
+        assert shown["declaration"]["severity"] == "emergency"
+        assert shown["declaration"]["waived"] == ["budgets"]
+        assert shown["declaration"]["reason"] == "leak"
+        [review] = live.call("GET", "/v1/tickets?type=review", headers=heads["olga"]).json[
+            "tickets"
+        ]
+        closing = f"/v1/tickets/{review['id']}/close"
+        assert live.call("POST", closing, {"text": "fine"}, headers=heads["root"]).status == 403
+        assert live.call("POST", closing, {"text": "fine"}, headers=heads["olga"]).status == 200

@@ -111,3 +111,19 @@ def test_refused_deferral_has_an_exit_status(run: Run, number: str, tmp_path: Pa
     assert "refused until" in refused.out
     assert "the policy allows deadlines until" in refused.out
     assert run("deferral", "refuse", number, "--owner", "shop", "--reason", "no").status != OK
+
+
+def test_emergency_is_declared_with_its_reason(live: Live, run: Run) -> None:
+    """The command says that a review is open. Source: T-6."""
+    created = run("--json", "maintenance", "create", "h2")
+    name = created.json["maintenance"]["id"]
+    declare = ("maintenance", "declare", name, "--severity", "emergency")
+    assert "needs a reason" in run(*declare).err
+    assert run("maintenance", "declare", name, "--waive", "notice").status != OK
+    declared = run(*declare, "--hand-back", "20m", "--reason", "leak", "--waive", "budgets")
+    assert declared.status == OK
+    assert "review" in declared.err
+    live.settle()
+    shown = run("declaration", "show", name).out
+    assert "emergency" in shown
+    assert "budgets" in shown

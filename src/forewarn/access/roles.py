@@ -35,6 +35,8 @@ class Permission(Word):
     SET_APPROVAL = "set-approval"
     #: Manage the fleet, work on it, maintenances and policy.
     OPERATE = "operate"
+    #: Declare emergencies, which override what owners and the policy asked for. Source: T-6.
+    DECLARE_EMERGENCY = "declare-emergency"
     #: Manage principals, bindings and tokens, and read the audit.
     ADMINISTER = "administer"
     #: Follow the feed, for the hosts that `[feed] hosts` assigns to a node.
@@ -61,7 +63,7 @@ WITHIN_OWNER: dict[Role, frozenset[Permission]] = {Role.VIEWER: _READS, Role.OWN
 IN_FLEET: dict[Role, frozenset[Permission]] = {
     Role.VIEWER: _READS | {Permission.READ_FLEET},
     Role.OPERATOR: _OPERATES,
-    Role.ADMIN: _OPERATES | {Permission.ADMINISTER},
+    Role.ADMIN: _OPERATES | {Permission.DECLARE_EMERGENCY, Permission.ADMINISTER},
     Role.NODE: frozenset({Permission.FOLLOW}),
 }
 

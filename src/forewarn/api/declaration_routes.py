@@ -143,6 +143,12 @@ DECLARATION: schemas.ObjectSchema[DeclaredMaintenance] = schemas.ObjectSchema(
     schemas.Member("id", schemas.TEXT, "maintenance.id", "Id of the maintenance, such as m-12."),
     schemas.Member("version", schemas.WHOLE, "declaration.version"),
     schemas.Member("severity", schemas.words(Severity), "declaration.severity"),
+    schemas.Member(
+        "waived",
+        schemas.TEXTS,
+        lambda d: [each.value for each in d.declaration.waived],
+        "Rules that an emergency does not keep.",
+    ),
     schemas.Member("state", schemas.words(MaintenanceState), "maintenance.state"),
     schemas.Member("cause", schemas.words(Cause), "maintenance.cause"),
     schemas.Member(
@@ -185,6 +191,26 @@ async def declare_maintenance(call: ApiCall) -> ApiResponse:
     number, form = number_of(call), call.form
     severity = form.get("severity", Severity.ROUTINE)
     word = stimuli.DeclareMaintenance(number, severity, form.get("hand_back"))
+    await call.control.submit(word, call.actor)
+    return one_view(await find_view(call, number))
+
+
+@Route(
+    "POST /v1/maintenances/{id}/declare-emergency",
+    Permission.DECLARE_EMERGENCY,
+    form=forms.EMERGENCY,
+    answer=ONE,
+)
+async def declare_emergency(call: ApiCall) -> ApiResponse:
+    """Declare a draft as an emergency, and start it; a review stays open until it is closed.
+
+    It overrides windows, freezes, pauses, rests, choices and postponements.
+    """
+    number, form = number_of(call), call.form
+    waived = tuple(dict.fromkeys(form.get("waive", ())))
+    word = stimuli.DeclareMaintenance(
+        number, Severity.EMERGENCY, form.get("hand_back"), form["reason"], waived
+    )
     await call.control.submit(word, call.actor)
     return one_view(await find_view(call, number))
 

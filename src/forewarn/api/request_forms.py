@@ -31,6 +31,7 @@ from forewarn.core.naming import (
 from forewarn.core.topology import GroupKind
 from forewarn.metadata.instance_fields import COMPUTE, DATA_DISKS_PATTERN, SETTABLE
 from forewarn.protocol.versions import VERSIONS
+from forewarn.rules.exempt import Waiver
 from forewarn.rules.hand_back import Severity
 from forewarn.validation.fields import (
     NAME,
@@ -344,7 +345,7 @@ DECLARE = Form(
     (
         Field(
             "severity",
-            Choice({each.value: each for each in Severity}),
+            Choice({each.value: each for each in Severity if each is not Severity.EMERGENCY}),
             "Severity of the work (default: routine).",
         ),
         Field(
@@ -352,6 +353,25 @@ DECLARE = Form(
             Duration(),
             "Hand-back window, from the declaration to the hand-back deadline (default: the least "
             "that the policy allows).",
+        ),
+    ),
+)
+EMERGENCY = Form(
+    "EmergencyForm",
+    "The reason of an emergency, its hand-back window, and the rules that it waives.",
+    (
+        Field("reason", _REASON, "Reason, which owners see, too.", required=True),
+        Field(
+            "hand_back",
+            Duration(),
+            "Hand-back window (default and minimum: the notice of the impact).",
+        ),
+        Field(
+            "waive",
+            ListOf(Choice({each.value: each for each in Waiver}), len(Waiver)),
+            "Rules that the work need not keep; the review lists them. `fault-domain`: one fault "
+            "domain of a group at a time. `budgets`: of the policy and the maintenance. `notice`: "
+            "of the impact.",
         ),
     ),
 )

@@ -69,6 +69,7 @@ def _show(id_: DeclarationId, /, *, common: ServerOptions = COMMON) -> int:
         [
             *((name, each[name]) for name in ("id", "severity", "state", "cause", "impact")),
             ("reason", each["reason"]),
+            ("waived", listed(each.get("waived", []))),
             ("declared", when(each["declared"], now_ms)),
             ("hand back until", when(each["hand_back_deadline"], now_ms)),
             ("earliest start", when(each["earliest_start"], now_ms)),

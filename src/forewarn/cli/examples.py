@@ -157,7 +157,7 @@ maintenance postpone m-12 h7 --until 4h
 maintenance postpone m-12 --owner shop --until 2026-11-22T06:00:00Z --by alice
 
 maintenance declare m-12
-maintenance declare m-12 --severity urgent --hand-back 3d
+maintenance declare m-12 --severity emergency --hand-back 20m --reason "coolant leak in r7"
 
 declaration list
 declaration list -o json

@@ -215,7 +215,8 @@ def _declare(
     /,
     *,
     severity: Annotated[
-        Literal["routine", "urgent"], Parameter(help="severity of the work")
+        Literal["routine", "urgent", "emergency"],
+        Parameter(help="severity of the work; an emergency overrides windows, pauses and choices"),
     ] = "routine",
     hand_back: Annotated[
         str | None,
@@ -225,10 +226,29 @@ def _declare(
             " that the policy allows)",
         ),
     ] = None,
+    reason: Annotated[
+        str | None, Parameter(metavar="TEXT", help="reason of an emergency, shown to owners")
+    ] = None,
+    waive: Annotated[
+        list[Literal["fault-domain", "budgets", "notice"]] | None,
+        Parameter(metavar="NAME", help="rule that the emergency need not keep; may be repeated"),
+    ] = None,
     common: ServerOptions = COMMON,
 ) -> int:
     """Declare a draft to the owners of its VMs, and start it."""
     note_seconds("hand-back window", hand_back)
+    if severity == "emergency":
+        if not reason:
+            raise EmergencyUnexplained
+        more = {"hand_back": hand_back, "reason": reason, "waive": waive}
+        status = _change_state("declare-emergency", id_, common, **more)
+        if not common.structured:
+            note(
+                "A review is open: `forewarn ticket list --type review`. Another person closes it."
+            )
+        return status
+    if reason or waive:
+        raise EmergencyOnly
     return _change_state("declare", id_, common, severity=severity, hand_back=hand_back)
 
 
@@ -343,6 +363,22 @@ def _hosts_of(
     if not hosts:
         raise NothingToPostpone(whose=f"owner {owner}" if owner else f"group {group}")
     return hosts
+
+
+class EmergencyUnexplained(CallerError):
+    """An emergency was declared without a reason. Source: T-6."""
+
+    code = "emergency-unexplained"
+    message = "An emergency needs a reason."
+    advice = "Give it with --reason TEXT; owners and the reviewer read it."
+
+
+class EmergencyOnly(CallerError):
+    """A reason or a waived rule was given for a declaration that is not an emergency."""
+
+    code = "emergency-only"
+    message = "--reason and --waive are for emergencies."
+    advice = "Give --severity emergency, or leave them out."
 
 
 class PostponedUnnamed(CallerError):

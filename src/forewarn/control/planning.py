@@ -355,6 +355,7 @@ def asked_of(state: State, maintenance: Maintenance) -> Asked:
         canary_hosts=maintenance.canary_hosts,
         postponed=postponed_hosts(maintenance),
         hand_backs=hand_backs_of(state, maintenance),
+        exemption=maintenance.exemption,
         seed=maintenance.number,
         steps=STEPS_MAX,
     )

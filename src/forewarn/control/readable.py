@@ -44,7 +44,7 @@ STOP_TIMEOUT_S = 10
 KEPT_MS = 120_000
 #: Maximum stored refusals, and characters of each.
 REFUSED_MAX, SENTENCE_MAX = 100, 300
-#: Actions that are logged as warnings for operators. Source: L-8.
+#: Actions that are logged as warnings for operators. Source: L-8, T-6.
 ALERTS = frozenset(
     {
         "operation.blocked",
@@ -52,6 +52,7 @@ ALERTS = frozenset(
         "operation.overdue",
         "operation.abort-failed",
         "operation.not-shown",
+        "maintenance.emergency",
     }
 )
 

@@ -35,6 +35,7 @@ ACTIONS: dict[str, str] = {
     "maintenance.created": "A maintenance of many hosts was created as a draft.",
     "maintenance.started": "A maintenance is running.",
     "maintenance.declared": "A maintenance was declared to the owners of its VMs.",
+    "maintenance.emergency": "A maintenance was declared as an emergency.",
     "declaration.chosen": "An owner chose when declared work starts on its hosts.",
     "declaration.displaced": "A plan cannot keep chosen starts, or keeps them again.",
     "declaration.withdrawn": "Choices no longer count, because a deferral was granted.",

@@ -104,6 +104,8 @@ def _late(draft: Draft, maintenance: Maintenance, choice: stimuli.HostChoice) ->
         return "the owner has no VM there"
     if draft.target(maintenance.number, choice.host) is not None:
         return "its work is announced already"
+    if maintenance.exemption.emergency and choice.decision is Decision.AT:
+        return "it is an emergency, for which only now and release can be chosen"
     deadline_ms = deadline_of(draft.state, maintenance, choice.host, owner=choice.owner)
     if draft.now_ms >= deadline_ms:
         return "the hand-back deadline has passed"

@@ -121,6 +121,8 @@ def _problem(
     declaration, policy = maintenance.declaration, draft.maintenance_policy
     if declaration is None:
         return "the maintenance is not declared"
+    if maintenance.exemption.emergency:
+        return "it is an emergency"
     if host not in maintenance.hosts:
         return "it is not among the declared hosts"
     if owner not in owners_on(draft.state, host):

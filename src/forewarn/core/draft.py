@@ -26,6 +26,7 @@ from forewarn.core.topology import FleetChange, Host, Topology
 from forewarn.core.usage import Disturbed
 from forewarn.planning.plan_text import NO_PLAN, PlanBody
 from forewarn.planning.policy import MaintenancePolicy
+from forewarn.rules.exempt import policy_for
 from forewarn.values import value
 
 
@@ -142,6 +143,10 @@ class Draft:
     def maintenance_policy(self) -> MaintenancePolicy:
         """Return the budgets, windows and pauses in force."""
         return maintenance_policy(self.state.applied_policy, self.policy)
+
+    def policy_of(self, maintenance: Maintenance) -> MaintenancePolicy:
+        """Return the policy as it binds a maintenance. Source: T-6."""
+        return policy_for(self.maintenance_policy, maintenance.exemption)
 
     def operations(self, *places: Place) -> list[Operation]:
         """Return the live operations at any of these places, ordered by number."""

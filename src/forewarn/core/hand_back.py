@@ -27,6 +27,11 @@ def hand_back_of(state: State, maintenance: Maintenance, host: str) -> tuple[int
     owners = owners_on(state, host) if declaration is not None else ()
     if declaration is None or not owners:
         return 0, ""
+    if maintenance.exemption.emergency:  # a choice may only bring it forward
+        waits = any(
+            choice_of(state, maintenance.number, host, owner=each) is None for each in owners
+        )
+        return (declaration.deadline_ms, DEADLINE) if waits else (0, "")
     waits_ms, chosen_ms, starts_ms = 0, 0, set()
     for owner in owners:
         choice = choice_of(state, maintenance.number, host, owner=owner)

@@ -70,7 +70,7 @@ class Admission:
             text = f"{limit} operations are live, the limit that [lifecycle] max_operations sets"
             return Blocker(Code.BUDGET, "operations of the service", now_ms, text=text)
         site = AnnouncingSite(self._sites, host, wave)
-        first = next(blockers_of(ANNOUNCING, draft.maintenance_policy, site), None)
+        first = next(blockers_of(ANNOUNCING, draft.policy_of(self._maintenance), site), None)
         if first is not None:
             return first
         return self._obstacle(host)
@@ -100,7 +100,7 @@ class Admission:
         if wave.earliest_start_ms > draft.now_ms:
             return wave.earliest_start_ms
         site = HostSite(draft, self._maintenance, host)
-        times = (each(draft.maintenance_policy, site) for each in REQUESTED)
+        times = (each(draft.policy_of(self._maintenance), site) for each in REQUESTED)
         return max(at_ms for requested in times for _, at_ms, _, _ in requested) or None
 
     def too_late(self, operation: Operation) -> str:
@@ -151,7 +151,7 @@ class Admission:
 
     def _unreadable(self, host: str) -> str:
         """Return a window of a host whose time zone this machine does not know; empty if none."""
-        windows = self._draft.maintenance_policy.windows
+        windows = self._draft.policy_of(self._maintenance).windows
         if all(each.is_readable for each in windows):
             return ""
         words = self._draft.topology.words_on(host)
@@ -160,7 +160,7 @@ class Admission:
     def _is_open(self, host: str, span: Span) -> bool:
         """Whether windows and freezes leave the whole of a span open for a host."""
         words = self._draft.topology.words_on(host)
-        return self._draft.maintenance_policy.is_open(words, span)
+        return self._draft.policy_of(self._maintenance).is_open(words, span)
 
 
 def _probe(maintenance: Maintenance, host: str) -> Operation:
@@ -176,6 +176,7 @@ def _probe(maintenance: Maintenance, host: str) -> Operation:
         vms=(),
         of_vm=False,
         description="",
+        maintenance=maintenance.number,
     )
 
 
@@ -236,7 +237,7 @@ def _rules_before_start(draft: Draft, operation: Operation) -> Blocker | None:
     if maintenance is None or operation.is_return:
         return None
     site = StartingSite(draft, maintenance, operation)
-    for each in blockers_of(STARTING, draft.maintenance_policy, site):
+    for each in blockers_of(STARTING, draft.policy_of(maintenance), site):
         return replace(each, text=each.text or each.sentence(operation.host))
     return None
 
@@ -346,6 +347,8 @@ def _problem(
         return "its work has started already"
     if until_ms <= draft.now_ms:
         return f"{iso8601(until_ms)} has passed"
+    if maintenance.exemption.emergency:
+        return "it is an emergency"
     limit_s = draft.maintenance_policy.postpone_max_s
     if not limit_s:
         return "the policy does not allow postponing"

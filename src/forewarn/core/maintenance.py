@@ -13,6 +13,7 @@ from forewarn.core.lifecycle import IllegalMove
 from forewarn.planning.plan import Wave
 from forewarn.planning.plan_text import PlanBody
 from forewarn.planning.policy import Budget
+from forewarn.rules.exempt import NONE, Exemption, Waiver
 from forewarn.rules.hand_back import Severity
 from forewarn.values import Word, replace, value
 
@@ -155,6 +156,8 @@ class Declaration:
     version: int = 1
     #: Grows with each choice of an owner; a plan made before is not put in force.
     answers: int = 0
+    #: Rules that an emergency need not keep. Source: T-6.
+    waived: tuple[Waiver, ...] = ()
 
 
 @value
@@ -221,6 +224,14 @@ class Maintenance:
     def shown_impact(self) -> Impact:
         """The impact that VMs get notice of: a live migration if they leave the host first."""
         return Impact.FREEZE if self.move_s else self.impact
+
+    @property
+    def exemption(self) -> Exemption:
+        """The rules that the maintenance need not keep. Source: T-6."""
+        declaration = self.declaration
+        if declaration is None or declaration.severity is not Severity.EMERGENCY:
+            return NONE
+        return Exemption(emergency=True, waived=declaration.waived)
 
     @property
     def host_s(self) -> int:

@@ -33,6 +33,7 @@ from forewarn.core.maintenance import (
     pluralized,
     postponed_hosts,
 )
+from forewarn.core.openings import notice_owed_s
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.refusals import (
     DeclarationRefused,
@@ -45,6 +46,7 @@ from forewarn.core.refusals import (
 )
 from forewarn.core.stimulus import ApplyPolicy
 from forewarn.core.targets import return_time_s
+from forewarn.core.ticket import Ticket, TicketTarget, TicketText, TicketType
 from forewarn.core.waiting import waits_until_shown
 from forewarn.core.waves import PLAN_AGAIN_S, PLAN_AGAIN_S_MAX, renewal_ms, stop, withdraw
 from forewarn.core.why import why_impossible
@@ -52,6 +54,7 @@ from forewarn.planning.plan_text import PlanBody
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.protocol.timestamps import iso8601
 from forewarn.rules.blockers import MEANINGS
+from forewarn.rules.hand_back import Severity
 from forewarn.values import replace
 
 #: Hosts that cannot be done are planned again after an eighth of their wait. History stores each
@@ -130,35 +133,72 @@ def declare(draft: Draft, word: stimuli.DeclareMaintenance) -> tuple[int, ...]:
         DeclarationRefused: the policy or the deadline of the maintenance forbids the window.
         MaintenanceImpossible: by its plan, a host can never be done.
     """
-    started = _started(draft, word.maintenance, asked="declared")
-    policy, severity = draft.maintenance_policy, word.severity
+    severity, policy = word.severity, draft.maintenance_policy
+    emergency = severity is Severity.EMERGENCY
+    started = _started(draft, word.maintenance, asked="declared", emergency=emergency)
     least_s = policy.least_hand_back_s(severity)
+    if emergency:
+        named = replace(started, declaration=Declaration(0, 0, severity, waived=word.waived))
+        least_s = notice_owed_s(policy, draft.policy, named)
     hand_back_s = least_s if word.hand_back_s is None else word.hand_back_s
     deadline_ms = draft.now_ms + hand_back_s * SECOND_MS
     problem = ""
     if hand_back_s < least_s:
         problem = f"the policy requires {least_s} s for {severity.value} work"
+        if emergency:
+            problem = f"the notice of its impact is {least_s} s"
     elif hand_back_s > policy.hand_back_max_s:
         problem = f"the policy allows {policy.hand_back_max_s} s at most"
     elif started.deadline_ms and deadline_ms + started.host_s * SECOND_MS > started.deadline_ms:
         problem = "the work would end after the deadline of the maintenance"
     if problem:
         raise DeclarationRefused(maintenance=started.id, seconds=hand_back_s, problem=problem)
-    declaration = Declaration(draft.now_ms, deadline_ms, severity)
+    declaration = Declaration(draft.now_ms, deadline_ms, severity, waived=word.waived)
     declared = replace(started, declaration=declaration)
     text = f"{declared.id} is declared as {severity.value}: its hand-back deadline is"
-    draft.put("maintenance.declared", f"{text} {iso8601(deadline_ms)}", declared)
+    text = f"{text} {iso8601(deadline_ms)}"
+    if emergency:
+        assert word.reason, word
+        declared = replace(declared, reason=word.reason, postponed=())
+        text = transitions.with_reason(text, word.reason)
+        draft.put("maintenance.emergency", text, declared)
+        _open_review(draft, declared)
+    else:
+        draft.put("maintenance.declared", text, declared)
     return (word.maintenance,)
 
 
-def _started(draft: Draft, number: int, *, asked: str) -> Maintenance:
+def _open_review(draft: Draft, declared: Maintenance) -> None:
+    """Open the review of an emergency, with the rules that it waives. Source: T-6."""
+    assert declared.declaration is not None
+    waived = ", ".join(each.value for each in declared.declaration.waived)
+    review = Ticket(
+        draft.next_number(),
+        TicketType.REVIEW,
+        TicketTarget.SERVICE,
+        declared.id,
+        opened_ms=draft.now_ms,
+        updated_ms=draft.now_ms,
+        description=declared.reason,
+        account=draft.authority.principal if draft.authority else "",
+        maintenance=declared.number,
+        actor=draft.actor,
+        texts=(TicketText(draft.now_ms, draft.actor, f"waived: {waived or 'nothing'}"),),
+    )
+    text = f"{review.id}: {declared.id} is an emergency: {declared.reason}"
+    draft.put("ticket.opened", text, review)
+
+
+def _started(draft: Draft, number: int, *, asked: str, emergency: bool = False) -> Maintenance:
     """Return a draft as it is once started.
+
+    The plan of a draft does not know yet that the draft is an emergency.
 
     Raises:
         MaintenanceImpossible: by its plan, a host can never be done.
     """
     maintenance = _movable(draft, number, MaintenanceState.DRAFT, asked=asked)
-    impossible = why_impossible(draft, maintenance)
+    impossible = None if emergency else why_impossible(draft, maintenance)
     if impossible is not None:
         raise MaintenanceImpossible(maintenance=maintenance.id, problem=impossible.text)
     planning = Planning(reason=maintenance.halt_reason)
@@ -192,7 +232,7 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> tuple[int, ...]:
     maintenance = _movable(draft, word.maintenance, *halted, asked="resumed")
     number, phase = maintenance.number, maintenance.phase
     assert isinstance(phase, Halted), maintenance
-    forgiven, pause_ms = maintenance.forgiven, draft.maintenance_policy.pause_s * SECOND_MS
+    forgiven, pause_ms = maintenance.forgiven, draft.policy_of(maintenance).pause_s * SECOND_MS
     rests_until_ms = maintenance.rests_until_ms
     if maintenance.state is MaintenanceState.STOPPED:
         targets = draft.progress(number).targets.values()
@@ -385,7 +425,7 @@ def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
             transitions.renew(draft, operation)  # the notice counts from now. H-7
     for maintenance in tuple(draft.maintenances.values()):
         withdraw(draft, maintenance)
-        if maintenance.rests_until_ms and longer_ms:
+        if maintenance.rests_until_ms and longer_ms and not maintenance.exemption.emergency:
             rests_until_ms = max(maintenance.rests_until_ms + longer_ms, 0) or None
             maintenance = replace(maintenance, rests_until_ms=rests_until_ms)
             text = f"{maintenance.id} pauses as long as the new policy says"

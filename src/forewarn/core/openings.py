@@ -19,6 +19,7 @@ from forewarn.core.policy import NoticePolicy
 from forewarn.core.usage import subjects_of_host
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.exempt import Waiver
 from forewarn.values import value
 
 #: Time between the plan's announcement of a wave and the effective notice, in seconds: for the
@@ -48,8 +49,14 @@ class Opening:
 def planning_notice_s(base: MaintenancePolicy, policy: NoticePolicy, work: Maintenance) -> int:
     """Return the required notice of a wave, with the time to announce it, in seconds."""
     margin_s = -(-policy.notice_margin_ms // SECOND_MS)
-    owed_s = max(base.notice_s, policy.notice_s[work.shown_impact])
-    return owed_s + margin_s + max(ANNOUNCING_S, MARGINS * margin_s)
+    return notice_owed_s(base, policy, work) + margin_s + max(ANNOUNCING_S, MARGINS * margin_s)
+
+
+def notice_owed_s(base: MaintenancePolicy, policy: NoticePolicy, work: Maintenance) -> int:
+    """Return the notice that the impact of a maintenance requires, in seconds. See N-1, T-6."""
+    if work.exemption.waives(Waiver.NOTICE):
+        return 0
+    return max(base.notice_s, policy.notice_s[work.shown_impact])
 
 
 class Openings:
@@ -60,7 +67,7 @@ class Openings:
         assert maintenance.declaration is not None, maintenance
         self._draft, self._maintenance = draft, maintenance
         self._deadline_ms = maintenance.declaration.deadline_ms
-        policy = draft.maintenance_policy
+        policy = draft.policy_of(maintenance)
         notice_ms = planning_notice_s(policy, draft.policy, maintenance) * SECOND_MS
         lasts_s = [host_s(draft.state, maintenance, host) for host in maintenance.hosts]
         self._lasts_ms = max(lasts_s) * SECOND_MS
@@ -110,7 +117,7 @@ class Openings:
         if start_ms < (maintenance.earliest_ms or 0):
             return self._says(Code.EARLIEST_START, "the maintenance begins later")
         words = draft.topology.words_on(host)
-        if not draft.maintenance_policy.is_open(words, (start_ms, start_ms + self._lasts_ms)):
+        if not draft.policy_of(maintenance).is_open(words, (start_ms, start_ms + self._lasts_ms)):
             return self._says(Code.WINDOW, "no window is open, or a freeze is in force")
         for other_ms in self._hosts_at:
             if other_ms != start_ms and self._overlap(start_ms, other_ms, host):
@@ -165,7 +172,7 @@ class Openings:
         if first_ms > last_ms or host not in draft.topology.hosts:
             return []
         words, span = draft.topology.words_on(host), (first_ms, last_ms + lasts_ms)
-        spans = draft.maintenance_policy.open_spans_of(words, span)
+        spans = draft.policy_of(self._maintenance).open_spans_of(words, span)
         others = sorted(each for each, hosts in self._hosts_at.items() if hosts != [host])
         openings = [
             Opening(each, each, self._room(host, self._hosts_at[each]))

@@ -57,6 +57,7 @@ from forewarn.planning.policy_text import policy_text, read_policy
 from forewarn.protocol.documents import Document, read_document, render_document
 from forewarn.protocol.versions import VERSIONS
 from forewarn.rules.budget import budgets_text, read_budgets
+from forewarn.rules.exempt import Waiver
 from forewarn.rules.hand_back import Severity
 
 Record: TypeAlias = (
@@ -344,15 +345,23 @@ def _document_text(document: Document) -> str:
 def _declaration_text(declaration: Declaration | None) -> str:
     if declaration is None:
         return ""
-    values = (getattr(declaration, name) for name in Declaration.__match_args__)
-    return json.dumps([each.value if isinstance(each, Severity) else each for each in values])
+    *values, waived = (getattr(declaration, name) for name in Declaration.__match_args__)
+    plain = [each.value if isinstance(each, Severity) else each for each in values]
+    return json.dumps([*plain, [each.value for each in waived]] if waived else plain)
 
 
 def _declaration(text: str) -> Declaration | None:
     if not text:
         return None
-    declared_ms, deadline_ms, severity, *others = json.loads(text)
-    return Declaration(declared_ms, deadline_ms, Severity(severity), *others)
+    declared_ms, deadline_ms, severity, version, answers, *waived = json.loads(text)
+    return Declaration(
+        declared_ms,
+        deadline_ms,
+        Severity(severity),
+        version,
+        answers,
+        tuple(Waiver(each) for names in waived for each in names),
+    )
 
 
 def _phase_text(phase: object) -> str:

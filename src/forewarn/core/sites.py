@@ -14,6 +14,7 @@ from forewarn.core.topology import Health
 from forewarn.core.usage import disturbed_owners, owners_of
 from forewarn.core.waiting import waits_since_ms
 from forewarn.planning.plan import Wave
+from forewarn.rules.exempt import Waiver
 from forewarn.rules.site import OwnerDisturbance, Site
 from forewarn.rules.subjects import Scope
 
@@ -78,7 +79,8 @@ class AnnouncingSite(HostSite):
         self.start_ms = max(wave.earliest_start_ms, self.now_ms)
         self.wave, self.latest_start_ms = wave.number, wave.latest_start_ms
         policy = sites.draft.policy
-        self.impact_notice_s = policy.notice_s[sites.maintenance.shown_impact]
+        waived = sites.maintenance.exemption.waives(Waiver.NOTICE)
+        self.impact_notice_s = 0 if waived else policy.notice_s[sites.maintenance.shown_impact]
         self.notice_margin_ms = policy.notice_margin_ms
 
     def owners(self) -> Iterable[OwnerDisturbance]:

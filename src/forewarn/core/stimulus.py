@@ -17,6 +17,7 @@ from forewarn.core.ticket import HardwareCategory, TicketMove, TicketTarget, Tic
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.planning.policy import Budget, ConfirmedAct, MaintenancePolicy
 from forewarn.protocol.identity import CallerIdentity
+from forewarn.rules.exempt import Waiver
 from forewarn.rules.hand_back import Severity
 from forewarn.values import value
 
@@ -80,6 +81,9 @@ class DeclareMaintenance(CoreStimulus):
     severity: Severity
     #: Time in which owners choose, in seconds; None: the least time that the policy allows.
     hand_back_s: int | None = None
+    #: Reason of an emergency, and the rules that it waives. Source: T-6.
+    reason: str = ""
+    waived: tuple[Waiver, ...] = ()
 
 
 @value

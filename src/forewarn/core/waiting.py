@@ -17,6 +17,7 @@ from forewarn.core.topology import Health
 from forewarn.rules import OCCUPIED, blockers_of
 from forewarn.rules.blockers import Blocker, Code
 from forewarn.rules.capacity import UNSIZED
+from forewarn.rules.exempt import Waiver
 from forewarn.rules.site import OccupiedPlace, Site, SiteWork
 
 #: Maximum VMs that one sentence of history names.
@@ -80,6 +81,9 @@ class WorkSite(Site):
         """
         draft, operation = self._draft, self._operation
         domain = fault_domain_of(draft, operation)
+        maintenance = draft.maintenances.get(operation.maintenance)
+        if maintenance is not None and maintenance.exemption.waives(Waiver.FAULT_DOMAIN):
+            return
         for group in disturbed_groups(draft.topology, operation) if operation.routine else ():
             for other in _under_way(draft, operation, ("group", group)):
                 elsewhere = fault_domain_of(draft, other)

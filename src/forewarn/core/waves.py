@@ -33,6 +33,7 @@ from forewarn.core.stimulus import RequestMaintenance
 from forewarn.core.targets import followed_by
 from forewarn.core.waiting import lack_of_room
 from forewarn.planning.plan import Wave
+from forewarn.rules.exempt import Waiver
 from forewarn.values import replace
 
 #: Delay before planning again, in seconds: after a plan without a wave, a failed planning, or a
@@ -128,7 +129,7 @@ def _pause_again(draft: Draft, maintenance: Maintenance) -> None:
 
     Costs the touched hosts.
     """
-    policy = draft.maintenance_policy
+    policy = draft.policy_of(maintenance)
     rests_until_ms = draft.now_ms + policy.pause_s * SECOND_MS
     if not policy.spaces_waves or rests_until_ms <= (maintenance.rests_until_ms or 0):
         return
@@ -139,7 +140,7 @@ def _pause_again(draft: Draft, maintenance: Maintenance) -> None:
 
 def _wave_over(draft: Draft, maintenance: Maintenance, left: int) -> None:
     """End a wave: check its gate, if it has one, and plan the remaining hosts again."""
-    pause_ms = draft.maintenance_policy.pause_s * SECOND_MS
+    pause_ms = draft.policy_of(maintenance).pause_s * SECOND_MS
     after = Checking(maintenance.gate) if maintenance.gate else Planning()
     between = replace(move_phase(maintenance, after), rests_until_ms=draft.now_ms + pause_ms)
     text = f"wave {maintenance.wave} of {between.id} is over; {pluralized(left)} left"
@@ -233,16 +234,20 @@ def _announce(
     duration_s = work_s(draft.state, maintenance, host)
     # A reboot interrupts the VMs for the whole work; other causes have their own duration.
     lasts = not moves and interruption_s == DURATION_UNKNOWN_S
+    without_notice = maintenance.exemption.waives(Waiver.NOTICE)
     asked = RequestMaintenance(
         cause=Cause.LIVE_MIGRATION if moves else maintenance.cause,
         targets=(host,),
         impact=Impact.FREEZE if moves else maintenance.impact,
         duration_s=duration_s if lasts else None,
         description=maintenance.description or None,
-        not_before_ms=wave.latest_start_ms,
+        not_before_ms=None if without_notice else wave.latest_start_ms,
         queue=True,
     )
     [operation] = planned_operations(draft, asked)
+    if without_notice:
+        start_ms = wave.latest_start_ms
+        operation = replace(operation, notice_s=0, requested_start_ms=start_ms)
     operation = replace(
         operation,
         maintenance=maintenance.number,

@@ -285,7 +285,7 @@ def _why_later(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | N
     """Return the later start that people asked for; None: there is none."""
     site = HostSite(draft, maintenance, host)
     site.since_ms = maintenance.moved_ms
-    waits = blockers_of(_REQUESTED, draft.maintenance_policy, site)
+    waits = blockers_of(_REQUESTED, draft.policy_of(maintenance), site)
     return next((_of_host(host, each) for each in waits), None)
 
 

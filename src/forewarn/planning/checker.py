@@ -82,6 +82,10 @@ class _Checker:
             self.size[host] += size
         #: Hosts that are not in the fleet, or whose VMs go to a host that is not.
         self.strangers = {entry.host for entry in plan.entries if not self._is_known(entry)}
+        #: What an emergency overrides, and the names of the rules that it waives. Source: T-6.
+        self.emergency = plan.asked.exemption.emergency
+        names = plan.asked.exemption.waived if self.emergency else ()
+        self.waived = frozenset(each.value for each in names)
         self.waves = self._entries_by_wave()
         self.works, self.limits = list(self._works()), self._limits()
 
@@ -102,9 +106,11 @@ class _Checker:
         for number, entries in sorted(self.waves.items()):
             at, start = min(e.shown_ms for e in entries), min(e.earliest_start_ms for e in entries)
             soonest = ends + self.policy.pause_s * 1000 if ends else self.state.paused_until_ms
+            soonest = ends if self.emergency else soonest
             if at < ends or start < soonest:
                 yield "waves", f"wave {number} begins too soon after the one before it"
-            for owner in self._owners(entries) & rested.keys() if self.policy.owner_rest_s else ():
+            rests = self.policy.owner_rest_s and not self.emergency
+            for owner in self._owners(entries) & rested.keys() if rests else ():
                 if at < rested[owner] or start < rested[owner] + self.policy.owner_rest_s * 1000:
                     yield "owner-rest", f"owner {owner} is disturbed again in wave {number}"
             for entry in entries:
@@ -159,7 +165,7 @@ class _Checker:
             yield "hand-back", f"{host} starts before its owners hand it back"
         if asked.deadline_ms and entry.latest_end_ms > asked.deadline_ms:
             yield "deadline", f"{host} ends after the deadline"
-        if not self._open(self.hosts[host], start, entry.latest_end_ms):
+        if not (self.emergency or self._open(self.hosts[host], start, entry.latest_end_ms)):
             yield "window", f"the work on {host} is in closed time"
 
     def _learned(self) -> dict[str, tuple[int, int]]:
@@ -231,7 +237,7 @@ class _Checker:
             if set(entry.groups) != set(self.on[entry.host]):
                 yield "groups", f"{entry.host}: the notified groups differ from its groups"
         for group in {group for _, on in ours for group in on}:
-            if len(zones[group]) > 1:
+            if len(zones[group]) > 1 and "fault-domain" not in self.waived:
                 text = f"group {group} is disturbed in two fault domains in wave {number}"
                 yield "fault-domain", text
         if self.limits:
@@ -260,6 +266,8 @@ class _Checker:
     def _limits(self) -> dict[tuple[Scope, str], int]:
         budgets = (*self.policy.budgets, *self.plan.asked.budgets)
         limits: dict[tuple[Scope, str], int] = {}
+        if "budgets" in self.waived:
+            return limits
         totals = self._taken(self.hosts if budgets else (), Counter(self.group))
         for budget in budgets:
             for key in totals:

@@ -261,7 +261,7 @@ class _Wave:
         With `apart`, it does not fit if a VM would be worse placed than now.
         """
         groups = self._placement.groups_on(host)
-        zone = self._placement.index.fault_zone[host]
+        zone = self._placement.index.guarded_zone[host]
         if host in self._destinations:
             return None
         if any(self._zone_of_group.get(group, zone) != zone for group in groups):

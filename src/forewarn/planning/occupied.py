@@ -55,7 +55,7 @@ class Occupied:
         on_group = SiteWork(work.operation, ends_ms=work.ends_ms)
         on_host = self._index.groups_on[host]
         for group in on_host if work.vm is None else [self._index.fleet.vm_groups[work.vm]]:
-            self._groups.setdefault(group, []).append((self._index.fault_zone[host], on_group))
+            self._groups.setdefault(group, []).append((self._index.guarded_zone[host], on_group))
 
     def _enter(self, host: int, place: OccupiedPlace, work: Live) -> None:
         self._hosts.setdefault(host, []).append(SiteWork(work.operation, place, work.ends_ms))
@@ -69,7 +69,7 @@ class Occupied:
         return [each for ends in OCCUPIED_UNTIL for each in ends(_NO_POLICY, site)]
 
     def _elsewhere(self, host: int, groups: Iterable[int]) -> list[SiteWork]:
-        zone = self._index.fault_zone[host]
+        zone = self._index.guarded_zone[host]
         return [
             work for group in groups for other, work in self._groups.get(group, ()) if other != zone
         ]

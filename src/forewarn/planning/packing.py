@@ -34,7 +34,7 @@ class Problem:
         self.index = index
         self.hosts = tuple(hosts)
         #: Position -> number of its fault domain.
-        self.zones = [index.fault_zone[host] for host in self.hosts]
+        self.zones = [index.guarded_zone[host] for host in self.hosts]
         self._components: list[list[int]] | None = None
         self._number_slots()
         self._number_limits(limits, occupied)

@@ -10,6 +10,7 @@ import hashlib
 from forewarn.planning.durations import DurationSample, LearnedDuration
 from forewarn.planning.policy import Budget, Subject
 from forewarn.rules.blockers import Blocker
+from forewarn.rules.exempt import NONE, Exemption
 from forewarn.values import value
 
 
@@ -35,6 +36,8 @@ class Asked:
     postponed: tuple[tuple[str, int, str], ...] = ()
     #: Hosts of declared work: (host, earliest start, what that time is). Source: T-3.
     hand_backs: tuple[tuple[str, int, str], ...] = ()
+    #: Rules that the work need not keep. Source: T-6.
+    exemption: Exemption = NONE
     #: The same seed gives the same plan.
     seed: int = 0
     #: Effort for fewer waves: hosts placed or exchanged after the first solution.

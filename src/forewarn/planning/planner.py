@@ -18,6 +18,8 @@ from forewarn.planning.prng import Prng
 from forewarn.planning.sites import Batch
 from forewarn.planning.timing import Timetable
 from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.exempt import Waiver, policy_for
+from forewarn.values import replace
 
 #: Hosts examined per canary host to find hosts that may share a wave.
 _CANARY_CANDIDATES = 50
@@ -32,7 +34,10 @@ def plan(
 
     Cost: grows with VMs and hosts; then `asked.steps` bounds the work that saves waves.
     """
-    return _Planning(Index(fleet), PlanningTerms(state, policy, asked=asked, now_ms=now_ms)).plan()
+    # The notice of a plan has the time to announce its waves, too.
+    binding = replace(policy_for(policy, asked.exemption), notice_s=policy.notice_s)
+    index = Index(fleet, keeps_domains=not asked.exemption.waives(Waiver.FAULT_DOMAIN))
+    return _Planning(index, PlanningTerms(state, binding, asked=asked, now_ms=now_ms)).plan()
 
 
 class _Planning:
@@ -40,14 +45,17 @@ class _Planning:
 
     def __init__(self, index: Index, terms: PlanningTerms) -> None:
         self._index, self._terms = index, terms
-        self._limits = BudgetLimits(index, (*terms.policy.budgets, *terms.asked.budgets))
+        waived = terms.asked.exemption.waives(Waiver.BUDGETS)
+        asked_budgets = () if waived else terms.asked.budgets
+        self._limits = BudgetLimits(index, (*terms.policy.budgets, *asked_budgets))
         self._occupied = Occupied(index, self._limits, live_work(terms.state))
         self._calendars = Calendars(terms.policy, terms.asked, now_ms=terms.now_ms, index=index)
         self._moves = MovingPlan(
             index, self._limits, occupied=self._occupied, calendars=self._calendars, terms=terms
         )
         self._prng = Prng(terms.asked.seed)
-        self._before = _waves_before(terms.state)
+        #: A plan from before the waivers kept apart what need not be kept apart.
+        self._before = {} if terms.asked.exemption.waived else _waves_before(terms.state)
         #: Hosts that share a calendar, and their bound.
         self._bounds: list[tuple[list[int], WaveBound]] = []
 

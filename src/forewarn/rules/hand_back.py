@@ -26,6 +26,8 @@ class Severity(Word):
 
     ROUTINE = "routine"
     URGENT = "urgent"
+    #: It overrides what owners and the policy asked for. Source: T-6.
+    EMERGENCY = "emergency"
 
 
 @members
@@ -89,8 +91,13 @@ class HandBackMembers:
     )
 
     def least_hand_back_s(self, severity: Severity) -> int:
-        """Return the least hand-back window of a severity, in seconds."""
-        return self.hand_back_s if severity is Severity.ROUTINE else self.urgent_hand_back_s
+        """Return the policy's least hand-back window of a severity, in seconds."""
+        least_s = {
+            Severity.ROUTINE: self.hand_back_s,
+            Severity.URGENT: self.urgent_hand_back_s,
+            Severity.EMERGENCY: 0,
+        }
+        return least_s[severity]
 
 
 def blockers(_: HandBackMembers, site: Site) -> Iterator[Blocker]:

@@ -5,10 +5,12 @@ rule of the core is called in here, only where VMs are is looked up.
 """
 
 import json
+from collections.abc import Mapping
 from email.utils import formatdate
 from functools import lru_cache
 
 from forewarn.core.lifecycle import Event, Operation
+from forewarn.core.maintenance import Maintenance
 from forewarn.core.topology import Group, Topology, Vm
 from forewarn.protocol.documents import ScheduledEvent
 
@@ -105,10 +107,25 @@ def is_routine(operation: Operation) -> bool:
     return operation.cause.value in ROUTINE and operation.source.value == "Platform"
 
 
-def obstacle(operation: Operation, other: Operation, topology: Topology) -> str:
+def waived(operation: Operation, maintenances: Mapping[int, Maintenance]) -> frozenset[str]:
+    """The rules that the emergency of an operation need not keep. Source: T-6."""
+    maintenance = maintenances.get(operation.maintenance)
+    declaration = maintenance.declaration if maintenance else None
+    if declaration is None or declaration.severity.value != "emergency":
+        return frozenset()
+    return frozenset(each.value for each in declaration.waived)
+
+
+def obstacle(
+    operation: Operation,
+    other: Operation,
+    topology: Topology,
+    *,
+    waives: frozenset[str] = frozenset(),
+) -> str:
     """Why an operation may not start while another one runs; empty if it may.
 
-    Source: G-1, L-5, L-10.
+    Source: G-1, L-5, L-10, T-6.
     """
     if operation.state.value != "planned" and (both := shared_vms(operation, other)):
         return f"{operation.id} and {other.id} both disturb {both}"
@@ -122,6 +139,8 @@ def obstacle(operation: Operation, other: Operation, topology: Topology) -> str:
             return f"{operation.id} works where the VMs of {other.id} will arrive"
     if other.host in _destinations(operation) and not other.of_vm:
         return f"{operation.id} moves VMs to where {other.id} works"
+    if "fault-domain" in waives:
+        return ""
     if not is_routine(operation) or (other.of_vm and not is_routine(other)):
         return ""
     place, groups = _place_and_groups(operation, topology)

@@ -29,6 +29,7 @@ from tests.simulator.checkers.contract import (
     obstacle,
     owed_s,
     shared_vms,
+    waived,
 )
 from tests.simulator.checkers.document_checker import DocumentChecker
 from tests.simulator.world.crash_points import Violation
@@ -198,7 +199,8 @@ class StateChecker:
             raise Violation("3", f"{operation.id} has come back to {operation.state.value}")
         self._note_times(operation)
         if operation.state is S.ANNOUNCED:
-            self._check_notice(operation, before, topology)
+            waives = waived(operation, {**self.state.maintenances, **changes.maintenances})
+            self._check_notice(operation, before, topology, waives=waives)
         self._check_handed_back(operation, before, topology, changes)
         starts = before is None or before.state is not S.RUNNING
         if operation.state is S.RUNNING and starts:
@@ -282,7 +284,12 @@ class StateChecker:
             raise Violation("T-7", f"{operation.id} ends and its host is not validated")
 
     def _check_notice(
-        self, operation: Operation, before: Operation | None, topology: Topology
+        self,
+        operation: Operation,
+        before: Operation | None,
+        topology: Topology,
+        *,
+        waives: frozenset[str],
     ) -> None:
         """Invariant 6: notice is at least what is owed, from when it was shown."""
         if operation.number in self.untold:
@@ -292,6 +299,7 @@ class StateChecker:
         least_s = OWED_S[operation.impact.value]
         if before is None or before.state is S.PLANNED:
             least_s = owed_s(operation, topology, self._prediction_s)
+        least_s = 0 if "notice" in waives else least_s
         since_ms = operation.notice.shown_ms or operation.announced_ms
         if operation.not_before_ms - since_ms < least_s * 1000:
             raise Violation(
@@ -433,7 +441,8 @@ class StateChecker:
         for other in {**self.state.operations, **changed}.values():
             if other.number != operation.number and other.state is S.RUNNING:
                 self.premises["5: something else runs"] += 1
-                blocked = obstacle(operation, other, topology)
+                waives = waived(operation, self.state.maintenances)
+                blocked = obstacle(operation, other, topology, waives=waives)
                 if blocked:
                     return blocked
         return ""
