@@ -499,3 +499,13 @@ class Settings:
     outbox: OutboxSettings = OutboxSettings()
     otlp: OtlpSettings = OtlpSettings()
     log: LogSettings = LogSettings()
+
+    @property
+    def certificates(self) -> dict[str, str]:
+        """The files with this process's certificates, by section."""
+        files = {
+            "operator": self.operator.certificate,
+            "feed": self.feed.certificate,
+            "azure": self.azure.certificate,
+        }
+        return {name: file for name, file in files.items() if file}

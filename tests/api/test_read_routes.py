@@ -10,7 +10,7 @@ from forewarn.api import service_routes
 from forewarn.protocol.versions import VERSIONS
 from forewarn.settings import StoreSettings
 from forewarn.store.sqlite import SqliteEngine
-from tests.api.live import SETTINGS, Live
+from tests.api.live import FLEET, SETTINGS, Live
 from tests.asking import ask
 from tests.waiting import LIMIT_S, wait_until
 
@@ -240,3 +240,13 @@ def test_read_is_as_new_as_it_demands(fleet: Live) -> None:
         reply = fleet.call("GET", "/v1/hosts", headers={"Forewarn-Generation": demand})
         assert reply.status == status, f"after {changed}, {demand} is asked for: {reply}"
         assert reply.code == code
+
+
+def test_parts_of_the_service_are_shown(live: Live) -> None:
+    """One process with its own store, no nodes, and the use of the limit. Source: M-4."""
+    live.fleet(**FLEET)
+    live.post("/v1/hosts/h1/reboot")
+    shown = live.get("/v1/service")
+    assert (shown["processes"], shown["nodes"], shown["node_count"]) == ([], [], 0)
+    assert shown["certificates"] == []
+    assert shown["limits"] == [{"name": "live operations", "used": 1, "max": 200_000}]

@@ -8,9 +8,10 @@ import pytest
 from forewarn import exit_codes
 from forewarn.cli.upgrade import UpgradeState
 from forewarn.core.state import Changes
+from forewarn.service.signs_of_life import SignsOfLife
 from forewarn.store import open_store
 from forewarn.store.lease import Tenure
-from forewarn.store.processes import ControlProcess, SignsOfLife, processes
+from forewarn.store.processes import ControlProcess, processes
 from forewarn.values import replace
 from forewarn.version import version
 from tests.api.live import Live

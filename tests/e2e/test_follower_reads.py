@@ -67,6 +67,17 @@ def change(plane: Plane, host: str) -> str:
     return reply.headers["forewarn-generation"]
 
 
+def test_every_control_plane_is_listed(pair: list[Plane]) -> None:
+    """Both processes show the active one, the follower, and that none is behind. Source: H-8."""
+
+    def roles(plane: Plane) -> list[tuple[bool, bool]]:
+        found = json.loads(read(plane, "/v1/service", BEARER)[2])["processes"]
+        return [(each["active"], each["runs"]) for each in found]
+
+    for plane in pair:
+        wait_until(lambda plane=plane: roles(plane) == [(True, True), (False, True)])
+
+
 def test_follower_reads_without_the_active_process(own_pair: list[Plane]) -> None:
     """Lists, `why`, history, page and export are its own, with commit and age."""
     active, follower = own_pair

@@ -436,7 +436,7 @@ def test_outbox_has_the_age_of_the_last_backup(page: Browser, service: Live) -> 
 def test_service_is_shown_with_its_parts(page: Browser, service: Live) -> None:
     """State, last commit, nodes and versions; every figure is the one of the API."""
     show(page, f"{service.url}/#/service")
-    for text in ("Active process", "No node is behind or was refused.", "API versions for VMs"):
+    for text in ("Active process", "No metadata nodes", "live operations", "API versions for VMs"):
         page.see(text)
     commit = service.get("/v1/leader")["generation"]
     assert f"Last commit\n{commit}\n" in page.run("document.querySelector('.facts').innerText")

@@ -11,12 +11,26 @@ from forewarn.api.read_routes import last_sequence
 from forewarn.api.request_forms import EMPTY
 from forewarn.api.responses import encoded
 from forewarn.api.routes import ApiCall, ApiResponse, Route
-from forewarn.api.schemas import FLAG, TEXT, TEXTS, WHOLE, described, object_schema
+from forewarn.api.schemas import (
+    FLAG,
+    TEXT,
+    TEXTS,
+    TIME,
+    WHOLE,
+    WHOLE_OR_NONE,
+    Member,
+    ObjectSchema,
+    described,
+    list_of,
+    object_schema,
+)
 from forewarn.control.service_state import STANDBY, ServiceState
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.protocol.timestamps import iso8601
 from forewarn.protocol.versions import VERSIONS
+from forewarn.store.processes import ControlProcess
 from forewarn.validation.fields import Schema
+from forewarn.values import value
 from forewarn.version import version
 
 #: Time limit of the control loop and the store together, in seconds; after it the service is not
@@ -27,6 +41,8 @@ READY_S_MAX = 2.0
 HEALTH_S = 1.0
 #: Time in seconds in which a resigning process sends its last answer.
 ANSWERED_S = 0.1
+#: Maximum number of metadata nodes in an answer.
+NODES_MAX = 1000
 _HEALTH: Schema = {
     "type": "object",
     "properties": {
@@ -173,6 +189,107 @@ async def get_leader(call: ApiCall) -> ApiResponse:
 async def get_version(_call: ApiCall) -> ApiResponse:
     """Show the version of the service."""
     return ApiResponse({"version": version(), "api": "v1", "api_versions": list(VERSIONS)})
+
+
+@value
+class NodeLag:
+    """A metadata node, and the number of changes that it lacks; -1: disconnected."""
+
+    name: str
+    lag: int
+
+
+@value
+class Expiry:
+    """A certificate of the active process."""
+
+    section: str
+    until_ms: int
+
+
+@value
+class Limit:
+    """A limit of the service, and how much of it is used."""
+
+    name: str
+    used: int
+    most: int
+
+
+_PROCESS: ObjectSchema[ControlProcess] = ObjectSchema(
+    "",
+    "A control plane that shares the store.",
+    Member("url", TEXT, meaning="URL of its operator API; empty: not known."),
+    Member("version", TEXT),
+    Member("behind", WHOLE, meaning="Number of commits that it has not read."),
+    Member("age_s", WHOLE, lambda each: int(each.age_s), "Time since its last sign of life."),
+    Member("runs", FLAG, meaning="Whether it has shown a recent sign of life."),
+    Member("active", FLAG),
+)
+_NODE: ObjectSchema[NodeLag] = ObjectSchema(
+    "",
+    "A metadata node, as the active process knows it.",
+    Member("name", TEXT),
+    Member("connected", FLAG, lambda each: each.lag >= 0),
+    Member(
+        "behind",
+        WHOLE_OR_NONE,
+        lambda each: each.lag if each.lag >= 0 else None,
+        "Number of changes that it has not confirmed; null: not known.",
+    ),
+)
+_EXPIRY: ObjectSchema[Expiry] = ObjectSchema(
+    "",
+    "A certificate of the active process.",
+    Member("section", TEXT, meaning="Section of the settings that names it."),
+    Member("until", TIME, "until_ms"),
+)
+_LIMIT: ObjectSchema[Limit] = ObjectSchema(
+    "",
+    "A limit of the service, and how much of it is used.",
+    Member("name", TEXT),
+    Member("used", WHOLE),
+    Member("max", WHOLE, "most"),
+)
+
+
+@Route(
+    "GET /v1/service",
+    Permission.READ_FLEET,
+    active=True,
+    answer=object_schema(
+        processes=described(
+            list_of(_PROCESS.schema()), "The active process first; empty: none can take over."
+        ),
+        nodes=described(
+            list_of(_NODE.schema()),
+            f"Metadata nodes, the worst first; at most {NODES_MAX} of them.",
+        ),
+        node_count=WHOLE,
+        certificates=list_of(_EXPIRY.schema()),
+        limits=list_of(_LIMIT.schema()),
+    ),
+)
+async def show_service(call: ApiCall) -> ApiResponse:
+    """Show the parts of the service: control planes, metadata nodes, certificates, limits."""
+    loop = call.control.loop
+    expiries = await asyncio.to_thread(loop.certificates)
+    lags = loop.node_lags()
+    nodes = sorted(lags.items(), key=lambda each: (each[1] == 0, each[1] > 0, -each[1], each[0]))
+    limits = await call.control.read(
+        lambda view: (
+            Limit("live operations", len(view.state.operations), view.policy.max_operations),
+        )
+    )
+    return ApiResponse(
+        {
+            "processes": _PROCESS.each(await call.control.look_up(lambda s: s.processes())),
+            "nodes": _NODE.each([NodeLag(*each) for each in nodes[:NODES_MAX]]),
+            "node_count": len(lags),
+            "certificates": _EXPIRY.each([Expiry(*each) for each in expiries.items()]),
+            "limits": _LIMIT.each(limits),
+        }
+    )
 
 
 @Route(

@@ -7,6 +7,8 @@ from pathlib import Path
 DEFAULT_SERVER = "http://127.0.0.1:8470"
 #: Default settings file, installed by the packages.
 DEFAULT_CONFIG = Path("/etc/forewarn/forewarn.toml")
+#: Remaining validity below which a certificate is reported: 14 days.
+CERTIFICATE_MS_MIN = 14 * 86_400_000
 #: Default of `--limit`.
 LIST_MAX = 100
 #: Help for the faults of the emulator.

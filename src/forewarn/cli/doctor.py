@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from forewarn.cli.api_client import ApiClient
 from forewarn.cli.application import noun_app
+from forewarn.cli.defaults import CERTIFICATE_MS_MIN
 from forewarn.cli.output import noun, print_structured, print_table
 from forewarn.cli.parameters import (
     COMMON,
@@ -39,8 +40,6 @@ LEASE_EVERY_S = 0.25
 SKEW_MS_MAX = 1000
 #: Free space below which a disk is nearly full, in bytes.
 FREE_BYTES_MIN = 256 * 1024 * 1024
-#: Remaining validity below which a certificate is reported: 14 days.
-CERTIFICATE_MS_MIN = 14 * 86_400_000
 #: Age above which the last backup is reported: two days.
 BACKUP_MS_MAX = 2 * 86_400_000
 #: Delay above which an outbox destination is reported, in seconds.
@@ -285,12 +284,10 @@ class Doctor:
 
     def _certificates(self, settings: Settings) -> Iterator[ForewarnError]:
         from forewarn.protocol.timestamps import iso8601  # noqa: PLC0415
-        from forewarn.replication.tls import expiry_of  # noqa: PLC0415
+        from forewarn.replication.tls import expiries  # noqa: PLC0415
 
-        for section in ("operator", "feed", "azure"):
-            file = getattr(settings, section).certificate
-            until_ms = int(expiry_of(file) * 1000) if file and Path(file).is_file() else 0
-            if until_ms and until_ms - self._clock.now_ms() < CERTIFICATE_MS_MIN:
+        for section, until_ms in expiries(settings.certificates).items():
+            if until_ms - self._clock.now_ms() < CERTIFICATE_MS_MIN:
                 yield CertificateExpires(section=section, until=iso8601(until_ms))
 
     def _store(self, settings: Settings) -> Iterator[Examined]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import Answer, ApiRefused, client_of, part
+from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, part
 from forewarn.cli.application import noun_app
+from forewarn.cli.defaults import CERTIFICATE_MS_MIN
 from forewarn.cli.operations import CONFIRMATION
 from forewarn.cli.output import (
     call_in_words,
+    listed,
+    noun,
     print_facts,
     print_list,
     print_structured,
@@ -34,6 +38,8 @@ _MAINTENANCE = re.compile(r"(?i:m-)[0-9]{1,15}")
 #: Lists in which `show` searches for a name, in this order.
 _LOOKED_UP = ("events", "operations", "hosts", "vms", "groups")
 _NOT_FOUND = 404
+#: Share of a limit from which it is reported, and maximum number of named nodes.
+LIMIT_SHARE, NODES_NAMED_MAX = 0.9, 5
 #: Lists whose records have a page.
 _WITH_PAGE = frozenset({"hosts", "vms", "groups", "operations", "maintenances"})
 
@@ -93,7 +99,7 @@ def _status(
             ("last backup", when(backup, client.now_ms) if backup else "none known"),
         )
     )
-    for each in degraded:
+    for each in (*degraded, *_parts_in_trouble(client)):
         print(each)
     for each in confirmations:
         what = f"{each['id']} of {each['principal']} ({call_in_words(each)})"
@@ -104,6 +110,28 @@ def _status(
         ("first of them", "text"),
     )
     return print_list(answer["groups"], columns, empty="No work waits." if confirmations else empty)
+
+
+def _parts_in_trouble(client: ApiClient) -> Iterator[str]:
+    """Yield a sentence about control planes, nodes, certificates and limits in trouble."""
+    try:
+        parts = client.get("/v1/service")
+    except ApiRefused:  # an owner's role, or an earlier version
+        return
+    for each in parts["processes"]:
+        if not each["runs"]:
+            yield f"Control plane {each['url']} was last seen {each['age_s']} s ago."
+    late = [each["name"] for each in parts["nodes"] if not each["connected"] or each["behind"]]
+    if late:
+        known = f"of {parts['node_count']} {noun(parts['node_count'], 'metadata node')}"
+        yield f"{len(late)} {known} behind or cut off: {listed(late[:NODES_NAMED_MAX])}"
+    for each in parts["certificates"]:
+        if timestamps.parse(each["until"]) - client.now_ms < CERTIFICATE_MS_MIN:
+            until = when(each["until"], client.now_ms)
+            yield f"The certificate of [{each['section']}] is valid until {until}."
+    for each in parts["limits"]:
+        if each["used"] >= LIMIT_SHARE * each["max"]:
+            yield f"{each['used']} of at most {each['max']} {each['name']}."
 
 
 @show.default

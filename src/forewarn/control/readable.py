@@ -76,6 +76,10 @@ class ProcessFacts:
     user_agents: Callable[[], Mapping[str, int]] = dict
     #: Returns the metadata nodes in trouble.
     node_troubles: Callable[[], NodeTroubles] = NodeTroubles
+    #: Returns the number of changes that each metadata node lacks; -1: disconnected.
+    node_lags: Callable[[], Mapping[str, int]] = dict
+    #: Returns when the certificates of this process expire, by section, ms since the epoch UTC.
+    certificates: Callable[[], Mapping[str, int]] = dict
     #: Returns a sentence about each part that this process cannot use.
     degraded: Callable[[], tuple[str, ...]] = tuple
     #: Returns whether another process may have had a newer state for longer than a term.
@@ -115,6 +119,8 @@ class ReadableControl:
         self.poll_of = process.poll_of
         self.user_agents = process.user_agents
         self.node_troubles = process.node_troubles
+        self.node_lags = process.node_lags
+        self.certificates = process.certificates
         self.degraded = process.degraded
         self.lapsed = process.lapsed
         self.lease_token = process.lease_token

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
 
 from forewarn.errors import CallerError
@@ -50,6 +51,12 @@ def expiry_of(certificate: str) -> float:
     from cryptography.x509 import load_pem_x509_certificate  # noqa: PLC0415 - slow to import
 
     return load_pem_x509_certificate(Path(certificate).read_bytes()).not_valid_after_utc.timestamp()
+
+
+def expiries(files: Mapping[str, str]) -> dict[str, int]:
+    """Return when certificates expire, ms since the epoch UTC; a missing file is left out."""
+    there = {name: file for name, file in files.items() if Path(file).is_file()}
+    return {name: int(expiry_of(file) * 1000) for name, file in there.items()}
 
 
 def _loaded(context: ssl.SSLContext, files: TlsFiles) -> ssl.SSLContext:

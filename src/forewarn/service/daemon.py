@@ -27,6 +27,7 @@ from forewarn.core.stimulus import Proceed
 from forewarn.errors import ForewarnError
 from forewarn.metadata.server import MetadataServer
 from forewarn.replication.messages import NodeTroubles
+from forewarn.replication.tls import expiries
 from forewarn.service.address_probes import check_addresses
 from forewarn.service.answering import Answering
 from forewarn.service.bridge import Bridge
@@ -254,6 +255,8 @@ class Daemon:
                 poll_of=metadata.service.poll_of,
                 user_agents=metadata.user_agents,
                 node_troubles=feed.troubles if feed else NodeTroubles,
+                node_lags=feed.lags if feed else dict,
+                certificates=lambda: expiries(self.settings.certificates),
                 degraded=self._degraded,
                 lapsed=self._lease.lapsed,
                 lease_token=self.lease_token,

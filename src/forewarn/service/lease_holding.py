@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
 from forewarn.control.standby import LeaseKeeper, become_writer, leave
+from forewarn.service.signs_of_life import SignsOfLife
 from forewarn.store.lease import Tenure
-from forewarn.store.processes import SignsOfLife
 from forewarn.values import value
 
 if TYPE_CHECKING:

@@ -5,27 +5,13 @@ Each process writes its own row. The rows are only for operators. Source: H-8, U
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Callable
-from contextlib import suppress
-
-from forewarn.errors import ForewarnError
-from forewarn.store import Store
 from forewarn.store.engine import Engine
 from forewarn.values import value
-from forewarn.version import version
 
-log = logging.getLogger("forewarn.store")
-
-#: Interval at which a process writes a heartbeat, in seconds.
-NOTE_S = 2.0
 #: Age in seconds of a heartbeat from which its process counts as stopped.
 SILENT_S_MAX = 15
-#: Age at which a row is removed, in seconds, and maximum number of rows in an answer.
-KEPT_S, PROCESSES_MAX = 3600, 100
-#: Time limit of the last write when the process stops, in seconds.
-LAST_NOTE_S_MAX = 1.0
+#: Maximum number of rows in an answer.
+PROCESSES_MAX = 100
 
 
 @value
@@ -70,37 +56,3 @@ def processes(engine: Engine) -> tuple[ControlProcess, ...]:
         for token, url, version_, has, age_ms in rows
     ]
     return tuple(sorted(seen, key=lambda each: (not each.active, each.url)))
-
-
-class SignsOfLife:
-    """Writes this process's row every `NOTE_S` seconds, on a thread, until `stop`."""
-
-    def __init__(self, store: Store, token: str, url: Callable[[], str] = str) -> None:
-        """Start to write; `token` is this process's token for the lease.
-
-        `url` returns the URL of its operator API, on any thread; empty: not known yet.
-        """
-        self._url = url
-        self._store = store
-        self._token = token
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop writing, and remove the row."""
-        self._stopping.set()
-        self._thread.join(LAST_NOTE_S_MAX)
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            self._note()
-            self._stopping.wait(NOTE_S)
-        with suppress(ForewarnError):  # other processes soon ignore the old row
-            self._store.remove_process(self._token)
-
-    def _note(self) -> None:
-        try:
-            self._store.note_process(self._token, self._url(), version(), kept_ms=KEPT_S * 1000)
-        except ForewarnError as error:  # the thread of the lease reports an outage
-            log.debug("the heartbeat could not be written: %s", error)

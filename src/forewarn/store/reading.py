@@ -32,6 +32,7 @@ from forewarn.store.availability import (
 from forewarn.store.engine import Engine, Row, Transaction, Value
 from forewarn.store.errors import StoreDamaged
 from forewarn.store.images import read_columns
+from forewarn.store.processes import ControlProcess, processes
 from forewarn.store.tickets import TicketPage, ticket_rows
 from forewarn.values import replace, value
 
@@ -241,6 +242,10 @@ class StoreReader:
         """Return the start of the last backup, ms since the epoch UTC; 0 without a backup."""
         rows = self._engine.rows("backup_last")
         return int(rows[0][0]) if rows else 0
+
+    def processes(self) -> tuple[ControlProcess, ...]:
+        """Return the control planes that share the store, the active one first."""
+        return processes(self._engine) if self._engine.is_shared else ()
 
     def history(self, page: HistoryPage) -> list[Recorded]:
         """Return one page of history."""

@@ -8,25 +8,28 @@ import { facts, kept } from "./records.js";
 
 /** Age from which the state of a process is shown as old, in milliseconds. */
 const OLD_MS = 10_000;
+/** Metadata nodes that the view lists; the worst come first. */
+const NODES_SHOWN = 20;
 
 export function service(main) {
   return kept(main, {
     read: async () => {
       // A service that is not ready answers its health with 503.
       const refused = (error) => ({ state: "not ready", reason: error.message });
-      const [health, leader, version, { destinations }] = await Promise.all([
+      const [health, leader, version, { destinations }, parts] = await Promise.all([
         get("/v1/health").catch(refused),
         get("/v1/leader").catch(() => null),
         get("/v1/version"),
         get("/v1/outbox"),
+        get("/v1/service").catch(() => null), // a service that is not ready
       ]);
       // The age changes with every read; only whether the state is old is shown.
       const { age_ms: age, ...rest } = health;
-      return { health: { ...rest, old: age > OLD_MS }, leader, version, destinations };
+      return { health: { ...rest, old: age > OLD_MS }, leader, version, destinations, parts };
     },
     concerns: () => false,
     often: true,
-    draw: ({ health, leader, version, destinations }) =>
+    draw: ({ health, leader, version, destinations, parts }) =>
       fill(
         main,
         head("Service"),
@@ -34,7 +37,7 @@ export function service(main) {
           "div",
           { className: "columns" },
           section("Process", process(health, leader, version)),
-          section("Metadata nodes", nodes(health)),
+          section("Metadata nodes", refusals(health), nodes(parts)),
           section("Degraded parts", degraded(health)),
           section(
             "Last backup",
@@ -42,7 +45,10 @@ export function service(main) {
               ? h("p", {}, moment(health.last_backup), " ", h("b", {}, ticking(health.last_backup)))
               : soft(coded("No known backup. `forewarn store backup` creates a backup.")),
           ),
+          parts?.certificates.length ? section("Certificates", certificates(parts)) : "",
+          parts ? section("Limits", limits(parts)) : "",
         ),
+        parts?.processes.length ? section("Control planes", processes(parts)) : "",
         section("Outbox", outbox(destinations)),
       ),
   });
@@ -65,30 +71,58 @@ function process(health, leader, version) {
   ]);
 }
 
-function nodes({ nodes_behind: behind = [], nodes_refused: refused = [] }) {
-  if (!behind.length && !refused.length) return soft("No node is behind or was refused.");
+function refusals({ nodes_refused: refused = [] }) {
+  if (!refused.length) return "";
   return [
-    behind.length
-      ? [
-          h("p", { className: "bad" }, `${plural(behind.length, "node")} behind or disconnected:`),
-          h(
-            "ul",
-            {},
-            behind.map((each) => h("li", {}, each)),
-          ),
-        ]
-      : "",
-    refused.length
-      ? [
-          h("p", {}, "Refused requests of nodes:"),
-          h(
-            "ul",
-            {},
-            refused.map((each) => h("li", {}, each)),
-          ),
-        ]
-      : "",
+    h("p", {}, "Refused requests of nodes:"),
+    h(
+      "ul",
+      {},
+      refused.map((each) => h("li", {}, each)),
+    ),
   ];
+}
+
+function nodes(parts) {
+  if (!parts) return soft("Unknown: no active process answers.");
+  const { nodes: all, node_count: number } = parts;
+  if (!number) return soft("No metadata nodes: the service itself answers the VMs.");
+  const late = all.filter((each) => !each.connected || each.behind > 0);
+  const summary = late.length
+    ? h("p", { className: "bad" }, `${late.length} of ${plural(number, "node")} behind or cut off:`)
+    : h("p", {}, `${plural(number, "node")}, all up to date.`);
+  const rows = all
+    .slice(0, NODES_SHOWN)
+    .map((each) => [
+      each.name,
+      chip(each.connected ? "connected" : "cut off", each.connected ? "" : "failed"),
+      each.behind === null ? "—" : plural(each.behind, "change"),
+    ]);
+  return [summary, table("Metadata nodes", ["Node", "State", "Behind"], rows)];
+}
+
+function processes({ processes: all }) {
+  return table(
+    "Control planes",
+    ["Process", "Role", "Version", "Behind", "Last sign of life"],
+    all.map((each) => [
+      each.url || "without a URL",
+      chip(each.active ? "active" : each.runs ? "follower" : "gone", each.runs ? "" : "failed"),
+      each.version,
+      plural(each.behind, "commit"),
+      `${span(each.age_s * 1000)} ago`,
+    ]),
+  );
+}
+
+function certificates({ certificates: all }) {
+  return facts(
+    all.map((each) => [`[${each.section}]`, [moment(each.until), " ", ticking(each.until)]]),
+  );
+}
+
+function limits({ limits: all }) {
+  return facts(all.map((each) => [each.name, `${count(each.used)} of ${count(each.max)}`]));
 }
 
 function degraded({ degraded: parts = [], commit_refused: refused }) {
