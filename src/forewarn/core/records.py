@@ -350,7 +350,8 @@ def _declaration_text(declaration: Declaration | None) -> str:
     return json.dumps([*plain, [each.value for each in waived]] if waived else plain)
 
 
-def _declaration(text: str) -> Declaration | None:
+def read_declaration(text: str) -> Declaration | None:
+    """Return the declaration of a column's text; None: the maintenance is not declared."""
     if not text:
         return None
     declared_ms, deadline_ms, severity, version, answers, *waived = json.loads(text)
@@ -416,7 +417,7 @@ _FORMS: dict[str, _Form] = {
     "tuple[Postponement, ...]": _rows(Postponement),
     "tuple[TicketText, ...]": _rows(TicketText),
     "tuple[Budget, ...]": _form(budgets_text, read_budgets),
-    "Declaration | None": _form(_declaration_text, _declaration),
+    "Declaration | None": _form(_declaration_text, read_declaration),
     "Document": _form(_document_text, read_document),
     "MaintenancePolicy": _form(policy_text, read_policy),
     "Phase": (_phase_text, _phase),

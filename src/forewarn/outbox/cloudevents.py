@@ -18,6 +18,7 @@ from forewarn.core.lifecycle import Event, Operation
 from forewarn.core.outcomes import EventOutcome
 from forewarn.core.records import Row, from_row, to_row
 from forewarn.core.state import Entry, Image
+from forewarn.outbox.declared_events import DeclaredEvents
 from forewarn.protocol.timestamps import iso8601
 from forewarn.protocol.versions import VERSIONS
 from forewarn.store import HistoryPage, Recorded, Store
@@ -51,11 +52,18 @@ class EventMaker:
     def __init__(self, store: Store, source: str = "") -> None:
         """Set the store and the events' `source`; empty: derived from the store's epoch."""
         self._store = store
+        self._declared = DeclaredEvents(store)
         self._source = source or f"/forewarn/{store.epoch}"
         #: Cached operations, each with its last processed entry, and its records after this entry.
         self._known: OrderedDict[int, tuple[int, _Rows]] = OrderedDict()
 
-    def make(self, recorded: Recorded, groups: Collection[str] | None = None) -> CloudEvent:
+    def is_declared_to(self, recorded: Recorded, owner: str) -> bool:
+        """Whether an entry shows an owner something of a declared maintenance. Source: T-1."""
+        return self._declared.form(recorded.entry, owner) is not None
+
+    def make(
+        self, recorded: Recorded, groups: Collection[str] | None = None, owner: str = ""
+    ) -> CloudEvent:
         """Return the event of an entry, limited to data that the owner of `groups` may read.
 
         With `groups` None, the event contains all data. The function raises a `ForewarnError` if
@@ -85,6 +93,12 @@ class EventMaker:
         ticket = next((i.row for i in entry.images if i.kind == "ticket"), None)
         if ticket is not None and groups is None:
             data["ticket"] = _ticket(ticket)
+        declaration = self._declared.form(entry, owner)
+        if declaration is not None:
+            data["declaration"] = declaration
+            if groups is not None:
+                data["actor"] = actor_for_owner(entry.actor, ())
+                data["text"] = f"{declaration['id']}: {ACTIONS[entry.action]}"
         return self._event(recorded.seq, entry, data)
 
     def gap(self, first: int, last: int, at_ms: int) -> CloudEvent:

@@ -186,11 +186,11 @@ class Delivery:
                 after=after, before=page[-1].seq + 1, limit=PAGE, owners=owners_text([owner])
             )
             own = {each.seq for each in self.store.history(wanted)}
-            page = [each for each in page if each.seq in own]
+            page = [each for each in page if each.seq in own or maker.is_declared_to(each, owner)]
         if first.seq > after + 1:
             events.append((first.seq - 1, maker.gap(after + 1, first.seq - 1, first.entry.at_ms)))
         events += [
-            (each.seq, maker.make(each, groups))
+            (each.seq, maker.make(each, groups, owner))
             for each in page
             if self.destination.wants(each.entry.action)
         ]

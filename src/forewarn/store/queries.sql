@@ -174,6 +174,10 @@ SELECT {vm} FROM vm ORDER BY name
 -- name: groups_of
 SELECT name FROM vm_group WHERE owner = :owner
 
+-- name: places_of
+SELECT vm.host, vm.name FROM vm JOIN vm_group ON vm_group.name = vm.group_name
+WHERE vm_group.owner = :owner
+
 -- name: load_operation
 SELECT {operation} FROM operation
 WHERE state = 'planned' OR state = 'announced' OR state = 'running'

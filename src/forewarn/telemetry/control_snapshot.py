@@ -16,9 +16,12 @@ from forewarn.clock import Clock
 from forewarn.control.engine import ControlEngine
 from forewarn.control.plane import StateView
 from forewarn.control.service_state import STANDBY, ServiceState
-from forewarn.core.impact import Impact
+from forewarn.core.deferrals import DeferralState
+from forewarn.core.impact import SECOND_MS, Impact
 from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
 from forewarn.core.maintenance import MaintenanceState
+from forewarn.core.owner_choices import Decision
+from forewarn.core.ticket import ENDED_TICKET, TicketState, TicketType
 from forewarn.core.topology import Health
 from forewarn.core.why import blocker_of, why_maintenance
 from forewarn.telemetry.commit_metrics import CommitMetrics
@@ -55,6 +58,8 @@ class ControlSnapshot:
             async with asyncio.timeout(READ_S_MAX):
                 metrics += await asyncio.wrap_future(self._engine.read(self._commit_metrics))
                 metrics += await asyncio.wrap_future(self._engine.replica.read(_of_maintenances))
+                of_tenants = partial(_of_tenants, now_ms=self._clock.now_ms())
+                metrics += await asyncio.wrap_future(self._engine.replica.read(of_tenants))
                 metrics.append(await self._waits())
                 metrics.append(await self._backup())
         except Exception:  # noqa: BLE001 - busy or ended: forewarn_service_state says so
@@ -174,6 +179,35 @@ def _of_maintenances(view: StateView) -> list[Metric]:
     return [
         gauge("maintenances", "Maintenances that have not ended, by state.", states, "state"),
         gauge("maintenance_hosts", text, hosts, "maintenance", "state"),
+    ]
+
+
+def _of_tenants(view: StateView, *, now_ms: int) -> list[Metric]:
+    """Return what owners and operators owe each other; O(live tickets, choices and requests)."""
+    state = view.state
+    live = [each for each in state.tickets.values() if each.live]
+    counts = Tally((each.type.value, each.state.value) for each in live)
+    states = [each.value for each in TicketState if each not in ENDED_TICKET]
+    pairs = [(kind.value, word) for kind in TicketType for word in states]
+    tickets = {pair: counts[pair] for pair in pairs}
+    ages_s = {each.value: 0.0 for each in TicketType}
+    for each in live:
+        if each.state is TicketState.OPEN:
+            age_s = max(now_ms - each.opened_ms, 0) / SECOND_MS
+            ages_s[each.type.value] = max(age_s, ages_s[each.type.value])
+    chosen = [each for each in state.choices.values() if each.decision is Decision.AT]
+    displaced = sum(each.displaced_ms is not None for each in chosen)
+    choices = {"kept": len(chosen) - displaced, "displaced": displaced}
+    asked = sum(each.state is DeferralState.ASKED for each in state.deferrals.values())
+    of_tickets = "Tickets that have not ended, by type and state."
+    of_ages = "Age of the oldest ticket that nobody has answered, by type; 0: none."
+    of_choices = "Chosen starts of declared work, by whether a plan keeps them."
+    of_deferrals = "Requests for later hand-back deadlines without an answer."
+    return [
+        gauge("tickets", of_tickets, tickets, "type", "state"),
+        gauge("ticket_unanswered_seconds", of_ages, ages_s, "type"),
+        gauge("choices", of_choices, choices, "state"),
+        gauge("deferrals_asked", of_deferrals, asked),
     ]
 
 
