@@ -26,7 +26,7 @@ PARALLEL ?= -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 3) --dist loadfile \
 	--no-loadscope-reorder
 BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store bench-agent \
 	bench-planner bench-scale bench-nodes bench-page bench-telemetry bench-maintenance \
-	bench-access bench-growth bench-trace
+	bench-access bench-growth bench-trace bench-lost-work
 
 # Python compiles the modules once, because tests and benchmarks start programs a thousand times.
 unexport PYTHONDONTWRITEBYTECODE
@@ -229,6 +229,9 @@ bench-maintenance: $(DEV)  ## measure a fleet's maintenance with approving VMs (
 
 bench-trace: $(DEV)  ## update a production GPU cluster in virtual time (ARGS=DIRECTORY)
 	$(BIN)/python -m bench.trace $(ARGS)
+
+bench-lost-work: $(DEV)  ## measure the work that a job loses to a reboot, with consent and without
+	$(BIN)/python -m bench.lost_work $(ARGS)
 
 bench-planner: $(DEV)  ## compare waves and planning times with Ganeti's hroller
 	@bench/planner/hroller

@@ -26,7 +26,7 @@ class Process:
         self.state = RankState("train", number, world.size)
         self.step = world.saved
         self.connection: int | None = None
-        self.wakes_ms = 0
+        self.wakes_ms = self.starts_ms = world.now_ms + world.restart_ms
         self.asked = False
 
     def act(self, now_ms: int) -> None:
@@ -43,13 +43,14 @@ class Process:
         world.send(self, messages)
         if verdict == ranks.STOP:
             self.asked = False
+            self.wakes_ms = now_ms + world.save_ms
             world.stopped.append((state.round, self.number, self.step))
         elif verdict == ranks.WAIT:
             if now_ms >= state.deadline_ms and not state.checkpoint:
                 state.resume("late")
         elif min(one.step for one in world.processes) >= self.step:  # the collective of the step
             self.step += 1
-            self.wakes_ms = now_ms + world.random.randint(1, STEP_MS)
+            self.wakes_ms = now_ms + world.random.randint(*world.step_ms)
 
     def pass_at(self, step: int) -> tuple[str, list[dict[str, object]]]:
         """Pass the step as `Job.poll` does, with its comparison without the lock."""
@@ -62,6 +63,12 @@ class Process:
 class World:
     """The agent's coordinator, the ranks, and one preparation per VM."""
 
+    save_ms = 0
+    """How long each rank saves once it has stopped."""
+    restart_ms = 0
+    """Time from a rank's death until the ranks are started again."""
+    step_ms = (1, STEP_MS)
+
     def __init__(self, seed: int, *, size: int = 8, faults: int = 3, vms: int = 2) -> None:
         self.random = Random(seed)
         self.size = size
@@ -71,6 +78,8 @@ class World:
         self.stopped: list[tuple[int, int, int]] = []
         self.approved: dict[str, tuple[int, dict[str, str]]] = {}
         self.held: dict[str, str] = {}
+        self.repeated = 0
+        """Steps since the last checkpoint that deaths of ranks have made the job repeat."""
         self.undurable = 0
         """Consents that a preparation heard of before they were on disk."""
         self.now_ms = 0
@@ -128,7 +137,8 @@ class World:
     def _connect_all(self) -> None:
         """Connect the ranks, and the preparations while the notice runs."""
         for process in self.processes:
-            if process.connection is None and self.random.random() < 0.3:
+            starts = process.connection is None and self.now_ms >= process.starts_ms
+            if starts and self.random.random() < 0.3:
                 process.connection = self._connect()
                 self.send(process, [process.state.registration()])
         if self.begins_ms <= self.now_ms < self.until_ms:
@@ -211,6 +221,7 @@ class World:
                 for one in self.processes:
                     if one.connection is not None:
                         self._end(one.connection)
+                self.repeated += max(one.step for one in self.processes) - self.saved
                 self.processes = [Process(self, number) for number in range(self.size)]
 
     def _end(self, connection: int) -> None:

@@ -19,6 +19,7 @@ FIGURES = {
     "growth": r"\n +0\.1 +[\d,]+ +[\d.]+ +[\d.]+",
     "latency": r"last approval to Started +\| +[\d.]+",
     "latency.rush": r"PostgreSQL \| \+0 ms \| [\d.]+ \| [\d.]+ \| [\d.]+ \| 0",
+    "lost_work": r"900 s, notice and consent \| [\d.]+, [\d.]+ \| [-+]\d+%",
     "maintenance": r"approvals: [\d.]+ ms median(.|\n)*promises broken: 0",
     "metadata": r"keep-alive per_s +[\d,.]+(.|\n)*idle connection_kib +[\d,.]+",
     "nodes": r"400 VMs over 40 nodes: all nodes follow after [\d.]+ s",
