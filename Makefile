@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help runtime setup lock \
 	system emulate run-dev check fmt-check lint types imports audit fmt test \
-	demo-libvirt kill-agent chaos test-azure test-sdks test-nova test-fast \
+	demo-libvirt kill-agent chaos test-jobs test-azure test-sdks test-nova test-fast \
 	test-postgres coverage nightly sim hunt transcripts docs book crashes explore mutants \
 	tutorial-libvirt \
 	bench release test-packages $(BENCHES) clean
@@ -63,6 +63,10 @@ tutorial-libvirt: $(DEV) system  ## run the commands of the libvirt tutorial (ro
 
 kill-agent: $(DEV)  ## kill an agent 500 times, and check that it handles each event once
 	$(BIN)/pytest -q -m nightly tests/agent/test_endurance.py
+
+test-jobs: $(DEV) system  ## 1,000 events of a job with killed ranks, 200 nodes of Slurm (root)
+	JOB_RUNS=1000 SLURM_RUNS=200 $(PYTEST) $(PARALLEL) tests/agent/test_job_processes.py \
+		tests/agent/test_prepare_slurm.py
 
 runtime: $(RUNTIME)  ## make .venv with what the emulator and the service need, in a minute
 
@@ -133,6 +137,7 @@ nightly: $(DEV) system  ## run the slow tests, more random inputs and 1,000 rand
 		$$(grep -rlE '^(@given|@SCHEMA)' tests)
 	$(MAKE) sim SEED=$$(date +%Y%m%d)000 N=1000 \
 		ARGS="--hosts 6 --vms 40 --days 0.5 --rate 12"
+	$(MAKE) test-jobs
 
 coverage: $(DEV) system  ## measure the branch coverage of all tests, and list missed lines
 	@rm -f .coverage .coverage.*

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -24,7 +25,10 @@ from tests.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).parents[2]
 WORLD = 8
+RUNS = int(os.environ.get("JOB_RUNS", "6"))
+"""Events of the job whose ranks are killed; `make test-jobs` plays 1,000."""
 FAR_MS = 4_000_000_000_000
 JOBS = """
 [jobs]
@@ -170,6 +174,55 @@ def test_deaths_in_the_middle_lose_no_consent(seed: int, tmp_path: Path) -> None
         assert ranks.shards()[int(checkpoint)] == WORLD
 
 
+def killed(directory: Path, dice: random.Random) -> None:
+    """Kill one rank; its launcher then kills the others and starts all again."""
+    ranks = (directory / "ranks").read_text()
+    os.kill(int(dice.choice(ranks.split())), signal.SIGKILL)
+    wait_until(lambda: (directory / "ranks").read_text() != ranks, what="new ranks")
+
+
+def test_killed_ranks_stop_at_one_step_and_consent_once(tmp_path: Path) -> None:
+    """Each event has one acknowledgement, of ranks that all stood at its step. Source: J-1."""
+    dice, address = random.Random(RUNS), str(tmp_path / "jobs.sock")
+    command = [sys.executable, "-m", "tests.agent.job_rank", str(tmp_path), address, "all"]
+    env = {"PYTHONPATH": str(ROOT)}
+
+    def shards() -> list[Path]:
+        return list(tmp_path.glob("shard-*"))
+
+    def stopped(count: int) -> bool:
+        return len(shards()) >= count
+
+    def approved(count: int) -> bool:
+        return len(service.approvals) >= count
+
+    with (
+        Service() as service,
+        agent_of(tmp_path, service) as agent,
+        running(*command, str(WORLD), log=tmp_path / "ranks.log", env=env),
+    ):
+        wait_until((tmp_path / "ranks").exists, what="the ranks")
+        for run in range(RUNS):
+            registered(tmp_path, agent)
+            name = f"E{run}"
+            service.show(event(name, not_before_ms=FAR_MS))
+            for _ in range(dice.choice([1, 1, 2])):
+                wait_until(functools.partial(stopped, dice.randint(0, WORLD)), what="stops")
+                killed(tmp_path, dice)
+            service.until(functools.partial(approved, run + 1), "the approval")
+            [checkpoint] = durable(tmp_path)
+            saved = [path.read_text() for path in tmp_path.glob(f"shard-{checkpoint}-*")]
+            assert (len(saved), len(set(saved))) == (WORLD, 1), (run, checkpoint, saved)
+            stops = {(path.read_text(), path.name.split("-")[1]) for path in shards()}
+            generations = [generation for generation, _ in stops if generation]
+            assert len(generations) == len(set(generations)), (run, stops)
+            service.show()
+            wait_until(lambda: not durable(tmp_path), what="the end of the notice")
+            for path in shards():
+                path.unlink()
+        assert service.approvals == [f"E{run}" for run in range(RUNS)]
+
+
 def test_job_over_several_vms_needs_a_rendezvous(tmp_path: Path) -> None:
     """Its registration fails with that reason. Source: J-1."""
     with Service() as service, agent_of(tmp_path, service):
@@ -245,7 +298,7 @@ def test_wrong_token_registers_nothing(tmp_path: Path) -> None:
 
 def test_program_of_the_how_to_stops_and_goes_on(tmp_path: Path) -> None:
     """The example is run as it stands, with two ranks. Source: J-1."""
-    guide = (Path(__file__).parents[2] / "docs/howto/jobs.md").read_text("utf-8")
+    guide = (ROOT / "docs/howto/jobs.md").read_text("utf-8")
     (tmp_path / "train.py").write_text(guide.split("```python\n")[1].split("```")[0])
     address = str(tmp_path / "jobs.sock")
     known = {**os.environ, "WORLD_SIZE": "2", "FOREWARN_JOB_ADDRESS": address}
