@@ -34,7 +34,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help runtime setup lock \
 	system emulate run-dev check fmt-check lint types imports audit fmt test \
-	demo-libvirt kill-agent chaos test-jobs test-azure test-sdks test-nova test-fast \
+	demo-libvirt demo-kubernetes kill-agent chaos test-jobs test-azure test-sdks \
+	test-nova test-kubernetes test-fast \
 	test-postgres coverage nightly sim hunt transcripts docs book crashes explore mutants \
 	tutorial-libvirt \
 	bench release test-packages $(BENCHES) clean
@@ -55,6 +56,9 @@ run-dev: $(RUNTIME)  ## run the service with a store in .build/dev (ARGS=...)
 
 demo-libvirt: $(DEV) system  ## maintain a private cloud of two libvirt hosts (root, Debian)
 	$(BIN)/python -m tests.libvirt.film
+
+demo-kubernetes: $(DEV) system  ## a node pool drains itself, on Kubernetes built from source
+	@tools/test-kubernetes demo $(ARGS)
 
 tutorial-libvirt: $(DEV) system  ## run the commands of the libvirt tutorial (root, Debian)
 	$(BIN)/python -m tests.libvirt.tutorial
@@ -127,6 +131,9 @@ test-sdks: $(DEV)  ## test Azure's SDKs for Python, JavaScript, Go and Java (200
 
 test-nova: $(DEV)  ## test the nova driver with Nova's API; installs Nova (410 MB) once
 	@tools/test-nova
+
+test-kubernetes: $(DEV) system  ## test with Kubernetes itself; builds it once (15 minutes)
+	@tools/test-kubernetes $(ARGS)
 
 test-postgres: $(DEV) system  ## run only the tests that use a PostgreSQL server
 	$(PYTEST) -m "postgres and not nightly"

@@ -1,7 +1,6 @@
 """The Kubernetes preparation against a real API server with a real etcd, without kubelets."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,13 +8,14 @@ import pytest
 
 from forewarn.agent.preparations.http_call import Called, call
 from forewarn.agent.preparations.kubernetes import MARK
-from tests.agent.programs import answers, do, done, free_port, program, running, until
+from tests.agent.programs import do, done, until
 from tests.agent.test_peers import ask_peers
+from tests.kubernetes.control_plane import ADMIN_TOKEN, ControlPlane, control_plane
 
 pytestmark = pytest.mark.slow
 
 MANIFEST = Path(__file__).parents[2] / "dist" / "agent" / "daemonset.yaml"
-TOKEN = "let-me-in"
+TOKEN = ADMIN_TOKEN
 POD = {"containers": [{"name": "one", "image": "none"}], "nodeName": "node-1"}
 OWNER = {
     "apiVersion": "apps/v1",
@@ -29,10 +29,10 @@ OWNER = {
 class Cluster:
     """An API server, asked as its administrator."""
 
-    def __init__(self, directory: Path, port: int) -> None:
+    def __init__(self, directory: Path, parts: ControlPlane) -> None:
         """Know where it is."""
-        self.url = f"https://127.0.0.1:{port}"
-        self.ca_file = str(directory / "certs" / "apiserver.crt")
+        self.parts = parts
+        self.url, self.ca_file = parts.url, parts.ca_file
         self.token_file = directory / "token"
         self.token_file.write_text(TOKEN)
         self.settings: dict[str, object] = {
@@ -76,50 +76,21 @@ class Cluster:
         return {p["metadata"]["name"]: "deletionTimestamp" in p["metadata"] for p in items}
 
 
+def serving(parts: ControlPlane, directory: Path) -> Cluster:
+    """Return a cluster once it is ready."""
+    cluster = Cluster(directory, parts)
+    until(lambda: cluster.ask("GET", "/readyz").status == 200, "it is ready", seconds=60)
+    namespace = "/api/v1/namespaces/default"
+    until(lambda: cluster.ask("GET", namespace).status == 200, "a namespace", seconds=60)
+    return cluster
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Run etcd and kube-apiserver."""
-    apiserver, etcd = program("kube-apiserver"), program("etcd")
     directory = tmp_path_factory.mktemp("kubernetes")
-    client, peer, port = free_port(), free_port(), free_port()
-    url, peer_url = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
-    (directory / "tokens.csv").write_text(f"{TOKEN},admin,admin,system:masters\n")
-    key = directory / "account.key"
-    subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
-    store = (
-        etcd,
-        f"--data-dir={directory}/etcd",
-        f"--listen-client-urls={url}",
-        f"--advertise-client-urls={url}",
-        f"--listen-peer-urls={peer_url}",
-        f"--initial-advertise-peer-urls={peer_url}",
-        f"--initial-cluster=default={peer_url}",
-    )
-    serve = (
-        apiserver,
-        f"--etcd-servers={url}",
-        f"--secure-port={port}",
-        "--bind-address=127.0.0.1",
-        "--advertise-address=127.0.0.1",
-        f"--cert-dir={directory}/certs",
-        f"--token-auth-file={directory}/tokens.csv",
-        "--authorization-mode=RBAC",
-        "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
-        f"--service-account-key-file={key}",
-        f"--service-account-signing-key-file={key}",
-        "--service-account-issuer=https://localhost",
-        "--service-cluster-ip-range=10.9.0.0/24",
-    )
-    with (
-        running(*store, log=directory / "etcd.log"),
-        running(*serve, log=directory / "apiserver.log"),
-    ):
-        until(lambda: answers(port), "the API server listens", seconds=90)
-        cluster = Cluster(directory, port)
-        until(lambda: cluster.ask("GET", "/readyz").status == 200, "it is ready", seconds=60)
-        namespace = "/api/v1/namespaces/default"
-        until(lambda: cluster.ask("GET", namespace).status == 200, "a namespace", seconds=60)
-        yield cluster
+    with control_plane(directory) as parts:
+        yield serving(parts, directory)
 
 
 @pytest.fixture
@@ -219,6 +190,8 @@ def test_manifest_is_accepted(cluster: Cluster) -> None:
         "ConfigMap": "/api/v1/namespaces/default/configmaps",
         "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
         "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles",
+        "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
         "DaemonSet": "/apis/apps/v1/namespaces/default/daemonsets",
     }
     for form in yaml.safe_load_all(MANIFEST.read_text("utf-8")):

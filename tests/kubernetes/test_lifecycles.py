@@ -1,0 +1,222 @@
+"""Random work on the nodes of a real API server, while each program is killed at random moments.
+
+`KUBERNETES_RUNS=500 make test-kubernetes ARGS=tests/kubernetes/test_lifecycles.py` runs as many.
+"""
+
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forewarn.cli.api_client import ApiClient
+from forewarn.drivers.kubernetes.host_notices import notices_of
+from forewarn.errors import CallerError, ForewarnError
+from forewarn.kubernetes.node_notices import KEP_TYPES
+from tests.agent.programs import answers, free_port
+from tests.agent.test_prepare_kubernetes import Cluster, serving
+from tests.e2e.cloud import FOREWARN
+from tests.kubernetes.control_plane import Program, control_plane
+from tests.kubernetes.node_pool import NODES, annotations_of, true_conditions
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+RUNS = int(os.environ.get("KUBERNETES_RUNS", "8"))
+KILLS = max(4, RUNS // 25)
+SEED = int(os.environ.get("SEED", "1"))
+SPEED = 10
+#: Longest that a node may be wrong while everything runs, in seconds. Source: K-1.
+WRONG_S_MAX = 30
+HOSTS = ("h1", "h2", "h3")
+VM = "node-1"
+TOPOLOGY = """
+[hosts.h0]
+[groups.pool]
+[groups.rest]
+[vms.node-1]
+host = "h0"
+group = "pool"
+"""
+AGENT = """
+[agent]
+endpoint = "http://127.0.0.1:{metadata}"
+interval_s = 0.5
+state_dir = "{directory}/state"
+hooks_dir = "{directory}/hooks"
+
+[kubernetes]
+conditions = true
+{cluster}
+
+[step.node]
+use = "kubernetes"
+{cluster}
+
+[[rule]]
+action = "prepare"
+"""
+
+
+class Lab:
+    """A cluster, a cloud, an agent on one node, and the follower of the hosts."""
+
+    def __init__(self, cluster: Cluster, directory: Path) -> None:
+        """Start everything."""
+        self.cluster = cluster
+        operator, metadata = free_port(), free_port()
+        self.api = ApiClient(f"http://127.0.0.1:{operator}")
+        hosts = "".join(
+            f'[hosts.{name}]\n[vms.on-{name}]\nhost = "{name}"\ngroup = "rest"\n' for name in HOSTS
+        )
+        (directory / "topology.toml").write_text(TOPOLOGY + hosts)
+        token = str(cluster.token_file)
+        reach = f'server = "{cluster.url}"\ntoken_file = "{token}"\nca_file = "{cluster.ca_file}"\n'
+        (directory / "forewarn.toml").write_text(f"[drivers.kubernetes]\n{reach}")
+        here = f'{reach}node = "{VM}"\n'
+        text = AGENT.format(metadata=metadata, directory=directory, cluster=here)
+        (directory / "agent.toml").write_text(text)
+        cluster.make("/api/v1/namespaces", {"metadata": {"name": "forewarn"}})
+        for name in (VM, *HOSTS):
+            cluster.make(NODES, {"metadata": {"name": name}})
+        cloud = (
+            *(*FOREWARN, "emulate", "--topology", str(directory / "topology.toml")),
+            *("--speed", str(SPEED), "--store", str(directory / "store")),
+            *("--listen", f"127.0.0.1:{metadata}", "--operator-listen", f"127.0.0.1:{operator}"),
+        )
+        follow = ("driver", "mark-nodes", "--follow", "--config", str(directory / "forewarn.toml"))
+        agent = (sys.executable, "-m", "forewarn.agent", "run", "--config")
+        self.programs = {
+            "API server": cluster.parts.api,
+            "control plane": Program(cloud, directory / "cloud.log"),
+            "agent": Program((*agent, str(directory / "agent.toml")), directory / "agent.log"),
+            "follower": Program(
+                (*FOREWARN, *follow, "--server", self.api.server), directory / "follower.log"
+            ),
+        }
+        wait_until(lambda: answers(operator), what="the cloud")
+
+    def close(self) -> None:
+        """End what was started here."""
+        for name in ("agent", "follower", "control plane"):
+            self.programs[name].end()
+
+    def live(self) -> list[dict[str, Any]]:
+        """Return the operations that have not ended."""
+        found: list[dict[str, Any]] = self.api.get("/v1/operations", live="true")["operations"]
+        return found
+
+    def begin(self, target: str, dice: random.Random) -> None:
+        """Ask for work on a node."""
+        form: dict[str, object] = {"targets": [target], "duration": dice.randrange(5, 60)}
+        form["cause"] = "reboot" if target == VM else "host-reboot"
+        if dice.random() < 0.5:
+            form["not_before"] = f"+{dice.randrange(10, 100)}s"
+        self.api.post("/v1/operations", form)
+
+    def is_right(self, live: list[dict[str, Any]]) -> dict[str, bool]:
+        """Return whether each node says what happens to it."""
+        notices = notices_of(live)
+        right = {}
+        for host in HOSTS:
+            notice = notices.get(host)
+            types = {kind for kind, fact in KEP_TYPES.items() if notice and notice.says(fact)}
+            shown = true_conditions(self.cluster, host)
+            right[host] = shown - {"Drained"} == types - {"Drained"}
+        states = {each["state"] for each in live if each["target_kind"] == "vm"}
+        shown = true_conditions(self.cluster, VM)
+        right[VM] = bool(shown) == bool(states & {"announced", "running"})
+        if states == {"running"}:
+            right[VM] = "MaintenanceInProgress" in shown
+        return right
+
+    def is_clean(self) -> bool:
+        """Return whether nothing is left on any node."""
+        nodes: Any = self.cluster.ask("GET", NODES).form()["items"]
+        names = [each["metadata"]["name"] for each in nodes]
+        return not any(each["spec"].get("unschedulable") for each in nodes) and not any(
+            true_conditions(self.cluster, name) or annotations_of(self.cluster, name)
+            for name in names
+        )
+
+
+class Judge:
+    """How long each node has been wrong while everything ran."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self.longest_s = 0.0
+        self.worst = ""
+        self._since_s: dict[str, float] = {}
+
+    def forget(self) -> None:
+        """A program is down, or has only just started."""
+        self._since_s.clear()
+
+    def look(self, right: dict[str, bool]) -> None:
+        """Note which nodes are wrong now."""
+        now_s = time.monotonic()
+        for name, good in right.items():
+            if good:
+                self._since_s.pop(name, None)
+                continue
+            wrong_s = now_s - self._since_s.setdefault(name, now_s)
+            if wrong_s > self.longest_s:
+                self.longest_s, self.worst = wrong_s, name
+
+
+def test_nodes_are_right_again_after_any_kill(tmp_path: Path) -> None:
+    """No condition is wrong for 30 s once everything is back, and none is stuck. Source: K-1."""
+    dice = random.Random(SEED)
+    with control_plane(tmp_path) as parts:
+        lab = Lab(serving(parts, tmp_path), tmp_path)
+        try:
+            judge = Judge()
+            _work(lab, judge, dice)
+            wait_until(lambda: not lab.live(), what="the end of all work", limit_s=300)
+            wait_until(lab.is_clean, what="clean nodes", limit_s=WRONG_S_MAX)
+        finally:
+            lab.close()
+    print(f"{RUNS} lifecycles, {KILLS} kills: longest wrong {judge.longest_s:.1f} s")
+    assert judge.longest_s <= WRONG_S_MAX, judge.worst
+
+
+def _work(lab: Lab, judge: Judge, dice: random.Random) -> None:
+    """Begin all lifecycles, and kill programs in between, each in its turn."""
+    victims = sorted(lab.programs)
+    begun, killed = 0, 0
+    ends_s = time.monotonic() + 60 + 20 * RUNS
+    while begun < RUNS:
+        assert time.monotonic() < ends_s, f"{begun} of {RUNS} lifecycles have begun"
+        try:
+            live = lab.live()
+            judge.look(lab.is_right(live))
+            busy = {each["host"] for each in live} | {
+                vm for each in live for vm in each.get("vms", ())
+            }
+            for target in (VM, *HOSTS):
+                if begun < RUNS and target not in busy and dice.random() < 0.3:
+                    lab.begin(target, dice)
+                    begun += 1
+        except CallerError:
+            pass  # the node became busy meanwhile
+        except (ForewarnError, OSError, KeyError, ValueError):
+            judge.forget()  # not everything answers
+        if killed * RUNS < begun * KILLS:
+            name = victims[killed % len(victims)]
+            lab.programs[name].end(signal.SIGKILL)
+            lab.programs[name].start()
+            killed += 1
+            wait_until(lambda: _answers(lab), what=f"{name} to be back")
+            judge.forget()
+
+
+def _answers(lab: Lab) -> bool:
+    try:
+        lab.live()
+        return lab.cluster.ask("GET", "/readyz").status == 200
+    except (ForewarnError, OSError):
+        return False
