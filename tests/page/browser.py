@@ -184,7 +184,18 @@ class Browser:
         self.until(f"document.body.innerText.includes({json.dumps(text)})", f"{text!r} is shown")
 
     def click(self, selector: str) -> None:
-        """Click the middle of what a selector finds, as a mouse does.
+        """Click the middle of what a selector finds, as a mouse does."""
+        self.click_at(*self.middle_of(selector))
+
+    def tap(self, selector: str) -> None:
+        """Touch the middle of what a selector finds, as a finger does."""
+        x, y = self.middle_of(selector)
+        points = [{"x": x, "y": y}]
+        self.send("Input.dispatchTouchEvent", type="touchStart", touchPoints=points)
+        self.send("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
+    def middle_of(self, selector: str) -> tuple[float, float]:
+        """Return the middle of what a selector finds, once it stands still in sight.
 
         At two looks in turn it is the same element at the same place: nobody presses what is just
         being drawn.
@@ -202,7 +213,7 @@ class Browser:
             }})()""",
             f"{selector} is there",
         )
-        self.click_at(x, y)
+        return x, y
 
     def still(self, place: str) -> Json:
         """Return a place once it has not moved for a second; parts of a view load one by one."""

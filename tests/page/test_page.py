@@ -109,9 +109,11 @@ def show(page: Browser, url: str) -> None:
 
 
 def press(page: Browser, hand: str, selector: str) -> None:
-    """Press a button by mouse, or find it with Tab and press Enter."""
+    """Press a button by mouse or finger, or find it with Tab and press Enter."""
     if hand == "mouse":
         page.click(selector)
+    elif hand == "touch":
+        page.tap(selector)
     else:
         page.tab_to(selector)
         page.key("Enter")
@@ -121,6 +123,9 @@ def fill(page: Browser, hand: str, selector: str, text: str) -> None:
     """Put a text in place of what a field holds."""
     if hand == "mouse":
         page.click(selector)
+    elif hand == "touch":
+        page.tap(selector)
+        page.until(f"document.activeElement?.matches({json.dumps(selector)})")
     else:
         page.tab_to(selector)
     page.run("document.activeElement.select()")
@@ -269,9 +274,14 @@ NIGHT: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
 WINDOWS = {"windows": {"nights": {"from": "00:00", "to": "23:00"}}}
 
 
-@pytest.mark.parametrize(
-    ("hand", "width", "theme"), [("mouse", 1280, "light"), ("keyboard", 390, "dark")]
+#: How a task is done: by what, at which width, in which colours.
+HANDS = pytest.mark.parametrize(
+    ("hand", "width", "theme"),
+    [("mouse", 1280, "light"), ("keyboard", 1280, "dark"), ("touch", 390, "dark")],
 )
+
+
+@HANDS
 def test_twelve_tasks_take_four_clicks(
     page: Browser, service: Live, hand: str, *, width: int, theme: str
 ) -> None:
@@ -293,9 +303,12 @@ def test_twelve_tasks_take_four_clicks(
         page.see(expected)
 
 
-def test_night_tasks_take_four_clicks(page: Browser, service: Live) -> None:
+@HANDS
+def test_night_tasks_take_four_clicks(
+    page: Browser, service: Live, hand: str, *, width: int, theme: str
+) -> None:
     """What else a night brings is at most four presses away."""
-    page.resize(1280, 800)
+    page.resize(width, 800, phone=width == 390)
     service.fleet(groups={"web": {"kind": "scale-set", "owner": "shop"}})
     service.post("/v1/hosts/h5/fail")
     form = {"cause": "host-reboot", "hosts": ["h2"], "duration": "PT5M"}
@@ -303,10 +316,11 @@ def test_night_tasks_take_four_clicks(page: Browser, service: Live) -> None:
     for task, (presses, fields, expected) in NIGHT.items():
         assert len(presses) <= 4, task
         show(page, f"{service.url}/#/")
+        page.run(f"document.documentElement.dataset.theme = {theme!r}")
         for step in presses:
             selector, _, text = step.partition("=") if step.startswith(FIND) else (step, "", "")
             if text:
-                fill(page, "mouse", selector, text)
+                fill(page, hand, selector, text)
                 if text == "sho":  # not a whole name: the first suggestion
                     page.until("document.querySelector('[role=option]')")
                     page.key("ArrowDown")
@@ -318,8 +332,8 @@ def test_night_tasks_take_four_clicks(page: Browser, service: Live) -> None:
                         page.until(f"document.querySelector('#field-{name}')")
                         page.run(f"document.querySelector('#field-{name}').value = {value!r}")
                     else:
-                        fill(page, "mouse", f"#field-{name}", value)
-            press(page, "mouse", selector)
+                        fill(page, hand, f"#field-{name}", value)
+            press(page, hand, selector)
         page.see(expected)
         service.settle()
     # A name that is looked for may be of another kind.
