@@ -275,8 +275,7 @@ def _go_back(scene: Scene, chance: random.Random) -> tuple[str, Heal]:
     restarts = chance.random() < 0.5
     if restarts:
         scene.hold_planes(held=True)
-    copy.put_back()
-    scene.gone_back = True
+    scene.gone_back = copy.put_back()  # without a commit since, nobody can notice
     scene.lost_ms.append((begin_ms, time.time_ns() // 1_000_000 + LOST_SLACK_MS))
     if restarts:
         scene.hold_planes(held=False)

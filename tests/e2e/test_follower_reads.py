@@ -74,8 +74,8 @@ def test_every_control_plane_is_listed(pair: list[Plane]) -> None:
         found = json.loads(read(plane, "/v1/service", BEARER)[2])["processes"]
         return [(each["active"], each["runs"]) for each in found]
 
-    for plane in pair:
-        wait_until(lambda plane=plane: roles(plane) == [(True, True), (False, True)])
+    both = [(True, True), (False, True)]
+    wait_until(lambda: [roles(plane) for plane in pair] == [both, both])
 
 
 def test_follower_reads_without_the_active_process(own_pair: list[Plane]) -> None:

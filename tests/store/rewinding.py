@@ -21,15 +21,20 @@ class Snapshot:
                 for table in every_table()
             }
 
-    def put_back(self) -> None:
-        """Make the store what it was, in one transaction, without raising any number."""
+    def put_back(self) -> bool:
+        """Make the store what it was, in one transaction, without raising any number.
+
+        Return whether it had later commits, which are lost.
+        """
         with _engine(self._address) as engine, engine.writing() as transaction:
             transaction.rows("settle")  # no writer commits meanwhile
+            before = int(transaction.rows("service")[0][0])
             for table in reversed(self._rows):
                 transaction.run_filled("copy_emptied", table=table)
             for table, rows in self._rows.items():
                 if rows:
                     transaction.insert(table, rows)
+            return int(transaction.rows("service")[0][0]) < before
 
 
 @contextmanager
