@@ -322,7 +322,7 @@ def check_deadline(state: State, policy: NoticePolicy, now_ms: int) -> None:
             for each in state.enrolments.values()
         ),
         *(each.expires_ms for each in state.access.confirmations.values()),
-        *(each.closes_ms or 0 for each in operations),
+        *(each.closes_ms + 1 for each in operations if each.closes_ms),
         *(each.deadline_ms or 0 for each in state.tickets.values()),
         *(each.deadline_ms or 0 for each in state.deferrals.values()),
     ]

@@ -71,6 +71,7 @@ from forewarn.core.maintenance import Checking, Maintenance
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import Changes, State
 from forewarn.core.stimulus import CoreStimulus, PlaneStimulus
+from forewarn.core.windows import PASSED_MS
 from forewarn.values import value
 
 #: Maximum operations that one step announces or starts. Further steps do the other work, so
@@ -309,7 +310,7 @@ def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | N
         (state.looks, 0),
         (state.ends, policy.overdue_after_s * SECOND_MS),
         (state.polls, handlers.disabled_ms(0, policy.disable_after_s)),
-        (state.closes, 0),
+        (state.closes, PASSED_MS),
         (state.agreements, 0),
         (state.decisions, 0),
     ):

@@ -28,6 +28,8 @@ from forewarn.values import replace
 
 #: Label of a host with the serial number of its hardware. Source: T-10.
 SERIAL = "serial"
+#: When a window has passed its planned close, in ms after it.
+PASSED_MS = 1
 
 
 def with_window(draft: Draft, operation: Operation) -> Operation:
@@ -52,8 +54,11 @@ def opened(draft: Draft, operation: Operation) -> Operation:
 
 
 def check_windows(draft: Draft) -> None:
-    """Open an incident for each open window whose planned close has passed; O(those windows)."""
-    for number in draft.state.closes.due(draft.now_ms):
+    """Open an incident for each open window whose planned close has passed; O(those windows).
+
+    Work that ends at its planned close is in time.
+    """
+    for number in draft.state.closes.due(draft.now_ms - PASSED_MS):
         operation = draft.operation(number)
         assert operation is not None, "ended work has no deadline"
         if operation.closes_ms is not None:  # other work in the window may have its incident
