@@ -289,3 +289,42 @@ def test_emergency_needs_an_admin_and_a_reason() -> None:
         closing = f"/v1/tickets/{review['id']}/close"
         assert live.call("POST", closing, {"text": "fine"}, headers=heads["root"]).status == 403
         assert live.call("POST", closing, {"text": "fine"}, headers=heads["olga"]).status == 200
+
+
+RULE = {"weekdays": ["sun"], "from": "02:00", "to": "05:00", "time_zone": "Europe/Berlin"}
+
+
+def test_rule_chooses_where_nobody_has(live: Live) -> None:
+    """An owner's own choice stands; the others get the next Sunday night. Source: T-2, T-16."""
+    number = declare(live, "h1", "h2")["id"]
+    chosen(live, number, vm="web-0", at="2027-01-20T02:00:00+01:00")
+    path = f"/v1/declarations/{number}/choices"
+    choice = {"group": "web", "within": RULE, "unchosen": True}
+    [result] = live.post(path, choices=[choice], dry_run=True)["results"]
+    assert (result["host"], result["start"]) == ("h2", "2027-01-17T01:00:00Z")
+    live.post(path, choices=[choice])
+    live.planned()
+    assert live.post(path, choices=[choice])["results"] == []
+    every = live.get(f"/v1/declarations/{number}")["declaration"]["resources"]
+    starts = {each["host"]: each["chosen_start"] for each in every if each["owner"] == "shop"}
+    assert starts == {"h1": "2027-01-20T01:00:00Z", "h2": "2027-01-17T01:00:00Z"}
+
+
+def test_rule_without_an_opening_does_what_it_says_otherwise(live: Live) -> None:
+    """Nothing, the last opening, or handed back. Source: T-2."""
+    number = declare(live, "h2")["id"]
+    path = f"/v1/declarations/{number}/choices"
+    never = {**RULE, "first": "2027-06-06"}
+
+    def results(**more: object) -> Json:
+        choices = [{"host": "h2", "within": never, **more}]
+        return live.post(path, choices=choices, dry_run=True)["results"]
+
+    assert results() == []
+    [last] = results(otherwise="last")
+    assert (last["possible"], last["start"]) == (True, "2027-01-29T08:00:00Z")
+    [released] = results(otherwise="release")
+    assert released["decision"] == "release"
+    wrong = {"host": "h2", "within": {**RULE, "time_zone": "Mars/Base"}}
+    refused = live.call("POST", path, {"choices": [wrong]})
+    assert (refused.status, "time zone" in refused.json["error"]["message"]) == (422, True)

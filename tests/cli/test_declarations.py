@@ -127,3 +127,20 @@ def test_emergency_is_declared_with_its_reason(live: Live, run: Run) -> None:
     shown = run("declaration", "show", name).out
     assert "emergency" in shown
     assert "budgets" in shown
+
+
+def test_rule_chooses_for_hosts_without_a_choice(
+    live: Live, run: Run, number: str, tmp_path: Path
+) -> None:
+    """As often as it runs; a wrong rule is refused with its member. Source: T-2."""
+    file = tmp_path / "rule.toml"
+    file.write_text('weekdays = ["sun"]\nfrom = "02:00"\nto = "05:00"\notherwise = "last"\n')
+    command = ("declaration", "choose", number, "--rule", str(file))
+    assert "(2027-01-17T02:00:00Z)" in run(*command, "--dry-run").out
+    assert run(*command).status == OK
+    live.planned()
+    assert "Every host has a choice" in run(*command).err
+    file.write_text('weekday = "sun"\n')
+    assert "weekday" in run(*command, "--host", "h2").err
+    file.write_text("weekdays = sunday\n")
+    assert "[choice-rule-malformed]" in run(*command).err

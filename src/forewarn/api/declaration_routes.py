@@ -9,10 +9,12 @@ from forewarn.access.roles import Permission
 from forewarn.api import request_forms as forms
 from forewarn.api import schemas
 from forewarn.api.maintenance_routes import ONE, find_view, number_of, one_view
+from forewarn.api.policy_file import RULE_WINDOW, window_of
 from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
 from forewarn.control.plane import StateView
 from forewarn.core import stimulus as stimuli
 from forewarn.core.choice_commands import ChoiceResult, results
+from forewarn.core.choice_rules import ChoiceRule, Otherwise
 from forewarn.core.declarations import (
     DeclaredMaintenance,
     DeclaredResource,
@@ -30,9 +32,44 @@ from forewarn.core.refusals import Unknown
 from forewarn.rules.blockers import Code
 from forewarn.rules.hand_back import Severity
 from forewarn.validation.durations import read_time_ms, written
-from forewarn.validation.fields import NAME, ValidationFailed
-from forewarn.validation.forms import Field
+from forewarn.validation.fields import NAME, Boolean, Choice, Timestamp, ValidationFailed
+from forewarn.validation.forms import Field, Form, ListOf
 
+_CHOICE = Form(
+    "ChoiceForm",
+    "One choice: for the VMs of a host, of a group or for one VM, and exactly one of `at`, `now`, "
+    "`release` and `within`.",
+    (
+        Field("host", NAME, "Host of the VMs."),
+        Field("group", NAME, "Group of the VMs, on all declared hosts."),
+        Field("vm", NAME, "One VM; the choice is for its owner's VMs on its host."),
+        Field("at", Timestamp(), "Start of the work."),
+        Field("now", Boolean(), "Start the work as soon as possible."),
+        Field("release", Boolean(), "Hand the VMs back: the work may start at any time."),
+        Field("within", RULE_WINDOW, "Start at the earliest opening within this window."),
+        Field(
+            "otherwise",
+            Choice({each.value: each for each in Otherwise}),
+            "Without an opening within the window: start at the `last` or the `first` opening, "
+            "`release` the VMs, or choose `nothing` (default).",
+        ),
+        Field(
+            "unchosen",
+            Boolean(),
+            "Choose only where the owner has no choice, or one that cannot be kept.",
+        ),
+        Field("approve", Boolean(), "Approve the event of the work in advance."),
+    ),
+)
+CHOICES_MAX = 1000
+CHOICES = Form(
+    "ChoicesForm",
+    "When declared work starts: all choices take effect, or none.",
+    (
+        Field("choices", ListOf(_CHOICE, CHOICES_MAX, 1), "The choices.", required=True),
+        Field("dry_run", Boolean(), "Only answer whether each choice is possible."),
+    ),
+)
 DEFERRAL: schemas.ObjectSchema[Deferral] = schemas.ObjectSchema(
     "Deferral",
     "An owner's request for a later hand-back deadline of its VMs on a host.",
@@ -276,7 +313,7 @@ async def list_openings(call: ApiCall) -> ApiResponse:
 @Route(
     "POST /v1/declarations/{id}/choices",
     Permission.APPROVE,
-    form=forms.CHOICES,
+    form=CHOICES,
     body_bytes_max=NAMES_BYTES_MAX,
     answer=schemas.object_schema(results=schemas.list_of(CHOICE_RESULT.schema())),
 )
@@ -289,23 +326,28 @@ async def choose_starts(call: ApiCall) -> ApiResponse:
     await _named(call, number)
 
     def read(view: StateView) -> tuple[stimuli.ChooseStarts, list[ChoiceResult]]:
+        draft = (view.unscoped or view).draft(now_ms)
+        openings = Openings(draft, known_maintenance(draft, number))
         chosen = [
-            one for each in call.form["choices"] for one in _choices(view, number, each, now_ms)
+            one for each in call.form["choices"] for one in _choices(view, number, each, openings)
         ]
-        if len(chosen) > forms.CHOICES_MAX:
-            problem = f"names more than {forms.CHOICES_MAX} hosts"
+        if len(chosen) > CHOICES_MAX:
+            problem = f"names more than {CHOICES_MAX} hosts"
             raise ValidationFailed(where="choices", problem=problem)
         word = stimuli.ChooseStarts(number, tuple(chosen), call.principal.name)
-        return word, results((view.unscoped or view).draft(now_ms), word)
+        return word, results(draft, word)
 
     word, answers = await call.control.read(read)
-    if not call.form.get("dry_run", False):
+    if word.choices and not call.form.get("dry_run", False):
         await call.control.submit(word, call.actor)
     return ApiResponse({"results": CHOICE_RESULT.each(answers)})
 
 
+_WAYS = ("at", "now", "release", "within")
+
+
 def _choices(
-    view: StateView, number: int, form: Mapping[str, Any], now_ms: int
+    view: StateView, number: int, form: Mapping[str, Any], openings: Openings
 ) -> list[stimuli.HostChoice]:
     """Return the choices of a form for the hosts and owners that the caller may see.
 
@@ -314,13 +356,44 @@ def _choices(
         ValidationFailed: not exactly one of the ways is given.
     """
     places = _places(view, number, form, where="choices")
-    ways = [each for each in ("at", "now", "release") if form.get(each)]
+    ways = [each for each in _WAYS if form.get(each)]
     if len(ways) != 1:
-        raise ValidationFailed(where="choices", problem="need exactly one of at, now and release")
-    start_ms = read_time_ms(form["at"], now_ms) if ways == ["at"] else 0
+        problem = f"need exactly one of {', '.join(_WAYS)}"
+        raise ValidationFailed(where="choices", problem=problem)
+    [way] = ways
+    if form.get("unchosen", False):
+        choices = (view.unscoped or view).state.choices
+        stands = {(c.host, c.owner) for c in choices.values() if c.maintenance == number}
+        stands -= {(c.host, c.owner) for c in choices.values() if c.displaced_ms}
+        places = tuple([each for each in places if each not in stands])
     approves = form.get("approve", False)
-    decision = Decision(ways[0])
-    return [stimuli.HostChoice(*each, decision, start_ms, approves) for each in places]
+    if way == "within":
+        window = window_of(form["within"], "choices.within")
+        rule = ChoiceRule(window, form.get("otherwise", Otherwise.NOTHING))
+        decided = (
+            (each, *_by_rule(view, number, rule, each, openings=openings)) for each in places
+        )
+        return [
+            stimuli.HostChoice(*place, decision, start_ms, approves and start_ms > 0)
+            for place, decision, start_ms in decided
+            if decision is not None
+        ]
+    start_ms = read_time_ms(form["at"], openings.now_ms) if way == "at" else 0
+    return [stimuli.HostChoice(*each, Decision(way), start_ms, approves) for each in places]
+
+
+def _by_rule(
+    view: StateView, number: int, rule: ChoiceRule, place: tuple[str, str], *, openings: Openings
+) -> tuple[Decision | None, int]:
+    """Return what a rule decides about an owner's VMs on a host, and the start; None: nothing."""
+    host, owner = place
+    state = (view.unscoped or view).state
+    until_ms = deadline_of(state, state.maintenances[number], host, owner=owner)
+    start_ms = rule.start_ms(openings.of(host, until_ms=until_ms))
+    if start_ms:
+        openings.take(host, start_ms)
+        return Decision.AT, start_ms
+    return (Decision.RELEASE if rule.otherwise is Otherwise.RELEASE else None), 0
 
 
 def _places(

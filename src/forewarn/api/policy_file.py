@@ -16,7 +16,9 @@ from forewarn.errors import CallerError
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.protocol import timestamps
 from forewarn.rules import members as kinds
+from forewarn.rules.local_time import Window
 from forewarn.rules.members import members_of
+from forewarn.rules.window import WINDOW
 from forewarn.validation import fields
 from forewarn.validation.durations import iso_duration, read_time_ms
 from forewarn.validation.fields import NAME, ValidationFailed, Values, ValueType
@@ -62,6 +64,25 @@ POLICY = _form(
     "Limits on maintenances, in addition to the guarantees of the contract.",
     (each for _, each in _MEMBERS),
 )
+
+#: Members of a window that name hosts, which a rule of an owner already knows, and tags.
+_OF_POLICY_ALONE = frozenset({"hosts", "groups", "tags"})
+RULE_WINDOW = _form(
+    "RuleWindowForm",
+    "A recurring time in which an owner wants work to start; members as in a policy's window.",
+    (each for each in WINDOW.members if each.name not in _OF_POLICY_ALONE),
+)
+
+
+def window_of(given: Values, where: str) -> Window:
+    """Return the window of a rule from its members.
+
+    Raises:
+        ValidationFailed: members contradict each other.
+    """
+    window = _table(WINDOW, given, where, "rule")
+    assert isinstance(window, Window), window
+    return window
 
 
 def table_forms() -> Iterator[tuple[str, Form]]:

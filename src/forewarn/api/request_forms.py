@@ -375,29 +375,6 @@ EMERGENCY = Form(
         ),
     ),
 )
-_CHOICE = Form(
-    "ChoiceForm",
-    "One choice: for the VMs of a host, of a group or for one VM, and exactly one of `at`, `now` "
-    "and `release`.",
-    (
-        Field("host", NAME, "Host of the VMs."),
-        Field("group", NAME, "Group of the VMs, on all declared hosts."),
-        Field("vm", NAME, "One VM; the choice is for its owner's VMs on its host."),
-        Field("at", Timestamp(), "Start of the work."),
-        Field("now", Boolean(), "Start the work as soon as possible."),
-        Field("release", Boolean(), "Hand the VMs back: the work may start at any time."),
-        Field("approve", Boolean(), "Approve the event of the work in advance."),
-    ),
-)
-CHOICES_MAX = 1000
-CHOICES = Form(
-    "ChoicesForm",
-    "When declared work starts: all choices take effect, or none.",
-    (
-        Field("choices", ListOf(_CHOICE, CHOICES_MAX, 1), "The choices.", required=True),
-        Field("dry_run", Boolean(), "Only answer whether each choice is possible."),
-    ),
-)
 _DEFERRED_OWNER = (
     Field("owner", Text(), "Owner who asked; may be empty.", required=True),
     Field("host", NAME, "Only the request for this host."),

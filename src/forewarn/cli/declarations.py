@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, TypeAlias
@@ -156,6 +157,13 @@ def _choose(
         FileOrDash | None,
         Parameter(metavar="FILE", help="file with a choice on each line: `host h7 TIME`"),
     ] = None,
+    rule: Annotated[
+        FileOrDash | None,
+        Parameter(
+            metavar="FILE",
+            help="TOML file with a window; only chooses where no choice stands",
+        ),
+    ] = None,
     dry_run: DryRun = False,
     common: ServerOptions = COMMON,
 ) -> int:
@@ -165,6 +173,10 @@ def _choose(
     `release`.
     """
     client = client_of(common)
+    if rule is not None:
+        members = rule_of(text_of(rule))
+        choices = [{**each, **members} for each in _places(client, id_, chosen)]
+        return _send(client, id_, choices, common, dry_run=dry_run)
     if file is not None:
         return _send(client, id_, choices_of(text_of(file)), common, dry_run=dry_run)
     if opening is not None:
@@ -244,6 +256,36 @@ def deferral_text(each: Answer | None, now_ms: int) -> str:
     return f"{text}: {each['answer']}" if each["answer"] else text
 
 
+def rule_of(text: str) -> dict[str, object]:
+    """Return the members of a choice by a rule, from a TOML file.
+
+    Raises:
+        RuleMalformed: the file is not TOML.
+    """
+    try:
+        window: dict[str, object] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise RuleMalformed(problem=str(error)) from error
+    members: dict[str, object] = {"within": window, "unchosen": True}
+    members |= {name: window.pop(name) for name in ("otherwise", "approve") if name in window}
+    return members
+
+
+def _places(client: ApiClient, id_: str, chosen: ChosenVms) -> list[dict[str, object]]:
+    """Return what a rule chooses for: the named VMs, or those without a choice.
+
+    Raises:
+        OwnersMixed: VMs of several owners have no choice, and none are named.
+    """
+    if chosen.named:
+        return [dict(chosen.named)]
+    resources = client.get(f"/v1/declarations/{part(id_)}")["declaration"]["resources"]
+    waiting = [each for each in resources if each["state"] in {"open", "displaced"}]
+    if len({each["owner"] for each in waiting}) > 1:
+        raise OwnersMixed
+    return [{"vm": each["vms"][0]} for each in waiting]
+
+
 def choices_of(text: str) -> list[dict[str, object]]:
     """Return the choices of a file; empty lines and lines with `#` are comments.
 
@@ -271,6 +313,9 @@ def _send(
     *,
     dry_run: bool,
 ) -> int:
+    if not choices:
+        note("Every host has a choice.")
+        return OK
     form = {"choices": choices, "dry_run": dry_run or None}
     answer = client.post(f"/v1/declarations/{part(id_)}/choices", form)
     results = answer["results"]
@@ -288,6 +333,8 @@ def _send(
             print(f"{where}: {local_time(each['start'])}")
         else:
             print(f"{where}: {each['decision']}")
+    if not results:
+        note("The rule chooses nothing: no opening is within its window, or all have a choice.")
     if dry_run:
         note("Nothing was changed.")
     return OK if possible else REFUSED
@@ -306,6 +353,22 @@ class OpeningUnknown(CallerError):
     code = "opening-unknown"
     message = "There is no opening {number}; {count} are listed."
     advice = "List them with `forewarn declaration openings`, with the same --host or --vm."
+
+
+class RuleMalformed(CallerError):
+    """A file with a rule is malformed."""
+
+    code = "choice-rule-malformed"
+    message = "The rule is not TOML: {problem}."
+    advice = "See 'Choose when your VMs are worked on' in the documentation."
+
+
+class OwnersMixed(CallerError):
+    """A rule would choose for several owners."""
+
+    code = "choice-owners-mixed"
+    message = "The rule would choose for the VMs of several owners."
+    advice = "Name the VMs with --host, --group or --vm, or use an owner's token."
 
 
 class ChoiceMalformed(CallerError):

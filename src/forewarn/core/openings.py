@@ -82,6 +82,11 @@ class Openings:
         soonest_ms = draft.now_ms + notice_ms + PLANNING_S * SECOND_MS
         self.soonest_ms = max(soonest_ms, self._free_ms(), maintenance.rests_until_ms or 0)
 
+    @property
+    def now_ms(self) -> int:
+        """The time for which the openings are computed, ms since the epoch UTC."""
+        return self._draft.now_ms
+
     def _free_ms(self) -> int:
         """Return when a wave may start after the work at hand, ms since the epoch UTC."""
         maintenance, draft = self._maintenance, self._draft
