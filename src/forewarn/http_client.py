@@ -1,4 +1,4 @@
-"""The HTTP client of the service: one request per connection, with limits."""
+"""The HTTP client of the service, with limits: a connection for one request, or a kept one."""
 
 from __future__ import annotations
 
@@ -84,6 +84,16 @@ def exchange(
         OSError, HTTPException: no complete answer arrived in time.
     """
     connection = open_request(request, timeout_s=timeout_s, ca_file=ca_file)
+    try:
+        return _read(connection, timeout_s=timeout_s, bytes_max=bytes_max)
+    finally:
+        connection.close()
+
+
+def _read(
+    connection: http.client.HTTPConnection, *, timeout_s: float, bytes_max: int
+) -> ClientResponse:
+    """Read the answer to the request that a connection has sent."""
     line, late = connection.sock, threading.Event()
 
     def give_up() -> None:
@@ -98,12 +108,56 @@ def exchange(
     try:
         response = connection.getresponse()
         headers = {name.lower(): value for name, value in response.getheaders()}
-        return ClientResponse(response.status, headers, response.read(bytes_max + 1))
+        answer = ClientResponse(response.status, headers, response.read(bytes_max + 1))
+        if not response.isclosed():  # a longer body is left, so that no other request may follow
+            connection.close()
+        return answer
     finally:
         timer.cancel()
-        connection.close()
         if late.is_set():
             raise TimeoutError(f"the answer takes more than {timeout_s:g} s")
+
+
+class KeptConnection:
+    """A connection to one server for requests of one thread that are safe to repeat.
+
+    A server may close an idle connection at any time, so a request that finds it closed is repeated
+    once on a new connection.
+    """
+
+    def __init__(self, *, timeout_s: float, ca_file: str = "") -> None:
+        self._timeout_s = timeout_s
+        self._ca_file = ca_file
+        self._connection: http.client.HTTPConnection | None = None
+
+    def exchange(self, request: ClientRequest) -> ClientResponse:
+        """Send one request; raises as the function `exchange`."""
+        kept, self._connection = self._connection, None
+        if kept is not None and kept.sock is not None:
+            try:
+                kept.request(
+                    request.method, target_of(request), request.body, dict(request.headers)
+                )
+                return self._answer(kept)
+            except (ConnectionError, http.client.BadStatusLine):
+                kept.close()
+        opened = open_request(request, timeout_s=self._timeout_s, ca_file=self._ca_file)
+        return self._answer(opened)
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _answer(self, connection: http.client.HTTPConnection) -> ClientResponse:
+        try:
+            answer = _read(connection, timeout_s=self._timeout_s, bytes_max=ANSWER_BYTES_MAX)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        return answer
 
 
 def open_request(
@@ -118,8 +172,7 @@ def open_request(
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise OSError("the scheme must be http or https")
     connection = new_connection(request.url, ca_file, timeout_s=timeout_s)
-    path = parts.path or "/"
-    target = f"{path}?{parts.query}" if parts.query else path
+    target = target_of(request)
     try:
         connection.request(request.method, target, request.body, dict(request.headers))
     except (ValueError, http.client.InvalidURL) as error:
@@ -131,3 +184,10 @@ def open_request(
         connection.close()
         raise
     return connection
+
+
+def target_of(request: ClientRequest) -> str:
+    """Return the path and the query of a request's URL."""
+    parts = urlsplit(request.url)
+    path = parts.path or "/"
+    return f"{path}?{parts.query}" if parts.query else path

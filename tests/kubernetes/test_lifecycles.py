@@ -210,7 +210,7 @@ def _work(lab: Lab, judge: Judge, dice: random.Random) -> None:
             lab.programs[name].end(signal.SIGKILL)
             lab.programs[name].start()
             killed += 1
-            wait_until(lambda: _answers(lab), what=f"{name} to be back")
+            wait_until(lambda: _answers(lab), what=f"{name} to be back", limit_s=300, every_s=0.2)
             judge.forget()
 
 

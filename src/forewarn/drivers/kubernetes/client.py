@@ -1,4 +1,4 @@
-"""Client of the Kubernetes API server, with one connection per request."""
+"""Client of the Kubernetes API server: a connection for each request, or a kept one."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from forewarn.errors import ForewarnError, PeerError, reason_of
 from forewarn.http_client import (
     ANSWER_BYTES_MAX,
     ClientRequest,
+    ClientResponse,
+    KeptConnection,
     exchange,
     open_request,
 )
@@ -73,16 +75,16 @@ class Kubernetes:
             KubernetesRefused: the request was refused.
         """
         try:
-            request = self._request(verb, path, form, kind)
-            answer = exchange(
-                request, timeout_s=self._config.timeout_s, ca_file=self._config.ca_file
-            )
+            answer = self._exchange(self._request(verb, path, form, kind))
         except (OSError, http.client.HTTPException) as error:
             raise KubernetesUnreachable(reason=reason_of(error)) from error
         content = _read(answer.body) if answer.body else {}
         if 200 <= answer.status < 300:
             return content
         raise _refusal(content, answer.status, verb, path)
+
+    def _exchange(self, request: ClientRequest) -> ClientResponse:
+        return exchange(request, timeout_s=self._config.timeout_s, ca_file=self._config.ca_file)
 
     def _request(self, verb: str, path: str, form: object, kind: str) -> ClientRequest:
         try:
@@ -165,6 +167,21 @@ class Kubernetes:
     def patch(self, path: str, form: object) -> dict[str, Any]:
         """Change members of an object; remove members whose new value is None."""
         return self.ask("PATCH", path, form, kind="application/merge-patch+json")
+
+
+class KeptKubernetes(Kubernetes):
+    """A client for many requests of one thread that are safe to repeat, on one connection."""
+
+    def __init__(self, config: KubernetesConfig) -> None:
+        super().__init__(config)
+        self._kept = KeptConnection(timeout_s=config.timeout_s, ca_file=config.ca_file)
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        self._kept.close()
+
+    def _exchange(self, request: ClientRequest) -> ClientResponse:
+        return self._kept.exchange(request)
 
 
 def _refusal(form: dict[str, Any], status: int, verb: str, path: str) -> ForewarnError:

@@ -15,6 +15,7 @@ from forewarn.clock import Clock
 from forewarn.drivers.kubernetes.client import (
     CONFLICT,
     MISSING,
+    KeptKubernetes,
     Kubernetes,
     KubernetesRefused,
 )
@@ -52,14 +53,15 @@ class HostNotices:
         self._lease = f"forewarn-control-{name}".lower()
         self._config = config
         self._clock = clock
-        self._kubernetes = Kubernetes(config)
+        # Reads and writes name the node's version, and are safe to repeat.
+        self._kubernetes = KeptKubernetes(config)
         self._types = dict(config.condition_types) or KEP_TYPES
         self._watched: Watched[dict[str, Any]] | None = None
 
     def watch(self) -> threading.Event:
         """Follow the cluster; return an event that is set when a notice on a node changes."""
         changed = threading.Event()
-        self._watched = Watched(self._kubernetes, NODES, _noticed, changed=changed)
+        self._watched = Watched(Kubernetes(self._config), NODES, _noticed, changed=changed)
         self._watched.start()
         return changed
 
@@ -74,7 +76,12 @@ class HostNotices:
         Raises:
             ForewarnError: the nodes are unknown, or the writer's Lease cannot be renewed.
         """
-        wanted = notices_of(operations)
+        try:
+            return self._turn(notices_of(operations))
+        finally:
+            self._kubernetes.close()
+
+    def _turn(self, wanted: Mapping[str, NodeNotice]) -> tuple[list[str], list[str]]:
         nodes = self._nodes()
         changed: list[str] = []
         problems: list[str] = []

@@ -1,0 +1,80 @@
+"""Notices on many nodes of a real API server, counted by its own metrics.
+
+`KUBERNETES_NODES=5000 make test-kubernetes ARGS="-s tests/kubernetes/test_many_nodes.py"` takes as
+many.
+"""
+
+import http.client
+import json
+import os
+import re
+import ssl
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from forewarn.clock import SystemClock
+from forewarn.drivers.kubernetes.config import KubernetesConfig
+from forewarn.drivers.kubernetes.host_notices import HostNotices
+from tests.agent.test_prepare_kubernetes import TOKEN, Cluster, serving
+from tests.kubernetes.control_plane import control_plane
+from tests.kubernetes.node_pool import NODES, true_conditions
+from tests.kubernetes.test_host_notices import operation
+
+pytestmark = pytest.mark.slow
+COUNT = int(os.environ.get("KUBERNETES_NODES", "60"))
+WRITES = re.compile(
+    r'apiserver_request_total\{[^}]*resource="nodes"[^}]*verb="(?:PATCH|PUT|APPLY)"[^}]*\} (\S+)'
+)
+
+
+def create(cluster: Cluster, names: list[str]) -> None:
+    """Create nodes over one connection."""
+    place = urlsplit(cluster.url)
+    context = ssl.create_default_context(cafile=cluster.ca_file)
+    connection = http.client.HTTPSConnection(place.hostname or "", place.port, context=context)
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+    for name in names:
+        body = json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+        connection.request("POST", NODES, body, headers)
+        answer = connection.getresponse()
+        assert answer.status == 201, answer.read()
+        answer.read()
+    connection.close()
+
+
+def writes(cluster: Cluster) -> int:
+    """Return how many writes of nodes the API server has counted."""
+    text = cluster.ask("GET", "/metrics").body.decode()
+    return int(sum(float(number) for number in WRITES.findall(text)))
+
+
+def test_each_transition_is_one_write_of_a_node(tmp_path: Path) -> None:
+    """Announcement, start and end; a turn without a change writes nothing. Source: K-1."""
+    names = [f"n{number:04}" for number in range(COUNT)]
+    with control_plane(tmp_path) as parts:
+        cluster = serving(parts, tmp_path)
+        cluster.make("/api/v1/namespaces", {"metadata": {"name": "forewarn"}})
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(partial(create, cluster), (names[start::4] for start in range(4))))
+        config = KubernetesConfig(cluster.url, str(cluster.token_file), cluster.ca_file)
+        notices = HostNotices(config, "kubernetes", SystemClock())
+        for state, shown in (
+            ("announced", {"MaintenancePlanned"}),
+            ("running", {"MaintenanceInProgress"}),
+            ("succeeded", set()),
+        ):
+            live = [operation(name, state) for name in names]
+            before, begun_s = writes(cluster), time.monotonic()
+            changed, problems = notices.turn(live)
+            seconds = time.monotonic() - begun_s
+            assert (len(changed), problems) == (COUNT, [])
+            assert writes(cluster) - before == COUNT
+            assert true_conditions(cluster, names[-1]) == shown
+            assert notices.turn(live) == ([], [])
+            assert writes(cluster) - before == COUNT
+            print(f"{state}: {COUNT} nodes, {COUNT} writes, {seconds:.1f} s")
