@@ -70,6 +70,18 @@ def test_longer_deferral_waits_for_an_operator() -> None:
         decide(rig, number, grants=True)
 
 
+def test_why_names_the_request_and_its_answer() -> None:
+    """A host waits for its deadline; the request explains why it is not later. Source: T-4."""
+    rig = shared()
+    number = declare(rig)
+    ask(rig, number, rig.now_ms + 20 * DAY_MS, "h0")
+    assert rig.waits(number, "h0").text.endswith("Z: asked")
+    decide(rig, number, grants=False)
+    assert "owner shop asked for" in rig.waits(number, "h0").text
+    assert rig.waits(number, "h0").text.endswith("refused, spare parts")
+    assert "asked for" not in rig.waits(number, "h1").text
+
+
 def test_policy_without_operators_refuses_at_once() -> None:
     """The answer names the limit. Source: T-4."""
     rig = shared(deferral_limit_s=DAY_S, deferral_decision_s=0)

@@ -14,6 +14,7 @@ from forewarn.core.approvals import (
 )
 from forewarn.core.draft import Draft
 from forewarn.core.durations import learned_duration, least_host_s
+from forewarn.core.hand_back import deferral_of, owners_on
 from forewarn.core.host_admission import Admission, start_blockers
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Alert, Operation, OperationState, progress_text
@@ -23,6 +24,7 @@ from forewarn.core.topology import Health
 from forewarn.core.waiting import unseen_blocker, unseen_note, waits_since_ms, work_before
 from forewarn.planning.durations import duration_text
 from forewarn.planning.plan import Wave
+from forewarn.protocol.timestamps import iso8601
 from forewarn.rules import blockers_of, hand_back, postponement
 from forewarn.rules.blockers import MEANINGS, Blocker, Code
 from forewarn.values import replace
@@ -286,7 +288,22 @@ def _why_later(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | N
     site = HostSite(draft, maintenance, host)
     site.since_ms = maintenance.moved_ms
     waits = blockers_of(_REQUESTED, draft.policy_of(maintenance), site)
-    return next((_of_host(host, each) for each in waits), None)
+    blocker = next((_of_host(host, each) for each in waits), None)
+    if blocker is None or blocker.code is not Code.HAND_BACK:
+        return blocker
+    return replace(blocker, text=blocker.text + _deferrals(draft, maintenance, host))
+
+
+def _deferrals(draft: Draft, maintenance: Maintenance, host: str) -> str:
+    """Return clauses about the requests for a later deadline of a host. Source: T-4."""
+    clauses = []
+    for owner in owners_on(draft.state, host):
+        each = deferral_of(draft.state, maintenance.number, host, owner=owner)
+        if each is not None:
+            whose = f"owner {owner}" if owner else "the operator"
+            clause = f"; {whose} asked for {iso8601(each.until_ms)}: {each.state.value}"
+            clauses.append(f"{clause}, {each.answer}" if each.answer else clause)
+    return "".join(clauses)
 
 
 def _of_host(host: str, blocker: Blocker) -> Blocker:
