@@ -22,6 +22,13 @@ def saved(directory: Path) -> int:
     return int(path.read_text()) if path.exists() else 0
 
 
+def save(directory: Path, step: int) -> None:
+    """Replace the checkpoint, so that a killed rank leaves the old one or the new one."""
+    fresh = directory / "checkpoint.new"
+    fresh.write_text(str(step))
+    fresh.replace(directory / "checkpoint")
+
+
 def main(directory: Path, address: str, rank: int, world: int, generation: str = "") -> None:
     """Step until the file `finish` exists; save a shard at the step of each notice.
 
@@ -41,7 +48,7 @@ def main(directory: Path, address: str, rank: int, world: int, generation: str =
                         while shards() < world and job.state != "running":
                             pause.wait(STEP_S)
                         job.acknowledge(checkpoint=str(step))
-                        (directory / "checkpoint").write_text(str(step))
+                        save(directory, step)
                 except NotAcknowledged as error:
                     (directory / f"refused-{step}").write_text(str(error))
                 job.wait()

@@ -92,7 +92,9 @@ def training(directory: Path, address: str) -> Iterator[Ranks]:
         ranks.kill()
 
 
-def registered(directory: Path, agent: Agent, count: int = WORLD) -> None:
+def registered(
+    directory: Path, agent: Agent, count: int = WORLD, *, limit_s: float = LIMIT_S
+) -> None:
     """Wait until this many ranks follow the agent."""
 
     def sockets() -> int:
@@ -106,7 +108,7 @@ def registered(directory: Path, agent: Agent, count: int = WORLD) -> None:
 
     jobs = directory / "state" / "jobs.json"
     wait_until(jobs.exists, what="a job")
-    wait_until(lambda: sockets() >= count + 1, what=f"{count} ranks")
+    wait_until(lambda: sockets() >= count + 1, what=f"{count} ranks", limit_s=limit_s)
 
 
 def durable(directory: Path) -> list[str]:
