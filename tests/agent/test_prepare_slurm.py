@@ -2,6 +2,7 @@
 
 import os
 import random
+import statistics
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,16 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         pytest.skip("slurmd and its jobs need root")
     with cluster(tmp_path_factory.mktemp("slurm")) as one:
         yield one
+
+
+@pytest.fixture(scope="module")
+def delays_ms() -> Iterator[list[int]]:
+    """Collect the times from a notice to its reservation; `pytest -s` shows them at the end."""
+    collected: list[int] = []
+    yield collected
+    if collected:
+        middle, last = statistics.median(collected), max(collected)
+        print(f"\nnotice to reservation: {middle:.0f} ms median, {last} ms at most")
 
 
 def result(process: subprocess.Popen[str]) -> str:
@@ -79,7 +90,7 @@ def test_node_that_is_not_idle_in_time_fails(slurm: Cluster, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("seed", range(RUNS))
 def test_no_job_starts_into_a_window_and_no_foreign_drain_is_undone(
-    seed: int, slurm: Cluster, tmp_path: Path
+    seed: int, slurm: Cluster, delays_ms: list[int], tmp_path: Path
 ) -> None:
     """Whatever is submitted, and whenever an administrator drains the node. Source: J-2."""
     dice = random.Random(seed)
@@ -88,11 +99,13 @@ def test_no_job_starts_into_a_window_and_no_foreign_drain_is_undone(
     foreign = dice.choice(["before", "after", "never", "never"])
     if foreign == "before":
         slurm.run("scontrol", "update", "NodeName=node-1", "State=DRAIN", f"Reason={FOREIGN}")
-    opens_s = slurm.clock.now_ms() / 1000 + window_s
+    noticed_ms = slurm.clock.now_ms()
+    opens_s = noticed_ms / 1000 + window_s
     process = slurm.start(
         "prepare", tmp_path / "s", event=event, not_before_s=window_s, deadline_s=8
     )
     wait_until(slurm.reservations, what="the reservation")
+    delays_ms.append(slurm.clock.now_ms() - noticed_ms)
     while process.poll() is None:
         slurm.submit(dice.choice([1, 1, 3, 10, 60]), f"sleep {dice.random():.2f}")
     output, _ = process.communicate(timeout=LIMIT_S)
