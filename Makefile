@@ -68,8 +68,10 @@ tutorial-libvirt: $(DEV) system  ## run the commands of the libvirt tutorial (ro
 kill-agent: $(DEV)  ## kill an agent 500 times, and check that it handles each event once
 	$(BIN)/pytest -q -m nightly tests/agent/test_endurance.py
 
-test-jobs: $(DEV) system  ## 1,000 events of a job with killed ranks, 200 nodes of Slurm (root)
-	JOB_RUNS=1000 SLURM_RUNS=200 $(PYTEST) $(PARALLEL) tests/agent/test_job_processes.py \
+test-jobs: $(DEV)  ## run many events of jobs with killed ranks, PyTorch and Slurm (root)
+	@tools/system jobs
+	JOB_RUNS=1000 TORCH_RUNS=20 SLURM_RUNS=200 $(PYTEST) $(PARALLEL) \
+		tests/agent/test_job_processes.py tests/agent/test_job_pytorch.py \
 		tests/agent/test_prepare_slurm.py
 
 runtime: $(RUNTIME)  ## make .venv with what the emulator and the service need, in a minute
