@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import socket
+import ssl
 import statistics
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.sizes import Parser
+from tests.serving import HttpServer
 
 ROOT = Path(__file__).resolve().parents[2]
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -235,6 +237,45 @@ def tls_extra(directory: Path) -> str:
     return f'[status]\nlisten = "127.0.0.1:{port}"\ncert = "{cert}"\nkey = "{key}"\n'
 
 
+@contextlib.contextmanager
+def api_server(directory: Path) -> Iterator[dict[str, str]]:
+    """Answer as an API server over TLS; give the settings of the agent's node there."""
+    tls_extra(directory)
+    (directory / "token").write_text("secret")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(directory / "cert.pem", directory / "key.pem")
+    node = json.dumps({"metadata": {"name": "h1"}, "status": {"conditions": []}}).encode()
+    with HttpServer(lambda _: (200, node, {}), tls=tls) as server:
+        yield {
+            "server": f"https://localhost:{server.port}",
+            "node": "h1",
+            "token_file": str(directory / "token"),
+            "ca_file": str(directory / "cert.pem"),
+        }
+
+
+def node_job_kib(bench: Bench, settings: dict[str, str]) -> int:
+    """Return the largest resident memory of the process that marks the node for the agent."""
+    far_ms = 4_000_000_000_000
+    event = {
+        "event_id": "E1",
+        "event_type": "Reboot",
+        "status": "Scheduled",
+        "source": "Platform",
+        "not_before_ms": far_ms,
+        "duration_s": 60,
+    }
+    notice = {"facts": ["planned"], "event": event, "deadline_ms": far_ms}
+    command = [sys.executable, "-S", "-I", str(bench.archive), "do", "node"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps({"settings": settings, "notice": notice}).encode())
+        process.stdin.close()
+        _, process.returncode, usage = os.wait4(process.pid, 0)
+    assert process.returncode == 0
+    return usage.ru_maxrss
+
+
 def measure(bench: Bench, asked: Namespace) -> dict[str, object]:
     """Return every figure."""
     polls, many, times, few = asked.polls, asked.many, asked.reactions, asked.few
@@ -243,8 +284,16 @@ def measure(bench: Bench, asked: Namespace) -> dict[str, object]:
     held = reactions_ms(bench, long_poll, stamp_of(long_poll), times=times)
     polled = reactions_ms(bench, paced, stamp_of(paced), times=times, just_missed=True)
     tls = bench.agent(interval_s=0.05, extra=tls_extra(bench.directory))
+    with api_server(bench.directory) as settings:
+        lines = "".join(f'{name} = "{text}"\n' for name, text in settings.items())
+        extra = f"[kubernetes]\nconditions = true\n{lines}"
+        marking = bench.agent(interval_s=0.05, extra=extra)
+        node_kib = memory_after(bench, marking, polls=few)
+        job_kib = node_job_kib(bench, settings)
     return {
         "memory_kib": {
+            "agent that marks a Kubernetes node over TLS": node_kib,
+            "its process that marks the node, at most": job_kib,
             "agent": memory_after(bench, bench.agent(interval_s=0.05), polls=few),
             "agent with status and TLS": memory_after(bench, tls, polls=few),
             "go": memory_after(bench, bench.poller(interval_s=0.05), polls=few),
