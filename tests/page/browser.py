@@ -21,6 +21,7 @@ Json: TypeAlias = Any
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 """Empty where there is none: tests say so and are skipped."""
 PAGE_MS_MAX = 45_000
+TAPS_MAX = 5
 """Longest wait in the page: shorter than that for an answer of the browser."""
 READ_BYTES = 1 << 20
 FLAGS = (
@@ -193,6 +194,16 @@ class Browser:
         points = [{"x": x, "y": y}]
         self.send("Input.dispatchTouchEvent", type="touchStart", touchPoints=points)
         self.send("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
+    def focus_by_tap(self, selector: str) -> None:
+        """Touch a field until it has the focus: a finger that slips on a change touches again."""
+        has_it = f"document.activeElement?.matches({json.dumps(selector)}) ?? false"
+        for _ in range(TAPS_MAX):
+            self.tap(selector)
+            soon = f"new Promise((done) => setTimeout(() => done({has_it}), 300))"
+            if self.run(soon):
+                return
+        raise Broken(f"{selector} never has the focus")
 
     def middle_of(self, selector: str) -> tuple[float, float]:
         """Return the middle of what a selector finds, once it stands still in sight.

@@ -124,8 +124,7 @@ def fill(page: Browser, hand: str, selector: str, text: str) -> None:
     if hand == "mouse":
         page.click(selector)
     elif hand == "touch":
-        page.tap(selector)
-        page.until(f"document.activeElement?.matches({json.dumps(selector)})")
+        page.focus_by_tap(selector)
     else:
         page.tab_to(selector)
     page.run("document.activeElement.select()")
@@ -765,7 +764,7 @@ def test_owner_is_offered_what_an_owner_may_do(page: Browser) -> None:
         page.until("document.querySelector('.connection.live')")
         page.see("shop-ci · owner of shop")
         assert page.run("document.querySelector('#views').innerText").split() == [
-            *("Home", "Fleet", "Work", "Inventory", "History")
+            *("Home", "Fleet", "Work", "Inventory", "History", "Availability")
         ]
         assert page.run("document.querySelectorAll('[data-act]').length") == 0
         page.problems.clear()  # the browser notes the answer of 401

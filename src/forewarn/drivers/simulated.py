@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from forewarn.core.impact import DURATION_S_MAX, SECOND_MS, TRAITS, Impact
-from forewarn.core.lifecycle import Operation
+from forewarn.core.lifecycle import Operation, with_execution
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.task_records import TaskRecords
 from forewarn.validation.fields import Integer
@@ -76,6 +76,9 @@ class SimulatedDriver:
         self._usual = WorkCourse((options or SimulatedOptions()).started_for_s)
         #: Operation -> a course of its own; the emulator sets it for a scenario's work.
         self.courses: dict[int, WorkCourse] = {}
+        #: Operation and attempt -> when its progress was first asked for, ms since the epoch UTC,
+        #: for retries.
+        self._asked_ms: dict[tuple[int, int], int] = {}
 
     def begin(self, task: Task) -> None:
         """Do nothing, because `progress` counts from the operation's start."""
@@ -84,9 +87,14 @@ class SimulatedDriver:
         """Report each interruption, and the end once the time is over."""
         operation = task.operation
         if operation.execution.attempt > 1 and operation.execution.begun_ms is None:
-            return Progress(again_ms=now_ms + SECOND_MS)  # the begin is not recorded yet
+            # The begin is not recorded yet: the work counts from the first question.
+            begun_ms = self._asked_ms.setdefault(
+                (operation.number, operation.execution.attempt), now_ms
+            )
+            operation = with_execution(operation, begun_ms=begun_ms)
         measured_ms = max(lasts_s for _, lasts_s in self._interruptions(operation)) * SECOND_MS
         if now_ms >= self.end_ms(operation):
+            self._asked_ms.pop((operation.number, operation.execution.attempt), None)
             return Progress(done=True, interruption_ms=measured_ms)
         return Progress(
             again_ms=self.next_ms(operation, now_ms), text=self._text(operation, now_ms)
