@@ -84,6 +84,18 @@ def test_owner_chooses_an_opening_in_four_presses(page: Browser, service: Live) 
     assert resource(service, "h2")["chosen_start"] == "2027-01-17T02:00:00Z"
 
 
+def test_first_view_of_owners_is_home_and_none_is_empty(page: Browser, service: Live) -> None:
+    """After signing in without an address; the view of work shows the owner's operations."""
+    sign_in(page, service, "")
+    page.see("2 hosts without a choice")
+    assert page.run("document.querySelector('#views [aria-current]').innerText") == "Home"
+    operator(service, "POST", "/v1/vms/web-1/reboot", {})
+    for view, text in {"#/work": "op-2", "#/operations/op-2": "Why it waits", "#/": "m-1"}.items():
+        page.run(f"location.hash = '{view}'")
+        page.see(text)
+    assert page.problems == page.problems[:1]  # the answer of 401 before signing in
+
+
 def test_refused_time_has_the_nearest_openings_as_buttons(page: Browser, service: Live) -> None:
     """By keyboard, on a phone, where nothing has to be scrolled sideways. Source: T-2."""
     page.resize(390, 844, phone=True)

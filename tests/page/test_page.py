@@ -766,7 +766,12 @@ def test_owner_is_offered_what_an_owner_may_do(page: Browser) -> None:
         assert page.run("document.querySelector('#views').innerText").split() == [
             *("Home", "Fleet", "Work", "Inventory", "History", "Availability")
         ]
-        assert page.run("document.querySelectorAll('[data-act]').length") == 0
+        shown = "[...document.querySelectorAll('[data-act]')].map((each) => each.dataset.act)"
+        page.until("document.querySelector('h1')?.innerText === 'Home'")
+        assert page.run(shown) == ["open_ticket"]
+        page.run("location.hash = '#/fleet'")
+        page.until("document.querySelector('h1')?.innerText === 'Fleet'")
+        assert page.run(shown) == []
         page.problems.clear()  # the browser notes the answer of 401
         page.open("about:blank")
 

@@ -41,7 +41,13 @@ export function declarations(main, title = "Declared maintenances") {
         ),
         found.length ? found.map(declaration) : section("Declared", soft(NOTHING)),
         title === "Home" ? section("Announced work", announced(events)) : "",
-        tickets ? section("Tickets", ticketTable(tickets)) : "",
+        tickets
+          ? section(
+              "Tickets",
+              tickets.length ? ticketTable(tickets) : soft("No open tickets."),
+              h("p", {}, h("a", { href: "#/tickets" }, "All tickets")),
+            )
+          : "",
       ),
   });
 }

@@ -38,7 +38,8 @@ let leave = null;
 let turn = 0;
 
 const ROUTES = {
-  "": () => fleet(main),
+  "": () => (isOwner() ? home(main) : fleet(main)),
+  fleet: () => fleet(main),
   work: (_, asked) => work(main, asked),
   policy: () => policy(main),
   service: () => service(main),
@@ -100,10 +101,13 @@ function drawViews(view) {
   const all = hasEmulator ? [...VIEWS, ["emulator", "Emulator", "get_clock"]] : VIEWS;
   const shown = all.filter(([, , route]) => may(route));
   if (isOwner()) {
+    shown.splice(0, 1, ["fleet", "Fleet", ""]); // the first view of owners is theirs
     shown.unshift(["home", "Home", ""]);
     shown.push(["availability", "Availability", ""]);
   }
   const parents = {
+    "": isOwner() ? "home" : "",
+    fleet: isOwner() ? "fleet" : "",
     operations: "work",
     hosts: "vms",
     groups: "vms",

@@ -1,7 +1,7 @@
 // Views of a host, VM, group or operation, and lists of these records.
 
 import { buttons, reportButton } from "./actions.js";
-import { get, getText, part, query } from "./api.js";
+import { allowed, get, getText, part, query } from "./api.js";
 import { cells, fill, framed, h, head, keepFocus, section, soft, table, unpressed } from "./dom.js";
 import {
   chip,
@@ -32,6 +32,7 @@ export async function kept(main, { read, concerns, draw, often = false }) {
     dirty = false,
     gone = false,
     shown = "";
+  const failure = h("section", { className: "card", role: "alert" });
   const again = async () => {
     if (running) {
       dirty = true;
@@ -44,8 +45,11 @@ export async function kept(main, { read, concerns, draw, often = false }) {
       const text = JSON.stringify(found);
       if (!gone && text !== shown) keepFocus(main, () => draw(found));
       shown = text;
+      failure.remove();
     } catch (error) {
       if (!gone && !main.querySelector("h1")) refused(main, error);
+      else if (!gone && !shown)
+        main.append(fill(failure, h("p", {}, error.message), soft(error.advice ?? "")));
     }
     running = false;
     if (dirty && !gone) {
@@ -78,7 +82,7 @@ export function refused(main, error) {
       { className: "card empty" },
       h("h1", {}, error.message),
       soft(error.advice ?? ""),
-      h("p", {}, h("a", { href: "#/" }, "Back to the fleet")),
+      h("p", {}, h("a", { href: "#/" }, "Back to the first view")),
     ),
   );
 }
@@ -147,7 +151,7 @@ export function operation(main, id) {
     read: async () => {
       const [reply, why] = await Promise.all([
         get(`/v1/operations/${part(id)}`),
-        get(query("/v1/why", { id })),
+        allowed(get(query("/v1/why", { id })), { blockers: [] }),
       ]);
       return { ...reply, blockers: why.blockers };
     },
@@ -310,7 +314,7 @@ function record(main, kind, name, { concerns, title, factsOf }) {
   return kept(main, {
     read: async () => ({
       each: await get(`/v1/${kinds}/${part(name)}`),
-      work: await workOn({ [kind]: name }),
+      work: await allowed(workOn({ [kind]: name }), { operations: [] }),
     }),
     concerns,
     draw: ({ each, work }) =>

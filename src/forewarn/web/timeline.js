@@ -1,7 +1,7 @@
 // Timeline of work by maintenance and wave: notice is light, running work dark, planned waves
 // outlined.
 
-import { get, now, part } from "./api.js";
+import { get, may, now, part } from "./api.js";
 import { fill, h, unpressed } from "./dom.js";
 import { naturally, stamp, words } from "./format.js";
 import { live } from "./live.js";
@@ -31,7 +31,7 @@ const PAST = 1 / 3;
 
 /** Live maintenances with their past and planned waves. */
 export async function plansOf(state) {
-  if (state !== "live" && state !== "planned") return [];
+  if ((state !== "live" && state !== "planned") || !may("list_maintenances")) return [];
   const { maintenances } = await get("/v1/maintenances?live=true&limit=100");
   return Promise.all(
     maintenances.slice(0, PLANS_MAX).map((each) => get(`/v1/maintenances/${part(each.id)}`)),
