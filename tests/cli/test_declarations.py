@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.cli.declarations import ChoiceMalformed, choices_of
-from forewarn.exit_codes import OK, REFUSED
+from forewarn.exit_codes import OK, REFUSED, USAGE
 from tests.api.live import Live
 from tests.cli.conftest import Run
 
@@ -144,3 +144,70 @@ def test_rule_chooses_for_hosts_without_a_choice(
     assert "weekday" in run(*command, "--host", "h2").err
     file.write_text("weekdays = sunday\n")
     assert "[choice-rule-malformed]" in run(*command).err
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("choose", "--file", "none", "--host", "h2"), "--file cannot be combined with --host"),
+        (("choose", "--host", "h2", "--opening", "1", "--at", "4h"), "--at and --opening"),
+        (("choose", "--host", "h2"), "--at, --now, --opening, --file and --rule"),
+        (("choose", "--host", "h2", "--vm", "web-1", "--now"), "--host and --vm"),
+        (("choose", "--group", "web", "--opening", "2"), "--opening needs --host or --vm"),
+        (("choose", "--vm", "web-1", "--owner", "shop", "--now"), "--owner needs --host"),
+        (("choose", "--rule", "none", "--approve"), "--approve"),
+        (("openings",), "exactly one of --host and --vm"),
+        (("openings", "--host", "h2", "--vm", "web-1"), "exactly one of --host and --vm"),
+        (("release",), "exactly one of --host, --group and --vm"),
+    ],
+)
+def test_contradicting_options_are_refused(
+    run: Run, number: str, words: tuple[str, ...], named: str
+) -> None:
+    """Options are named, and none of them is dropped. Source: T-2."""
+    command, *options = words
+    done = run("declaration", command, number, *options)
+    assert (done.status, "[options-contradict]" in done.err) == (USAGE, True)
+    assert named in done.err
+    [resource] = run("--json", "declaration", "show", number).json["declaration"]["resources"]
+    assert resource["state"] == "open"
+
+
+def test_lines_for_the_same_vms_are_refused(run: Run, number: str, tmp_path: Path) -> None:
+    """Both are named by their numbers; so is a line with a wrong time. Source: T-2."""
+    file = tmp_path / "choices"
+    file.write_text("# ours\nhost h2 2027-01-20T00:00:00Z\n\nvm web-1 release\n")
+    twice = run("declaration", "choose", number, "--file", str(file), "--dry-run")
+    assert twice.status != OK
+    assert "Line 2 and line 4 both choose for host h2 and owner shop" in twice.err
+    file.write_text("# ours\n\nhost h2 tomorrow\n")
+    wrong = run("declaration", "choose", number, "--file", str(file))
+    assert "Line 3: at must be" in wrong.err
+
+
+def test_operator_names_the_owner_on_a_shared_host(live: Live, run: Run) -> None:
+    """The answer then is about that owner alone. Source: T-2."""
+    name = run("--json", "maintenance", "create", "h1").json["maintenance"]["id"]
+    run("maintenance", "declare", name, "--hand-back", "20d")
+    live.planned()
+    choose = ("declaration", "choose", name, "--host", "h1", "--at", "2027-01-20T02:00:00Z")
+    refused = run(*choose)
+    assert "[owner-unnamed]" in refused.err
+    assert "shop" in refused.err
+    assert run(*choose, "--owner", "shop").status == OK
+    live.planned()
+    resources = run("--json", "declaration", "show", name).json["declaration"]["resources"]
+    assert {each["owner"]: each["decision"] for each in resources} == {"shop": "at", "": None}
+    assert run(*choose, "--owner", "").status == OK
+    assert "[owner-unnamed]" in run(*choose, "--owner", "bank").err
+
+
+def test_host_that_is_not_declared_is_named(run: Run, number: str) -> None:
+    """It exists, so that no other name is suggested. Source: T-1."""
+    for words in (
+        ("choose", number, "--host", "h1", "--now"),
+        ("openings", number, "--vm", "db-0"),
+    ):
+        refused = run("declaration", *words)
+        assert "is not part of" in refused.err
+        assert "Did you mean" not in refused.err

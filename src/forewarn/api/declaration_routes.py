@@ -28,7 +28,7 @@ from forewarn.core.impact import TRAITS, Cause, Impact
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.openings import Opening, Openings
 from forewarn.core.owner_choices import Decision
-from forewarn.core.refusals import Unknown
+from forewarn.core.refusals import NotDeclared, OwnerUnnamed, Unknown
 from forewarn.rules.blockers import Code
 from forewarn.rules.hand_back import Severity
 from forewarn.validation.durations import read_time_ms, written
@@ -43,6 +43,7 @@ _CHOICE = Form(
         Field("host", NAME, "Host of the VMs."),
         Field("group", NAME, "Group of the VMs, on all declared hosts."),
         Field("vm", NAME, "One VM; the choice is for its owner's VMs on its host."),
+        Field("owner", forms.OWNER_OR_NONE, forms.OWNER_ON_HOST),
         Field("at", Timestamp(), "Start of the work."),
         Field("now", Boolean(), "Start the work as soon as possible."),
         Field("release", Boolean(), "Hand the VMs back: the work may start at any time."),
@@ -291,15 +292,21 @@ async def list_openings(call: ApiCall) -> ApiResponse:
     def find(view: StateView) -> tuple[str, list[Opening]]:
         topology = view.state.topology
         host = call.query.get("host", "")
+        if "vm" in call.query and host:
+            raise ValidationFailed(where="the query", problem="needs exactly one of host and vm")
         if "vm" in call.query:
             vm = topology.vms.get(call.query["vm"])
             if vm is None:
                 raise Unknown(kind="vm", name=call.query["vm"])
             host = vm.host
+        if not host:
+            raise ValidationFailed(where="the query", problem="needs exactly one of host and vm")
         if host not in topology.hosts:
             raise Unknown(kind="host", name=host)
         whole = view.unscoped or view
         maintenance = known_maintenance(whole.draft(now_ms), number)
+        if host not in maintenance.hosts:
+            raise NotDeclared(subject=f"host {host}", maintenance=maintenance.id)
         owners = {topology.groups[topology.vms[name].group].owner for name in topology.vms_on(host)}
         until_ms = max(
             (deadline_of(whole.state, maintenance, host, owner=each) for each in owners), default=0
@@ -328,9 +335,16 @@ async def choose_starts(call: ApiCall) -> ApiResponse:
     def read(view: StateView) -> tuple[stimuli.ChooseStarts, list[ChoiceResult]]:
         draft = (view.unscoped or view).draft(now_ms)
         openings = Openings(draft, known_maintenance(draft, number))
-        chosen = [
-            one for each in call.form["choices"] for one in _choices(view, number, each, openings)
-        ]
+        chosen: list[stimuli.HostChoice] = []
+        places: dict[tuple[str, str], str] = {}
+        for index, each in enumerate(call.form["choices"]):
+            where = f"choices[{index}]"
+            for one in _choices(view, number, each, openings, where=where):
+                other = places.setdefault((one.host, one.owner), where)
+                if other != where:
+                    problem = f"and {where} both choose for host {one.host}"
+                    raise ValidationFailed(where=other, problem=problem + _of_owner(one.owner))
+                chosen.append(one)
         if len(chosen) > CHOICES_MAX:
             problem = f"names more than {CHOICES_MAX} hosts"
             raise ValidationFailed(where="choices", problem=problem)
@@ -347,7 +361,7 @@ _WAYS = ("at", "now", "release", "within")
 
 
 def _choices(
-    view: StateView, number: int, form: Mapping[str, Any], openings: Openings
+    view: StateView, number: int, form: Mapping[str, Any], openings: Openings, *, where: str
 ) -> list[stimuli.HostChoice]:
     """Return the choices of a form for the hosts and owners that the caller may see.
 
@@ -355,11 +369,11 @@ def _choices(
         Unknown: a VM, group or host is unknown, or has no VM on a declared host.
         ValidationFailed: not exactly one of the ways is given.
     """
-    places = _places(view, number, form, where="choices")
+    places = _places(view, number, form, where=where)
     ways = [each for each in _WAYS if form.get(each)]
     if len(ways) != 1:
-        problem = f"need exactly one of {', '.join(_WAYS)}"
-        raise ValidationFailed(where="choices", problem=problem)
+        problem = "needs exactly one of at, now, release and within"
+        raise ValidationFailed(where=where, problem=problem)
     [way] = ways
     if form.get("unchosen", False):
         choices = (view.unscoped or view).state.choices
@@ -368,7 +382,7 @@ def _choices(
         places = tuple([each for each in places if each not in stands])
     approves = form.get("approve", False)
     if way == "within":
-        window = window_of(form["within"], "choices.within")
+        window = window_of(form["within"], f"{where}.within")
         rule = ChoiceRule(window, form.get("otherwise", Otherwise.NOTHING))
         decided = (
             (each, *_by_rule(view, number, rule, each, openings=openings)) for each in places
@@ -406,7 +420,7 @@ def _places(
         ValidationFailed: not exactly one of the three is given.
     """
     if sum(name in form for name in ("host", "group", "vm")) != 1:
-        raise ValidationFailed(where=where, problem="need exactly one of host, group and vm")
+        raise ValidationFailed(where=where, problem="needs exactly one of host, group and vm")
     topology = view.state.topology
     kind = next(each for each in ("host", "group", "vm") if each in form)
     name = form[kind]
@@ -414,12 +428,36 @@ def _places(
     if kind != "vm":
         names = topology.vms_on(name) if kind == "host" else topology.vms_in(name)
     maintenance = (view.unscoped or view).state.maintenances[number]
-    hosts = set(maintenance.hosts)
     vms = [topology.vms[each] for each in names]
-    places = {(vm.host, topology.groups[vm.group].owner): None for vm in vms if vm.host in hosts}
-    if not places:
+    places = {(vm.host, topology.groups[vm.group].owner): None for vm in vms}
+    known = name in topology.hosts if kind == "host" else name in topology.groups
+    if not places and (not known or name in maintenance.hosts):
         raise Unknown(kind=kind, name=name)
-    return tuple(places)
+    hosts = set(maintenance.hosts)
+    declared_places = [each for each in places if each[0] in hosts]
+    if not declared_places:
+        raise NotDeclared(subject=f"{kind} {name}", maintenance=maintenance.id)
+    return _of_one_owner(declared_places, form, kind=kind)
+
+
+def _of_one_owner(
+    places: list[tuple[str, str]], form: Mapping[str, Any], *, kind: str
+) -> tuple[tuple[str, str], ...]:
+    """Return the places of the owner that a form names; a host must not have several without.
+
+    Raises:
+        OwnerUnnamed: the host has VMs of several owners, or none of the named owner.
+    """
+    named = form.get("owner")
+    own = tuple([each for each in places if named in {None, each[1]}])
+    if not own or (kind == "host" and len(own) > 1):
+        names = ", ".join(sorted(each or "no owner" for _, each in places))
+        raise OwnerUnnamed(host=places[0][0], owners=names)
+    return own
+
+
+def _of_owner(owner: str) -> str:
+    return f" and owner {owner}" if owner else " and the VMs without an owner"
 
 
 _DEFERRALS = schemas.object_schema(deferrals=schemas.list_of(DEFERRAL.schema()))
@@ -445,7 +483,7 @@ async def ask_deferral(call: ApiCall) -> ApiResponse:
     """
     number, form = number_of(call), call.form
     await _named(call, number)
-    places = await call.control.read(lambda view: _places(view, number, form, where="form"))
+    places = await call.control.read(lambda view: _places(view, number, form, where="the body"))
     until_ms = call.time_ms("until")
     assert until_ms is not None, "the form requires it"
     word = stimuli.AskDeferral(number, places, until_ms, form["reason"], call.principal.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,7 +10,7 @@ from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import Answer, ApiClient, client_of, part
+from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, part
 from forewarn.cli.application import noun_app
 from forewarn.cli.output import (
     listed,
@@ -103,6 +104,7 @@ def _openings(
     common: ListOptions = LISTED,
 ) -> int:
     """List the times at which the work on one host can start, with the room left."""
+    require_one(**{"--host": host, "--vm": vm})
     client = client_of(common)
     answer = client.get(f"/v1/declarations/{part(id_)}/openings", host=host, vm=vm)
     numbered = [{"number": n, **each} for n, each in enumerate(answer["openings"], 1)]
@@ -127,10 +129,35 @@ class ChosenVms:
         str | None, Parameter(metavar="NAME", help="this VM, and your others on its host")
     ] = None
 
+    owner: Annotated[
+        str | None,
+        Parameter(metavar="NAME", help="only this owner's VMs on the host (default: one owner's)"),
+    ] = None
+
     @property
     def named(self) -> dict[str, str]:
         """The options that were given."""
-        return {name: each for name, each in vars(self).items() if each}
+        return {name: each for name, each in vars(self).items() if each is not None}
+
+    def require_place(self) -> None:
+        """Refuse anything but one of --host, --group and --vm; --owner goes with --host."""
+        require_one(**{"--host": self.host, "--group": self.group, "--vm": self.vm})
+        if self.owner is not None and self.host is None:
+            raise OptionsContradict(problem="--owner needs --host")
+
+
+def require_one(**options: object) -> None:
+    """Refuse options of which not exactly one was given; keys are their names.
+
+    Raises:
+        OptionsContradict: none was given, or several were.
+    """
+    names = list(options)
+    choice = f"{', '.join(names[:-1])} and {names[-1]}"
+    given = [name for name, each in options.items() if each not in {None, False}]
+    if len(given) != 1:
+        problem = f"not {' and '.join(given)}" if given else "none was given"
+        raise OptionsContradict(problem=f"Give exactly one of {choice}, {problem}")
 
 
 CHOSEN = ChosenVms()
@@ -172,13 +199,32 @@ def _choose(
     A file has a line for each choice: `host`, `group` or `vm`, a name, and a time, `now` or
     `release`.
     """
+    require_one(**{"--at": at, "--now": now, "--opening": opening, "--file": file, "--rule": rule})
+    if file is not None and (chosen.named or approve):
+        raise OptionsContradict(
+            problem="--file cannot be combined with --host, --group, --vm, --owner and --approve"
+        )
+    if rule is not None and approve:
+        raise OptionsContradict(
+            problem="--rule cannot be combined with --approve; write `approve = true` in the file"
+        )
+    if opening is not None and chosen.group:
+        raise OptionsContradict(
+            problem="--opening needs --host or --vm: the hosts of a group have different openings"
+        )
+    if file is None and (rule is None or chosen.named):
+        chosen.require_place()
     client = client_of(common)
     if rule is not None:
         members = rule_of(text_of(rule))
         choices = [{**each, **members} for each in _places(client, id_, chosen)]
         return _send(client, id_, choices, common, dry_run=dry_run)
     if file is not None:
-        return _send(client, id_, choices_of(text_of(file)), common, dry_run=dry_run)
+        numbered = choices_of(text_of(file))
+        try:
+            return _send(client, id_, [*numbered.values()], common, dry_run=dry_run)
+        except ApiRefused as refused:
+            raise _in_lines(refused, tuple(numbered)) from refused
     if opening is not None:
         path = f"/v1/declarations/{part(id_)}/openings"
         openings = client.get(path, host=chosen.host, vm=chosen.vm)["openings"]
@@ -201,6 +247,7 @@ def _release(
     common: ServerOptions = COMMON,
 ) -> int:
     """Hand VMs back early: the work on them may start at any time."""
+    chosen.require_place()
     choice = {**chosen.named, "release": True}
     return _send(client_of(common), id_, [choice], common, dry_run=dry_run)
 
@@ -228,6 +275,7 @@ def _defer(
     common: ServerOptions = COMMON,
 ) -> int:
     """Ask for a later hand-back deadline; the policy answers, or leaves it to an operator."""
+    chosen.require_place()
     client = client_of(common)
     form = {**chosen.named, "until": until, "reason": reason}
     answer = client.post(f"/v1/declarations/{part(id_)}/deferrals", form)
@@ -286,13 +334,13 @@ def _places(client: ApiClient, id_: str, chosen: ChosenVms) -> list[dict[str, ob
     return [{"vm": each["vms"][0]} for each in waiting]
 
 
-def choices_of(text: str) -> list[dict[str, object]]:
-    """Return the choices of a file; empty lines and lines with `#` are comments.
+def choices_of(text: str) -> dict[int, dict[str, object]]:
+    """Return the choices of a file by line number; empty lines and lines with `#` are comments.
 
     Raises:
         ChoiceMalformed: a line is not a choice.
     """
-    choices: list[dict[str, object]] = []
+    choices: dict[int, dict[str, object]] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if not words or words[0].startswith("#"):
@@ -301,7 +349,7 @@ def choices_of(text: str) -> list[dict[str, object]]:
             raise ChoiceMalformed(number=number, text=line.strip())
         kind, name, when_ = words
         way = {when_: True} if when_ in {"now", "release"} else {"at": when_}
-        choices.append({kind: name, **way})
+        choices[number] = {kind: name, **way}
     return choices
 
 
@@ -323,8 +371,19 @@ def _send(
     if common.structured:
         print_structured(common, answer)
         return OK if possible else REFUSED
+    _print_results(results)
+    if dry_run:
+        note("Nothing was changed.")
+    return OK if possible else REFUSED
+
+
+def _print_results(results: list[Answer]) -> None:
+    """Print the answer to each choice, with its owner if there are several."""
+    several = len({each["owner"] for each in results}) > 1
     for each in results:
         where = f"host {each['host']}"
+        if several:
+            where += f", {each['owner'] or 'no owner'}"
         if not each["possible"]:
             print(f"{where}: not possible: {each['text']}")
             for one in each["openings"]:
@@ -335,9 +394,25 @@ def _send(
             print(f"{where}: {each['decision']}")
     if not results:
         note("The rule chooses nothing: no opening is within its window, or all have a choice.")
-    if dry_run:
-        note("Nothing was changed.")
-    return OK if possible else REFUSED
+
+
+_CHOICE = re.compile(r"\bchoices\[(\d+)\](?:\.(\w+))?")
+
+
+def _in_lines(refused: ApiRefused, lines: tuple[int, ...]) -> ApiRefused:
+    """Return a refusal that names lines of the file instead of members of the call."""
+
+    def named(match: re.Match[str]) -> str:
+        member = f": {match[2]}" if match[2] else ""
+        return f"line {lines[int(match[1])]}{member}"
+
+    text = _CHOICE.sub(named, str(refused))
+    return ApiRefused(
+        status=refused.status,
+        code=refused.code,
+        message=text[:1].upper() + text[1:],
+        advice=refused.advice_text(),
+    )
 
 
 def local_time(text: str) -> str:
@@ -345,6 +420,14 @@ def local_time(text: str) -> str:
     at = datetime.fromtimestamp(parse(text) / 1000, UTC)
     local = at.astimezone().isoformat(timespec="seconds")
     return f"{local} ({to_the_second(text)})"
+
+
+class OptionsContradict(CallerError):
+    """Options of a command contradict each other, or one of them is missing."""
+
+    code = "options-contradict"
+    message = "{problem}."
+    advice = "See the command's --help; nothing was changed."
 
 
 class OpeningUnknown(CallerError):

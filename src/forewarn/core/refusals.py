@@ -257,6 +257,26 @@ class ChoiceRefused(CallerError):
     advice = "{openings}. See `forewarn declaration openings {maintenance} --host {host}`."
 
 
+class NotDeclared(CallerError):
+    """A host, group or VM does not belong to a declared maintenance. Source: T-1."""
+
+    code = "not-declared"
+    status = 404
+    message = "{subject} is not part of {maintenance}."
+    advice = "See `forewarn declaration show {maintenance}` for its hosts."
+
+
+class OwnerUnnamed(CallerError):
+    """A choice or request does not name one owner of VMs on a host. Source: T-2."""
+
+    code = "owner-unnamed"
+    status = 422
+    message = "Host {host} has VMs of these owners: {owners}."
+    advice = (
+        "Name one of them with --owner (`owner` in the API), or name a VM; nothing was changed."
+    )
+
+
 class DeferralRefused(CallerError):
     """A hand-back deadline cannot be moved, whatever the policy says. Source: T-4."""
 
