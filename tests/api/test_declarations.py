@@ -102,6 +102,13 @@ def test_owner_sees_only_the_own_resources() -> None:
         assert live.call("GET", path, headers=owners["bank"]).status == 404
         of_bank = live.call("GET", "/v1/declarations", headers=owners["bank"]).json
         assert of_bank == {"declarations": []}
+        for name in ("h1", "web-0"):
+            why = live.call("GET", f"/v1/why?id={name}", headers=owners["shop"]).json
+            assert [(each["code"], each["name"]) for each in why["blockers"]] == [
+                ("hand-back", number)
+            ]
+            assert why["blockers"][0]["text"].endswith(f"{number} is declared for host h1 (open)")
+            assert live.call("GET", f"/v1/why?id={name}", headers=owners["bank"]).status == 404
 
 
 def chosen(live: Live, number: str, **form: object) -> Json:

@@ -63,6 +63,9 @@ def test_tenant_reports_a_host_and_agrees_with_its_repair(people: People) -> Non
     asked = people.call("shop", "GET", path).json
     assert (asked["state"], asked["texts"][0]["by"]) == ("asked", "operator")
     people.call("shop", "POST", f"{path}/answer", {"text": "Since noon."})
+    elsewhere = people.call("operator", "POST", "/v1/hosts/h2/reboot", {}).json["operations"][0]
+    refused = people.call("operator", "POST", f"{path}/work", {"operation": elsewhere["id"]})
+    assert (refused.status, refused.code) == (422, "operation-elsewhere")
     people.call("operator", "POST", f"{path}/work", {})
     done = people.call("operator", "POST", f"{path}/resolve", {"action": "GPU replaced"}).json
     assert (done["state"], bool(done["due"])) == ("resolved", True)
@@ -140,12 +143,12 @@ def test_overrun_is_shown_with_the_operation_and_as_an_incident(people: People) 
     operation = reply.json["operations"][0]
     path = f"/v1/operations/{operation['id']}"
     people.live.settle()
-    people.live.advance(3600)
+    people.live.advance(3601)
     people.live.settle()
     window = people.call("shop", "GET", path).json["operation"]["window"]
     assert window["planned_open"] < window["planned_close"]
     assert window["opened"]
-    people.live.advance(3600)
+    people.live.advance(3601)
     people.live.settle()
     [incident] = people.call("shop", "GET", "/v1/tickets?type=incident&live=true").json["tickets"]
     window = people.call("shop", "GET", path).json["operation"]["window"]

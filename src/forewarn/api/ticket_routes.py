@@ -31,11 +31,22 @@ from forewarn.core.ticket import (
     TicketType,
 )
 from forewarn.core.ticket_commands import MOVED
+from forewarn.errors import CallerError
 from forewarn.store import Store, TicketPage
 from forewarn.store.tickets import PAGE_MAX
 from forewarn.validation.fields import NAME, Boolean, Choice, Integer, Text, Timestamp
 from forewarn.validation.forms import Field, Form
 from forewarn.values import replace, value
+
+
+class OperationElsewhere(CallerError):
+    """The work of a ticket is on another host than its target."""
+
+    code = "operation-elsewhere"
+    status = 422
+    message = "{operation} works on host {host}, and {ticket} is about another host."
+    advice = "Name an operation on the ticket's host; nothing was changed."
+
 
 _ID = re.compile(r"(?i:t-)?([0-9]{1,15})")
 _TYPES = Choice({each.value: each for each in TicketType})
@@ -203,7 +214,10 @@ async def _move(call: ApiCall, move: TicketMove) -> ApiResponse:
         raise TicketWrongState(ticket=ticket.id, state=ticket.state.value, asked=MOVED[move])
     form, operation = call.form, 0
     if form.get("operation"):
-        operation = (await find(call, str(form["operation"]))).operation.number
+        work = (await find(call, str(form["operation"]))).operation
+        if ticket.host and work.host != ticket.host:
+            raise OperationElsewhere(ticket=ticket.id, operation=work.id, host=work.host)
+        operation = work.number
     stimulus = MoveTicket(
         ticket.number,
         move,

@@ -16,9 +16,15 @@ from forewarn.api.maintenance_schemas import BLOCKER, Waits
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.api.schemas import TEXT, TEXTS, TIME, WHOLE, list_of, object_schema
 from forewarn.control.plane import StateView
+from forewarn.core.declarations import (
+    DeclaredMaintenance,
+    DeclaredResource,
+    ResourceState,
+    declared,
+)
 from forewarn.core.refusals import Unknown, UnknownMaintenance, UnknownOperation
 from forewarn.core.why import blocker_of, why_host, why_maintenance, why_wave
-from forewarn.rules.blockers import Blocker
+from forewarn.rules.blockers import Blocker, Code
 from forewarn.validation.durations import written
 from forewarn.validation.fields import Schema, Text
 from forewarn.validation.forms import Field
@@ -28,6 +34,13 @@ PORTION = 200
 #: Maximum number of names shown in a group of waiting work; other names are only counted.
 NAMED_MAX = 20
 
+#: States of declared work that is not announced yet.
+DECIDED_BEFORE = frozenset(ResourceState) - {
+    ResourceState.ANNOUNCED,
+    ResourceState.STARTED,
+    ResourceState.DONE,
+    ResourceState.FAILED,
+}
 _WAVE = re.compile(r"(?i:m-)([0-9]{1,15})(?:/([0-9]{1,6}))?")
 _BLOCKED: Schema = object_schema(
     id=TEXT,
@@ -116,9 +129,7 @@ async def _why_host(call: ApiCall, host: str) -> ApiResponse | None:
         if not of_host and host not in view.state.topology.hosts:
             return None
         numbers = [each.number for each in draft.operations(("host", host))]
-        planned = [each for each in of_host if draft.target(each.number, host) is None]
-        pairs = [(each.id, why_host(draft, each, host)) for each in planned]
-        return numbers, [Waits(name, blocker) for name, blocker in pairs if blocker]
+        return numbers, _planned(view, host, now_ms)
 
     work = await call.control.read(query)
     if work is None:
@@ -130,16 +141,49 @@ async def _why_host(call: ApiCall, host: str) -> ApiResponse | None:
 
 async def _why_vm(call: ApiCall, vm: str) -> ApiResponse | None:
     """Return the blockers of all work that disturbs a VM; None for an unknown VM."""
+    now_ms = call.control.clock.now_ms()
 
-    def query(view: StateView) -> list[int] | None:
+    def query(view: StateView) -> tuple[list[int], list[Waits]] | None:
         state = view.state
-        return sorted(state.places.of(("vm", vm))) if vm in state.topology.vms else None
+        if vm not in state.topology.vms:
+            return None
+        numbers = sorted(state.places.of(("vm", vm)))
+        return numbers, _planned(view, state.topology.vms[vm].host, now_ms)
 
-    numbers = await call.control.read(query)
-    if numbers is None:
+    work = await call.control.read(query)
+    if work is None:
         return None
+    numbers, planned = work
     waits = [each for number in numbers for each in await _of_operation(call, number)]
-    return _answer(vm, "vm", waits)
+    return _answer(vm, "vm", waits + planned)
+
+
+def _planned(view: StateView, host: str, now_ms: int) -> list[Waits]:
+    """Return the blockers of a host's work that is not announced yet.
+
+    Owners see declared work alone, and of it what concerns their own VMs. Source: P-3, T-1.
+    """
+    draft = view.draft(now_ms)
+    if view.unscoped is None:
+        of_host = [each for each in view.state.maintenances.values() if host in each.hosts]
+        planned = [each for each in of_host if draft.target(each.number, host) is None]
+        pairs = [(each.id, why_host(draft, each, host)) for each in planned]
+        return [Waits(name, blocker) for name, blocker in pairs if blocker]
+    return [
+        Waits(each.maintenance.id, _hand_back(each, one))
+        for each in declared(view.unscoped.state, view.state.topology, now_ms)
+        for one in each.resources
+        if one.host == host and one.state in DECIDED_BEFORE
+    ]
+
+
+def _hand_back(declaration: DeclaredMaintenance, resource: DeclaredResource) -> Blocker:
+    """Return the blocker of declared work on VMs of an owner."""
+    name, deadline_ms = declaration.maintenance.id, resource.deadline_ms
+    state = resource.state.value.replace("-", " ")
+    text = f"{name} is declared for host {resource.host} ({state})"
+    clears_ms = resource.start_ms or deadline_ms
+    return Blocker(Code.HAND_BACK, name, declaration.declaration.declared_ms, clears_ms, text)
 
 
 async def _of_operation(call: ApiCall, number: int) -> list[Waits]:

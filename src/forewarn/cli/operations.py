@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import Answer, NameEmpty, client_of, part
+from forewarn.cli.api_client import Answer, ApiClient, NameEmpty, client_of, part
 from forewarn.cli.application import noun_app
 from forewarn.cli.defaults import LIST_MAX
 from forewarn.cli.listing import Chosen, in_order, newest
@@ -176,10 +176,23 @@ def _why(
         print(f"waits: {work}{awaited_text(each, client.now_ms)} [{each['code']}]")
     if kind in {"maintenance", "wave"} and any(b["code"] == "operator" for b in answer["blockers"]):
         number = name.partition("/")[0]
-        state = client.get(f"/v1/maintenances/{number}")["maintenance"]["state"]
-        if verb := _VERBS.get(state):
-            print(f"  forewarn maintenance {verb} {number}")
+        _print_next(client, number)
     return OK
+
+
+def _print_next(client: ApiClient, number: str) -> None:
+    """Print what makes a maintenance go on: a confirmation that is awaited, or a command."""
+    confirmations = client.get("/v1/confirmations")["confirmations"]
+    awaited = [each for each in confirmations if number in call_in_words(each).split()]
+    for each in awaited:
+        print(f"waits: {each['id']} of {each['principal']} is not confirmed by a second operator")
+        print(f"  forewarn confirmation confirm {each['id']}")
+    state = client.get(f"/v1/maintenances/{number}")["maintenance"]["state"]
+    verb = _VERBS.get(state)
+    if verb == "start" and client.get("/v1/policy").get("require_declaration"):
+        verb = "declare"
+    if verb and not awaited:
+        print(f"  forewarn maintenance {verb} {number}")
 
 
 def _validation_text(operation: Answer) -> str:
