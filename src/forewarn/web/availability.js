@@ -3,7 +3,7 @@
 import { get, may, now, query } from "./api.js";
 import { fill, h, head, section, soft, table } from "./dom.js";
 import { chip, link, moment, plural, span } from "./format.js";
-import { monthOf, monthSpan } from "./report.js";
+import { askedMonth, monthOf, monthSpan } from "./report.js";
 
 /** VMs and disturbances that the view shows; the command line lists all. */
 const ROWS_MAX = 500;
@@ -12,7 +12,7 @@ const percent = (value) => (value === null ? "—" : `${value} %`);
 
 export async function availability(main, asked) {
   const months = [monthOf(now()), monthOf(now(), 1)];
-  const month = /^\d{4}-(0[1-9]|1[0-2])$/.test(asked.get("month")) ? asked.get("month") : months[0];
+  const [month, wrong] = askedMonth(asked);
   const owner = asked.get("owner") ?? "";
   const address = (change) => query("#/availability", { month, owner, ...change });
   const tab = (label, other) =>
@@ -54,7 +54,7 @@ export async function availability(main, asked) {
         tab("Last month", months[1]),
       ),
     ),
-    h("section", { className: "card" }, form, shown),
+    h("section", { className: "card" }, form, wrong, shown),
   );
 }
 
@@ -62,6 +62,7 @@ function found(reply) {
   const vms = reply.vms.toSorted((one, other) => other.disturbed_ms - one.disturbed_ms);
   const times = reply.disturbances.toSorted((one, other) => (one.from < other.from ? 1 : -1));
   const left = Math.max(vms.length, times.length) > ROWS_MAX;
+  if (!vms.length) return soft("No records for this month.");
   return [
     h(
       "p",

@@ -12,16 +12,40 @@ let looked = -LOOK_MS;
 
 /** Shows the number of waiting calls on every view. */
 export async function drawWaiting() {
-  if (!may("list_confirmations") || performance.now() - looked < LOOK_MS) return;
+  if (performance.now() - looked < LOOK_MS) return;
   looked = performance.now();
-  const reply = await get("/v1/confirmations").catch(() => null);
-  if (!reply) return;
-  const line = document.getElementById("waiting");
-  const { length } = reply.confirmations;
-  line.hidden = !length;
-  setText(
-    line,
-    `${plural(length, "call")} ${length === 1 ? "waits" : "wait"} for a second operator`,
+  await Promise.all([
+    may("list_confirmations") ? drawLine("waiting", confirmationsWaiting) : null,
+    may("grant_deferral") ? drawLine("deferrals", deferralsWaiting) : null,
+  ]);
+}
+
+/** Draws a line on every view while something waits; a failed read changes nothing. */
+async function drawLine(id, read) {
+  const text = await read().catch(() => null);
+  if (text === null) return;
+  const line = document.getElementById(id);
+  line.hidden = !text;
+  setText(line, text);
+}
+
+const sentence = (count, what, answer, many) =>
+  count ? `${plural(count, what, many)} ${count === 1 ? "waits" : "wait"} for ${answer}` : "";
+
+async function confirmationsWaiting() {
+  const { confirmations: found } = await get("/v1/confirmations");
+  return sentence(found.length, "call", "a second operator", "calls");
+}
+
+/** Says how many requests of owners for a later deadline wait for an answer. */
+export async function deferralsWaiting() {
+  const { deferrals } = await get("/v1/deferrals");
+  const asked = deferrals.filter((each) => each.state === "asked");
+  return sentence(
+    asked.length,
+    "request for a later deadline",
+    "an answer",
+    "requests for a later deadline",
   );
 }
 

@@ -283,9 +283,11 @@ function drawClock() {
   setText(box, `${time} ${zone}${slow ?? ""}`);
 }
 
+/** Storage key of the chosen colours. */
+const THEME = "forewarn-theme";
+
 function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
-  localStorage.setItem("forewarn-theme", theme);
   document.getElementById("theme").textContent = theme === "dark" ? "☀" : "☾";
 }
 
@@ -294,10 +296,17 @@ function startBar() {
   new ResizeObserver(() => {
     document.documentElement.style.setProperty("--top", `${top.offsetHeight}px`);
   }).observe(top);
-  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  setTheme(localStorage.getItem("forewarn-theme") ?? (dark ? "dark" : "light"));
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const follow = () => setTheme(localStorage.getItem(THEME) ?? (system.matches ? "dark" : "light"));
+  follow();
+  system.addEventListener("change", () => {
+    follow();
+    if (!asking) route();
+  });
   document.getElementById("theme").addEventListener("click", () => {
-    setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+    const other = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+    localStorage.setItem(THEME, other); // until a press, the page follows the system
+    setTheme(other);
     route();
   });
   document.getElementById("clock").addEventListener("click", () => {
@@ -360,7 +369,7 @@ async function begin() {
   await start();
   const who = document.getElementById("caller");
   setText(who, `${caller.principal.replace(/^\w+:/, "")} · ${caller.roles || "no role"}`);
-  who.title = caller.principal;
+  who.title = `${caller.principal} · ${caller.roles || "no role"}`;
   document.getElementById("sign-out").hidden =
     !token.get() && !caller.principal.startsWith("oidc:");
   await route();

@@ -3,6 +3,7 @@
 import { act, button, buttons, rowButton, unasked } from "./actions.js";
 import { call, get, getList, may, now as time, part, query } from "./api.js";
 import { lines } from "./charts.js";
+import { deferralsWaiting } from "./confirmations.js";
 import { fill, h, head, keepFocus, note, section, soft, table, unpressed } from "./dom.js";
 import {
   chip,
@@ -74,7 +75,13 @@ export function maintenances(main) {
     });
   const older = h("button", { type: "button", className: "plain" }, "Older");
   let before = "";
-  const read = () => get(query("/v1/maintenances", { limit: LIST_LIMIT, before }));
+  const read = async () => {
+    const [reply, asked] = await Promise.all([
+      get(query("/v1/maintenances", { limit: LIST_LIMIT, before })),
+      may("grant_deferral") ? deferralsWaiting() : "",
+    ]);
+    return { ...reply, asked };
+  };
   const draw = (reply) => {
     older.hidden = !reply.next;
     older.onclick = async () => {
@@ -93,6 +100,7 @@ export function maintenances(main) {
         ),
         button("create_maintenance", "New maintenance", "first", describe),
       ),
+      reply.asked ? h("p", {}, h("a", { href: "#/declarations" }, `${reply.asked}.`)) : "",
       reply.maintenances.length
         ? [h("div", { className: "stories" }, reply.maintenances.map(card)), older]
         : h(

@@ -26,6 +26,15 @@ export function monthOf(ms, back = 0) {
     .slice(0, 7);
 }
 
+/** Returns the month that an address asks for, or the present one, with a message if it is none. */
+export function askedMonth(asked) {
+  const text = asked.get("month") ?? "";
+  const month = monthOf(now());
+  if (!text || /^\d{4}-(0[1-9]|1[0-2])$/.test(text)) return [text || month, ""];
+  const wrong = h("p", { className: "bad", role: "alert" });
+  return [month, fill(wrong, `${text} is no month: this is ${month}. Write a month as 2026-10.`)];
+}
+
 /** Returns the begin of a month, and its end or now. */
 export function monthSpan(month) {
   const from = `${month}-01T00:00:00Z`;
@@ -153,7 +162,7 @@ function outcomesOf(month, owner) {
 
 export async function report(main, asked) {
   const months = [monthOf(now()), monthOf(now(), 1)];
-  const month = /^\d{4}-(0[1-9]|1[0-2])$/.test(asked.get("month")) ? asked.get("month") : months[0];
+  const [month, wrong] = askedMonth(asked);
   const owner = asked.get("owner") ?? "";
   const only = SELECTIONS[asked.get("only")] ? asked.get("only") : "all";
   const address = (change) => query("#/report", { month, owner, only, ...change });
@@ -199,6 +208,7 @@ export async function report(main, asked) {
       "section",
       { className: "card" },
       form,
+      wrong,
       h(
         "nav",
         { className: "tabs", aria: { label: "Selections" } },
