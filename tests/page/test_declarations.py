@@ -55,13 +55,15 @@ def resource(live: Live, host: str, owner: str = "shop") -> Json:
     return one
 
 
-def sign_in(page: Browser, live: Live, view: str, token: str = "") -> None:
+def sign_in(
+    page: Browser, live: Live, view: str, token: str = "", *, expected: str = "m-1"
+) -> None:
     """Open a view as shop."""
     page.open("about:blank")
     page.open(f"{live.url}/{view}")
     fill(page, "mouse", "#token", token or live.add_token("shop-ci", Role.OWNER, owner="shop"))
     page.key("Enter")
-    page.see("m-1")
+    page.see(expected)
 
 
 def row(host: str) -> str:
@@ -75,6 +77,12 @@ def test_owner_chooses_an_opening_in_four_presses(page: Browser, service: Live) 
     page.see("2 hosts without a choice")
     assert page.run("document.querySelector('main').innerText.includes('bank')") is False
     press(page, "mouse", row("h2"))
+    page.until("document.querySelector('dialog [data-day]')")
+    assert page.run("document.querySelector('dialog').innerText.includes('owners')") is False
+    fill(page, "mouse", "#choice-at", "tomorrow")
+    page.see("This cannot be read as a time.")
+    fill(page, "mouse", "#choice-at", "2027-01-17T02:00")
+    page.see("The zone is missing")
     press(page, "mouse", "dialog [data-day='2027-01-17']")
     press(page, "mouse", "dialog [data-opening='2027-01-17T02:00:00.000Z']")
     page.see("Possible: the work starts on Sunday, 17 January 2027, 02:00 UTC")
@@ -122,6 +130,9 @@ def test_owner_hands_back_and_operator_chooses_for_another(page: Browser, servic
     """On a shared host each choice is for one owner alone; the operator sees both. Source: T-2."""
     sign_in(page, service, "#/home")
     press(page, "mouse", row("h1"))
+    page.see("Other owners have VMs on the host")
+    press(page, "mouse", "dialog [value=now]")
+    page.see("over, but only if the other owners on the host choose the same time or release")
     press(page, "mouse", "dialog [value=release]")
     press(page, "mouse", SUBMIT)
     page.see("Handed back")
@@ -137,6 +148,22 @@ def test_owner_hands_back_and_operator_chooses_for_another(page: Browser, servic
     page.see("the choice approves the event")
     one = resource(service, "h1", "bank")
     assert (one["decision"], one["approves"], one["chosen_by"]) == ("now", True, "anna")
+
+
+def test_emergency_offers_no_time(page: Browser, service: Live) -> None:
+    """Only as soon as possible, and handing back: an opening cannot be chosen."""
+    operator(service, "POST", "/v1/maintenances/m-1/cancel", {})
+    form = {"cause": "host-reboot", "hosts": ["h2"], "duration": "PT30M"}
+    operator(service, "POST", "/v1/maintenances", {**form, "reason": "fire"})
+    declared = {"reason": "fire", "hand_back": "PT1H"}
+    operator(service, "POST", "/v1/maintenances/m-2/declare-emergency", declared)
+    sign_in(page, service, "#/home", expected="m-2")
+    press(page, "mouse", row("h2"))
+    page.see("In an emergency, a time cannot be chosen.")
+    ways = "[...document.querySelectorAll('dialog [name=way]')].map((each) => each.value)"
+    assert page.run(ways) == ["now", "release"]
+    press(page, "mouse", SUBMIT)
+    page.see("the work starts once its notice is over")
 
 
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is missing")
@@ -156,17 +183,26 @@ def test_owner_reports_a_broken_gpu_in_five_actions(page: Browser, service: Live
     """The button, the VM, the part, what is wrong, and sending it. Source: T-9."""
     sign_in(page, service, "#/home")
     press(page, "mouse", "main [data-act=open_ticket]")
+    press(page, "mouse", SUBMIT)
+    page.see("name a VM or host")
     fill(page, "mouse", "#field-target", "web-1")
+    press(page, "mouse", SUBMIT)
+    page.see("describe the fault")
     page.run(
         "Object.assign(document.querySelector('#field-category'), { value: 'gpu' })"
         ".dispatchEvent(new Event('change', { bubbles: true }))"
     )
     fill(page, "mouse", "#field-description", "GPU 3 has fallen off the bus")
     press(page, "mouse", SUBMIT)
-    page.see("Report a fault: done.")
+    page.see("The fault is reported as ticket")
     page.until("document.querySelector('main').innerText.includes('fallen off the bus')")
     [ticket] = operator(service, "GET", "/v1/tickets")["tickets"]
     assert (ticket["target"], ticket["category"], ticket["host"]) == ("web-1", "gpu", "h2")
+    assert page.run(f"Boolean(document.querySelector('#notes [href$={ticket['id']}]'))")
+    page.run("location.hash = '#/hosts/h2'")
+    press(page, "mouse", "main [data-act=open_ticket]")
+    page.until("document.querySelector('#field-target')?.value === 'h2'")
+    page.key("Escape")
 
 
 def test_owner_finds_last_months_availability_in_two_presses(page: Browser, service: Live) -> None:
@@ -188,7 +224,12 @@ def test_owner_finds_last_months_availability_in_two_presses(page: Browser, serv
 
 
 def test_owner_asks_for_a_later_deadline_and_operator_grants(page: Browser, service: Live) -> None:
-    """Four actions: the button, the days, the reason, and asking. Source: T-4."""
+    """Four actions: the button, the days, the reason, and asking. Source: T-4.
+
+    Operators see on every view that a request waits, and which choice a grant drops.
+    """
+    choice = {"vm": "web-1", "at": "2027-01-17T02:00:00Z"}
+    operator(service, "POST", "/v1/declarations/m-1/choices", {"choices": [choice]})
     sign_in(page, service, "#/home")
     press(page, "keyboard", "main [data-act=ask_deferral][aria-label$=' h2']")
     press(page, "keyboard", "dialog .buttons button:nth-child(2)")
@@ -199,8 +240,11 @@ def test_owner_asks_for_a_later_deadline_and_operator_grants(page: Browser, serv
     assert not AXE.exists() or axe_findings(page) == []
     press(page, "mouse", "#sign-out")
     page.see("Sign in to Forewarn")
-    sign_in(page, service, "#/declarations", TOKEN)
+    sign_in(page, service, "#/maintenances", TOKEN)
+    page.see("1 request for a later deadline waits for an answer.")
+    press(page, "mouse", "#deferrals")
     press(page, "mouse", "main [data-act=grant_deferral]")
     press(page, "mouse", SUBMIT)
     page.see("was granted")
+    page.see("to start on Sunday, 17 January 2027, 02:00 UTC no longer counts")
     assert resource(service, "h2")["hand_back_deadline"] == "2027-02-12T08:00:00Z"

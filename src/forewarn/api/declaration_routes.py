@@ -141,6 +141,7 @@ RESOURCE: schemas.ObjectSchema[DeclaredResource] = schemas.ObjectSchema(
         "The last request for a later hand-back deadline; null: none.",
     ),
     schemas.Member("changed", schemas.TIME, "changed_ms", "Last change of the plan or a choice."),
+    schemas.Member("shared", schemas.FLAG, meaning="Whether other owners have VMs on the host."),
 )
 OPENING: schemas.ObjectSchema[Opening] = schemas.ObjectSchema(
     "Opening",

@@ -59,6 +59,8 @@ class DeclaredResource:
     deferral: Deferral | None = None
     #: When the plan, the work on the host or a choice for it last changed.
     changed_ms: int = 0
+    #: Whether other owners have VMs on the host.
+    shared: bool = False
 
 
 @value
@@ -101,6 +103,7 @@ def _resources(
         if not owners:
             continue
         stands, start_ms = _stands(state, maintenance, host)
+        shared = len(owners_on(state, host)) > 1
         changed_ms = _changed_ms(state, maintenance, host)
         for owner, vms in sorted(owners.items()):
             start_ms = start_ms or starts_ms.get(host, 0)
@@ -113,7 +116,16 @@ def _resources(
             deferral = deferral_of(state, maintenance.number, host, owner=owner)
             vms_there = tuple(vms)
             yield DeclaredResource(
-                host, owner, vms_there, own, deadline_ms, start_ms, choice, deferral, changed_ms
+                host,
+                owner,
+                vms_there,
+                own,
+                deadline_ms,
+                start_ms,
+                choice,
+                deferral,
+                changed_ms,
+                shared,
             )
 
 

@@ -4,9 +4,10 @@ import { call, get, may, part, query } from "./api.js";
 import { copy } from "./clipboard.js";
 import { commandOf, commandOfText } from "./commands.js";
 import { buttonGroup, coded, fill, h, labelled, note, press, soft } from "./dom.js";
-import { link, plural, timePicker, words } from "./format.js";
+import { link, plural, words } from "./format.js";
 import { hostPicker, ticked, ticks } from "./host-picker.js";
 import { search, suggest } from "./suggest.js";
+import { timeHint, timePicker } from "./times.js";
 
 /** Kind of object -> its actions with label, operationId and style. */
 const ACTIONS = {
@@ -187,12 +188,6 @@ export const rowButton = (route, label, options) =>
     options.danger ? "small danger" : "small",
     () => act(route, { label, ...options }),
     `${label} ${options.object ?? options.name}`,
-  );
-
-/** Returns the button that reports a fault, of a VM unless the caller says otherwise. */
-export const reportButton = (given = {}) =>
-  button("open_ticket", "Report a fault", "", () =>
-    act("open_ticket", { label: "Report a fault", given: { target_kind: "vm", ...given } }),
   );
 
 const plain = (route, label, onclick) => button(route, label, "plain", onclick);
@@ -482,6 +477,7 @@ function control(field) {
     ),
     input,
     QUICK[name] ? quick(input, field) : "",
+    QUICK[name] && !LENGTHS.has(name) && name !== "expires" ? timeHint(input) : "",
     hint,
   );
   offerNames(input, field);

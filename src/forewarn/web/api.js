@@ -9,13 +9,39 @@ let signIn = () => {};
 /** Milliseconds by which the service's clock is ahead of this machine's monotonic clock. */
 const clock = { at: Date.now(), seen: performance.now(), speed: 1, held: 0 };
 
+/** Noun of a command that reads -> the view with the same records. */
+const VIEWS = {
+  access: "Access",
+  confirmation: "Confirmations",
+  declaration: "Declared maintenances",
+  deferral: "Declared maintenances",
+  event: "Work",
+  group: "Inventory",
+  history: "History",
+  host: "Inventory",
+  maintenance: "Maintenances",
+  operation: "Work",
+  ticket: "Tickets",
+  vm: "Inventory",
+};
+
+/** Returns an advice with views in place of the commands that only read the same records. */
+const onPage = (advice) =>
+  advice.replace(
+    /`forewarn ([a-z]+)( token)?( list| show| openings|(?=`))[^`]*`/g,
+    (command, noun, _token, _verb, place) => {
+      const view = VIEWS[noun];
+      return view ? `${place ? "the" : "The"} view ${view}` : command;
+    },
+  );
+
 /** A refused request, with the service's reason and advice. */
 export class Refusal extends Error {
   constructor(status, reply) {
     super(reply.message ?? `The service answered ${status}.`);
     this.status = status;
     this.code = reply.code ?? "";
-    this.advice = reply.advice ?? "";
+    this.advice = onPage(reply.advice ?? "");
   }
 }
 

@@ -4,7 +4,8 @@ import { dialog } from "./actions.js";
 import { call, get, may, now, part, query, Refusal } from "./api.js";
 import { quoted } from "./commands.js";
 import { fill, h, note, press, soft } from "./dom.js";
-import { countdown, isLocal, plural, stamp, timePicker, written } from "./format.js";
+import { countdown, isLocal, plural, stamp, written } from "./format.js";
+import { timeHint, timePicker, wrongTime } from "./times.js";
 
 const DAY_MS = 86_400_000;
 /** Milliseconds without a change of the form before the choice is checked. */
@@ -21,12 +22,15 @@ const WAYS = [
 /** Opens the choice of a start for one owner's VMs on a host. */
 export async function choose(each, one) {
   const path = `/v1/declarations/${part(each.id)}`;
-  const openings = may("list_openings")
-    ? await get(query(`${path}/openings`, { host: one.host })).then(
-        (reply) => reply.openings,
-        () => null,
-      )
-    : null;
+  const emergency = each.severity === "emergency";
+  const shared = one.shared && !emergency; // in an emergency, a choice only brings work forward
+  const openings =
+    may("list_openings") && !emergency
+      ? await get(query(`${path}/openings`, { host: one.host })).then(
+          (reply) => reply.openings,
+          () => null,
+        )
+      : null;
   const at = h("input", {
     id: "choice-at",
     name: "at",
@@ -36,7 +40,10 @@ export async function choose(each, one) {
     spellcheck: false,
   });
   const approve = h("input", { id: "choice-approve", type: "checkbox", checked: one.approves });
-  const ways = wayPicker(one.decision ?? "at");
+  const ways = wayPicker(
+    emergency ? WAYS.filter(([way]) => way !== "at") : WAYS,
+    one.decision ?? (emergency ? "now" : "at"),
+  );
   const enter = (ms) => {
     ways.set("at");
     at.value = written(ms);
@@ -51,6 +58,7 @@ export async function choose(each, one) {
       { className: "field" },
       h("label", { htmlFor: at.id }, "Start"),
       at,
+      timeHint(at),
       h("div", { className: "buttons" }, timePicker(at, "Start")),
     ),
   );
@@ -80,8 +88,13 @@ export async function choose(each, one) {
       fill(verdict, soft("Press an opening, or enter a start."));
       return false;
     }
+    if (ways.get() === "at" && wrongTime(at.value.trim())) {
+      fill(verdict); // the field explains it
+      return false;
+    }
     const [result] = (await send(true)).results;
-    if (mine === turn) fill(verdict, result.possible ? possible(result) : refused(result, enter));
+    if (mine === turn)
+      fill(verdict, result.possible ? possible(result, shared) : refused(result, enter));
     return result.possible;
   };
   let timer = 0;
@@ -96,8 +109,13 @@ export async function choose(each, one) {
     title: `When ${one.host} is worked on`,
     text: [
       `For ${one.vms.join(", ")}.`,
-      "If other owners have VMs on the host, it is worked on before the deadline only if all choose the same.",
-    ].join(" "),
+      shared
+        ? "Other owners have VMs on the host: it is worked on before the deadline only if all choose the same."
+        : "",
+      emergency ? "In an emergency, a time cannot be chosen." : "",
+    ]
+      .filter(Boolean)
+      .join(" "),
     confirm: "Choose",
     extra: [body],
     ask: async () => {
@@ -108,7 +126,7 @@ export async function choose(each, one) {
     },
     command: () => commandOf(each, form()),
     done: ({ results: [result] }) => {
-      note(`${one.host}: ${said(result)}`);
+      note(`${one.host}: ${said(result, shared)}`);
       dispatchEvent(new Event("acted"));
     },
   });
@@ -129,8 +147,8 @@ const commandOf = (each, form) => {
 };
 
 /** Returns the ways to choose, as radio buttons. */
-function wayPicker(first) {
-  const inputs = WAYS.map(([value]) =>
+function wayPicker(offered, first) {
+  const inputs = offered.map(([value]) =>
     h("input", { type: "radio", name: "way", value, checked: value === first }),
   );
   const element = h(
@@ -140,7 +158,7 @@ function wayPicker(first) {
     h(
       "ul",
       { className: "ticks" },
-      WAYS.map(([, label], index) =>
+      offered.map(([, label], index) =>
         h("li", {}, h("label", {}, inputs[index], h("span", {}, label))),
       ),
     ),
@@ -169,15 +187,20 @@ export function sayStart(text) {
   return `${long(ms)}, ${time.slice(0, 5)} ${zone}${utc}`;
 }
 
-const said = (result) =>
-  ({
-    at: () => `the work starts on ${sayStart(result.start)}.`,
-    now: () => "the work starts once its notice is over.",
-    release: () => "handed back; the work may start at any time.",
-  })[result.decision]();
+/** Says what a choice does; on a shared host, the other owners must choose the same. */
+const said = (result, shared) => {
+  const what = {
+    at: () => `the work starts on ${sayStart(result.start)}`,
+    now: () => "the work starts once its notice is over",
+    release: () => "handed back; the work may start at any time",
+  }[result.decision]();
+  return shared
+    ? `${what}, but only if the other owners on the host choose the same time or release; otherwise after the deadline.`
+    : `${what}.`;
+};
 
-const possible = (result) => [
-  h("p", {}, h("b", {}, "Possible: "), said(result)),
+const possible = (result, shared) => [
+  h("p", {}, h("b", {}, "Possible: "), said(result, shared)),
   result.start ? soft(countdown(result.start)) : "",
 ];
 

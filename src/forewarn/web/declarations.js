@@ -1,10 +1,11 @@
 // Declared maintenances: for each resource what happens without a choice, and until when to choose.
 
-import { button, reportButton, rowButton } from "./actions.js";
+import { button, rowButton } from "./actions.js";
 import { get, getList, getText, may } from "./api.js";
 import { choose } from "./choices.js";
 import { askLater, deferralOf } from "./deferrals.js";
 import { buttonGroup, fill, h, head, note, press, section, soft, table } from "./dom.js";
+import { reportButton } from "./faults.js";
 import { chip, link, moment, naturally, plural, span, ticking, words } from "./format.js";
 import { kept } from "./records.js";
 import { save } from "./report.js";

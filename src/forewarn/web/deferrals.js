@@ -2,9 +2,11 @@
 
 import { dialog, rowButton } from "./actions.js";
 import { call, may, part } from "./api.js";
+import { sayStart } from "./choices.js";
 import { quoted } from "./commands.js";
 import { buttonGroup, h, labelled, note, press, soft } from "./dom.js";
-import { moment, timePicker, written } from "./format.js";
+import { moment, written } from "./format.js";
+import { timeHint, timePicker } from "./times.js";
 
 const DAY_MS = 86_400_000;
 /** Days by which buttons move the deadline. */
@@ -33,11 +35,13 @@ export function askLater(each, one) {
         { className: "field" },
         h("label", { htmlFor: until.id }, "New hand-back deadline"),
         until,
+        timeHint(until),
         buttonGroup(
           "Usual deadlines",
           DAYS.map((days) =>
             press(`${days} days later`, () => {
               until.value = later(days);
+              until.dispatchEvent(new Event("input", { bubbles: true }));
             }),
           ),
           timePicker(until, "New hand-back deadline"),
@@ -52,10 +56,21 @@ export function askLater(each, one) {
     },
     done: ({ deferrals: [deferral] }) => {
       const kind = deferral.state === "refused" ? "refused" : "done";
-      note(`${one.host}: ${SAID[deferral.state]} ${deferral.answer}`, kind);
+      const lost = deferral.state === "granted" && one.decision ? ` ${fallen(one)}` : "";
+      note(`${one.host}: ${SAID[deferral.state]} ${deferral.answer}${lost}`, kind);
       dispatchEvent(new Event("acted"));
     },
   });
+}
+
+/** Says which choice no longer counts, because a later deadline was granted. */
+function fallen({ decision, chosen_start: start, host }) {
+  const choice = {
+    at: () => `to start on ${sayStart(start)}`,
+    now: () => "to start as soon as possible",
+    release: () => "to hand back",
+  }[decision]();
+  return `The choice for ${host} ${choice} no longer counts: choose again.`;
 }
 
 const SAID = {
@@ -65,7 +80,8 @@ const SAID = {
 };
 
 /** Says what became of a request for a later deadline; operators answer it. */
-export function deferralOf(each, { deferral, host }) {
+export function deferralOf(each, one) {
+  const { deferral, host } = one;
   if (!deferral) return "";
   const { state, until, owner, answer } = deferral;
   const why = answer ? `: ${answer}` : ".";
@@ -84,7 +100,10 @@ export function deferralOf(each, { deferral, host }) {
     may("grant_deferral")
       ? buttonGroup(
           "Answers",
-          rowButton("grant_deferral", "Grant", options),
+          rowButton("grant_deferral", "Grant", {
+            ...options,
+            done: () => one.decision && note(fallen(one)),
+          }),
           rowButton("refuse_deferral", "Refuse", options),
         )
       : "",

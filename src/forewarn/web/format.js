@@ -60,22 +60,6 @@ export function written(ms) {
   return `${day}T${time}${zone.slice(3) || "Z"}`;
 }
 
-/** Returns a picker of a date and time, in the selected zone, which enters them in a text field. */
-export function timePicker(input, label) {
-  const picker = h("input", {
-    type: "datetime-local",
-    tabIndex: -1, // with the keyboard, the text field is quicker
-    aria: { label: `${label}: date and time` },
-    onchange: () => {
-      const { value } = picker;
-      if (!value) return;
-      input.value = isLocal() ? new Date(value).toISOString() : `${value}:00Z`;
-      input.dispatchEvent(new Event("input", { bubbles: true }));
-    },
-  });
-  return picker;
-}
-
 /** Returns a running countdown. */
 export function ticking(text, prefix = "") {
   return h(

@@ -1,8 +1,9 @@
 // Views of a host, VM, group or operation, and lists of these records.
 
-import { buttons, reportButton } from "./actions.js";
+import { buttons } from "./actions.js";
 import { allowed, get, getText, part, query } from "./api.js";
 import { cells, fill, framed, h, head, keepFocus, section, soft, table, unpressed } from "./dom.js";
+import { reportButton } from "./faults.js";
 import {
   chip,
   count,
@@ -320,7 +321,11 @@ function record(main, kind, name, { concerns, title, factsOf }) {
     draw: ({ each, work }) =>
       fill(
         main,
-        head(title(each), buttons(kinds, name, each)),
+        head(
+          title(each),
+          buttons(kinds, name, each),
+          kind === "host" ? reportButton({ kind, target: name }) : "",
+        ),
         h(
           "div",
           { className: "columns with-work" },
@@ -405,7 +410,7 @@ export async function vm(main, name) {
       main.dataset.shows = `vm ${name}`;
       fill(
         main,
-        head(`VM ${name}`, buttons("vms", name, each), reportButton({ target: name })),
+        head(`VM ${name}`, buttons("vms", name, each), reportButton({ kind: "vm", target: name })),
         h(
           "div",
           { className: "columns" },

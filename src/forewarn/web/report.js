@@ -32,7 +32,10 @@ export function askedMonth(asked) {
   const month = monthOf(now());
   if (!text || /^\d{4}-(0[1-9]|1[0-2])$/.test(text)) return [text || month, ""];
   const wrong = h("p", { className: "bad", role: "alert" });
-  return [month, fill(wrong, `${text} is no month: this is ${month}. Write a month as 2026-10.`)];
+  return [
+    month,
+    fill(wrong, `${text} is not a month; ${month} is shown. Write a month as 2026-10.`),
+  ];
 }
 
 /** Returns the begin of a month, and its end or now. */

@@ -3,6 +3,7 @@
 import { rowButton } from "./actions.js";
 import { get, getList, may, part } from "./api.js";
 import { buttonGroup, fill, h, head, section, soft, table } from "./dom.js";
+import { reportButton } from "./faults.js";
 import { chip, link, moment, words } from "./format.js";
 import { facts, kept } from "./records.js";
 
@@ -47,7 +48,12 @@ export function tickets(main) {
     draw: ({ records, more }) =>
       fill(
         main,
-        head("Tickets", rowButton("open_ticket", "Open a ticket", { object: "" })),
+        head(
+          "Tickets",
+          may("ask_ticket") // owners only report
+            ? rowButton("open_ticket", "Open a ticket", { object: "" })
+            : reportButton(),
+        ),
         section(
           "All tickets",
           ticketTable(records),
