@@ -132,6 +132,8 @@ STATUSES: dict[type[CallerError], int] = {
     refusals.ChoiceRefused: 409,
     refusals.DeferralRefused: 409,
     refusals.DeferralUndecided: 404,
+    refusals.NotDeclared: 404,
+    refusals.OwnerUnnamed: 422,
     refusals.PostponementRefused: 409,
     refusals.PlanSuperseded: 409,
     NothingSelected: 404,
