@@ -27,7 +27,7 @@ from forewarn.core.host_admission import known_maintenance
 from forewarn.core.impact import TRAITS, Cause, Impact
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.openings import Opening, Openings
-from forewarn.core.owner_choices import Decision
+from forewarn.core.owner_choices import Decision, OwnerChoice
 from forewarn.core.refusals import NotDeclared, OwnerUnnamed, Unknown
 from forewarn.rules.blockers import Code
 from forewarn.rules.hand_back import Severity
@@ -175,6 +175,18 @@ CHOICE_RESULT: schemas.ObjectSchema[ChoiceResult] = schemas.ObjectSchema(
         lambda r: OPENING.each(r.openings),
         "The nearest openings of a choice that is not possible.",
     ),
+    schemas.Member(
+        "agreed",
+        schemas.FLAG,
+        meaning="Whether the other owners on the host chose the same, or let the work start at any"
+        " time; otherwise it starts after the hand-back deadline.",
+    ),
+    schemas.Member(
+        "earliest",
+        schemas.TIME,
+        "earliest_ms",
+        "Earliest start of work that may start at any time; null: a start is chosen.",
+    ),
 )
 DECLARATION: schemas.ObjectSchema[DeclaredMaintenance] = schemas.ObjectSchema(
     "Declaration",
@@ -283,14 +295,19 @@ async def get_declaration(call: ApiCall) -> ApiResponse:
         Field("host", NAME, "Host of the VMs."),
         Field("vm", NAME, "VM on the host."),
     ),
-    answer=schemas.object_schema(host=schemas.TEXT, openings=schemas.list_of(OPENING.schema())),
+    answer=schemas.object_schema(
+        host=schemas.TEXT, openings=schemas.list_of(OPENING.schema()), text=schemas.TEXT
+    ),
 )
 async def list_openings(call: ApiCall) -> ApiResponse:
-    """List the times at which declared work can start on one host, with the room left."""
+    """List the times at which declared work can start on one host, with the room left.
+
+    An emergency has none; `text` says so, and is empty otherwise.
+    """
     number, now_ms = number_of(call), call.control.clock.now_ms()
     await _named(call, number)
 
-    def find(view: StateView) -> tuple[str, list[Opening]]:
+    def find(view: StateView) -> tuple[str, list[Opening], str]:
         topology = view.state.topology
         host = call.query.get("host", "")
         if "vm" in call.query and host:
@@ -308,14 +325,20 @@ async def list_openings(call: ApiCall) -> ApiResponse:
         maintenance = known_maintenance(whole.draft(now_ms), number)
         if host not in maintenance.hosts:
             raise NotDeclared(subject=f"host {host}", maintenance=maintenance.id)
+        if maintenance.exemption.emergency:
+            return (
+                host,
+                [],
+                f"{maintenance.id} is an emergency: only now and release can be chosen.",
+            )
         owners = {topology.groups[topology.vms[name].group].owner for name in topology.vms_on(host)}
         until_ms = max(
             (deadline_of(whole.state, maintenance, host, owner=each) for each in owners), default=0
         )
-        return host, Openings(whole.draft(now_ms), maintenance).of(host, until_ms=until_ms)
+        return host, Openings(whole.draft(now_ms), maintenance).of(host, until_ms=until_ms), ""
 
-    host, openings = await call.control.read(find)
-    return ApiResponse({"host": host, "openings": OPENING.each(openings)})
+    host, openings, text = await call.control.read(find)
+    return ApiResponse({"host": host, "openings": OPENING.each(openings), "text": text})
 
 
 @Route(
@@ -461,7 +484,24 @@ def _of_owner(owner: str) -> str:
     return f" and owner {owner}" if owner else " and the VMs without an owner"
 
 
+WITHDRAWN_CHOICE: schemas.ObjectSchema[OwnerChoice] = schemas.ObjectSchema(
+    "WithdrawnChoice",
+    "A choice that no longer counts, because a later hand-back deadline was granted.",
+    schemas.Member("host", schemas.TEXT),
+    schemas.Member("owner", schemas.TEXT, meaning="Owner of the VMs; may be empty."),
+    schemas.Member("decision", schemas.words(Decision)),
+    schemas.Member(
+        "start",
+        schemas.TIME,
+        lambda c: written(c.start_ms if c.decision is Decision.AT else 0),
+        "Chosen start; null: none.",
+    ),
+)
 _DEFERRALS = schemas.object_schema(deferrals=schemas.list_of(DEFERRAL.schema()))
+_ANSWERED = schemas.object_schema(
+    deferrals=schemas.list_of(DEFERRAL.schema()),
+    withdrawn=schemas.list_of(WITHDRAWN_CHOICE.schema()),
+)
 
 
 @Route("GET /v1/deferrals", Permission.READ, answer=_DEFERRALS)
@@ -475,23 +515,35 @@ async def list_deferrals(call: ApiCall) -> ApiResponse:
     "POST /v1/declarations/{id}/deferrals",
     Permission.APPROVE,
     form=forms.DEFER,
-    answer=_DEFERRALS,
+    answer=_ANSWERED,
 )
 async def ask_deferral(call: ApiCall) -> ApiResponse:
     """Ask for a later hand-back deadline; the answer has what the policy says to it.
 
-    All hosts get the same answer.
+    All hosts get the same answer. A granted request withdraws the choice for its VMs.
     """
     number, form = number_of(call), call.form
-    await _named(call, number)
+    before = (await _named(call, number),)
     places = await call.control.read(lambda view: _places(view, number, form, where="the body"))
     until_ms = call.time_ms("until")
     assert until_ms is not None, "the form requires it"
     word = stimuli.AskDeferral(number, places, until_ms, form["reason"], call.principal.name)
     await call.control.submit(word, call.actor)
-    every = _deferrals(await declared_to(call, only=number))
+    return await _answered(call, before, set(places))
+
+
+async def _answered(
+    call: ApiCall, before: tuple[DeclaredMaintenance, ...], places: set[tuple[str, str]]
+) -> ApiResponse:
+    """Answer with the requests for hosts and owners, and the choices that no longer count."""
+    after = await declared_to(call, only=number_of(call))
+    requests = [each for each in _deferrals(after) if (each.host, each.owner) in places]
+    granted = {(d.host, d.owner) for d in requests if d.state is DeferralState.GRANTED}
+    resources = [one for each in before for one in each.resources]
+    choices = [each.choice for each in resources if (each.host, each.owner) in granted]
+    withdrawn = [each for each in choices if each is not None]
     return ApiResponse(
-        {"deferrals": DEFERRAL.each([each for each in every if (each.host, each.owner) in places])}
+        {"deferrals": DEFERRAL.each(requests), "withdrawn": WITHDRAWN_CHOICE.each(withdrawn)}
     )
 
 
@@ -499,7 +551,7 @@ async def ask_deferral(call: ApiCall) -> ApiResponse:
     "POST /v1/declarations/{id}/deferrals/grant",
     Permission.OPERATE,
     form=forms.GRANT_DEFERRAL,
-    answer=_DEFERRALS,
+    answer=_ANSWERED,
 )
 async def grant_deferral(call: ApiCall) -> ApiResponse:
     """Grant the undecided requests of an owner: its hand-back deadlines move."""
@@ -510,7 +562,7 @@ async def grant_deferral(call: ApiCall) -> ApiResponse:
     "POST /v1/declarations/{id}/deferrals/refuse",
     Permission.OPERATE,
     form=forms.REFUSE_DEFERRAL,
-    answer=_DEFERRALS,
+    answer=_ANSWERED,
 )
 async def refuse_deferral(call: ApiCall) -> ApiResponse:
     """Refuse the undecided requests of an owner."""
@@ -523,10 +575,14 @@ async def _decide(call: ApiCall, *, grants: bool) -> ApiResponse:
     word = stimuli.DecideDeferral(
         number, owner, grants, call.principal.name, form.get("reason", ""), host=host
     )
+    before = await declared_to(call, only=number)
+    places = {
+        (each.host, each.owner)
+        for each in _deferrals(before)
+        if each.state is DeferralState.ASKED and each.owner == owner and host in {"", each.host}
+    }
     await call.control.submit(word, call.actor)
-    every = _deferrals(await declared_to(call, only=number))
-    own = [each for each in every if each.owner == owner and host in {"", each.host}]
-    return ApiResponse({"deferrals": DEFERRAL.each(own)})
+    return await _answered(call, before, places)
 
 
 def _deferrals(declarations: tuple[DeclaredMaintenance, ...]) -> list[Deferral]:

@@ -114,7 +114,7 @@ def _openings(
         ("latest start", lambda each: local_time(each["latest"])),
         ("room", lambda each: "" if each["room"] is None else each["room"]),
     )
-    empty = "No opening before the hand-back deadline."
+    empty = answer.get("text") or "No opening before the hand-back deadline."
     return show_list(common, {"openings": numbered}, columns, name="openings", empty=empty)
 
 
@@ -226,15 +226,24 @@ def _choose(
         except ApiRefused as refused:
             raise _in_lines(refused, tuple(numbered)) from refused
     if opening is not None:
-        path = f"/v1/declarations/{part(id_)}/openings"
-        openings = client.get(path, host=chosen.host, vm=chosen.vm)["openings"]
-        if opening > len(openings):
-            raise OpeningUnknown(number=opening, count=len(openings))
-        at = openings[opening - 1]["start"]
+        at = _start_of_opening(client, id_, chosen, number=opening)
     given = {"at": at, "now": now, "approve": approve}
     choice: dict[str, object] = {**chosen.named}
     choice |= {name: each for name, each in given.items() if each}
     return _send(client, id_, [choice], common, dry_run=dry_run)
+
+
+def _start_of_opening(client: ApiClient, id_: str, chosen: ChosenVms, *, number: int) -> str:
+    """Return the start of an opening by its number in the list, counted from 1.
+
+    Raises:
+        OpeningUnknown: the list is shorter.
+    """
+    path = f"/v1/declarations/{part(id_)}/openings"
+    openings = client.get(path, host=chosen.host, vm=chosen.vm)["openings"]
+    if number > len(openings):
+        raise OpeningUnknown(number=number, count=len(openings))
+    return str(openings[number - 1]["start"])
 
 
 @declaration.command(name="release")
@@ -291,6 +300,10 @@ def print_deferrals(common: ServerOptions, answer: Answer, now_ms: int) -> int:
         return REFUSED if refused else OK
     for each in every:
         print(f"host {each['host']}: {deferral_text(each, now_ms)}")
+    for each in answer.get("withdrawn", []):
+        choice = local_time(each["start"]) if each["start"] else f"`{each['decision']}`"
+        owner = f" ({each['owner']})" if each["owner"] else ""
+        print(f"The choice of {choice} for {each['host']}{owner} no longer counts; choose again.")
     return REFUSED if refused else OK
 
 
@@ -298,6 +311,9 @@ def deferral_text(each: Answer | None, now_ms: int) -> str:
     """Return the state of a request for a later hand-back deadline, with its reason."""
     if not each:
         return ""
+    if each["state"] == "refused":
+        asked = f"the request for a deadline of {local_time(each['until'])} was refused"
+        return f"{asked}: {each['answer']}" if each["answer"] else asked
     text = f"{each['state']} until {local_time(each['until'])}"
     if each["state"] == "asked":
         return f"{text}; an operator decides by {when(each['decide_by'], now_ms)}"
@@ -388,10 +404,8 @@ def _print_results(results: list[Answer]) -> None:
             print(f"{where}: not possible: {each['text']}")
             for one in each["openings"]:
                 print(f"  opening: {local_time(one['start'])}")
-        elif each["start"]:
-            print(f"{where}: {local_time(each['start'])}")
         else:
-            print(f"{where}: {each['decision']}")
+            print(f"{where}: {_chosen_text(each)}")
     if not results:
         note("The rule chooses nothing: no opening is within its window, or all have a choice.")
 
@@ -415,9 +429,26 @@ def _in_lines(refused: ApiRefused, lines: tuple[int, ...]) -> ApiRefused:
     )
 
 
+def _chosen_text(result: Answer) -> str:
+    """Return what was chosen, and under which condition it counts."""
+    if result["start"]:
+        text = local_time(result["start"])
+        unless = "the other owners of the host choose the same time or release"
+    else:
+        text = result["decision"]
+        if result.get("earliest"):
+            text = f"{text}, from {local_time(result['earliest'])} at the earliest"
+        unless = "the other owners of the host also choose now or release"
+    if result.get("agreed", True):
+        return text
+    return f"{text}, only if {unless}; else after the deadline"
+
+
 def local_time(text: str) -> str:
     """Return a time in the local zone, with its offset, and in UTC. Source: T-16."""
     at = datetime.fromtimestamp(parse(text) / 1000, UTC)
+    if not at.astimezone().utcoffset():
+        return to_the_second(text)
     local = at.astimezone().isoformat(timespec="seconds")
     return f"{local} ({to_the_second(text)})"
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import Answer, ApiClient, client_of, part
+from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, part
 from forewarn.cli.application import noun_app
 from forewarn.cli.defaults import LIST_MAX
 from forewarn.cli.group_vms import vms_of_groups
@@ -31,8 +31,10 @@ from forewarn.cli.output import (
     confirm,
     note,
     note_seconds,
+    noun,
     print_structured,
     warn_unasked,
+    when,
 )
 from forewarn.cli.parameters import (
     COMMON,
@@ -246,10 +248,27 @@ def _declare(
             note(
                 "A review is open: `forewarn ticket list --type review`. Another person closes it."
             )
+            _print_declared(id_, common)
         return status
     if reason or waive:
         raise EmergencyOnly
-    return _change_state("declare", id_, common, severity=severity, hand_back=hand_back)
+    status = _change_state("declare", id_, common, severity=severity, hand_back=hand_back)
+    if not common.structured:
+        _print_declared(id_, common)
+    return status
+
+
+def _print_declared(id_: str, common: ServerOptions) -> None:
+    """Print until when how many owners choose."""
+    client = client_of(common)
+    try:
+        declared = client.get(f"/v1/declarations/{part(id_)}")["declaration"]
+    except ApiRefused:
+        note("The hosts have no VMs: nobody is asked, and the work does not wait.")
+        return
+    owners = {each["owner"] for each in declared["resources"]}
+    deadline = when(declared["hand_back_deadline"], client.now_ms)
+    print(f"Hand back until {deadline}; {len(owners)} {noun(len(owners), 'owner')} asked.")
 
 
 @maintenance.command(name="pause")

@@ -24,6 +24,8 @@ from forewarn.core.stimulus import (
     Cancel,
     ChangeTopology,
     Complete,
+    DecideDeferral,
+    DeclareMaintenance,
     GroupsPolled,
     OperatorWord,
     PlaneStimulus,
@@ -422,7 +424,7 @@ class ControlPlane(StateView):
     def _ended(self, stimulus: PlaneStimulus) -> CallerError | None:
         """Return an error if an operation or maintenance has ended; otherwise None."""
         asked = WORDS.get(type(stimulus), "")
-        if isinstance(stimulus, OperatorWord):
+        if isinstance(stimulus, OperatorWord | DeclareMaintenance | DecideDeferral):
             ended = self.store.maintenances.get(stimulus.maintenance)
             if ended is not None:
                 state = ended.state.value

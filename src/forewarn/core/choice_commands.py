@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forewarn.core import stimulus as stimuli
 from forewarn.core.draft import Draft
-from forewarn.core.hand_back import CHOSEN, deadline_of, hand_back_of, owners_on
+from forewarn.core.hand_back import CHOSEN, choice_of, deadline_of, hand_back_of, owners_on
 from forewarn.core.host_admission import known_maintenance, plan_remaining_again
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.maintenance import Maintenance, MaintenancePlan, pluralized
@@ -25,6 +25,10 @@ class ChoiceResult:
     blocker: Blocker | None = None
     #: The nearest openings of a choice that is not possible.
     openings: tuple[Opening, ...] = ()
+    #: Whether the other owners on the host chose the same, or let the work start at any time.
+    agreed: bool = True
+    #: The earliest start of work that may start at any time, ms since the epoch UTC.
+    earliest_ms: int = 0
 
 
 def choose(draft: Draft, word: stimuli.ChooseStarts) -> tuple[int, ...]:
@@ -42,7 +46,7 @@ def choose(draft: Draft, word: stimuli.ChooseStarts) -> tuple[int, ...]:
                 host=each.choice.host,
                 maintenance=maintenance.id,
                 problem=each.blocker.text,
-                openings=_in_words(each.openings),
+                remedy=_remedy(maintenance, each),
             )
         chosen = each.choice
         start_ms = _whole(chosen.start_ms) if chosen.decision is Decision.AT else draft.now_ms
@@ -82,18 +86,44 @@ def results(draft: Draft, word: stimuli.ChooseStarts) -> list[ChoiceResult]:
     answers = []
     for each in word.choices:
         late = _late(draft, maintenance, each)
-        if late or each.decision is not Decision.AT:
-            blocker = Blocker(Code.HAND_BACK, "", draft.now_ms, text=late) if late else None
-            answers.append(ChoiceResult(each, blocker))
+        if late:
+            too_late = Blocker(Code.HAND_BACK, "", draft.now_ms, text=late)
+            answers.append(ChoiceResult(each, too_late))
+            continue
+        agreed = _agreed(draft, maintenance, word, each)
+        until_ms = deadline_of(draft.state, maintenance, each.host, owner=each.owner)
+        if each.decision is not Decision.AT:
+            spans = openings.of(each.host, until_ms=until_ms)
+            earliest_ms = spans[0].start_ms if spans else 0
+            answers.append(ChoiceResult(each, agreed=agreed, earliest_ms=earliest_ms))
             continue
         start_ms = _whole(each.start_ms)
-        until_ms = deadline_of(draft.state, maintenance, each.host, owner=each.owner)
         blocker = openings.blocker(each.host, start_ms, until_ms=until_ms)
         nearest = tuple(openings.nearest(each.host, start_ms, until_ms=until_ms)) if blocker else ()
-        answers.append(ChoiceResult(each, blocker, nearest))
+        answers.append(ChoiceResult(each, blocker, nearest, agreed))
         if blocker is None:
             openings.take(each.host, start_ms)
     return answers
+
+
+def _agreed(
+    draft: Draft, maintenance: Maintenance, word: stimuli.ChooseStarts, choice: stimuli.HostChoice
+) -> bool:
+    """Whether the other owners on a host chose the same, or let the work start at any time."""
+    beside = {each.owner: each for each in word.choices if each.host == choice.host}
+    at, number = choice.decision is Decision.AT, maintenance.number
+    start_ms = _whole(choice.start_ms) if at else 0
+    for owner in owners_on(draft.state, choice.host):
+        if owner == choice.owner:
+            continue
+        other = beside.get(owner) or choice_of(draft.state, number, choice.host, owner=owner)
+        if other is None:
+            deadline_ms = deadline_of(draft.state, maintenance, choice.host, owner=owner)
+            if not at or start_ms <= deadline_ms:
+                return False
+        elif other.decision is Decision.AT and (not at or _whole(other.start_ms) != start_ms):
+            return False
+    return True
 
 
 def _late(draft: Draft, maintenance: Maintenance, choice: stimuli.HostChoice) -> str:
@@ -115,6 +145,14 @@ def _late(draft: Draft, maintenance: Maintenance, choice: stimuli.HostChoice) ->
 def _whole(at_ms: int) -> int:
     """Return a time in whole seconds, as events have it."""
     return -(-at_ms // SECOND_MS) * SECOND_MS
+
+
+def _remedy(maintenance: Maintenance, result: ChoiceResult) -> str:
+    """Return what an owner can do about a choice that is not possible."""
+    if maintenance.exemption.emergency:
+        return "Choose with --now, or hand back with `forewarn declaration release`."
+    command = f"forewarn declaration openings {maintenance.id} --host {result.choice.host}"
+    return f"{_in_words(result.openings)}. See `{command}`."
 
 
 def _in_words(openings: tuple[Opening, ...]) -> str:

@@ -35,7 +35,7 @@ def ask(draft: Draft, word: stimuli.AskDeferral) -> tuple[int, ...]:
     for host, owner in word.places:
         problem = _problem(draft, maintenance, host=host, owner=owner, until_ms=until_ms)
         if problem:
-            raise DeferralRefused(host=host, maintenance=maintenance.id, problem=problem)
+            raise _refusal(maintenance, host, problem)
     requests = []
     for host, owner in word.places:
         before = deferral_of(draft.state, maintenance.number, host, owner=owner)
@@ -88,7 +88,7 @@ def decide(draft: Draft, word: stimuli.DecideDeferral) -> tuple[int, ...]:
             draft, maintenance, host=each.host, owner=each.owner, until_ms=each.until_ms
         )
         if problem:
-            raise DeferralRefused(host=each.host, maintenance=maintenance.id, problem=problem)
+            raise _refusal(maintenance, each.host, problem)
     state = DeferralState.GRANTED if word.grants else DeferralState.REFUSED
     by, text = word.by, word.reason
     _answer(
@@ -114,6 +114,18 @@ def refuse_due(draft: Draft) -> None:
 _ASKED = DeferralState.ASKED
 
 
+def _refusal(maintenance: Maintenance, host: str, problem: str) -> DeferralRefused:
+    remedy = "Ask for another time, or choose a start with `forewarn declaration choose`."
+    if maintenance.exemption.emergency:
+        remedy = "Only `forewarn declaration choose --now` and `declaration release` are possible."
+    return DeferralRefused(host=host, maintenance=maintenance.id, problem=problem, remedy=remedy)
+
+
+def _second(at_ms: int) -> str:
+    """Return a time to the second, for people."""
+    return iso8601(at_ms // SECOND_MS * SECOND_MS)
+
+
 def _problem(
     draft: Draft, maintenance: Maintenance, *, host: str, owner: str, until_ms: int
 ) -> str:
@@ -137,9 +149,9 @@ def _problem(
     if draft.now_ms >= deadline_ms:
         return "the hand-back deadline has passed"
     if until_ms <= deadline_ms:
-        return f"the hand-back deadline is {iso8601(deadline_ms)} already"
+        return f"the hand-back deadline is {_second(deadline_ms)} already"
     if until_ms > longest_ms:
-        return f"the policy allows no hand-back deadline after {iso8601(longest_ms)}"
+        return f"the policy allows no hand-back deadline after {_second(longest_ms)}"
     if maintenance.deadline_ms and until_ms + maintenance.host_s * SECOND_MS > (
         maintenance.deadline_ms
     ):
@@ -153,7 +165,7 @@ def _by_policy(draft: Draft, maintenance: Maintenance, asked: Deferral) -> Defer
     policy, now_ms = draft.maintenance_policy, draft.now_ms
     latest_ms = maintenance.declaration.deadline_ms + policy.deferral_limit_s * SECOND_MS
     if asked.until_ms <= latest_ms:
-        text = f"the policy allows deadlines until {iso8601(latest_ms)}"
+        text = f"the policy allows deadlines until {_second(latest_ms)}"
         return answered(asked, DeferralState.GRANTED, now_ms, by=POLICY, answer=text)
     if policy.deferral_decision_s:
         deadline_ms = deadline_of(draft.state, maintenance, asked.host, owner=asked.owner)
@@ -161,7 +173,7 @@ def _by_policy(draft: Draft, maintenance: Maintenance, asked: Deferral) -> Defer
         return replace(asked, decide_by_ms=decide_by_ms)
     text = "the policy allows none"
     if policy.deferral_limit_s:
-        text = f"the policy allows deadlines until {iso8601(latest_ms)} only"
+        text = f"the policy allows deadlines until {_second(latest_ms)} only"
     return answered(asked, DeferralState.REFUSED, now_ms, by=POLICY, answer=text)
 
 

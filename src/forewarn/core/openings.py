@@ -117,6 +117,8 @@ class Openings:
         draft, maintenance = self._draft, self._maintenance
         if start_ms > (until_ms or self._deadline_ms):
             return self._says(Code.HAND_BACK, "it is after the hand-back deadline")
+        if start_ms < draft.now_ms:
+            return self._says(Code.NOTICE, "this time is past")
         if start_ms < self.soonest_ms:
             return self._says(Code.NOTICE, "its notice, or work at hand, would not be over")
         if start_ms < (maintenance.earliest_ms or 0):
@@ -143,7 +145,10 @@ class Openings:
         for other in others:
             known = topology.hosts.get(other)
             if known and known.fault_zone != zone and not groups.isdisjoint(self._groups(other)):
-                return self._says(Code.FAULT_DOMAIN, "another fault domain is disturbed then")
+                return self._says(
+                    Code.FAULT_DOMAIN,
+                    "another fault domain is disturbed then; choose another time for this host",
+                )
         room = self._room(host, others)
         return self._says(Code.BUDGET, "its budget is full then") if room == 0 else None
 

@@ -254,7 +254,7 @@ class ChoiceRefused(CallerError):
     code = "choice-refused"
     status = 409
     message = "The choice for host {host} of {maintenance} is not possible: {problem}."
-    advice = "{openings}. See `forewarn declaration openings {maintenance} --host {host}`."
+    advice = "{remedy}"
 
 
 class NotDeclared(CallerError):
@@ -283,7 +283,7 @@ class DeferralRefused(CallerError):
     code = "deferral-refused"
     status = 409
     message = "The hand-back deadline of host {host} of {maintenance} cannot be moved: {problem}."
-    advice = "Ask for another time, or choose a start with `forewarn declaration choose`."
+    advice = "{remedy}"
 
 
 class DeferralUndecided(CallerError):

@@ -557,6 +557,7 @@ def act_of(stimulus: PlaneStimulus) -> PlaneStimulus:
 WORDS: dict[type[object], str] = {
     StartMaintenance: "started",
     DeclareMaintenance: "declared",
+    DecideDeferral: "deferred",
     PauseMaintenance: "paused",
     ResumeMaintenance: "resumed",
     CancelMaintenance: "cancelled",
