@@ -208,8 +208,8 @@ class Browser:
     def middle_of(self, selector: str) -> tuple[float, float]:
         """Return the middle of what a selector finds, once it stands still in sight.
 
-        At two looks in turn it is the same element at the same place: nobody presses what is just
-        being drawn.
+        At two looks in different frames it is the same element at the same place: nobody presses
+        what is just being drawn.
         """
         self.run("window.pressed = null")
         x, y = self.until(
@@ -219,8 +219,10 @@ class Browser:
                 element.scrollIntoView({{ block: "center", behavior: "instant" }});
                 const box = element.getBoundingClientRect(), known = window.pressed;
                 const now = [box.x + box.width / 2, box.y + box.height / 2];
-                window.pressed = {{ element, now }};
-                return known?.element === element && String(known.now) === String(now) && now;
+                const frame = document.timeline.currentTime;
+                window.pressed = {{ element, now, frame }};
+                return known?.element === element && known.frame !== frame
+                    && String(known.now) === String(now) && now;
             }})()""",
             f"{selector} is there",
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, TypeAlias
@@ -36,6 +35,7 @@ from forewarn.cli.text_files import text_of
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED
 from forewarn.protocol.timestamps import parse
+from forewarn.validation.toml_reader import read_toml
 
 declaration = noun_app("declaration")
 DeclarationId: TypeAlias = Annotated[str, Parameter(name="ID", help="m-12")]
@@ -325,10 +325,11 @@ def rule_of(text: str) -> dict[str, object]:
 
     Raises:
         RuleMalformed: the file is not TOML.
+        FileTooComplex: the file has too many names.
     """
     try:
-        window: dict[str, object] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        window: dict[str, object] = read_toml(text)
+    except ValueError as error:
         raise RuleMalformed(problem=str(error)) from error
     members: dict[str, object] = {"within": window, "unchosen": True}
     members |= {name: window.pop(name) for name in ("otherwise", "approve") if name in window}
