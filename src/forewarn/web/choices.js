@@ -79,13 +79,16 @@ export async function choose(each, one) {
   });
   const send = (dry) =>
     call("POST", `${path}/choices`, { choices: [form()], ...(dry ? { dry_run: true } : {}) });
-  const verdict = h("div", { role: "status" });
+  const missing = () => ways.get() === "at" && !at.value.trim();
+  const asking = () => soft("Press an opening, or enter a start.");
+  // Shown from the start, so that the dialog does not move under the first press.
+  const verdict = h("div", { role: "status" }, missing() ? asking() : "");
   let turn = 0;
   /** Shows whether the choice is possible, and returns it. */
   const check = async () => {
     const mine = ++turn;
-    if (ways.get() === "at" && !at.value.trim()) {
-      fill(verdict, soft("Press an opening, or enter a start."));
+    if (missing()) {
+      fill(verdict, asking());
       return false;
     }
     if (ways.get() === "at" && wrongTime(at.value.trim())) {
