@@ -93,6 +93,7 @@ class ControlPlane:
             f"--service-account-signing-key-file={key}",
             "--service-account-issuer=https://localhost",
             "--service-cluster-ip-range=10.9.0.0/24",
+            "--endpoint-reconciler-type=none",  # 1.37 publishes no loopback address
             *options,
         )
         # Some releases of Debian have an etcd that does not know the option.
