@@ -48,6 +48,10 @@ def test_killed_pytorch_ranks_stop_at_one_step_and_lose_none(tmp_path: Path) -> 
     def have_stopped(count: int, event_begins: int) -> bool:
         return len(stops(event_begins)) >= count
 
+    def all_stopped(step: str, event_begins: int) -> bool:
+        at = stops(event_begins)
+        return any(at.count((start, step)) == WORLD for start, _ in at)
+
     def approved(count: int) -> bool:
         return len(service.approvals) >= count
 
@@ -71,10 +75,11 @@ def test_killed_pytorch_ranks_stop_at_one_step_and_lose_none(tmp_path: Path) -> 
             [consent] = durable(tmp_path)
             step = consent.rpartition(" ")[2]
             service.until(functools.partial(approved, run + 1), "the approval")
+            whole = functools.partial(all_stopped, step, begins)
+            wait_until(whole, what="the log of every rank, which torchrun copies", limit_s=limit_s)
             at = stops(begins)
             starts = {start for start, _ in at}
             assert len(set(at)) == len(starts), "ranks of one start stopped at several steps"
-            assert max(at.count((start, step)) for start in starts) == WORLD
             if run < RUNS - 1:
                 service.show()
                 wait_until(lambda: not durable(tmp_path), what="the end of the notice")
